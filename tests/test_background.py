@@ -11,8 +11,8 @@ import pytest
 from odar.background import run_in_background
 
 
-def test_an_interruption_cancels_the_work_before_it_goes_on(monkeypatch):
-    """Ctrl-C while `odar.ask` waits: whatever is under way must not go on spending in the background."""
+def test_an_interrupt_cancels_the_background_work(monkeypatch):
+    """Ctrl-C while `odar.ask` waits must not leave calls running in the background."""
     cancelled = threading.Event()
     begun = threading.Event()
 
@@ -34,7 +34,7 @@ def test_an_interruption_cancels_the_work_before_it_goes_on(monkeypatch):
     assert cancelled.wait(10)
 
 
-def test_a_script_that_asks_once_ends_quietly(tmp_path):
+def test_a_script_exits_without_errors_after_background_work(tmp_path):
     """The default engine is closed while the interpreter exits, when no thread pool takes work any more."""
     script = tmp_path / "script.py"
     script.write_text(

@@ -25,7 +25,7 @@ def text(**changes: object) -> str:
 
 
 @given(st.dictionaries(sources, statistics, max_size=4))
-def test_a_table_comes_back_the_same(entries):
+def test_a_statistics_table_survives_a_round_trip(entries):
     rows = json.loads(json.dumps(StatisticsTable(entries).to_rows()))
     assert StatisticsTable.from_rows(rows).entries == entries
 
@@ -36,7 +36,7 @@ def test_a_table_comes_back_the_same(entries):
     ),
     st.dictionaries(st.text(max_size=5), st.integers(), max_size=3),
 )
-def test_a_file_comes_back_the_same_infinity_included(settings, made):
+def test_a_file_survives_a_round_trip_including_infinity(settings, made):
     whole = Calibration(StatisticsTable({SOURCE: STATISTICS}), settings, {"a": 1}, None, made, {"b": [1]})
     again = Calibration.from_json(whole.to_json(), "x")
     assert again.settings == settings
@@ -57,13 +57,13 @@ def test_a_file_comes_back_the_same_infinity_included(settings, made):
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_source_that_differs_in_anything_is_uncalibrated(change):
+def test_a_source_with_any_difference_is_uncalibrated(change):
     table = StatisticsTable({SOURCE: STATISTICS})
     assert table.find(SOURCE) == STATISTICS
     assert table.find(replace(SOURCE, **change)) is None
 
 
-def test_a_row_may_lack_what_came_later_and_nothing_else():
+def test_a_row_may_lack_only_fields_added_later():
     row = StatisticsTable({SOURCE: STATISTICS}).to_rows()[0]
     old = {key: row[key] for key in row if key not in ("scorer", "signal", "skill", "quantiles")}
     assert StatisticsTable.from_rows([old]).entries == {SOURCE: Statistics(0.25, 0.1, 160)}
@@ -99,13 +99,13 @@ def test_invalid_quantiles_are_rejected():
         ("[" * 5000, "nested more than 200 deep|not a calibration"),
     ],
 )
-def test_what_is_no_calibration_is_refused_with_its_name(content, why):
+def test_an_invalid_file_is_rejected_and_named(content, why):
     with pytest.raises(SettingsError, match=why) as raised:
         Calibration.from_json(content, "mine.json")
     assert "mine.json" in str(raised.value)
 
 
-def test_files_that_cannot_be_read_are_settings_at_fault(tmp_path):
+def test_an_unreadable_file_is_a_settings_error(tmp_path):
     (tmp_path / "latin.json").write_bytes(b'{"\xff": 1}')
     for name, why in (("none.json", "No such file"), ("latin.json", "not UTF-8 text"), ("", "Is a directory")):
         with pytest.raises(SettingsError, match=rf"calibration = .*{why}"):
@@ -115,7 +115,7 @@ def test_files_that_cannot_be_read_are_settings_at_fault(tmp_path):
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_what_is_shipped_is_whole(name):
+def test_shipped_calibrations_are_valid(name):
     shipped = load_calibration(name)
     assert shipped.statistics.entries
     assert set(shipped.settings) <= set(FITTED)

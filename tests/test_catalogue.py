@@ -23,7 +23,7 @@ def test_unknown_tokens_cost_an_unknown_amount(usage):
     assert Price(0.0, 0.0, 0.0).cost(usage) == 0.0
 
 
-def test_filling_the_cache_has_a_price_by_how_long_it_is_kept():
+def test_cache_writes_are_priced_by_their_lifetime():
     price = Price(3.0, 0.3, 15.0, written=3.75, written_1h=6.0)
     usage = Usage(100, 20, 10, 0, written=50, written_1h=30)
     assert price.cost(usage) == pytest.approx((30 * 3 + 20 * 0.3 + 20 * 3.75 + 30 * 6 + 10 * 15) / 1e6)
@@ -40,29 +40,29 @@ def test_filling_the_cache_has_a_price_by_how_long_it_is_kept():
         Usage(5000, 0, 10, 0),  # longer than the prices hold for
     ],
 )
-def test_what_has_no_known_price_costs_an_unknown_amount(usage):
+def test_usage_without_a_known_price_has_an_unknown_cost(usage):
     assert Price(1.0, 0.1, 4.0, up_to=4000).cost(usage) is None
 
 
-def test_how_long_it_is_kept_matters_where_nobody_says():
+def test_a_cache_write_of_unknown_lifetime_has_an_unknown_cost():
     usage = Usage(100, 0, 10, 0, written=50, written_1h=None)
     assert Price(3.0, 0.3, 15.0, 3.75, 6.0).cost(usage) is None
 
 
 @given(tokens, tokens, tokens, tokens, tokens, tokens)
-def test_no_usage_makes_a_negative_bill(a, b, c, d, e, f):
+def test_no_cost_is_negative(a, b, c, d, e, f):
     cost = Price(1.25, 0.125, 10.0, 1.5, 2.5).cost(Usage(a, b, c, d, e, f))
     assert cost is None or cost >= 0
 
 
 @given(tokens, tokens, tokens, tokens)
-def test_the_bill_of_two_calls_is_the_sum_of_their_bills(a, b, c, d):
+def test_the_cost_of_two_calls_is_the_sum_of_their_costs(a, b, c, d):
     price = Price(1.25, 0.125, 10.0)
     one, two = Usage(a + c, c, b, 0), Usage(b + d, d, a, 0)
     assert price.cost(one + two) == pytest.approx(price.cost(one) + price.cost(two))
 
 
-def test_the_shipped_catalogue_holds_together():
+def test_the_shipped_catalogue_is_consistent():
     settings = load_settings("tiny", environ={})
     families = {"openai", "anthropic", "deepseek", "vllm-fast", "qwen", "google", "mistral"}
     cards = [settings.card(name) for name in settings.models]

@@ -13,8 +13,6 @@ from odar.calibration_file import load_calibration
 from odar.config import PROFILES, environment_name, key_name, leaves, load_settings
 from odar.errors import OdarError, SettingsError, UnknownName
 from odar.policy.path import Routing
-from odar.secrets import api_key
-from odar.settings import ProviderSettings
 
 
 def load(tmp_path: Path, toml: str = "", environ: dict[str, str] | None = None, **overrides: object):
@@ -23,7 +21,7 @@ def load(tmp_path: Path, toml: str = "", environ: dict[str, str] | None = None, 
     return load_settings(config=file, environ=environ or {}, **overrides)
 
 
-def test_arguments_beat_environment_beats_file_beats_profile(tmp_path):
+def test_arguments_override_environment_overrides_file_overrides_profile(tmp_path):
     toml = "[fast]\nmax_tokens = 100\ntop_p = 0.5\n[slow]\nmax_tokens = 7"
     environ = {"ODAR_FAST_MAX_TOKENS": "200", "ODAR_FAST_TOP_P": "0.6"}
     settings = load(tmp_path, toml, environ, fast__max_tokens=300)
@@ -35,7 +33,7 @@ def test_arguments_beat_environment_beats_file_beats_profile(tmp_path):
     assert settings.origins["fast", "temperature"] == "profile local"
 
 
-def test_profiles_carry_the_constants_of_the_spec():
+def test_profiles_have_the_constants_of_the_spec():
     for name in PROFILES:
         models = {"fast__model": "gpt-4.1-nano", "slow__model": "gpt-4.1"} if name == "custom" else {}
         settings = load_settings(name, environ={}, **models)
@@ -43,7 +41,9 @@ def test_profiles_carry_the_constants_of_the_spec():
         taus = (settings.routing.tau1, settings.routing.tau2)
         assert (calibrated or taus == (0.3, 0.7), settings.routing.samples) == (True, 5)
         assert settings.fusion.varentropy_weight == 0.1
-        assert settings.limits.deadline_s == (360 if name == "local" else 120)  # five slow samples on two cores
+        assert settings.limits.deadline_s == (
+            360 if name == "local" else 120
+        )  # time for five slow samples on two cores
     paper = load_settings("paper", environ={})
     assert (paper.fast.temperature, paper.fast.top_p, paper.fast.max_tokens, paper.fast.timeout_s) == (
         0.2,
@@ -87,7 +87,7 @@ def test_profiles_carry_the_constants_of_the_spec():
         ),
     ],
 )
-def test_a_bad_key_or_value_is_refused_by_name(tmp_path, toml, message):
+def test_a_bad_key_or_value_is_named(tmp_path, toml, message):
     with pytest.raises(SettingsError) as caught:
         load(tmp_path, toml)
     assert str(caught.value).startswith(message.format(file=tmp_path / "odar.toml"))
@@ -102,7 +102,7 @@ def test_a_bad_key_or_value_is_refused_by_name(tmp_path, toml, message):
         ({"ODAR_LIMITS_MAX_CALLS": "0"}, "limits.max_calls = 0 in ODAR_LIMITS_MAX_CALLS must be at least 1"),
     ],
 )
-def test_a_bad_variable_is_refused_by_name(environ, message):
+def test_a_bad_environment_variable_is_named(environ, message):
     with pytest.raises(SettingsError) as caught:
         load_settings("tiny", environ=environ)
     assert str(caught.value).startswith(message)
@@ -115,7 +115,7 @@ def test_a_secret_in_an_unknown_variable_is_not_repeated():
     assert "sk-planted" not in str(caught.value)
 
 
-def test_variables_are_read_as_toml_would_read_them():
+def test_environment_variables_are_parsed_as_toml():
     environ = {
         "ODAR_FAST_STOP": "a,b",
         "ODAR_SLOW_STOP": '["c,d"]',
@@ -127,7 +127,7 @@ def test_variables_are_read_as_toml_would_read_them():
     assert (settings.limits.max_cost_usd, settings.seed) == (None, 7)
 
 
-def test_the_profile_is_chosen_by_what_is_there(tmp_path):
+def test_the_profile_is_chosen_by_keys_servers_and_models(tmp_path):
     assert load(tmp_path).profile == "local"
     keys = {"OPENAI_API_KEY": "a", "ANTHROPIC_API_KEY": "b"}
     both = load(tmp_path, environ=keys)
@@ -146,13 +146,13 @@ def test_the_profile_is_chosen_by_what_is_there(tmp_path):
     assert load(tmp_path, 'profile = "open"', {"ODAR_PROFILE": "paper"}).profile == "paper"
 
 
-def test_a_key_in_place_of_a_variables_name_is_not_repeated(tmp_path):
+def test_a_key_instead_of_a_variable_name_is_not_repeated(tmp_path):
     with pytest.raises(SettingsError, match="not the name of an environment variable") as caught:
         load(tmp_path, "[providers.openai]\napi_key_env = 'sk-proj-SECRET123'")
     assert "SECRET123" not in str(caught.value)
 
 
-def test_a_config_folder_of_somebody_elses_is_no_config(monkeypatch, tmp_path):
+def test_settings_load_without_a_home_directory(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("platformdirs.user_config_path", _no_home)
     assert load_settings(environ={}).profile == "local"
@@ -167,7 +167,7 @@ def test_an_unknown_profile_names_the_known_ones():
         load_settings("papr")
 
 
-def test_a_profile_may_be_a_file(tmp_path):
+def test_a_profile_can_be_a_file(tmp_path):
     source = (Path(__file__).parent.parent / "src/odar/profiles/paper.toml").read_text()
     mine = tmp_path / "mine.toml"
     mine.write_text(source.replace("temperature = 0.3", "temperature = 0.4"))
@@ -176,14 +176,14 @@ def test_a_profile_may_be_a_file(tmp_path):
         load_settings(str(tmp_path / "none.toml"), environ={})
 
 
-def test_a_settings_file_that_was_named_must_exist(tmp_path):
+def test_a_named_settings_file_must_exist(tmp_path):
     with pytest.raises(SettingsError, match="No such file"):
         load_settings(config=tmp_path / "none.toml", environ={})
     with pytest.raises(SettingsError, match="No such file"):
         load_settings(environ={"ODAR_CONFIG": str(tmp_path / "none.toml")})
 
 
-def test_a_settings_file_that_is_binary_is_refused(tmp_path):
+def test_a_binary_settings_file_is_rejected(tmp_path):
     (tmp_path / "odar.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SettingsError, match="not UTF-8"):
         load_settings(config=tmp_path / "odar.toml", environ={})
@@ -200,17 +200,17 @@ def test_thresholds_must_be_in_order():
         load_settings("tiny", environ={}, routing__tau1=0.8)
 
 
-def test_an_unknown_model_gets_the_nearest_name():
+def test_an_unknown_model_suggests_the_nearest_name():
     with pytest.raises(UnknownName, match=r"unknown model 'gpt5.1'; did you mean 'gpt-5.1'"):
         load_settings("tiny", environ={}, fast__model="gpt5.1")
 
 
-def test_any_model_of_a_provider_can_be_named_with_it():
+def test_a_model_can_be_named_with_its_provider():
     card = load_settings("tiny", environ={}, fast__model="ollama/qwen3:4b").card("ollama/qwen3:4b")
     assert (card.provider, card.id, card.price, card.n) == ("ollama", "qwen3:4b", None, False)
 
 
-def test_a_user_adds_to_the_catalogue_and_overrides_it(tmp_path):
+def test_settings_extend_and_override_the_catalogue(tmp_path):
     toml = """
     [models."gpt-5.1"]
     price = { input = 2.0 }
@@ -224,28 +224,12 @@ def test_a_user_adds_to_the_catalogue_and_overrides_it(tmp_path):
     assert settings.card("mine").price.cached == 1.0  # never cheaper than known
 
 
-def test_a_model_of_a_provider_nobody_configured_is_refused(tmp_path):
+def test_a_model_of_an_unconfigured_provider_is_rejected(tmp_path):
     with pytest.raises(UnknownName, match="unknown provider 'nowhere'"):
         load(tmp_path, "profile = 'tiny'\n[models.x]\nprovider = 'nowhere'\n[fast]\nmodel = 'x'")
 
 
-def test_keys_come_from_the_environment_or_a_private_file(tmp_path):
-    from_environment = ProviderSettings(kind="openai", api_key_env="MY_KEY")
-    assert api_key("p", from_environment, {"MY_KEY": " sk-1\n"}) == "sk-1"
-    assert api_key("p", from_environment, {}) is None
-    file = tmp_path / "key"
-    file.write_text("sk-2\n")
-    from_file = ProviderSettings(kind="openai", api_key_file=str(file))
-    file.chmod(0o644)
-    with pytest.raises(SettingsError, match="chmod 600"):
-        api_key("p", from_file, {})
-    file.chmod(0o600)
-    assert api_key("p", from_file, {}) == "sk-2"
-    with pytest.raises(SettingsError, match="cannot be read"):
-        api_key("p", ProviderSettings(kind="openai", api_key_file=str(tmp_path / "none")), {})
-
-
-def test_overrides_nest_and_leave_the_callers_tables_alone():
+def test_nested_overrides_do_not_change_the_callers_tables():
     mine = {"x": {"provider": "ollama"}}
     settings = load_settings("tiny", environ={}, models=mine, models__y={"provider": "vllm"}, models__x__n=True)
     assert (settings.models["x"].n, settings.models["y"].provider) == (True, "vllm")
@@ -254,7 +238,7 @@ def test_overrides_nest_and_leave_the_callers_tables_alone():
         load_settings("tiny", environ={}, fast=1, fast__model="x")
 
 
-def test_every_setting_explains_itself():
+def test_every_setting_has_documentation_and_an_environment_variable():
     for path, _, field in leaves():
         assert field.metadata["doc"], key_name(path)
         assert environment_name(path).startswith("ODAR_")
@@ -269,7 +253,7 @@ some_keys = st.sampled_from(["fast", "slow", "routing", "models", "providers", "
 
 
 @given(st.dictionaries(some_keys, json_values, max_size=3))
-def test_any_settings_load_or_are_refused_in_one_line(overrides):
+def test_any_settings_load_or_raise_a_one_line_error(overrides):
     try:
         load_settings("tiny", environ={}, **overrides)
     except OdarError as error:
@@ -285,7 +269,7 @@ def test_any_settings_load_or_are_refused_in_one_line(overrides):
         ("fast.model = 1\nfast.model = 2", "is not valid TOML: Cannot overwrite"),
     ],
 )
-def test_a_hostile_file_is_refused_in_one_short_line(tmp_path, text, why):
+def test_a_hostile_file_raises_a_one_line_error(tmp_path, text, why):
     path = tmp_path / "odar.toml"
     path.write_text(text)
     with pytest.raises(SettingsError, match=why) as raised:
@@ -295,7 +279,7 @@ def test_a_hostile_file_is_refused_in_one_short_line(tmp_path, text, why):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """./odar.toml, which nobody named."""
+    """Return ./odar.toml, which is found without being named."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "odar.toml"
     path.write_text('[providers.openai]\nbase_url = "http://evil.example"\n')
@@ -303,7 +287,7 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="no owners on this system")
-def test_a_file_nobody_named_must_be_ones_own(here, monkeypatch):
+def test_a_discovered_file_must_belong_to_the_user(here, monkeypatch):
     assert load_settings(environ={}).providers["openai"].base_url == "http://evil.example"
     here.chmod(0o646)
     with pytest.raises(SettingsError, match=r"odar\.toml can be written by every user; look at it, then name it"):
@@ -314,7 +298,7 @@ def test_a_file_nobody_named_must_be_ones_own(here, monkeypatch):
     if owner != 0:
         with pytest.raises(SettingsError, match=r"odar\.toml belongs to another user"):
             load_settings(environ={})
-    else:  # whoever is root here needs no odar.toml
+    else:  # a file of root is always accepted
         assert load_settings(environ={}).providers["openai"].base_url == "http://evil.example"
         os.chown(here, 12345, 12345)
         with pytest.raises(SettingsError, match=r"odar\.toml belongs to another user"):
@@ -323,7 +307,7 @@ def test_a_file_nobody_named_must_be_ones_own(here, monkeypatch):
 
 @pytest.mark.skipif(os.name != "posix", reason="no owners on this system")
 @pytest.mark.parametrize("named", [{"config": "odar.toml"}, {"environ": {"ODAR_CONFIG": "odar.toml"}}])
-def test_a_file_that_was_named_is_taken_as_it_is(here, named):
+def test_a_named_file_may_have_any_owner_and_mode(here, named):
     here.chmod(0o666)
     assert load_settings(**{"environ": {}, **named}).providers["openai"].base_url == "http://evil.example"
 
@@ -331,7 +315,7 @@ def test_a_file_that_was_named_is_taken_as_it_is(here, named):
 @pytest.mark.parametrize(
     "key", ["providers.openai.base_url", "store.url", "fast.model", "gateway.host", "telemetry.enabled", "profile"]
 )
-def test_a_calibration_decides_thresholds_and_never_where_keys_go(tmp_path, key):
+def test_a_calibration_can_set_only_fitted_settings(tmp_path, key):
     path = tmp_path / "calibration.json"
     body = json.loads(load_calibration("tiny").to_json()) | {"settings": {key: "http://evil.example"}}
     path.write_text(json.dumps(body))

@@ -1,4 +1,4 @@
-"""Served energies, from the engine's point of view: learned, used, marked, reported."""
+"""Alignment by served answers in the engine: learned, used, marked and reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.scripted import ScriptedProvider, completion, step_of
 
 
 def talker(level):
-    """Answers whose log-probs vary from one to the next around a level."""
+    """Return a script whose answers have log-probs around `level`."""
     numbers = itertools.count()
 
     def talk(request, index):
@@ -39,14 +39,14 @@ def engine(level=-0.3, served=None, **overrides) -> Odar:
     return Odar(settings, providers={"p": provider}, estimator=ConstantEstimator(0.5), served=served)
 
 
-async def test_an_uncalibrated_pair_is_aligned_by_what_it_served(tmp_path):
+async def test_an_uncalibrated_pair_is_aligned_by_served_answers(tmp_path):
     served = tmp_path / "served.json"
     async with engine(served=served) as odar:
         first = await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
         for _ in range(60):
             await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
     assert first.trace.verdict.scorer == "fep (uncalibrated)"
-    async with engine(served=served) as odar:  # as another process would
+    async with engine(served=served) as odar:  # as in another process
         answer = await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
     assert answer.trace.verdict.scorer == "fep (running)"
     assert answer.trace.verdict.reason == "lowest free energy; m aligned by served traffic"
@@ -66,7 +66,7 @@ async def test_the_paper_profile_learns_nothing(tmp_path):
     assert not served.exists()
 
 
-async def test_a_library_user_leaves_no_file(tmp_path, monkeypatch):
+async def test_the_library_writes_no_file_by_default(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     async with engine() as odar:
         await odar.aask("What is 2 + 2?")

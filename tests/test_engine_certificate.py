@@ -1,4 +1,4 @@
-"""A certificate in use: it freezes settings; a target, another model or drift removes it, and the trace says so."""
+"""Certificates in the engine: other settings, a target or drift remove them, and the trace says so."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def note(odar, **options):
     return (await odar.aask("What is 2 + 2?", **options)).trace.decision.certificate
 
 
-async def test_it_holds_for_what_it_was_made_for(certified):
+async def test_a_certificate_holds_for_its_own_settings(certified):
     assert (await note(engine(certified))).startswith("holds: at most 0.05 less accurate than always-hard, 95%")
     assert await note(engine()) == ""
 
@@ -75,18 +75,18 @@ async def test_it_holds_for_what_it_was_made_for(certified):
         ({"routing__tau2_by_expert": {"math": 0.9}}, "thresholds of single experts"),
     ],
 )
-async def test_other_settings_remove_it(certified, overrides, why):
+async def test_changed_settings_remove_the_certificate(certified, overrides, why):
     assert await note(engine(certified, **overrides)) == f"removed: {why}"
 
 
-async def test_a_target_or_a_chosen_path_removes_it_for_that_question(certified):
+async def test_a_target_or_a_chosen_path_removes_the_certificate_for_one_question(certified):
     odar = engine(certified)
     assert await note(odar, target=Target.of(calls=1.8)) == "removed: a target of 1.8 calls chose the thresholds"
     assert await note(odar, path="hard") == "removed: the caller chose the path"
     assert (await note(odar)).startswith("holds")
 
 
-async def test_drift_removes_it(certified, monkeypatch):
+async def test_drift_removes_the_certificate(certified, monkeypatch):
     odar = engine(certified)
 
     @dataclasses.dataclass
@@ -110,7 +110,7 @@ async def test_learned_thresholds_are_used_and_stay_certified(certified):
     assert engine(certified, routing__learn=True, routing__tau1=0.2).learning is None
 
 
-def test_metrics_show_whether_it_holds(certified):
+def test_metrics_show_whether_the_certificate_holds(certified):
     same = {"gateway__prompts": "default", "gateway__max_tokens": 1}
     service = Service(settings(certified, **same))
     assert "odar_certificate_holds 1.0" in service.metrics.text().decode()
@@ -118,7 +118,7 @@ def test_metrics_show_whether_it_holds(certified):
     assert "odar_certificate" not in Service(settings()).metrics.text().decode()
 
 
-def test_a_damaged_certificate_is_said(certified):
+def test_a_damaged_certificate_is_rejected(certified):
     body = json.loads(certified.read_text())
     del body["made"]["certificate"]["path"]
     certified.write_text(json.dumps(body))

@@ -1,4 +1,4 @@
-"""Conversations through the engine: the client's turns, tools, formats and wishes on every path."""
+"""Conversations through the engine: turns, tools, formats and options of the client on every path."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def say(text, logprob=-0.1):
 
 
 def calls(*arguments, name="weather"):
-    """Completions that call a tool, one for each of the arguments, over and over."""
+    """Return a script whose completions call a tool with each of the arguments in turn."""
 
     def script(request, index):
         return [
@@ -55,7 +55,7 @@ def calls(*arguments, name="weather"):
 
 
 @pytest.mark.parametrize("path", list(Path))
-async def test_both_agents_get_the_clients_own_turns(path):
+async def test_both_agents_get_the_clients_turns_unchanged(path):
     odar, fast, slow = engine(say("Four, arr."), say("Four, arr!"))
     answer = await odar.aask(Query.of(TURNS), path=path)
     assert fast.requests[0].messages == TURNS
@@ -71,7 +71,7 @@ async def test_the_verifier_sees_the_whole_draft_and_its_reply_is_the_text():
     assert answer.text == "CORRECT spelling is hard."
 
 
-async def test_the_clients_sampling_counts_for_more_than_the_agents():
+async def test_the_clients_sampling_overrides_that_of_the_agent():
     options = Options(temperature=0.9, max_tokens=7, stop=("X",), seed=5, top_logprobs=3, user="ann")
     odar, fast, _ = engine(say("4"), say("4"))
     await odar.aask(Query.of(TURNS, options), path="simple")
@@ -93,7 +93,7 @@ async def test_a_tool_call_can_win_on_every_path(path):
     assert not answer.degraded
 
 
-async def test_equal_calls_outvote_others_and_broken_ones_lose():
+async def test_equal_tool_calls_are_counted_together_and_invalid_ones_lose():
     options = Options(tools=(Tool("weather", "", CITY),))
     odar, _, _ = engine(
         calls('{"city": "Oslo"}'),
@@ -115,7 +115,7 @@ async def test_an_answer_that_does_not_fit_the_schema_loses_or_is_marked():
     assert any("not JSON" in reason for reason in answer.trace.degradations)
 
 
-async def test_a_required_tool_that_is_not_called_loses():
+async def test_an_answer_without_the_required_tool_call_loses():
     options = Options(tools=(Tool("weather", "", CITY),), tool_choice=ToolChoice("required"))
     odar, _, _ = engine(calls('{"city": "Rome"}'), say("It is sunny.", -0.001))
     answer = await odar.aask(Query.of(TURNS, options), path="medium")
@@ -123,7 +123,7 @@ async def test_a_required_tool_that_is_not_called_loses():
 
 
 @pytest.mark.parametrize(("path", "fast_n", "slow_n"), [("simple", 3, 0), ("medium", 1, 3), ("hard", 1, 5)])
-async def test_n(path, fast_n, slow_n):
+async def test_n_answers_are_returned_on_every_path(path, fast_n, slow_n):
     odar, fast, slow = engine(say("4"), say("4"))
     answer = await odar.aask(Query.of(TURNS, Options(n=3)), path=path)
     assert sum(request.n for request in fast.requests) == fast_n
@@ -131,8 +131,8 @@ async def test_n(path, fast_n, slow_n):
     assert len(answer.trace.candidates) >= 3
 
 
-class TestPlain:
-    async def test_nothing_of_ours_is_sent(self):
+class TestNamedModel:
+    async def test_no_settings_of_the_agents_are_sent(self):
         odar, fast, slow = engine(say("4"), say("4"))
         answer = await odar.aask(Query.of(TURNS), serving=ServingOptions(model="quick"))
         (request,) = fast.requests
@@ -143,7 +143,7 @@ class TestPlain:
         assert slow.requests == []
         assert answer.trace.decision.reason == "model named by the caller"
 
-    async def test_a_failure_is_the_providers_own_and_nobody_stands_in(self):
+    async def test_a_failure_is_raised_without_a_fallback(self):
         odar, _, slow = engine(lambda request, index: DOWN, say("4"))
         with pytest.raises(ProviderError) as caught:
             await odar.aask(Query.of(TURNS), serving=ServingOptions(model="quick"))
@@ -151,7 +151,7 @@ class TestPlain:
         assert slow.requests == []
 
 
-async def test_what_was_handed_over_for_good_is_not_followed_by_another_answer():
+async def test_a_failure_after_streamed_final_text_is_raised():
     def breaks(request, index):
         return DOWN
 
@@ -170,7 +170,7 @@ async def test_what_was_handed_over_for_good_is_not_followed_by_another_answer()
     assert (await odar.aask(Query.of(TURNS), path="simple", on_text=pieces.append)).degraded
 
 
-async def test_a_local_model_gets_no_tools_and_the_answer_says_so():
+async def test_a_local_model_gets_no_tools_and_the_answer_is_degraded():
     odar, *_ = engine(say("Sunny."), say("Sunny."), kind="local")
     query = Query.of(TURNS, Options(tools=(Tool("weather", "The weather.", CITY),)))
     answer = await odar.aask(query, path=Path.SIMPLE)

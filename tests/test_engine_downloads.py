@@ -1,4 +1,4 @@
-"""Downloads and the engine: only what a path needs is prepared, and the time does not count against the deadline."""
+"""Downloads: only models of the path are prepared, and downloading does not count against the deadline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odar.providers.base import Completion, Reply, Request
 
 
 class Downloading:
-    """A provider whose models take a while to prepare."""
+    """A provider whose models take `seconds` to prepare."""
 
     name = "local"
 
@@ -49,7 +49,7 @@ FAST, SLOW = "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"
 
 
 @pytest.mark.parametrize(("path", "models"), [("simple", [FAST]), ("medium", [FAST, SLOW]), ("hard", [FAST, SLOW])])
-async def test_only_what_a_path_needs_is_downloaded(path, models):
+async def test_only_models_of_the_path_are_downloaded(path, models):
     provider = Downloading()
     async with engine(provider) as odar:
         answer = await odar.aask("How many legs does a spider have?", path=path)
@@ -69,7 +69,7 @@ async def test_a_download_does_not_count_against_the_deadline():
     assert answer.trace.spend.seconds == 0
 
 
-async def test_the_slow_model_is_downloaded_where_the_fast_one_fails():
+async def test_the_slow_model_is_downloaded_if_the_fast_one_fails():
     provider = Downloading(broken=FAST)
     async with engine(provider) as odar:
         answer = await odar.aask("How many legs does a spider have?", path="simple")

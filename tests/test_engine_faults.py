@@ -1,5 +1,5 @@
-"""The whole engine against a real server that fails in every way: an answer marked degraded or a clear error,
-within the deadline, and nothing left behind."""
+"""The engine against HTTP servers that fail in every way: an answer marked degraded or a one-line error within the
+deadline, without open tasks or connections."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from support.fault_server import (
     trickle,
     truncated,
 )
+from support.waiting import until
 
 DEADLINE_S = 1.0
 WORDS = "one two three four five six seven eight nine Answer: 4"
@@ -68,7 +69,7 @@ def engine(fast: FaultServer, slow: FaultServer, **overrides) -> Odar:
         "tiny",
         environ={},
         prompts="default",
-        routing__estimator="length",  # the learned one takes seconds to load, the first time
+        routing__estimator="length",  # the learned estimator takes seconds to load
         providers={
             "f": {"kind": "openai", "base_url": fast.url},
             "s": {"kind": "openai", "base_url": slow.url},
@@ -91,7 +92,7 @@ async def ask(odar: Odar, **options):
 
 @pytest.mark.parametrize("path", ["medium", "hard"])
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-async def test_slow_agent_faulty_gives_the_fast_answer_degraded(servers, fault, path):
+async def test_a_faulty_slow_agent_gives_the_fast_answer_marked_degraded(servers, fault, path):
     fast, slow = servers
     slow.behave(FAULTS[fault])
     async with engine(fast, slow) as odar:
@@ -101,7 +102,7 @@ async def test_slow_agent_faulty_gives_the_fast_answer_degraded(servers, fault, 
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-async def test_fast_agent_faulty_gives_the_slow_answer_degraded(servers, fault):
+async def test_a_faulty_fast_agent_gives_the_slow_answer_marked_degraded(servers, fault):
     fast, slow = servers
     fast.behave(FAULTS[fault])
     async with engine(fast, slow, fast__timeout_s=0.4) as odar:
@@ -111,7 +112,7 @@ async def test_fast_agent_faulty_gives_the_slow_answer_degraded(servers, fault):
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-async def test_both_faulty_is_a_clear_error(servers, fault):
+async def test_two_faulty_agents_are_a_one_line_error(servers, fault):
     fast, slow = servers
     fast.behave(FAULTS[fault])
     slow.behave(FAULTS[fault])
@@ -121,7 +122,7 @@ async def test_both_faulty_is_a_clear_error(servers, fault):
     assert "\n" not in str(caught.value)
 
 
-async def test_a_retry_after_that_fits_is_honoured(servers):
+async def test_a_short_retry_after_is_waited_for(servers):
     fast, slow = servers
     fast.enqueue(status(429, retry_after=0.2))
     async with engine(fast, slow) as odar:
@@ -140,7 +141,7 @@ async def test_a_client_error_is_not_retried(servers):
 
 
 @pytest.mark.parametrize(("share", "scorer"), [(0.1, "fep (uncalibrated)"), (0.3, "agreement")])
-async def test_missing_logprobs_decide_the_scorer(servers, share, scorer):
+async def test_the_share_of_missing_logprobs_decides_the_scorer(servers, share, scorer):
     fast, slow = servers
     fast.behave(ok(WORDS))
     slow.behave(missing_logprobs(share, " ".join([WORDS] * 4)))
@@ -149,7 +150,7 @@ async def test_missing_logprobs_decide_the_scorer(servers, share, scorer):
     assert answer.trace.verdict.scorer == scorer
 
 
-async def test_a_server_without_logprobs_is_known_by_its_answers(servers):
+async def test_a_server_without_logprobs_is_recognised_by_its_answers(servers):
     fast, slow = servers
     slow.behave(no_logprobs("It is.\nAnswer: 4"))
     async with engine(fast, slow) as odar:
@@ -165,7 +166,7 @@ async def test_a_server_that_ignores_n_still_gives_five_samples(servers):
     assert len(slow.requests) == 5
 
 
-async def test_the_slow_answers_that_are_there_at_the_deadline_are_used(servers):
+async def test_slow_answers_finished_by_the_deadline_are_used(servers):
     fast, slow = servers
     slow.enqueue(ok(), hang(), ok(), hang(), ok())
     async with engine(fast, slow, models__deep={"provider": "s", "logprobs": True, "n": False}) as odar:
@@ -177,7 +178,7 @@ async def test_the_slow_answers_that_are_there_at_the_deadline_are_used(servers)
     assert all(call.cost_usd is None for call in timeouts)
 
 
-async def test_nothing_at_the_deadline_is_a_timeout(servers):
+async def test_no_answer_by_the_deadline_is_a_timeout(servers):
     fast, slow = servers
     fast.behave(hang())
     slow.behave(hang())
@@ -187,14 +188,13 @@ async def test_nothing_at_the_deadline_is_a_timeout(servers):
     assert all(isinstance(cause, ProviderTimeout) for cause in caught.value.causes)
 
 
-async def test_leaving_cancels_what_is_in_flight(servers):
+async def test_cancelling_a_question_cancels_its_requests(servers):
     fast, slow = servers
     fast.behave(hang())
     slow.behave(hang())
     async with engine(fast, slow) as odar:
         task = asyncio.create_task(odar.aask("What is 2 + 2?", path="hard"))
-        while not (fast.busy and slow.busy):
-            await asyncio.sleep(0.01)
+        await until(lambda: fast.busy and slow.busy)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -202,7 +202,7 @@ async def test_leaving_cancels_what_is_in_flight(servers):
         await slow.until_idle()
 
 
-async def test_streaming_reaches_the_caller_before_the_answer_is_whole(servers):
+async def test_the_simple_path_streams_in_pieces(servers):
     fast, slow = servers
     fast.behave(trickle(WORDS, every_s=0.001, stream=True))
     pieces: list[str] = []
@@ -212,8 +212,8 @@ async def test_streaming_reaches_the_caller_before_the_answer_is_whole(servers):
     assert len(pieces) > 3
 
 
-async def test_the_hard_path_takes_about_as_long_as_one_slow_call(servers):
-    """All six calls are in flight at once; how fast that is, `make bench` measures."""
+async def test_the_hard_path_sends_all_requests_at_once(servers):
+    """All six calls are in flight at the same time."""
     fast, slow = servers
     fast.behave(ok(delay_s=0.1))
     slow.behave(ok(delay_s=0.1))
@@ -222,7 +222,7 @@ async def test_the_hard_path_takes_about_as_long_as_one_slow_call(servers):
     assert (fast.most_busy, slow.most_busy) == (1, 5)
 
 
-async def test_a_planted_key_never_shows(servers, monkeypatch):
+async def test_a_key_echoed_by_the_server_is_not_shown(servers, monkeypatch):
     fast, slow = servers
     monkeypatch.setenv("PLANTED_KEY", "sk-planted-0123456789")
     fast.behave(status(401, body='{"error": {"message": "bad key sk-planted-0123456789"}}'))

@@ -1,4 +1,4 @@
-"""Questions that come in before the estimator is loaded: found by `make chaos`, where a gateway is asked at once."""
+"""Questions that arrive before the estimator is loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.waiting import until
 
 
 class Loading:
-    """An estimator whose first estimates wait for what it loads."""
+    """An estimator whose first estimates wait until it is loaded."""
 
     name = "loading"
 
@@ -61,7 +61,7 @@ async def test_a_question_does_not_wait_beyond_its_deadline(odar):
     assert not odar.warm
 
 
-async def test_many_at_once_load_it_once_and_are_all_answered(odar, estimator):
+async def test_concurrent_questions_load_the_estimator_once(odar, estimator):
     asked = [asyncio.create_task(odar.aask(f"What is {n} + 2?", path="simple")) for n in range(12)]
     await until(lambda: estimator.waited)
     estimator.loaded.set()
@@ -71,7 +71,7 @@ async def test_many_at_once_load_it_once_and_are_all_answered(odar, estimator):
     assert odar.warm
 
 
-async def test_one_who_gives_up_does_not_stop_the_loading(odar, estimator):
+async def test_a_timed_out_question_does_not_stop_loading(odar, estimator):
     with pytest.raises(BudgetExceeded):
         await odar.aask("What is 2 + 2?", deadline_s=0.05)
     estimator.loaded.set()
@@ -80,7 +80,7 @@ async def test_one_who_gives_up_does_not_stop_the_loading(odar, estimator):
     assert (await odar.aask("What is 2 + 2?", path="simple")).answer == "4"
 
 
-async def test_what_was_loaded_before_is_not_waited_for(odar, estimator):
+async def test_a_loaded_estimator_is_not_waited_for(odar, estimator):
     estimator.loaded.set()
     await odar.warm_up()
     assert estimator.waited == []

@@ -22,7 +22,7 @@ MODELS = {
     "deep": {"provider": "slow", "logprobs": True, "n": True, "price": {"input": 3, "output": 15}},
 }
 SURE, UNSURE = -0.01, -3.0
-"""Log-probs of the fast answer's tokens, far below and far above what its model usually shows."""
+"""Log-probs of the fast answer's tokens, far above and far below the usual ones of its model."""
 
 
 def talker(fast_logprob):
@@ -76,7 +76,7 @@ def steps(*providers):
     return [step_of(request) for provider in providers for request in provider.requests]
 
 
-async def test_a_sure_fast_answer_spares_the_verification():
+async def test_a_confident_fast_answer_needs_no_verification():
     odar, fast, slow = engine(0.45, SURE)
     answer = await odar.aask("What is 2 + 2?")
     decision = answer.trace.decision
@@ -87,16 +87,16 @@ async def test_a_sure_fast_answer_spares_the_verification():
     assert "prior 0.450, medium" in decision.reason
 
 
-async def test_an_unsure_fast_answer_is_not_the_last_word():
+async def test_an_uncertain_fast_answer_is_checked_by_the_slow_agent():
     odar, fast, slow = engine(0.2, UNSURE)
     answer = await odar.aask("What is 2 + 2?")
     assert answer.path in (Path.MEDIUM, Path.HARD)
-    assert steps(fast) == ["answer"], "the fast call is not paid twice"
+    assert steps(fast) == ["answer"], "the fast call is not repeated"
     assert steps(slow)
     assert "prior 0.200, simple" in answer.trace.decision.reason
 
 
-async def test_hard_after_the_fast_answer_uses_it_as_a_candidate():
+async def test_the_hard_path_reuses_the_fast_answer_as_a_candidate():
     odar, fast, slow = engine(0.8, UNSURE)
     answer = await odar.aask("What is 2 + 2?")
     assert answer.path is Path.HARD
@@ -114,13 +114,13 @@ async def test_a_clearly_hard_question_does_not_wait_for_the_fast_answer():
 
 
 @pytest.mark.parametrize(("logprob", "path"), [(SURE, Path.SIMPLE), (UNSURE, Path.HARD)])
-async def test_the_first_question_of_a_model_that_nobody_calibrated_is_looked_at_too(logprob, path):
+async def test_an_uncalibrated_model_uses_the_shipped_quantiles(logprob, path):
     odar, _, _ = engine(0.45, logprob, calibrated=False)
     answer = await odar.aask("What is 2 + 2?")
     assert (answer.path, answer.trace.decision.look.quantiles) == (path, "shipped")
 
 
-async def test_after_thirty_answers_ranks_are_within_the_models_own():
+async def test_after_thirty_answers_the_models_own_quantiles_are_used():
     odar, fast, _ = engine(0.45, SURE, calibrated=False)
     logprobs = iter(np.linspace(-8, -4, 40))
     fast.script = lambda request, index: [completion("Answer: 4", float(next(logprobs)))]
@@ -133,7 +133,7 @@ async def test_after_thirty_answers_ranks_are_within_the_models_own():
     assert {name: rank for name, _, rank in look.signals}["answer_logprob"] > 0.8  # sure, for this model
 
 
-async def test_an_answer_without_log_probs_leaves_a_direct_answer_to_the_prior():
+async def test_a_direct_answer_without_log_probs_is_routed_by_the_prior():
     odar, fast, slow = engine(0.45, SURE)
     fast.script = lambda request, index: [dataclasses.replace(completion("Answer: 4", SURE), tokens=())]
     answer = await odar.aask("What is 2 + 2?")
@@ -141,7 +141,7 @@ async def test_an_answer_without_log_probs_leaves_a_direct_answer_to_the_prior()
 
 
 @pytest.mark.parametrize(("second", "path"), [("4", Path.SIMPLE), ("7", Path.HARD)])
-async def test_a_second_opinion_is_bought_compared_and_does_not_vote(second, path):
+async def test_a_second_opinion_is_compared_and_does_not_vote(second, path):
     odar, fast, _ = engine(0.45, -0.45, routing__second_opinion=True)
     fast.script = lambda request, index: [completion(f"Answer: {a}", -0.45) for a in ("4", second)[: request.n]]
     answer = await odar.aask("What is 2 + 2?")
@@ -152,27 +152,27 @@ async def test_a_second_opinion_is_bought_compared_and_does_not_vote(second, pat
     assert signals["agreement"] == float(second == "4")
 
 
-async def test_no_second_opinion_where_nobody_would_look_at_it():
+async def test_a_chosen_path_requests_no_second_opinion():
     odar, fast, _ = engine(0.45, SURE, routing__second_opinion=True)
     await odar.aask("What is 2 + 2?", path="medium")
     assert fast.requests[0].n == 1
 
 
 @pytest.mark.parametrize("how", [{"routing__mode": "prior"}, {"dispatch__strategy": False}])
-async def test_without_the_means_the_prior_decides(how):
+async def test_the_prior_decides_if_the_posterior_is_disabled(how):
     odar, _, slow = engine(0.45, SURE, **how)
     answer = await odar.aask("What is 2 + 2?")
     assert (answer.path, answer.trace.decision.posterior) == (Path.MEDIUM, None)
     assert steps(slow) == ["verify"]
 
 
-async def test_a_path_the_caller_insists_on_is_taken():
+async def test_a_path_chosen_by_the_caller_is_taken():
     odar, _, slow = engine(0.45, SURE)
     answer = await odar.aask("What is 2 + 2?", path="medium")
     assert (answer.path, answer.trace.decision.posterior, steps(slow)) == (Path.MEDIUM, None, ["verify"])
 
 
-async def test_other_sampling_than_the_calibrated_one_does_not_use_its_quantiles():
+async def test_quantiles_of_other_sampling_settings_are_not_used():
     odar, _, _ = engine(0.45, SURE)
     known = odar.alignment.calibrated.entries
     source, statistics = next(iter(known.items()))
@@ -182,7 +182,7 @@ async def test_other_sampling_than_the_calibrated_one_does_not_use_its_quantiles
     assert answer.trace.decision.look.quantiles == "shipped"
 
 
-async def test_a_fast_agent_that_is_down_leaves_the_prior_and_is_not_asked_twice():
+async def test_if_the_fast_agent_is_down_the_prior_decides_and_it_is_called_once():
     odar, fast, _ = engine(0.45, SURE)
     fast.script = lambda request, index: ProviderError("out", provider="fast", status=503, retryable=True)
     answer = await odar.aask("What is 2 + 2?")
@@ -190,14 +190,14 @@ async def test_a_fast_agent_that_is_down_leaves_the_prior_and_is_not_asked_twice
     assert steps(fast) == ["answer"]
 
 
-async def test_text_that_is_out_for_good_stands():
+async def test_streamed_final_text_is_not_replaced():
     odar, _, slow = engine(0.2, UNSURE)
     seen = []
     answer = await odar.aask("What is 2 + 2?", on_text=seen.append, serving=ServingOptions(final=True))
     assert (answer.path, steps(slow), "".join(seen)) == (Path.SIMPLE, [], "Answer: 4")
 
 
-async def test_text_on_a_screen_may_be_followed_by_a_better_answer():
+async def test_streamed_draft_text_may_be_replaced():
     odar, _, slow = engine(0.2, UNSURE)
     answer = await odar.aask("What is 2 + 2?", on_text=lambda text: None)
     assert answer.path is not Path.SIMPLE
@@ -211,19 +211,19 @@ async def test_only_allowed_paths_are_taken():
     assert "is not allowed" in answer.trace.decision.reason
 
 
-async def test_a_change_of_path_is_told():
+async def test_a_change_of_path_is_reported():
     odar, _, _ = engine(0.45, SURE)
     told = []
     await odar.aask("What is 2 + 2?", serving=ServingOptions(on_decision=told.append))
     assert [decision.path for decision in told] == [Path.MEDIUM, Path.SIMPLE]
 
 
-def test_a_mode_that_does_not_exist_is_named():
+def test_an_unknown_mode_is_named():
     with pytest.raises(SettingsError, match="posteriour"):
         load_settings("tiny", environ={}, routing__mode="posteriour")
 
 
-async def test_a_fast_agent_that_states_no_answer_has_told_us_something():
+async def test_a_fast_reply_without_a_stated_answer_raises_difficulty():
     odar, fast, _ = engine(0.45, SURE)
     stated = (await odar.aask("What is 2 + 2?")).trace
     fast.script = lambda request, index: [completion("Two and two.\nPerhaps four", SURE)]

@@ -1,4 +1,4 @@
-"""Targets in the engine: thresholds follow, the trace says so, the bill is what counts (SPEC 5.13)."""
+"""Targets in the engine: thresholds adapt to the measured calls and cost, and the trace shows them (SPEC 5.13)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODELS = {
 
 
 class Given:
-    """The difficulty is written in the question."""
+    """An estimator that reads the difficulty from the question."""
 
     name = "given"
 
@@ -60,7 +60,7 @@ async def ask_many(odar, count, seed=0, **options):
     return [await odar.aask(f"How hard is {d:.6f}", **options) for d in difficulties]
 
 
-async def test_the_mean_of_calls_is_met_and_shown():
+async def test_the_mean_number_of_calls_meets_the_target():
     async with engine(routing__target_calls=1.8) as odar:
         answers = await ask_many(odar, 300)
     calls = [answer.trace.spend.calls for answer in answers]
@@ -72,7 +72,7 @@ async def test_the_mean_of_calls_is_met_and_shown():
     assert summary(answers[-1])["target"]["t"] == use.t
 
 
-async def test_a_request_has_its_own_target():
+async def test_a_request_can_have_its_own_target():
     async with engine(routing__target_calls=1.2) as odar:
         await ask_many(odar, 40)
         own = await ask_many(odar, 150, target=Target.of(calls=3.0))
@@ -80,14 +80,14 @@ async def test_a_request_has_its_own_target():
     assert [(row.scope, row.target) for row in odar.targets.report()] == [("settings", 1.2), ("request", 3.0)]
 
 
-async def test_a_path_that_the_caller_chose_does_not_count():
+async def test_questions_with_a_chosen_path_do_not_count():
     async with engine(routing__target_calls=1.5) as odar:
         answer = await odar.aask("How hard is 0.1", path="hard")
     assert answer.trace.decision.target is None
     assert odar.targets.report() == []
 
 
-async def test_a_question_that_failed_costs_what_it_cost():
+async def test_the_calls_of_a_failed_question_count():
     def fail(request, index):
         return ProviderError("out", provider="fast", status=503, retryable=False)
 
@@ -97,7 +97,7 @@ async def test_a_question_that_failed_costs_what_it_cost():
         assert odar.targets.choose(Target.of(calls=1.5)).t > 0
 
 
-async def test_a_restart_goes_on(tmp_path):
+async def test_the_state_of_a_target_survives_a_restart(tmp_path):
     file = tmp_path / "odar.alignment.json"
     async with engine(file, routing__target_calls=1.8) as odar:
         await ask_many(odar, 60)
@@ -115,6 +115,6 @@ async def test_a_restart_goes_on(tmp_path):
         ({"routing__target_cost_usd": 0.1}, "needs the price of 'deep'"),
     ],
 )
-def test_targets_that_cannot_work_are_refused(overrides, why):
+def test_invalid_targets_are_rejected(overrides, why):
     with pytest.raises(SettingsError, match=why):
         engine(**overrides)

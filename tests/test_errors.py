@@ -26,7 +26,7 @@ from odar.errors import (
 KINDS = {name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, OdarError)}
 
 
-def test_the_tree_in_the_docstring_is_the_tree():
+def test_the_docstring_shows_the_class_hierarchy():
     drawn: list[tuple[int, str]] = [
         (len(line) - len(line.lstrip(" │├└─")), match[1])
         for line in (errors.__doc__ or "").splitlines()
@@ -45,12 +45,12 @@ def test_the_tree_in_the_docstring_is_the_tree():
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_every_kind_says_what_it_is(name):
+def test_every_error_class_has_a_docstring(name):
     assert KINDS[name].__doc__
     assert KINDS[name].spend is None
 
 
-def test_what_both_agents_met_is_told_once_with_the_first_providers_figures():
+def test_repeated_causes_are_named_once_with_the_first_providers_details():
     causes = [
         BudgetExceeded("no money"),
         ProviderError("busy", provider="a", status=429, code="c", retry_after=3.0, retryable=True, body="{}"),
@@ -78,7 +78,7 @@ def test_what_both_agents_met_is_told_once_with_the_first_providers_figures():
         ([ProviderError("no"), ProviderTimeout("late")], False),
     ],
 )
-def test_trying_again_helps_where_it_would_help_one_of_them(causes, retryable):
+def test_a_failure_is_retryable_if_one_cause_is(causes, retryable):
     assert AllAgentsFailed(["x"], causes).retryable is retryable
 
 
@@ -92,14 +92,14 @@ def test_trying_again_helps_where_it_would_help_one_of_them(causes, retryable):
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_crosses_to_another_process(error):
-    """Ray and the estimator's process hand them over pickled."""
+def test_an_error_can_be_pickled(error):
+    """Ray sends errors between processes."""
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again)) == (type(error), str(error))
     assert again.__dict__ == error.__dict__
 
 
-def test_a_key_that_is_refused_says_by_which_limit_and_when_to_come_back():
+def test_a_refused_key_has_the_limit_and_a_retry_time():
     refused = KeyRefused("too fast", "rate", 2.5)
     assert (str(refused), refused.kind, refused.retry_after) == ("too fast", "rate", 2.5)
 
@@ -108,7 +108,7 @@ names = st.lists(st.from_regex(r"[a-z]{4,10}", fullmatch=True), min_size=1, max_
 
 
 @given(names, st.data())
-def test_one_wrong_letter_finds_the_name(known, data):
+def test_a_name_with_one_wrong_letter_is_suggested(known, data):
     name = data.draw(st.sampled_from(known))
     place = data.draw(st.integers(0, len(name) - 1))
     wrong = name[:place] + "_" + name[place + 1 :]
@@ -117,7 +117,7 @@ def test_one_wrong_letter_finds_the_name(known, data):
 
 
 @given(st.text(max_size=20), st.lists(st.text(max_size=10), max_size=5))
-def test_a_hint_is_a_known_name_or_nothing(name, known):
+def test_a_suggestion_is_a_known_name(name, known):
     hint = did_you_mean(name, known)
     assert hint == "" or any(repr(each) in hint for each in known)
 
@@ -132,7 +132,7 @@ def test_a_line_is_printable_and_keeps_every_word(text):
 
 
 @given(st.text(), st.integers(1, 20))
-def test_a_line_is_cut_where_it_is_told(text, longest):
+def test_a_line_is_cut_at_the_limit(text, longest):
     line = one_line(text, longest)
     assert len(line) <= longest
     assert line == one_line(text) or line.endswith("…")

@@ -1,4 +1,4 @@
-"""Estimates in this process: the loop stays free, long texts do not delay short ones, a failure costs no answer."""
+"""Estimates in this process: they do not block the event loop, and a failing estimator is replaced."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from odar.engine import Odar
 from odar.types import Estimate, Query
 from support.engine import settings, talk
 from support.scripted import ScriptedProvider
+from support.waiting import until
 
 QUERIES = [
     Query("Is Paris the capital of France?"),
@@ -26,11 +27,11 @@ QUERIES = [
 
 
 class Panic(BaseException):
-    """What a tokenizer written in Rust raises: not an `Exception`."""
+    """Raised by a tokenizer written in Rust; it is not an `Exception`."""
 
 
 class Failing:
-    """An estimator that fails from the second estimate on."""
+    """An estimator that fails after `works` estimates."""
 
     name = "failing"
 
@@ -45,7 +46,7 @@ class Failing:
 
 
 class Waiting:
-    """An estimator whose long estimates wait until they may go on; remembers which threads it ran in."""
+    """An estimator that holds back estimates of long texts and records the thread of each."""
 
     name = "waiting"
 
@@ -60,7 +61,7 @@ class Waiting:
         return Estimate(0.1, self.name)
 
 
-async def test_estimates_are_those_of_the_estimator() -> None:
+async def test_estimates_equal_those_of_the_estimator() -> None:
     estimates = InProcessEstimator(shipped_estimator())
     for thresholds in (None, (0.3, 0.7)):
         found = [await estimates(query, thresholds) for query in QUERIES]
@@ -69,12 +70,11 @@ async def test_estimates_are_those_of_the_estimator() -> None:
     estimates.close()
 
 
-async def test_a_long_text_delays_no_other_estimate() -> None:
+async def test_a_long_text_does_not_delay_other_estimates() -> None:
     estimator = Waiting()
     estimates = InProcessEstimator(estimator)
     long = asyncio.create_task(estimates(Query("x" * (LONG_TEXT + 1))))
-    while not estimator.began.is_set():
-        await asyncio.sleep(0.01)
+    await until(estimator.began.is_set)
     assert (await estimates(Query("short"))).difficulty == 0.1
     assert not long.done()
     estimator.may.set()
@@ -89,7 +89,7 @@ async def test_a_long_text_delays_no_other_estimate() -> None:
 )
 @pytest.mark.parametrize("text", ["How many?", "word " * 1000], ids=["short", "long"])
 @pytest.mark.parametrize("works", [0, 1], ids=["never", "at first"])
-async def test_where_an_estimator_fails_length_answers(error: BaseException, text: str, works: int) -> None:
+async def test_the_length_estimator_replaces_a_failing_one(error: BaseException, text: str, works: int) -> None:
     estimates = InProcessEstimator(Failing(error, works))
     found = await estimates(Query(text))
     right = open_estimator("length").estimate(Query(text))
@@ -98,7 +98,7 @@ async def test_where_an_estimator_fails_length_answers(error: BaseException, tex
     estimates.close()
 
 
-async def test_the_trace_says_that_length_answered() -> None:
+async def test_the_trace_names_a_failed_estimator() -> None:
     fast, slow = ScriptedProvider(talk, "fast"), ScriptedProvider(talk, "slow")
     odar = Odar(settings(), providers={"fast": fast, "slow": slow}, estimator=Failing(ValueError("secret text")))
     async with odar:
@@ -112,8 +112,7 @@ async def test_cancelling_is_not_a_failure() -> None:
     estimator = Waiting()
     estimates = InProcessEstimator(estimator)
     long = asyncio.create_task(estimates(Query("x" * (LONG_TEXT + 1))))
-    while not estimator.began.is_set():
-        await asyncio.sleep(0.01)
+    await until(estimator.began.is_set)
     long.cancel()
     with pytest.raises(asyncio.CancelledError):
         await long

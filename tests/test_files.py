@@ -23,7 +23,7 @@ SETTINGS = {
 }
 
 
-def test_a_home_is_written_out(monkeypatch, tmp_path):
+def test_a_tilde_is_expanded(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert user_path("~/data/a.jsonl") == tmp_path / "data" / "a.jsonl"
     assert user_path(Path("~")) == tmp_path
@@ -34,7 +34,7 @@ def test_a_home_is_written_out(monkeypatch, tmp_path):
 @given(
     st.text(st.characters(exclude_characters="~/\0", codec="utf-8"), min_size=1).filter(lambda name: name != ".")
 )
-def test_what_has_no_home_in_it_is_left_alone(name):
+def test_a_path_without_a_leading_tilde_is_unchanged(name):
     assert user_path(name) == Path(name)
     assert user_path(f"{name}/~root") == Path(name) / "~root"
 
@@ -47,7 +47,7 @@ def test_the_home_of_an_unknown_user_is_a_usage_error(given):
         user_path(given, setting="store.url")
 
 
-def test_without_a_home_at_all_a_tilde_is_refused_too(monkeypatch):
+def test_a_tilde_without_a_home_directory_is_rejected(monkeypatch):
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: (_ for _ in ()).throw(KeyError(uid)))
     with pytest.raises(InputError, match="no home is known for '~'"):
@@ -56,14 +56,14 @@ def test_without_a_home_at_all_a_tilde_is_refused_too(monkeypatch):
 
 
 @pytest.mark.parametrize("key", SETTINGS)
-def test_a_setting_that_names_nobodys_home_is_told_by_its_key(key):
+def test_a_setting_with_an_unknown_home_is_named(key):
     with pytest.raises(UsageError) as raised:
         _use(load_settings("tiny", config="/dev/null", environ={}, **SETTINGS[key]))
     assert key in str(raised.value) and "'~nobody_such'" in str(raised.value)
 
 
 def _use(settings):
-    """Open whatever a path may stand for in the settings."""
+    """Open everything that the settings name by a path."""
     from odar.agents.prompts import load_prompts
     from odar.difficulty.base import open_estimator
     from odar.providers.pool import KINDS
@@ -90,7 +90,7 @@ def test_a_key_that_begins_with_a_tilde_is_not_shown():
     assert "sk-0123456789" not in str(raised.value)
 
 
-def test_the_cache_is_where_the_variable_says(monkeypatch, tmp_path):
+def test_the_cache_folder_is_set_by_a_variable(monkeypatch, tmp_path):
     monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path))
     assert cache_folder() == tmp_path
     monkeypatch.setenv("ODAR_CACHE_DIR", NOBODY)
@@ -98,8 +98,8 @@ def test_the_cache_is_where_the_variable_says(monkeypatch, tmp_path):
         cache_folder()
 
 
-class TestWrittenWhole:
-    def test_the_draft_takes_the_files_place(self, tmp_path):
+class TestAtomicWrite:
+    def test_the_draft_replaces_the_file(self, tmp_path):
         file = tmp_path / "a.json"
         file.write_text("old")
         with atomic_write(file) as draft:
@@ -109,7 +109,7 @@ class TestWrittenWhole:
         assert list(tmp_path.iterdir()) == [file]
 
     @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-    def test_a_failure_leaves_the_file_as_it_was(self, tmp_path, error):
+    def test_a_failure_leaves_the_file_unchanged(self, tmp_path, error):
         file = tmp_path / "a.json"
         file.write_text("old")
         expected = InputError if isinstance(error, OSError) else KeyboardInterrupt
@@ -121,13 +121,13 @@ class TestWrittenWhole:
         if expected is InputError:
             assert str(raised.value) == f"{file} cannot be written: No space left on device"
 
-    def test_a_folder_that_is_not_there_is_named(self, tmp_path):
+    def test_a_missing_folder_is_named(self, tmp_path):
         file = tmp_path / "none" / "a.json"
         with pytest.raises(InputError, match=r"none/a\.json cannot be written: No such file"):  # noqa: SIM117
             with atomic_write(file) as draft:
                 draft.write_text("x")
 
-    def test_a_folder_in_its_place_is_not_removed(self, tmp_path):
+    def test_a_folder_with_the_files_name_is_not_removed(self, tmp_path):
         with pytest.raises(InputError, match="cannot be written"), atomic_write(tmp_path / "b") as draft:
             (tmp_path / "b").mkdir()
             draft.write_text("x")

@@ -30,19 +30,19 @@ def load_alignment(path):
 
 
 def depth(value) -> int:
-    """How deep it is, by the definition."""
+    """Compute the depth by its definition."""
     if not isinstance(value, dict | list):
         return 0
     return 1 + max(map(depth, value.values() if isinstance(value, dict) else value), default=0)
 
 
 @given(SMALL, st.integers(0, 8))
-def test_deeper_is_deeper(value, limit):
+def test_deeper_than_matches_the_definition_of_depth(value, limit):
     assert deeper_than(limit, value) == (depth(value) > limit)
 
 
 @given(SMALL, st.integers(0, 8), st.booleans())
-def test_a_document_is_read_or_refused_by_its_depth_alone(value, limit, as_bytes):
+def test_a_document_is_rejected_only_for_its_depth(value, limit, as_bytes):
     text = json.dumps(value, ensure_ascii=False)
     text = text.encode() if as_bytes else text
     if depth(value) > limit:
@@ -54,7 +54,7 @@ def test_a_document_is_read_or_refused_by_its_depth_alone(value, limit, as_bytes
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
 @pytest.mark.parametrize("levels", [DEEPEST + 1, 800, 1_000, 5_000, 200_000])
-def test_no_depth_is_too_deep_to_be_refused(opening, levels):
+def test_any_excessive_depth_is_rejected(opening, levels):
     with pytest.raises(ValueError, match=r"nested more than 200 deep|Expecting"):
         load_json(opening * levels + "1")
     closing = "".join({"[": "]", "{": "}"}[c] for c in reversed(opening) if c in "[{")
@@ -62,7 +62,7 @@ def test_no_depth_is_too_deep_to_be_refused(opening, levels):
         load_json(opening * levels + "1" + closing * levels)
 
 
-def test_what_is_read_can_be_written_again_even_from_far_down_the_stack():
+def test_the_deepest_document_can_be_written_from_a_deep_stack():
     value = load_json("[" * DEEPEST + "]" * DEEPEST)
 
     def down(frames: int) -> str:
@@ -71,7 +71,7 @@ def test_what_is_read_can_be_written_again_even_from_far_down_the_stack():
     assert down(sys.getrecursionlimit() // 2)
 
 
-def test_wide_is_not_deep():
+def test_a_wide_document_is_accepted():
     assert len(load_json("[" + ",".join(["{}"] * 10_000) + "]")) == 10_000
 
 
@@ -92,7 +92,7 @@ def test_wide_is_not_deep():
     ],
 )
 @pytest.mark.parametrize("error", [InputError, SettingsError, StoreError])
-def test_another_version_is_refused_with_file_versions_and_remedy(found, remedy, error):
+def test_another_version_is_rejected_with_file_versions_and_remedy(found, remedy, error):
     with pytest.raises(error) as raised:
         check_format(found, "odar-thing-2", "/tmp/thing.json", "make it again", error)
     message = str(raised.value)
@@ -102,17 +102,17 @@ def test_another_version_is_refused_with_file_versions_and_remedy(found, remedy,
     assert "\n" not in message
 
 
-def test_the_version_we_read_passes():
+def test_the_current_version_is_accepted():
     check_format("odar-thing-2", "odar-thing-2", "thing", "nothing to do")
 
 
 @given(st.recursive(SMALL | st.integers() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
-def test_what_is_dumped_is_read_again(value):
+def test_dumped_json_survives_a_round_trip(value):
     assert load_json(dump_json(value)) == value
 
 
 @given(st.text(), st.sampled_from([math.nan, math.inf, -math.inf]), st.integers(2**64, 2**70))
-def test_odd_texts_and_numbers_go_the_long_way_and_come_to_the_same(text, none, big):
+def test_surrogates_large_integers_and_nan_become_valid_json(text, none, big):
     plain = dump_json({"text": text, "none": none})
     mixed = dump_json({"text": text, "none": none, "big": big, "half": "\ud800", "inside": (none, {"x": none})})
     read = json.loads(mixed, parse_constant=pytest.fail)
@@ -121,11 +121,11 @@ def test_odd_texts_and_numbers_go_the_long_way_and_come_to_the_same(text, none, 
     assert (read["none"], read["inside"]) == (None, [None, {"x": None}])
 
 
-def test_half_a_pair_can_be_kept_as_its_escape():
+def test_an_unpaired_surrogate_can_be_kept_as_an_escape():
     assert json.loads(dump_json(["a\ud800"], odd="backslashreplace")) == ["a\ud800"]
 
 
-def test_a_stranger_becomes_its_text():
+def test_an_object_of_another_type_becomes_its_text():
     assert dump_json({"path": Path("/tmp")}) == b'{"path":"/tmp"}'
 
 
@@ -137,7 +137,7 @@ def test_a_stranger_becomes_its_text():
         ("odar-alignment-99", load_alignment),
     ],
 )
-def test_a_file_of_another_version_is_refused_by_name_and_left_alone(tmp_path, kind, read):
+def test_a_file_of_another_version_is_rejected_and_unchanged(tmp_path, kind, read):
     path = tmp_path / "file.json"
     path.write_text(text := json.dumps({"format": kind, "novelty": []}))
     with pytest.raises(OdarError, match=rf"{path} has format '{kind}'; this odar reads .*: upgrade odar"):
@@ -145,7 +145,7 @@ def test_a_file_of_another_version_is_refused_by_name_and_left_alone(tmp_path, k
     assert path.read_text() == text
 
 
-def test_every_file_that_is_refused_is_refused_with_an_error_of_ours(tmp_path):
+def test_an_invalid_file_raises_a_one_line_odar_error(tmp_path):
     odd = ["null", "7", '"text"', "[]", "{}", '{"format": null}', '{"format": []}', "{", "", "\ufeff{}", "[" * 9000]
     for text in odd:
         path = tmp_path / "file.json"

@@ -15,7 +15,7 @@ from odar.inputs import MAX_BYTES, load_image
         (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
     ],
 )
-def test_the_content_tells_the_type(tmp_path, data, media_type):
+def test_the_type_is_detected_from_the_content(tmp_path, data, media_type):
     file = tmp_path / "picture.dat"
     file.write_bytes(data)
     image = load_image(file)
@@ -33,7 +33,7 @@ def test_data_that_is_not_an_image_is_rejected(tmp_path):
         load_image(tmp_path / "none.png")
 
 
-def test_a_huge_file_is_refused_unread(tmp_path):
+def test_a_huge_file_is_rejected_without_reading_it(tmp_path):
     file = tmp_path / "huge.png"
     with file.open("wb") as out:
         out.truncate(MAX_BYTES + 1)

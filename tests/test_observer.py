@@ -1,4 +1,4 @@
-"""The hook itself: who is told what, in which order, and that nobody is asked for where nobody watches."""
+"""The observer hook: which events it gets, in which order, and that it costs nothing without an observer."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Work:
         return x
 
 
-async def test_steps_nest_and_tell_what_came_of_them():
+async def test_observers_see_nested_steps_and_results():
     witness = Witness()
     assert await Work(witness).run() == 3
     assert witness.seen == ["<whole", "<part", {"x": 1}, 1, "part>", "<quick", 2, "quick>", 3, "whole>"]
@@ -64,7 +64,7 @@ async def test_steps_nest_and_tell_what_came_of_them():
     assert witness.fields["quick"] | {"self": None} == {"self": None, "x": 2, "fail": False}
 
 
-async def test_a_failure_passes_through():
+async def test_exceptions_reach_observer_and_caller():
     witness = Witness()
     with pytest.raises(ValueError):
         await Work(witness).run(fail=True)
@@ -78,11 +78,11 @@ async def test_results_are_the_same_without_an_observer():
     assert outgoing_headers() is None
     assert work.run.__doc__ == "Everything."
     step = work.run()
-    assert step.cr_code.co_name == "run", "the coroutine itself, with nothing around it"
+    assert step.cr_code.co_name == "run", "the coroutine itself, without a wrapper"
     await step
 
 
-async def test_watching_ends_with_the_outermost_step():
+async def test_observation_ends_with_the_outermost_step():
     witness = Witness()
 
     class Caller(Work):
@@ -96,7 +96,7 @@ async def test_watching_ends_with_the_outermost_step():
     assert witness.seen == ["<whole", {"traceparent": "00-1-1-01"}, "whole>"]
 
 
-async def test_two_at_once_have_their_own_observers():
+async def test_concurrent_calls_have_separate_observers():
     one, two = Witness(), Witness()
     await asyncio.gather(Work(one).run(), Work(two).run(), Work().run())
     assert one.seen == two.seen

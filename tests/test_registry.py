@@ -27,7 +27,7 @@ def test_listing_imports_nothing(tmp_path, monkeypatch):
     assert "heavy_thing" not in sys.modules
 
 
-def test_a_thing_is_loaded_once(numbers, monkeypatch):
+def test_an_entry_is_loaded_once(numbers, monkeypatch):
     import math
 
     assert numbers["pi"] == math.pi
@@ -35,7 +35,7 @@ def test_a_thing_is_loaded_once(numbers, monkeypatch):
     assert numbers["pi"] != 3.0
 
 
-def test_what_is_added_by_hand_counts_for_more_and_the_last_word_most(numbers):
+def test_added_entries_override_built_in_and_earlier_ones(numbers):
     numbers.add("pi", 3.0)
     numbers.add("two", 1.0)
     numbers.add("two", 2.0)
@@ -43,7 +43,7 @@ def test_what_is_added_by_hand_counts_for_more_and_the_last_word_most(numbers):
     assert numbers.names() == {"absent", "broken", "pi", "two"}
 
 
-def test_an_unknown_name_gets_a_hint_and_the_list(numbers):
+def test_an_unknown_name_gets_a_suggestion_and_the_list(numbers):
     with pytest.raises(
         UnknownName, match=r"unknown number 'pie'; did you mean 'pi'\? \(known: absent, broken, pi\)"
     ):
@@ -52,14 +52,14 @@ def test_an_unknown_name_gets_a_hint_and_the_list(numbers):
         Registry("thing", {})["x"]
 
 
-def test_a_place_that_is_not_there_is_a_bug_and_not_hidden(numbers):
+def test_a_missing_module_or_attribute_raises_its_own_error(numbers):
     with pytest.raises(AttributeError, match="nothing_such"):
         numbers["broken"]
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         numbers["absent"]
 
 
-def test_other_packages_add_theirs_by_entry_points(monkeypatch):
+def test_entry_points_add_entries_but_do_not_replace_built_in_ones(monkeypatch):
     points = {
         "odar.numbers": [EntryPoint("tau", "math:tau", "odar.numbers"), EntryPoint("pi", "math:e", "odar.numbers")]
     }
@@ -67,13 +67,13 @@ def test_other_packages_add_theirs_by_entry_points(monkeypatch):
     numbers: Registry[float] = Registry("number", {"pi": "math:pi"}, group="odar.numbers")
     assert numbers.names() == {"pi", "tau"}
     assert round(numbers["tau"], 2) == 6.28
-    assert round(numbers["pi"], 2) == 3.14  # nobody takes the place of what is built in
+    assert round(numbers["pi"], 2) == 3.14  # a built-in entry is not replaced
     with pytest.raises(UnknownName):
         numbers["e"]
 
 
 @pytest.mark.parametrize("registry", [BENCHMARKS, ESTIMATORS, KINDS, RULES], ids=lambda each: each._kind)
-def test_everything_that_is_built_in_is_there(registry):
+def test_every_built_in_entry_can_be_loaded(registry):
     assert registry._places
     for name in registry._places:
         assert registry[name] is registry[name]

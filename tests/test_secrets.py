@@ -41,7 +41,7 @@ def test_what_is_masked_and_what_is_not(text, shown):
 
 
 @given(PASSWORD)
-def test_a_password_is_known_in_every_form_it_travels_in(password):
+def test_a_password_is_found_in_every_encoding(password):
     found = secrets_in(f"https://user:{quote(password, safe='')}@host/v1")
     assert {password, quote(password, safe="")} <= set(found)
     assert base64.b64encode(f"user:{password}".encode()).decode() in found
@@ -59,12 +59,12 @@ def test_secret_parameters_are_secrets():
 @pytest.mark.parametrize(
     "name", ["Authorization", "x-api-key", "OPENAI_API_KEY", "password", "passwd", "auth_token"]
 )
-def test_names_of_secrets(name):
+def test_secret_names_are_recognised(name):
     assert is_secret(name)
 
 
 @pytest.mark.parametrize("name", ["model", "temperature", "content-type", "seed", ""])
-def test_names_of_other_things(name):
+def test_other_names_are_not_secret(name):
     assert not is_secret(name)
 
 
@@ -89,7 +89,7 @@ def test_a_key_comes_from_a_file_or_the_environment(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="no such modes on this system")
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
-def test_a_file_that_others_can_read_is_refused_with_the_remedy(tmp_path, mode):
+def test_a_key_file_readable_by_others_is_rejected(tmp_path, mode):
     with pytest.raises(SettingsError, match=r"can be read by others; run: chmod 600 /.*/key$"):
         api_key("p", key_file(tmp_path, mode=mode), {})
 
@@ -103,13 +103,13 @@ def test_a_file_that_others_can_read_is_refused_with_the_remedy(tmp_path, mode):
         ("sk-\0zero", "names no file (hidden: is it the key itself?)"),
     ],
 )
-def test_a_file_that_is_none_is_named_unless_it_may_be_the_key(given_, message):
+def test_a_missing_key_file_is_named_unless_it_may_be_the_key(given_, message):
     with pytest.raises(SettingsError) as raised:
         api_key("p", provider(api_key_file=given_), {})
     assert str(raised.value) == f"providers.p.api_key_file {message}"
 
 
-def test_a_file_that_is_no_text_is_not_quoted(tmp_path):
+def test_a_binary_key_file_is_not_quoted(tmp_path):
     with pytest.raises(SettingsError, match="cannot be read: it is not UTF-8 text") as raised:
         api_key("p", key_file(tmp_path, b"sk-\xff\xfe"), {})
     assert "xff" not in str(raised.value)

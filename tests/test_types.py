@@ -1,4 +1,4 @@
-"""The nouns, as far as they do more than hold."""
+"""Behaviour of the value types."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from odar.types import CANCELLED, NO_USAGE, Call, Step
     ("error", "failed"),
     [(None, False), (CANCELLED, False), ("HTTP 500", True), ("", True), ("cancelled by a proxy", True)],
 )
-def test_a_call_that_was_no_longer_needed_has_not_failed(error, failed):
+def test_a_cancelled_call_is_not_a_failed_one(error, failed):
     assert Call(Step.SOLVE, "p", "m", 1, NO_USAGE, None, 0.1, error=error).failed is failed

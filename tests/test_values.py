@@ -1,4 +1,4 @@
-"""One value of a setting at a time; what a whole file of them does is in test_config."""
+"""Reading and checking a single value of a setting; test_config.py tests whole files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATH = ("fast", "x")
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=4))
-def test_a_key_is_written_so_that_toml_reads_it_back(path):
+def test_a_key_name_is_a_valid_toml_key(path):
     if any(0xD800 <= ord(c) <= 0xDFFF or c == "\x7f" for part in path for c in part):
         return  # no TOML file can hold these at all
     node = tomllib.loads(f"{key_name(tuple(path))} = 1")
@@ -35,14 +35,14 @@ def test_a_key_is_written_so_that_toml_reads_it_back(path):
         ("0.5", float, 0.5),
         ("inf", float, math.inf),
         ("true", bool, True),
-        ("3", str, "3"),  # a model may be called so
+        ("3", str, "3"),  # a model name
         ("a,b,", tuple[str, ...], ["a", "b"]),
         ('["a,b"]', tuple[str, ...], ["a,b"]),
-        ("plain words", int, "plain words"),  # left for the type to refuse
+        ("plain words", int, "plain words"),  # rejected later, by its type
         ("[" * 5000, int, "[" * 5000),
     ],
 )
-def test_a_word_of_the_environment_is_read_as_toml_would(text, kind, value):
+def test_a_variable_is_parsed_as_toml(text, kind, value):
     assert parse(text, kind) == value
 
 
@@ -58,7 +58,7 @@ def test_a_word_of_the_environment_is_read_as_toml_would(text, kind, value):
         ({"a": 1}, Mapping[str, float], {"a": 1.0}),
     ],
 )
-def test_a_value_takes_the_form_of_its_type(value, kind, good):
+def test_a_value_is_converted_to_its_type(value, kind, good):
     found = coerce(value, kind, ANY, PATH, "odar.toml")
     assert found == good
     assert type(found) is type(good)
@@ -77,13 +77,13 @@ def test_a_value_takes_the_form_of_its_type(value, kind, good):
         ({"a": "x"}, Mapping[str, float], "a table"),
     ],
 )
-def test_another_type_is_refused_by_key_value_and_origin(value, kind, must):
+def test_a_wrong_type_names_key_value_and_origin(value, kind, must):
     with pytest.raises(SettingsError, match=rf"fast\.x = .* in odar\.toml must be {must}"):
         coerce(value, kind, ANY, PATH, "odar.toml")
 
 
 @given(st.floats(allow_nan=True))
-def test_bounds_hold_and_the_nearest_valid_value_is_named(value):
+def test_a_value_out_of_bounds_names_the_nearest_valid_one(value):
     within = setting("", ge=0.0, le=2.0)
     if 0 <= value <= 2:
         assert coerce(value, float, within, PATH, "x") == value
@@ -94,7 +94,7 @@ def test_bounds_hold_and_the_nearest_valid_value_is_named(value):
         assert str(raised.value).endswith(f"must be at least 0 and at most 2{nearest}")
 
 
-def test_a_bound_that_is_open_is_said_to_be():
+def test_an_open_bound_excludes_its_value():
     above = setting("", gt=0.0)
     assert coerce(0.1, float, above, PATH, "x") == 0.1
     with pytest.raises(SettingsError, match=r"fast\.x = 0\.0 in x must be above 0$"):
@@ -102,12 +102,12 @@ def test_a_bound_that_is_open_is_said_to_be():
 
 
 @given(st.text(), st.sampled_from(["api_key", "password", "x-token"]))
-def test_what_is_called_a_secret_is_never_shown(value, name):
+def test_a_value_with_a_secret_name_is_hidden(value, name):
     assert show(value, name) == "(hidden)"
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(), st.lists))
-def test_what_is_shown_is_short(value):
+def test_shown_values_are_short(value):
     assert len(show(value)) <= 60
 
 
