@@ -42,7 +42,7 @@ def cut_then(rest):
 
 
 @pytest.mark.parametrize(("kind", "added"), [("openai", ["assistant", "user"]), ("local", ["assistant"])])
-async def test_it_is_continued_once_by_a_counted_call(kind, added):
+async def test_a_cut_off_answer_is_continued_by_one_counted_call(kind, added):
     odar, provider = engine(cut_then(completion(" numbers.\nAnswer: 4")), kind)
     answer = await odar.aask("What is 2 + 2?")
     assert (answer.answer, answer.degraded, answer.trace.spend.calls) == ("4", False, 2)
@@ -54,7 +54,7 @@ async def test_it_is_continued_once_by_a_counted_call(kind, added):
     assert answer.trace.spend.cost_usd == pytest.approx(2 * (10 * 1 + 5 * 4) / 1e6)
 
 
-async def test_a_second_cut_is_reported_with_the_tokens_that_would_do():
+async def test_a_second_cut_off_names_the_tokens_needed():
     odar, provider = engine(cut_then(completion(" numbers and then", finish="length")))
     answer = await odar.aask("What is 2 + 2?")
     assert len(provider.requests) == 2
@@ -74,7 +74,7 @@ async def test_a_second_cut_is_reported_with_the_tokens_that_would_do():
         ({}, {"limits__continue_cut_off": False}),
     ],
 )
-async def test_not_beyond_calls_money_or_the_setting(options, overrides):
+async def test_limits_or_the_setting_prevent_a_continuation(options, overrides):
     odar, provider = engine(cut_then(completion("Answer: 4")), **overrides)
     if "max_cost_usd" in options:
         messages, limit = odar.prompts[Step.ANSWER].messages(Query("What is 2 + 2?")), odar.settings.fast.max_tokens
@@ -85,13 +85,13 @@ async def test_not_beyond_calls_money_or_the_setting(options, overrides):
     assert "were cut off" in answer.trace.degradations[0]
 
 
-async def test_a_limit_of_the_clients_own_is_kept():
+async def test_an_answer_cut_off_by_the_clients_limit_is_not_continued():
     odar, provider = engine(cut_then(completion("Answer: 4")))
     answer = await odar.aask(Query("What is 2 + 2?", options=Options(max_tokens=5)))
     assert (len(provider.requests), answer.degraded) == (1, False)
 
 
-async def test_the_samples_of_the_hard_path_are_continued_too_and_those_cut_off_do_not_vote():
+async def test_samples_are_continued_and_do_not_vote_if_still_cut_off():
     def script(request, index):
         if continued(request):
             return [completion(" numbers", finish="length")]

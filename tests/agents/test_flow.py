@@ -17,7 +17,7 @@ QUESTION = "What is 2 + 2?"
 
 
 class Slow:
-    """Estimates that wait until they may."""
+    """Estimates that wait until `may` is set."""
 
     def __init__(self, difficulty: float) -> None:
         self.may = asyncio.Event()
@@ -51,7 +51,7 @@ def engine(difficulty: float = 0.1, *, warm: bool = True, models=MODELS, **overr
 
 
 async def asked_before_the_estimate(odar, fast, estimates, question=QUESTION, **options):
-    """How often the fast agent has been asked while the difficulty is not known yet; and the answer."""
+    """Return how many calls the fast agent got before the difficulty was known, and the answer."""
     work = asyncio.create_task(odar.aask(question, **options))
     for _ in range(20):
         await asyncio.sleep(0)
@@ -61,7 +61,7 @@ async def asked_before_the_estimate(odar, fast, estimates, question=QUESTION, **
 
 
 @pytest.mark.parametrize(("difficulty", "path"), [(0.1, Path.SIMPLE), (0.5, Path.MEDIUM), (0.9, Path.HARD)])
-async def test_whatever_the_path_the_fast_agent_is_asked_ahead_and_once(difficulty, path):
+async def test_the_fast_agent_is_called_once_before_the_estimate_is_known(difficulty, path):
     odar, fast, _, estimates = engine(difficulty, routing__mode="prior")
     early, answer = await asked_before_the_estimate(odar, fast, estimates)
     assert (early, answer.path, steps(fast)) == (1, path, ["answer"])
@@ -69,7 +69,7 @@ async def test_whatever_the_path_the_fast_agent_is_asked_ahead_and_once(difficul
 
 
 @pytest.mark.parametrize("difficulty", [0.1, 0.5, 0.9])
-async def test_it_changes_nothing_about_the_answer(difficulty):
+async def test_calling_the_fast_agent_early_does_not_change_the_answer(difficulty):
     answers = []
     for warm in (True, False):
         odar, fast, slow, estimates = engine(difficulty, warm=warm)
@@ -90,14 +90,14 @@ async def test_it_changes_nothing_about_the_answer(difficulty):
     ],
     ids=["a stream", "several answers", "a key that may not take every path"],
 )
-async def test_where_the_path_decides_how_to_ask_it_waits(options):
+async def test_no_early_call_if_the_request_depends_on_the_path(options):
     odar, fast, _, estimates = engine()
     early, _ = await asked_before_the_estimate(odar, fast, estimates, **options)
     assert early == 0
     assert set(steps(fast)) == {"answer"}
 
 
-async def test_an_image_that_no_agent_can_see_is_refused_before_anything_is_paid():
+async def test_an_image_without_a_suitable_agent_is_rejected_before_any_call():
     picture = Query(QUESTION, (Image("image/png", b"x"),))
     odar, fast, _, estimates = engine(0.5)
     estimates.may.set()
@@ -110,14 +110,14 @@ async def test_an_image_that_no_agent_can_see_is_refused_before_anything_is_paid
     assert (early, answer.answer) == (0, "4")
 
 
-async def test_a_model_named_by_the_caller_is_asked_ahead_too():
+async def test_a_named_model_is_called_before_the_estimate_is_known():
     odar, fast, slow, estimates = engine(0.9)
     early, answer = await asked_before_the_estimate(odar, slow, estimates, serving=ServingOptions(model="deep"))
     assert (early, fast.requests, answer.trace.spend.calls) == (1, [], 1)
 
 
 @pytest.mark.parametrize("error", [BudgetExceeded("too late"), RuntimeError("no luck")], ids=["foreseen", "not"])
-async def test_an_estimate_that_fails_leaves_nothing_running_and_is_billed(error):
+async def test_a_failed_estimate_cancels_and_records_the_early_call(error):
     odar, fast, _, estimates = engine()
     fast.delay_s, estimates.error = 30.0, error
     ledger = odar.ledger()
@@ -133,7 +133,7 @@ async def test_an_estimate_that_fails_leaves_nothing_running_and_is_billed(error
         assert raised.value.spend == dataclasses.replace(ledger.spend(), seconds=raised.value.spend.seconds)
 
 
-async def test_a_caller_who_leaves_takes_the_question_along():
+async def test_cancelling_a_question_cancels_its_early_call():
     odar, fast, _, _ = engine()
     fast.delay_s = 30.0
     work = asyncio.create_task(odar.aask(QUESTION))
@@ -145,7 +145,7 @@ async def test_a_caller_who_leaves_takes_the_question_along():
     assert fast.in_flight == 0
 
 
-async def test_a_decision_that_is_refused_by_the_caller_ends_it():
+async def test_an_exception_in_on_decision_cancels_the_early_call():
     odar, fast, _, estimates = engine()
     fast.delay_s = 30.0
     estimates.may.set()

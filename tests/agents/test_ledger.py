@@ -1,4 +1,4 @@
-""""""
+"""The budget ledger: reservations, limits and worst-case cost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def call(usage: Usage, cost: float | None, samples: int = 1) -> Call:
     return Call(Step.SOLVE, "p", "priced", samples, usage, cost, 0.1)
 
 
-def test_calls_are_counted_before_they_are_made():
+def test_calls_are_reserved_before_they_are_made():
     book = ledger(calls=6)
     assert book.affordable(PRICED, MESSAGES, 10, 1) == 1
     book.reserve(PRICED, MESSAGES, 10, 1)
@@ -35,7 +35,7 @@ def test_calls_are_counted_before_they_are_made():
         book.affordable(PRICED, MESSAGES, 10, 1)
 
 
-def test_money_is_held_back_at_the_most_it_could_be():
+def test_a_reservation_holds_the_maximum_cost():
     book = ledger(cost_usd=0.0025)
     assert book.affordable(PRICED, MESSAGES, 100, 5) == 2  # 100 tokens out cost $0.001, and a little for the prompt
     held = book.reserve(PRICED, MESSAGES, 100, 2)
@@ -53,18 +53,18 @@ def test_a_call_of_unknown_cost_keeps_its_reservation():
         book.affordable(PRICED, MESSAGES, 100, 1)
 
 
-def test_an_unknown_price_cannot_keep_a_money_limit():
+def test_an_unknown_price_is_rejected_under_a_cost_limit():
     with pytest.raises(BudgetExceeded, match="the price of unknown is unknown"):
         ledger(cost_usd=1.0).affordable(UNKNOWN, MESSAGES, 10, 1)
     assert ledger().affordable(UNKNOWN, MESSAGES, 10, 5) == 5
 
 
-def test_a_free_model_fits_any_money_limit():
+def test_a_free_model_fits_any_cost_limit():
     free = ModelCard("free", "p", "free", price=Price(0.0, 0.0, 0.0))
     assert ledger(cost_usd=0.0).affordable(free, MESSAGES, 10, 5) == 5
 
 
-def test_time_runs_out():
+def test_no_call_is_affordable_after_the_deadline():
     now = [0.0]
     book = ledger(lambda: now[0])
     assert book.time_left() == 100
@@ -74,7 +74,7 @@ def test_time_runs_out():
         book.affordable(PRICED, MESSAGES, 10, 1)
 
 
-def test_sums_are_unknown_when_a_part_is():
+def test_a_sum_with_an_unknown_part_is_unknown():
     book = ledger()
     for usage, cost in ((Usage(10, 2, 3, 1), 0.5), (Usage(1, 0, 1, 0), 0.25)):
         book.settle(book.reserve(PRICED, MESSAGES, 10, 1), call(usage, cost))
@@ -84,7 +84,7 @@ def test_sums_are_unknown_when_a_part_is():
     assert (book.spend().cost_usd, book.spend().usage.input) == (None, None)
 
 
-def test_a_reservation_can_be_given_back():
+def test_a_reservation_can_be_released():
     book = ledger(calls=1)
     book.settle(book.reserve(PRICED, MESSAGES, 10, 1), None)
     assert book.affordable(PRICED, MESSAGES, 10, 1) == 1
@@ -94,8 +94,8 @@ def test_a_reservation_can_be_given_back():
     st.floats(0, 0.01),
     st.lists(st.tuples(st.integers(1, 6), st.integers(1, 300), st.floats(0, 1), st.booleans()), max_size=12),
 )
-def test_no_sequence_of_calls_passes_the_money_limit(limit, wishes):
-    """Whatever is asked for, and whatever share of the reservation each call really costs."""
+def test_no_sequence_of_calls_exceeds_the_cost_limit(limit, wishes):
+    """For any requests, and any share of the reservation that each call really costs."""
     book = ledger(cost_usd=limit)
     true_cost = 0.0
     for samples, max_tokens, share, reported in wishes:
@@ -114,7 +114,7 @@ some = st.none() | st.integers(0, 9)
 
 
 @given(some, some, st.integers(0, 9), st.none() | st.integers(0, 9))
-def test_a_request_may_tighten_limits_and_never_loosen_them(own, asked, deadline, sooner):
+def test_a_request_can_only_tighten_limits(own, asked, deadline, sooner):
     limits = Limits(deadline, own, own).tightened(sooner, asked, asked)
     for found, given_ in (
         (limits.calls, (own, asked)),
@@ -139,7 +139,7 @@ def written(value, text="", **fields) -> Message:
 
 
 @given(st.text(), json_values)
-def test_a_turn_as_the_client_wrote_it_counts_with_all_it_holds(text, value):
+def test_every_string_of_an_original_turn_is_counted(text, value):
     size = most_tokens([written({"role": "user", "content": value}, text)])
     assert size >= TURN_TOKENS + len(text.encode("utf-8", "replace"))
     assert size >= sum(len(each.encode("utf-8", "replace")) for each in _strings(value))
@@ -158,14 +158,14 @@ def _strings(value):
                 yield from _strings(each)
 
 
-def test_what_we_do_not_understand_is_paid_for_all_the_same():
-    """A search result block holds text that `Message.text` has nothing of."""
+def test_unknown_content_blocks_are_counted():
+    """A search result block has text that is not in `Message.text`."""
     block = {"type": "search_result", "content": [{"type": "text", "text": "x" * 100_000}]}
     plain = Ledger.worst_cost(PRICED, (Message("user", "Sum it up."),), 10)
     assert Ledger.worst_cost(PRICED, (written({"content": [block]}, "Sum it up."),), 10) > plain + 0.1
 
 
-def test_an_image_counts_as_one_whatever_its_bytes():
+def test_an_image_has_a_fixed_number_of_tokens():
     data = "A" * 1_000_000
     anthropic = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
     openai = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
@@ -174,7 +174,7 @@ def test_an_image_counts_as_one_whatever_its_bytes():
         assert IMAGE_TOKENS < most_tokens([written({"content": [block]}, images=(image,))]) < IMAGE_TOKENS + 200
 
 
-def test_an_image_by_address_counts_too():
+def test_an_image_by_url_is_counted():
     for source in (
         {"source": {"type": "url", "url": "https://x/y.png"}},
         {"image_url": {"url": "https://x/y.png"}},
@@ -191,12 +191,12 @@ def test_an_image_by_address_counts_too():
         {"type": "file", "file": {"file_id": "file_1"}},
     ],
 )
-def test_a_file_that_is_elsewhere_cannot_be_bounded(block):
+def test_a_file_by_reference_has_no_maximum_cost(block):
     with pytest.raises(BudgetExceeded, match="a file whose size is not known"):
         Ledger.worst_cost(PRICED, (written({"content": [block]}),), 10)
 
 
-def test_writing_to_the_cache_is_reserved_at_its_own_price():
+def test_cache_writes_are_reserved_at_their_own_price():
     marked = written({"content": [{"type": "text", "text": "x" * 1000, "cache_control": {"type": "ephemeral"}}]})
     assert writes_cache([marked])
     assert not writes_cache([Message("user", "cache_control")])
@@ -206,7 +206,7 @@ def test_writing_to_the_cache_is_reserved_at_its_own_price():
     assert Ledger.worst_cost(known, (marked,), 0) >= 2.0 * 1000 / 1e6
 
 
-def test_a_prompt_beyond_its_prices_cannot_be_bounded():
+def test_a_prompt_beyond_the_priced_length_has_no_maximum_cost():
     card = ModelCard("m", "p", "m", price=Price(1.0, 0.1, 10.0, up_to=1000))
     assert Ledger.worst_cost(card, (Message("user", "x" * 900),), 10) > 0
     with pytest.raises(BudgetExceeded, match="holds for prompts of up to 1,000 tokens"):

@@ -1,4 +1,4 @@
-"""The slow model as judge of free-text answers, and as author of one (SPEC 5.15)."""
+"""The slow model as judge of free-text answers, and as author of a synthesis (SPEC 5.15)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FALSE = "A watermelon will grow in your stomach if you swallow its seeds."
 
 
 def engine(judged, solves=(TRUE, LIKE_IT, FALSE), **overrides):
-    """An engine whose slow model says `solves`, and `judged` to what the judge's prompt asks."""
+    """Return an engine whose slow model answers `solves`, and `judged` to the prompt of the judge."""
 
     def slow(request, index):
         if "random order" in request.messages[-1].text:
@@ -46,12 +46,12 @@ def engine(judged, solves=(TRUE, LIKE_IT, FALSE), **overrides):
 
 
 def place_of(request, text):
-    """The number under which a judge is shown a text."""
+    """Return the number of a text in the prompt of the judge."""
     before = request.messages[-1].text.partition(text)[0]
     return before.count("<reply number=")
 
 
-async def test_a_judge_names_the_winner_by_one_counted_call():
+async def test_the_judge_chooses_the_winner_with_one_counted_call():
     odar, slow = engine(lambda request: f"Number {place_of(request, FALSE)} is best.")
     async with odar:
         answer = await odar.aask("What happens if you swallow watermelon seeds?", path="hard")
@@ -104,7 +104,7 @@ async def test_without_a_usable_verdict_similarity_decides(judged):
     assert any("judge" in reason for reason in answer.trace.degradations)
 
 
-async def test_a_judge_that_does_not_fit_the_limits_is_not_asked():
+async def test_the_judge_is_skipped_beyond_the_limits():
     odar, slow = engine(lambda request: "1")
     async with odar:
         answer = await odar.aask("What happens?", path="hard", max_calls=4)
@@ -114,7 +114,7 @@ async def test_a_judge_that_does_not_fit_the_limits_is_not_asked():
 
 
 @pytest.mark.parametrize("solves", [("42", "41", "42"), (TRUE, TRUE, TRUE)])
-async def test_exact_and_unanimous_answers_need_no_judge(solves):
+async def test_exact_and_unanimous_answers_are_not_judged(solves):
     odar, _ = engine(lambda request: "1", solves)
     async with odar:
         answer = await odar.aask("What happens?", path="hard")
@@ -122,14 +122,14 @@ async def test_exact_and_unanimous_answers_need_no_judge(solves):
     assert "judge" not in dict(answer.trace.prompts)
 
 
-async def test_other_paths_have_no_judge():
+async def test_the_medium_path_has_no_judge():
     odar, _ = engine(lambda request: "1")
     async with odar:
         answer = await odar.aask("What happens?", path="medium")
     assert answer.trace.spend.calls == 2
 
 
-def test_settings_of_the_judge_are_checked():
+def test_invalid_judge_settings_are_rejected():
     with pytest.raises(SettingsError, match="judge"):
         engine(None, fusion__judge="supreme court")
     with pytest.raises(SettingsError, match="synthesis"):

@@ -15,7 +15,7 @@ FOLDER = Path(odar.__file__).parent / "agents/prompts"
 
 
 @pytest.mark.parametrize("name", [name for name in SETS if name not in ("chat", "local")])
-def test_every_set_carries_the_rules_of_spec_3_1(name):
+def test_every_set_has_the_format_rules_of_spec_3_1(name):
     prompts = load_prompts(name)
     assert "Answer:" in prompts[Step.ANSWER].system + "".join(reply for _, reply in prompts[Step.ANSWER].examples)
     verify = prompts[Step.VERIFY].system + "".join(reply for _, reply in prompts[Step.VERIFY].examples)
@@ -25,7 +25,7 @@ def test_every_set_carries_the_rules_of_spec_3_1(name):
 
 
 def test_the_local_pair_verifies_by_solving():
-    """Shown a proposal, a model of this size adopts it: the Medium path has the prompt of the Hard one."""
+    """Small models adopt any proposal they see, so the Medium path uses the prompt of the Hard path."""
     prompts = load_prompts("local")
     query = Query("What is 2 + 2?")
     assert prompts[Step.VERIFY].messages(query, proposal="5") == prompts[Step.SOLVE].messages(query)
@@ -56,7 +56,7 @@ def test_a_part_can_be_left_out(name, step, gone):
     assert {s for s in Step if changed[s] != full[s]} <= {step, Step.VERIFY}
 
 
-def test_parts_that_are_not_there_are_named():
+def test_a_missing_part_is_named():
     assert load_prompts("local without examples")[Step.ANSWER].examples == ()
     with pytest.raises(SettingsError, match="no part 'charm'"):
         load_prompts("default without charm")
@@ -66,12 +66,12 @@ def test_parts_that_are_not_there_are_named():
 
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("step", list(Step))
-def test_the_md5_is_the_files(name, step):
+def test_the_md5_is_that_of_the_file(name, step):
     file = FOLDER / name / f"{step}.toml"
     assert load_prompts(name)[step].md5 == hashlib.md5(file.read_bytes()).hexdigest()
 
 
-def test_the_chat_set_leaves_a_conversation_as_it_is():
+def test_the_chat_set_leaves_a_conversation_unchanged():
     turns = (
         Message("system", "Speak like a pirate."),
         Message("user", "Hello", wire=Wire("openai", {"role": "user", "content": "Hello", "name": "ann"})),
@@ -89,21 +89,21 @@ def test_the_chat_set_leaves_a_conversation_as_it_is():
     assert load_prompts("default")[Step.VERIFY].judges
 
 
-def test_a_set_of_ours_fills_the_last_user_turn_of_a_conversation():
+def test_other_sets_fill_the_last_user_turn_of_a_conversation():
     turns = (Message("user", "One"), Message("assistant", "1"), Message("user", "Two"), Message("assistant", "…"))
     messages = load_prompts("default")[Step.VERIFY].messages(Query.of(turns), "2")
     assert [m.role for m in messages] == ["system", "user", "assistant", "user", "assistant"]
     assert messages[3].text == "Two\n\nProposed answer: 2"
 
 
-def test_braces_in_a_query_are_the_users_own():
+def test_braces_in_a_query_are_not_replaced():
     text = (
         load_prompts("default")[Step.VERIFY].messages(Query("f-string {query} {proposal} {x}"), "{query}")[-1].text
     )
     assert text == "f-string {query} {proposal} {x}\n\nProposed answer: {query}"
 
 
-def test_the_verifier_sees_query_and_proposal_and_the_solver_no_proposal():
+def test_only_the_verifier_gets_the_proposal():
     prompts = load_prompts("default")
     picture = Image("image/png", b"x")
     last = prompts[Step.VERIFY].messages(Query("How many?", (picture,)), "four")[-1]
@@ -113,7 +113,7 @@ def test_the_verifier_sees_query_and_proposal_and_the_solver_no_proposal():
     assert "four" not in prompts[Step.SOLVE].messages(Query("How many?"), "four")[-1].text
 
 
-def test_prompts_are_read_from_a_users_folder(tmp_path):
+def test_prompts_can_be_read_from_a_folder(tmp_path):
     for step in Step:
         (tmp_path / f"{step}.toml").write_text('user = "Q: {query}"\n')
     prompts = load_prompts(str(tmp_path))

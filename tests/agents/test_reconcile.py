@@ -1,4 +1,4 @@
-"""The ledger against the provider's own bill: a server on localhost that counts and prices for itself."""
+"""The ledger compared with the bill of a server on localhost that counts tokens and computes prices itself."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ outcome = st.one_of(
     counts,
     st.sampled_from(["refused", "busy", "broken", "late", "reset", "silent", "audio"]),
 )
-"""What the server does with one request: counts it answers and bills, or one of the ways to go wrong."""
+"""What the server does with one request: reply and bill these counts, or fail in one of these ways."""
 
 
 @dataclass
 class Biller:
-    """Answers in either protocol, and keeps its own books."""
+    """A server for both protocols that keeps its own bill."""
 
     outcomes: list[Any]
     billed: int = 0
     """Billionths of a dollar."""
     uncertain: bool = False
-    """Whether it did something that a client cannot know the price of."""
+    """Whether a client cannot know the price of something it did."""
     totals: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("input", "cached", "output", "written"), 0)
     )
@@ -57,14 +57,14 @@ class Biller:
                 await exchange.send_json({"error": {"message": "later"}}, 429)
             case "broken":
                 await exchange.send_json({"error": {"message": "oh"}}, 500)
-            case "late":  # a proxy gave up on a model that has gone on
-                self._book_in_secret(anthropic)
+            case "late":  # a proxy timed out; the model continued
+                self._bill_unreported(anthropic)
                 await exchange.send_json({"error": {"message": "late"}}, 504)
             case "reset":
-                self._book_in_secret(anthropic)
+                self._bill_unreported(anthropic)
                 exchange.reset()
             case "silent":
-                self._book_in_secret(anthropic)
+                self._bill_unreported(anthropic)
                 await exchange.send_json(message_payload("4", usage=None) if anthropic else _chat(None))
             case "audio":
                 self.uncertain = True
@@ -76,8 +76,8 @@ class Biller:
             case dict():
                 await exchange.send_json(_chat(self._openai(outcome)))
 
-    def _book_in_secret(self, anthropic: bool) -> None:
-        """The model worked, the client has to pay, and is not told how much."""
+    def _bill_unreported(self, anthropic: bool) -> None:
+        """Bill a call without telling the client its usage."""
         self.uncertain = True
         self._book(ANTHROPIC if anthropic else OPENAI, 60, 0, 0, 0, 64)
 
@@ -159,7 +159,7 @@ async def run(biller: Biller, path: str, attempts: int, **limits: Any):
 @example(
     ["busy", dict.fromkeys(("fresh", "cached", "written", "written_1h", "output", "reasoning"), 1)], "simple", 2
 )
-def test_the_ledger_and_the_servers_bill_are_the_same(outcomes, path, attempts):
+def test_the_ledger_equals_the_bill_of_the_server(outcomes, path, attempts):
     biller = Biller(list(outcomes))
     spend, calls = asyncio.run(run(biller, path, attempts))
     if biller.uncertain:
@@ -178,7 +178,7 @@ def test_the_ledger_and_the_servers_bill_are_the_same(outcomes, path, attempts):
 
 @dataclass
 class WatchedBiller(Biller):
-    """Remembers how much had been billed when each request came in."""
+    """Record the bill at the arrival of each request."""
 
     before: list[int] = field(default_factory=list)
 
@@ -189,10 +189,10 @@ class WatchedBiller(Biller):
 
 @profile(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(outcome, max_size=6), st.floats(0, 0.2), st.integers(1, 3))
-def test_a_server_that_bills_too_much_gets_nothing_more_to_bill(outcomes, limit, attempts):
-    """It may report more than was reserved. That breaks the limit once, and ends the spending.
+def test_no_request_is_sent_after_a_bill_above_the_limit(outcomes, limit, attempts):
+    """A bill can exceed the reservation and the limit once; no request follows.
 
-    On the Medium path, whose calls come one after the other; those of the Hard path leave together.
+    This holds on the Medium path, whose calls are sequential; those of the Hard path are concurrent.
     """
     biller = WatchedBiller(list(outcomes))
     asyncio.run(run(biller, "medium", attempts, max_cost_usd=limit))
@@ -212,7 +212,7 @@ honest = st.fixed_dictionaries({"fresh": st.integers(0, 60), "output": st.intege
     st.sampled_from(["simple", "medium", "hard"]),
     st.floats(0, 0.02),
 )
-def test_a_server_that_keeps_to_the_request_never_bills_more_than_max_cost(outcomes, path, limit):
+def test_a_correct_server_never_bills_more_than_max_cost(outcomes, path, limit):
     biller = Biller(list(outcomes))
     asyncio.run(run(biller, path, 3, max_cost_usd=limit))
     assert biller.billed / 1e9 <= limit

@@ -9,7 +9,7 @@ SINGLES = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
 
 
 def saying(*answers):
-    """The slow agent's answers by the number of the sample; the fast agent says nothing of use."""
+    """Return a script with the slow agent's answer to each sample, by seed."""
 
     def speak(request, index):
         first = request.sampling.seed or 0
@@ -23,19 +23,19 @@ async def hard(slow, **overrides):
     return await odar.aask("What is 2 + 2?", seed=0), provider
 
 
-async def test_agreement_in_the_first_wave_saves_the_rest():
+async def test_agreement_in_the_first_wave_skips_the_second():
     answer, provider = await hard(saying(4, 4, 4, 5, 5))
     assert [request.n for request in provider.requests] == [3]
     assert (answer.answer, answer.trace.spend.calls, answer.degraded) == ("4", 4, False)
 
 
-async def test_disagreement_takes_the_rest_with_seeds_of_their_own():
+async def test_disagreement_requests_the_second_wave_with_other_seeds():
     answer, provider = await hard(saying(4, 5, 6, 5, 5))
     assert [(request.n, request.sampling.seed) for request in provider.requests] == [(3, 0), (2, 3)]
     assert (answer.answer, len(answer.trace.candidates)) == ("5", 6)
 
 
-async def test_free_text_that_says_the_same_saves_the_rest():
+async def test_similar_free_text_in_the_first_wave_skips_the_second():
     alike = ("The seeds pass through your body unharmed.", "Unharmed, the seeds pass through your body.")
     other = ("A melon grows in you after a while.", "You will need a doctor at once, probably.")
     answer, provider = await hard(saying(*alike, alike[0], *other))
@@ -45,7 +45,7 @@ async def test_free_text_that_says_the_same_saves_the_rest():
     assert [request.n for request in provider.requests] == [3, 2]
 
 
-async def test_without_stopping_all_are_asked_at_once():
+async def test_without_early_stopping_all_samples_are_requested_at_once():
     _, provider = await hard(saying(4, 4, 4, 4, 4), fusion__stop_confidence=None)
     assert [request.n for request in provider.requests] == [5]
 
@@ -58,7 +58,7 @@ async def test_two_equal_answers_do_not_end_the_first_wave():
     assert (answer.answer, len(provider.requests)) == ("5", 5)
 
 
-async def test_what_is_in_flight_is_cancelled_once_the_answer_is_settled():
+async def test_requests_in_flight_are_cancelled_when_the_answer_is_settled():
     slow = saying(4, 4, 5, 4, 4)
     odar, _, provider = engine(slow=slow, models=SINGLES, difficulty=0.9, fusion__stop_confidence=0.8)
 
@@ -80,14 +80,14 @@ async def test_what_is_in_flight_is_cancelled_once_the_answer_is_settled():
     assert answer.trace.spend.cost_usd is None  # it may have been billed: unknown, not zero
 
 
-async def test_limits_hold_across_waves():
+async def test_max_calls_applies_across_waves():
     for limit in range(1, 7):
         odar, fast, slow = engine(slow=saying(1, 2, 3, 4, 5), difficulty=0.9, fusion__stop_confidence=0.8)
         await odar.aask("What is 2 + 2?", seed=0, max_calls=limit)
         assert sum(request.n for request in fast.requests + slow.requests) <= limit
 
 
-async def test_a_dead_agent_is_not_asked_again():
+async def test_a_failing_agent_is_not_called_again():
     from odar.errors import ProviderError
 
     odar, _, slow = engine(
@@ -98,7 +98,7 @@ async def test_a_dead_agent_is_not_asked_again():
     assert answer.degraded
 
 
-async def test_a_path_the_caller_insists_on_is_taken_in_full():
+async def test_a_path_chosen_by_the_caller_takes_all_samples():
     odar, _, provider = engine(slow=saying(4, 4, 4, 4, 4), fusion__stop_confidence=0.8)
     answer = await odar.aask("What is 2 + 2?", path="hard", seed=0)
     assert [request.n for request in provider.requests] == [5]

@@ -1,4 +1,4 @@
-"""Surrogate scoring through the whole engine: Anthropic's answers, scored by a server that speaks vLLM's words."""
+"""Surrogate scoring in the engine: answers from Anthropic, scored by a server with the vLLM protocol."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ async def test_the_surrogate_decides_without_logprobs(servers):
     assert "raw free energy by surrogate judge" in trace.verdict.reason
     assert [candidate.energy.scorer for candidate in trace.candidates] == ["judge", "judge"]
     assert trace.candidates[0].energy.free_energy < trace.candidates[1].energy.free_energy
-    assert trace.candidates[1].tokens == ()  # the model's own, of which there are none
+    assert trace.candidates[1].tokens == ()  # the model itself returned no tokens
     assert trace.degradations == ()
 
 
-async def test_its_calls_are_on_the_bill(servers):
+async def test_calls_of_the_surrogate_are_counted(servers):
     async with engine(servers) as odar:
         got = await odar.aask("What is 2 + 2?", path="medium")
     scoring = [call for call in got.trace.calls if call.scoring]
@@ -41,7 +41,7 @@ async def test_its_calls_are_on_the_bill(servers):
     assert got.trace.spend.cost_usd == pytest.approx(sum(call.cost_usd for call in got.trace.calls))
 
 
-async def test_it_scores_the_question_with_each_answer(servers):
+async def test_the_surrogate_scores_the_question_with_each_answer(servers):
     async with engine(servers) as odar:
         await odar.aask("What is 2 + 2?", path="hard")
     bodies = [request.json for request in servers[2].requests]
@@ -58,7 +58,7 @@ async def test_it_scores_the_question_with_each_answer(servers):
         (hang(), "no answer within"),
     ],
 )
-async def test_a_surrogate_that_fails_leaves_it_to_the_next_rung(servers, fault, said):
+async def test_a_failing_surrogate_falls_back_to_the_next_scorer(servers, fault, said):
     servers[2].behave(fault)
     async with engine(servers) as odar:
         got = await odar.aask("What is 2 + 2?", path="medium", deadline_s=1.5)
@@ -71,8 +71,8 @@ async def test_a_surrogate_that_fails_leaves_it_to_the_next_rung(servers, fault,
     )
 
 
-async def test_one_text_that_cannot_be_scored_spoils_them_all(servers):
-    """Energies of a surrogate and of nobody are never compared."""
+async def test_one_failed_score_discards_all_scores(servers):
+    """Energies are compared only if the surrogate scored every candidate."""
     servers[2].enqueue(status(400))
     async with engine(servers) as odar:
         got = await odar.aask("What is 2 + 2?", path="medium")
@@ -81,8 +81,8 @@ async def test_one_text_that_cannot_be_scored_spoils_them_all(servers):
 
 
 @pytest.mark.parametrize("limit", [{"max_calls": 3}, {"max_cost_usd": 0.02}])
-async def test_it_keeps_within_the_limits(servers, limit):
-    """Two calls for the answers fit, two more for the scores do not."""
+async def test_the_surrogate_is_skipped_beyond_the_limits(servers, limit):
+    """The limits allow two calls for answers but not two more for scores."""
     async with engine(servers, judge_price={"input": 1000.0, "output": 1000.0}) as odar:
         got = await odar.aask("What is 2 + 2?", path="medium", **limit)
     assert got.trace.verdict.scorer == "slow"
@@ -90,7 +90,7 @@ async def test_it_keeps_within_the_limits(servers, limit):
     assert any(reason.startswith("surrogate judge: ") for reason in got.trace.degradations)
 
 
-async def test_it_is_not_asked_where_it_is_not_needed(servers):
+async def test_the_surrogate_is_not_called_if_it_is_not_needed(servers):
     servers[0].behave(ok("Answer: four"))
     async with engine(servers) as odar:
         assert (await odar.aask("What is 2 + 2?", path="simple")).trace.verdict.scorer == "only"
@@ -99,13 +99,13 @@ async def test_it_is_not_asked_where_it_is_not_needed(servers):
     assert servers[2].requests == []
 
 
-async def test_without_one_nothing_changes(servers):
+async def test_without_a_surrogate_the_slow_answer_wins(servers):
     async with engine(servers, fusion__surrogate="") as odar:
         got = await odar.aask("What is 2 + 2?", path="medium")
     assert (got.answer, got.trace.verdict.scorer) == ("five", "slow")
 
 
-async def test_calls_of_tools_are_not_scored(servers):
+async def test_tool_calls_are_not_scored(servers):
     block = {"type": "tool_use", "id": "1", "name": "add", "input": {}}
     servers[1].behave(lambda exchange: exchange.send_json(message_payload("", content=[block])))
     async with engine(servers) as odar:
@@ -115,8 +115,8 @@ async def test_calls_of_tools_are_not_scored(servers):
         assert not odar.judge.surrogate.needed([said, called], team)
 
 
-async def test_served_traffic_aligns_it_by_scorer_and_source(servers, monkeypatch):
-    """Its statistics are its own: no other model's energies are mixed in."""
+async def test_served_energies_are_kept_by_scorer_and_source(servers, monkeypatch):
+    """Energies of the surrogate are not mixed with those of other scorers."""
     monkeypatch.setattr("odar.policy.alignment.MIN_SERVED", 2)
     monkeypatch.setattr("odar.store.alignment.MIN_SERVED", 2)
     async with engine(servers) as odar:
@@ -129,7 +129,7 @@ async def test_served_traffic_aligns_it_by_scorer_and_source(servers, monkeypatc
     }
 
 
-def test_a_model_that_cannot_score_is_refused_by_name():
+def test_a_model_that_cannot_score_is_rejected():
     with pytest.raises(SettingsError, match=r"fusion.surrogate = 'gpt-4.1' cannot score.*smollm2-135m"):
         load_settings(profile="tiny", fusion__surrogate="gpt-4.1")
     assert load_settings(profile="tiny", fusion__surrogate="smollm2-135m").fusion.surrogate

@@ -1,4 +1,4 @@
-"""What stands on the bill when a call fails: found by `make chaos`, where upstreams count for themselves."""
+"""How failed calls are counted and priced."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from odar.providers.http import RetryPolicy
 from odar.providers.openai import OpenAIProvider
 from odar.types import Call, Step, Usage
 from support.fault_server import FaultServer, hang, ok, reset, status
+from support.waiting import until
 
 CARD = ModelCard("m", "p", "m", price=Price(1.0, 0.1, 10.0))
 MESSAGES = (Message("user", "hello"),)
@@ -23,7 +24,7 @@ RETRY = RetryPolicy(attempts=3, base_s=0.001, max_s=0.002)
 
 
 async def bill(ask, *, n: int = 1, timeout_s: float = 5.0) -> Call:
-    """The one line on the bill after this call, however it ended."""
+    """Return the recorded call, whether it succeeded or failed."""
     ledger = Ledger(Limits(deadline_s=60.0))
     request = Request("m", MESSAGES, n=n, timeout_s=timeout_s)
     with contextlib.suppress(ProviderError, asyncio.CancelledError):
@@ -56,20 +57,20 @@ async def provider(server):
         ([status(503), reset(), status(400)], 3, False),
     ],
 )
-async def test_every_request_that_was_sent_is_on_the_bill(server, provider, behaviours, sent, known):
+async def test_every_request_sent_is_counted(server, provider, behaviours, sent, known):
     server.enqueue(*behaviours)
     call = await bill(provider.complete)
     assert (1 + call.retries, len(server.requests)) == (sent, sent)
     assert (call.cost_usd is not None) is known
 
 
-async def test_tries_before_a_timeout_count_too(server, provider):
+async def test_attempts_before_a_timeout_are_counted(server, provider):
     server.enqueue(status(503), hang())
     call = await bill(provider.complete, timeout_s=0.3)
     assert (1 + call.retries, len(server.requests), call.cost_usd) == (2, 2, None)
 
 
-async def test_a_call_that_never_arrived_is_not_counted():
+async def test_a_call_without_a_connection_is_not_counted():
     async with FaultServer() as closed:
         url = closed.url
     provider = OpenAIProvider("p", url, retry=RETRY)
@@ -79,8 +80,8 @@ async def test_a_call_that_never_arrived_is_not_counted():
     assert "cannot connect" in call.error
 
 
-async def test_one_that_arrived_at_the_last_try_is(server, provider, monkeypatch):
-    """Refused at first, then a server error: it was sent, and is on the bill."""
+async def test_a_call_that_connects_on_a_retry_is_counted(server, provider, monkeypatch):
+    """The first attempt does not connect, the second gets a server error: the call was sent."""
     tries = iter([ProviderUnreachable("closed", retryable=True, may_be_billed=False, reached=False)])
     real = provider._asked
 
@@ -102,7 +103,7 @@ async def test_a_call_rejected_by_the_breaker_is_not_counted(server, provider):
     assert (call.samples, call.cost_usd, len(server.requests)) == (0, 0.0, 0)
 
 
-async def test_calls_that_never_arrived_use_up_no_limit():
+async def test_calls_without_a_connection_do_not_count_against_limits():
     ledger = Ledger(Limits(deadline_s=60.0, calls=1))
 
     async def refused(_: Request) -> Reply:
@@ -121,26 +122,25 @@ async def test_calls_that_never_arrived_use_up_no_limit():
     assert ledger.spend().calls == 1
 
 
-async def test_a_provider_that_ignores_its_time_is_cut_off(monkeypatch):
+async def test_a_provider_that_ignores_its_timeout_is_cancelled(monkeypatch):
     monkeypatch.setattr("odar.agents.ledger.GRACE_S", 0.05)
     ledger = Ledger(Limits(deadline_s=60.0))
 
-    async def deaf(_: Request) -> Reply:
+    async def never(_: Request) -> Reply:
         await asyncio.Event().wait()
         raise AssertionError
 
     with pytest.raises(ProviderTimeout, match=r"p gave no answer within 0\.05 s"):
-        await ledger.bill(Step.SOLVE, CARD, Request("m", MESSAGES, timeout_s=0.05), MESSAGES, deaf)
+        await ledger.bill(Step.SOLVE, CARD, Request("m", MESSAGES, timeout_s=0.05), MESSAGES, never)
     assert ledger.calls[0].cost_usd is None
 
 
-async def test_a_call_that_is_cancelled_stays_at_risk(server, provider):
+async def test_a_cancelled_call_has_an_unknown_cost(server, provider):
     server.behave(hang())
     ledger = Ledger(Limits(deadline_s=60.0))
     request = Request("m", MESSAGES)
     task = asyncio.create_task(ledger.bill(Step.SOLVE, CARD, request, MESSAGES, provider.complete))
-    while not server.busy:
-        await asyncio.sleep(0.005)
+    await until(lambda: server.busy)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -45,7 +45,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Question:
-    """What every agent says when it is asked."""
+    """The answers of every agent to a question."""
 
     id: str
     text: str
@@ -64,7 +64,7 @@ class Question:
 
 
 def recorded(name: str, count: int) -> Iterator[Question]:
-    """Questions with real answers of a small model; its first slow sample serves as the verification too."""
+    """Questions with real answers of a small model; its first slow sample is also the verification."""
     for item in islice(open_recording(DATA / f"embedded-{name}.jsonl.gz").items(), count):
         said = [
             Completion("".join(each.tokens), tuple(map(Token, each.tokens, each.logprobs)))
@@ -95,19 +95,19 @@ def made_up(count: int) -> Iterator[Question]:
 
 
 def number(text: str) -> int:
-    """The same number for the same text, in every process."""
+    """Return a number that depends only on the text, in every process."""
     return zlib.crc32(text.encode())
 
 
 def silent(*places: int) -> Callable[[Completion, int], Completion]:
-    """Without the log-probabilities of some candidates."""
+    """Remove the log-probabilities of some candidates."""
     return lambda said, i: (
         replace(said, tokens=tuple(t._replace(logprob=None) for t in said.tokens)) if i in places else said
     )
 
 
 def listed_nowhere(said: Completion, i: int) -> Completion:
-    """A provider that lists no tokens at all, as Anthropic's."""
+    """A provider that returns no tokens, as Anthropic's."""
     return replace(said, tokens=()) if i else said
 
 
@@ -146,7 +146,7 @@ class Spread:
 
 @dataclass
 class Player:
-    """A provider that says what was recorded; slow samples are handed out in their order."""
+    """A provider that returns the recorded answers; slow samples come in their order."""
 
     question: Question | None = None
     handed_out: int = 0
@@ -179,7 +179,7 @@ class Player:
 
 @dataclass(frozen=True)
 class Case:
-    """Some questions, and how the engine is set for them."""
+    """Some questions and the settings of the engine."""
 
     questions: list[Question]
     settings: dict[str, Any] = field(default_factory=dict)
@@ -251,7 +251,7 @@ def asdict_source(odar: Odar, model: str, step: Step) -> dict[str, Any]:
 
 
 def engines(case: Case, player: Player, folder: Path) -> Callable[[], Odar]:
-    """Makes an engine for each question: one that has seen no other."""
+    """Make a new engine for each question."""
     base = {
         "models": MODELS,
         "providers": {name: {"kind": "openai"} for name in ("fast", "slow", "scores")},
@@ -271,7 +271,7 @@ def engines(case: Case, player: Player, folder: Path) -> Callable[[], Odar]:
 
 
 async def decisions(name: str, case: Case, folder: Path) -> list[str]:
-    """A line for every question of a case."""
+    """Return a line for every question of a case."""
     lines, player = [], Player()
     build = engines(case, player, folder)
     for question in case.questions:
@@ -296,7 +296,7 @@ NAMES = sorted({line.split("\t")[0] for line in GOLDEN.read_text().splitlines()}
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_the_engine_decides_as_it_did(name, tmp_path):
+async def test_decisions_equal_the_recorded_ones(name, tmp_path):
     frozen = [line for line in GOLDEN.read_text().splitlines() if line.split("\t")[0] == name]
     found = await decisions(name, cases()[name], tmp_path)
     assert len(found) == len(frozen) >= 20
@@ -304,7 +304,7 @@ async def test_the_engine_decides_as_it_did(name, tmp_path):
         assert now == was
 
 
-def test_every_path_and_every_rule_is_among_them():
+def test_the_recorded_decisions_cover_every_path_and_scorer():
     lines = [line.split("\t") for line in GOLDEN.read_text().splitlines()]
     assert {line[0] for line in lines} == set(cases())
     assert {line[2] for line in lines} == {"simple", "medium", "hard"}

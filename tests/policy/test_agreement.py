@@ -1,4 +1,4 @@
-"""One decision, three callers: the engine, calibration and replay do the same with any recorded question.
+"""The engine, calibration and replay make the same decision for any recorded question.
 
 Questions are generated with everything that has ever made them differ: missing log-probabilities, ties, answers that
 were cut off or not stated, free text, fewer samples than asked for, β = 0, 0.25 and ∞, skills, a surrogate.
@@ -79,7 +79,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Question:
-    """What the agents say when they are asked; samples beyond those listed fail."""
+    """The answers of the agents; samples beyond those listed fail."""
 
     fast: Said
     verify: Said
@@ -89,7 +89,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Setting:
-    """How ODAR is set."""
+    """Settings of ODAR."""
 
     beta: float = INF
     samples: int = 5
@@ -149,7 +149,7 @@ settings = st.builds(
 
 
 class FixedEstimator:
-    """An estimator that returns what it is told."""
+    """An estimator that returns `value`."""
 
     name = "fixed"
     value = 0.5
@@ -159,7 +159,7 @@ class FixedEstimator:
 
 
 class Speaker:
-    """A provider that says what was recorded."""
+    """A provider that returns the recorded answers."""
 
     name = "speaker"
     question = ISSUE
@@ -194,7 +194,7 @@ class Speaker:
 
 @cache
 def engine(setting: Setting) -> tuple[Odar, Speaker, FixedEstimator]:
-    """An engine for a setting; Hypothesis repeats settings often."""
+    """Build the engine of a setting; cached, because Hypothesis repeats settings often."""
     speaker, estimator = Speaker(), FixedEstimator()
     names = ("fast", "slow", "scores")
 
@@ -252,7 +252,7 @@ def by_engine(setting: Setting, asked: Sequence[Question]) -> Decisions:
 
 
 async def candidates_of(odar: Odar, samples: int) -> tuple[list[Candidate], list[Candidate], Any]:
-    """Everything that can be recorded of a question, and what a surrogate makes of it."""
+    """Return all candidates of a question, and the same with scores of the surrogate."""
     team = odar.team(Query("How many?"), odar.ledger())
     fast = await team.answer()
     said = [*fast, *await team.verify(fast[0]), *await team.solve(samples)]
@@ -261,7 +261,7 @@ async def candidates_of(odar: Odar, samples: int) -> tuple[list[Candidate], list
 
 
 def recorded(setting: Setting, asked: Sequence[Question]) -> list[RecordedItem]:
-    """The questions as items of a recording."""
+    """Return the questions as items of a recording."""
     odar, speaker, estimator = engine(setting)
     items = []
     for i, question in enumerate(asked):
@@ -338,7 +338,7 @@ def test_replay_decides_as_the_engine_does(setting, asked):
 
 
 def replace_solves(question: Question, samples: int) -> Question:
-    """With as many samples as are taken: a panel holds all of them."""
+    """Return the question with exactly `samples` samples, as in a panel."""
     return dataclasses.replace(question, solves=(question.solves * samples)[:samples])
 
 

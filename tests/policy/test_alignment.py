@@ -16,7 +16,7 @@ HALF_LIFE = 7.0
 
 
 def served(mean, deviation, count=400, seed=0, day=0.0):
-    """Energies as models make them: positive, with a longer tail to the right."""
+    """Return energies distributed like those of models: positive, with a longer right tail."""
     spread = math.sqrt(math.log1p((deviation / mean) ** 2))
     draws = np.random.default_rng(seed).lognormal(math.log(mean) - spread**2 / 2, spread, count)
     return Running.of(draws.tolist(), day)
@@ -76,7 +76,7 @@ def test_counts_of_two_processes_on_one_day_are_added(first, second):
 
 @given(st.lists(st.floats(0.05, 0.5), min_size=20, max_size=80), st.floats(0, 1e12), st.integers(1, 3))
 def test_outliers_move_mean_and_deviation_by_a_bounded_amount(values, wild, count):
-    """Three of twenty at the most, anywhere: they count as if at the fences, so the bound holds for all values."""
+    """Up to three of twenty values can be anywhere: they count as if at the fences, so the bound always holds."""
     clean = Running.of(values, 0.0)
     before, after = clean.alignment(), clean.merged(Running.of([wild] * count, 0.0), HALF_LIFE).alignment()
     if before is None or after is None:

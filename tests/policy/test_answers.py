@@ -128,7 +128,7 @@ def test_extraction_takes_linear_time(piece):
         ("", None),
     ],
 )
-def test_boxes(text, content):
+def test_the_last_box_is_found(text, content):
     assert last_boxed(text) == content
 
 
@@ -141,7 +141,7 @@ def test_boxes(text, content):
         ("\\boxed 1, no: \\boxed{2}", "2"),
     ],
 )
-def test_boxes_without_braces_where_they_are_expected(text, content):
+def test_a_box_without_braces_is_read(text, content):
     assert last_boxed(text, bare=True) == content
 
 
@@ -210,6 +210,6 @@ def test_a_long_text_takes_linear_time():
     conclusion("a. " * 250_000)
 
 
-def test_a_model_that_repeats_the_form_of_its_instructions_without_end_still_gets_an_answer():
+def test_an_answer_is_found_in_endlessly_repeated_instructions():
     assert find_answer("It is scattered light.\n" + "Answer: <response>\n\n" * 5000) == "It is scattered light."
     assert find_answer("Answer: <response>\n" * 5000) is None

@@ -85,7 +85,7 @@ def test_measure_is_none_without_characters(tokens):
 
 @given(st.lists(words, min_size=1, max_size=12), st.floats(-3, -0.01), st.data())
 def test_free_energy_is_invariant_under_resplitting_of_a_uniform_sequence(parts, per_character, data):
-    """A sequence that is equally sure of each character has the same F however it is cut into tokens."""
+    """F of a sequence with equal surprisal per character does not depend on its tokens."""
     text = "".join(parts)
     size = data.draw(st.integers(1, len(text)))
     # Equal pieces, so that the sequence is uniform per token too, in both cuttings.
@@ -154,7 +154,7 @@ def test_a_token_that_holds_content_too_is_content():
 
 @given(st.text(max_size=60), st.data())
 def test_scaffold_does_not_depend_on_the_tokenizer(text, data):
-    """The characters called scaffold are the same however the text is cut; here, letter by letter or not at all."""
+    """The same characters are scaffold whether the text is one token or one token per letter."""
     by_letter = scaffold_mask(list(text))
     cut = data.draw(st.integers(0, len(text)))
     halves = scaffold_mask([text[:cut], text[cut:]])

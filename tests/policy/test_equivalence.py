@@ -52,7 +52,7 @@ def test_different_answers_are_kept_apart(answers):
     assert len(set(group(answers))) == len(answers)
 
 
-def test_a_bare_number_joins_the_only_unit_in_play():
+def test_a_bare_number_joins_the_only_unit_present():
     assert group(["42", "42 km", "42"]) == [0, 0, 0]
     assert group(["5", "5 kg", "5 g", "5"]) == [0, 1, 2, 0]
 
@@ -194,7 +194,7 @@ NONE = [
 
 
 @pytest.mark.parametrize(("text", "value", "unit"), READ, ids=[text for text, _, _ in READ])
-def test_numbers_as_people_write_them(text, value, unit):
+def test_common_notations_of_numbers_are_parsed(text, value, unit):
     assert parse_quantity(text) == Quantity(Fraction(value), unit)
 
 

@@ -1,4 +1,4 @@
-"""Comparing free text by similarity changes nothing where answers have an exact form (SPEC 5.15)."""
+"""Comparing free text by similarity does not change questions whose answers have an exact form (SPEC 5.15)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ RECORDINGS = [
     ROOT / "runs" / "local-pair" / "recording.jsonl.gz",
 ]
 FREE_TEXT = ("truthfulqa_text", "starter")
-"""Sets whose questions ask for no exact form."""
+"""Sets whose answers have no exact form."""
 
 
 def answers(item: RecordedItem, similarity: str) -> list[str]:
-    """What Medium and Hard answer, the latter with as many samples as settle it."""
+    """Return the answers of Medium and Hard; Hard stops sampling when the vote is settled."""
     fusion = Fusion(beta=0.25, similarity=similarity)
     by_step = {
         step: [

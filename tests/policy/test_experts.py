@@ -99,7 +99,7 @@ PIECES += [" ", "  ", "\n", "\\", "+", "#", ".", "_", "x", "s", "é", "7", "list
 
 
 def by_definition(keywords: list[str], text: str) -> set[str]:
-    """Whole-word matches from left to right, the first listed where two begin at one place."""
+    """Find whole-word matches from left to right; at the same place the first listed keyword wins."""
     return set(re.findall(r"(?<!\w)(?:" + "|".join(map(re.escape, keywords)) + r")(?!\w)", text))
 
 

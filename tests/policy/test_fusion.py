@@ -212,7 +212,7 @@ def test_the_reason_names_the_surrogate():
     assert raw.reason == "raw free energy by surrogate s: no alignment statistics for a, b"
 
 
-def test_a_candidate_that_was_cut_off_or_states_nothing_does_not_vote_while_another_does():
+def test_a_cut_off_or_unstated_candidate_votes_only_if_no_other_can():
     """SPEC 5.6b."""
     cut = replace(candidate("a", [-0.01] * 4), finish="length")
     silent = replace(candidate("a", [-0.01] * 4), stated=False)

@@ -1,4 +1,4 @@
-"""The posterior difficulty: monotone in what it knows, sensible in what it does not."""
+"""The posterior difficulty: monotone in its signals, with sensible defaults for missing ones."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_even_ranks_give_the_papers_mix():
         assert shares == pytest.approx([0.41, 0.24], abs=0.03)
 
 
-def test_shipped_tables_serve_before_anything_is_known_of_a_model():
+def test_shipped_tables_are_used_for_an_unknown_model():
     sure = AnswerSignals(AnswerKind.REASONED, 0.4, True, 300, -0.02, -0.001)
     lost = AnswerSignals(AnswerKind.REASONED, 0.4, True, 3000, -0.9, -2.0)
     assert difficulty(sure, None) < 0.5 < difficulty(lost, None)
@@ -148,7 +148,7 @@ SCALES = {"small model": (-2, 1), "larger model": (-5, 0.3), "mostly above 0.999
 
 
 def direct_pair(scale, count=1500, digits=None):
-    """Direct answers that are right the more often the likelier they are; their priors mean nothing."""
+    """Return direct answers whose accuracy grows with their probability, and random priors."""
     rng = np.random.default_rng(7)
     logprob = -(10 ** rng.uniform(*SCALES[scale], count))
     order = np.argsort(np.argsort(logprob)) / count
@@ -164,7 +164,7 @@ def direct_pair(scale, count=1500, digits=None):
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("digits", [None, 4])
 def test_direct_answers_keep_the_order_of_their_probability_after_30_of_them(scale, digits):
-    """The cost of a prior that means nothing is bounded, for rounded and tied probabilities too."""
+    """A random prior costs a bounded amount, also for rounded and tied probabilities."""
     signals, fast, slow = direct_pair(scale, digits=digits)
     raw = apgr(-signals.answer_logprob, fast, slow)
     for known in (signals, signals.rows(slice(30))):
@@ -173,7 +173,7 @@ def test_direct_answers_keep_the_order_of_their_probability_after_30_of_them(sca
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_shipped_tables_leave_no_large_part_of_direct_answers_with_one_rank(scale):
-    """A table of one small model alone gave 0.57 in place of 0.69 for a larger one."""
+    """A table fitted to one small model alone gave 0.57 instead of 0.69 for a larger one."""
     signals, fast, slow = direct_pair(scale)
     ranks = POSTERIOR.tables.rank("direct", "answer_logprob", signals.answer_logprob)
     assert np.ptp(np.quantile(ranks, (0.1, 0.9))) > 0.25
@@ -189,7 +189,7 @@ def test_shipped_ranks_of_a_direct_answer_grow_strictly_with_its_probability(log
     assert low < high
 
 
-def test_a_look_names_what_decided():
+def test_a_look_has_kind_signals_and_terms():
     _, look = POSTERIOR.look(AnswerSignals(AnswerKind.DIRECT, 0.4, True, 0.5, 0.3, 0.2), TABLES, "calibrated")
     assert look.kind == "direct"
     assert look.quantiles == "calibrated"

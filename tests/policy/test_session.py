@@ -30,7 +30,7 @@ def call(step: Step, tokens: int = 20_000, cached: int = 0, error: str | None = 
 
 
 def on(agent: Role, **changes: object) -> Session:
-    """A session in the middle, with everything in that agent's cache at time 0."""
+    """Return a session in progress whose whole conversation is in the cache of `agent` at time 0."""
     begun = Session(agent, ("quick", "deep"), requests=3, difficulty=0.6, read={agent: (20_000, 0.0)})
     return replace(begun, **changes)  # type: ignore[arg-type]
 
@@ -113,7 +113,7 @@ def test_a_failed_slow_agent_does_not_continue_the_session() -> None:
     assert request.after(settled, calls, 2.0).agent is Role.FAST
 
 
-def test_more_than_one_slow_answer_is_paid_from_what_the_session_has_saved() -> None:
+def test_further_slow_answers_are_paid_from_the_savings_of_the_session() -> None:
     turn = on(Role.SLOW).request(TURN, 1.0)
     hard = decide(turn, 0.9)
     assert (hard.path, hard.alone) == (Path.HARD, False)
@@ -123,7 +123,7 @@ def test_more_than_one_slow_answer_is_paid_from_what_the_session_has_saved() -> 
     assert turn.afford(decide(turn, 0.1), PRICES).path is Path.SIMPLE
 
 
-def test_a_first_request_is_held_to_one_slow_answer_only_if_it_offers_tools() -> None:
+def test_a_first_request_with_tools_is_limited_to_one_slow_answer() -> None:
     first = Session().request(TURN, 0.0)
     assert not first.afford(decide(first, 0.9), PRICES).alone
     with_tools = replace(first, has_tools=True)

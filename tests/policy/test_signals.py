@@ -136,7 +136,7 @@ def test_an_invalid_table_is_rejected(table):
 
 
 @pytest.mark.parametrize("size", [2, 200])
-def test_a_tool_call_is_judged_by_its_mean_because_arguments_have_any_length(size):
+def test_a_tool_call_is_judged_by_its_mean_logprob(size):
     call = ToolCall("1", "write", "word " * size)
     parts = tokens(*[(f"{part} ", -0.02) for part in str(call).split()])
     found = signals_of(Candidate(Step.ANSWER, "m", "", str(call), parts, tool_calls=(call,)), 0.3)

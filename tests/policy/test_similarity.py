@@ -1,4 +1,4 @@
-"""Free text: which answers it is decided for, and how far two of them say the same."""
+"""Free text: which answers count as free text, and how similar two of them are."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_json_is_compared_field_by_field():
     assert s[0, 2] == pytest.approx(1 / 3)
 
 
-def test_an_unknown_similarity_is_refused_at_once():
+def test_an_unknown_similarity_is_rejected():
     with pytest.raises(UnknownName):
         Fusion(similarity="telepathy")
 

@@ -34,7 +34,7 @@ def test_hand_checked_cases(groups, remaining, confidence, expected):
 
 @given(st.integers(0, 12), st.integers(0, 12))
 def test_the_bound_is_the_beta_tail(leader, runner_up):
-    """Against numerical integration of the Beta density over (1/2, 1)."""
+    """Compare with numerical integration of the Beta density over (1/2, 1)."""
     x = np.linspace(0, 1, 200_001)[1:-1]
     density = x**leader * (1 - x) ** runner_up
     assert lead_is_real(leader, runner_up) == pytest.approx(density[x > 0.5].sum() / density.sum(), abs=1e-4)
@@ -95,7 +95,7 @@ def test_the_order_of_free_text_does_not_matter(s, remaining, data):
 
 @given(similarities, st.integers(0, 4), st.data())
 def test_with_full_confidence_no_other_free_text_overtakes_the_leader(s, remaining, data):
-    """Whatever the remaining samples say, no answer that is already there and unlike the leader gets ahead of it."""
+    """No remaining samples can move an existing answer that differs from the leader ahead of it."""
     if Stopping(1.0).settled(s, remaining):
         added = data.draw(
             st.lists(

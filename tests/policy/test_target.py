@@ -1,4 +1,4 @@
-"""Targets: the mean is met without labels, under a shift of the traffic and with questions in flight."""
+"""Targets: the mean is met without labels, after a shift of the traffic and with concurrent questions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ shares = st.floats(0, 1)
 
 
 def stream(controller: TargetController, difficulties: np.ndarray, in_flight: int = 0, seed: int = 0) -> np.ndarray:
-    """Calls of each question. Hard takes four to six, and is known only when it is done."""
+    """Return the calls of each question. The Hard path takes four to six; the number is known only at the end."""
     rng, spent, waiting = np.random.default_rng(seed), [], []
     for d in difficulties:
         choice = controller.choose()
@@ -35,7 +35,7 @@ def stream(controller: TargetController, difficulties: np.ndarray, in_flight: in
 def test_5000_questions_with_a_shift_in_the_middle_stay_within_5_percent(value, after, in_flight):
     rng = np.random.default_rng(7)
     difficulties = np.clip(np.r_[rng.beta(2, 4, 2500), rng.beta(*after, 2500)], 0, 0.99)
-    difficulties[rng.random(5000) < 0.1] = 0.97  # answers that state nothing all look the same
+    difficulties[rng.random(5000) < 0.1] = 0.97  # answers that state nothing all have the same difficulty
     spent = stream(TargetController(Target.of(calls=value), PATH), difficulties, in_flight)
     total = np.r_[0.0, np.cumsum(spent)]
     windows = (total[700:] - total[200:-500]) / 500
@@ -44,15 +44,7 @@ def test_5000_questions_with_a_shift_in_the_middle_stay_within_5_percent(value, 
     assert np.abs(since_shift[200:] / value - 1).max() < 0.05
 
 
-def test_without_feedback_the_same_stream_misses_the_target():
-    """The test above can fail: thresholds that do not move are off by far more."""
-    rng = np.random.default_rng(7)
-    d = np.clip(np.r_[rng.beta(2, 4, 2500), rng.beta(5, 2, 2500)], 0, 0.99)
-    spent = np.select([d < 0.3, d < 0.7], [1, 2], 5)
-    assert abs(spent[2500:].mean() / spent[:2500].mean() - 1) > 0.3
-
-
-def test_dollars_are_met_without_knowing_prices():
+def test_a_cost_target_is_met_without_known_prices():
     controller = TargetController(Target.of(cost_usd=0.004), PATH)
     rng, spent = np.random.default_rng(1), []
     for d in rng.beta(2, 3, 3000):
@@ -64,7 +56,7 @@ def test_dollars_are_met_without_knowing_prices():
     assert np.mean(spent[500:]) == pytest.approx(0.004, rel=0.05)
 
 
-def test_a_target_out_of_reach_recovers_at_once_when_it_is_reachable():
+def test_the_controller_recovers_from_an_unreachable_target():
     controller = TargetController(Target.of(calls=1.5), PATH)
     for _ in range(500):  # every question is forced to cost 6
         controller.settle(Path.SIMPLE, controller.book(0.1, Path.SIMPLE), 6.0)
@@ -73,7 +65,7 @@ def test_a_target_out_of_reach_recovers_at_once_when_it_is_reachable():
     assert spent[800:].mean() == pytest.approx(1.5, rel=0.05)
 
 
-def test_questions_that_fail_leave_no_debt():
+def test_cancelled_questions_leave_no_debt():
     controller = TargetController(Target.of(calls=1.8), PATH)
     for _ in range(50):
         controller.cancel(controller.book(0.9, Path.HARD))
@@ -82,7 +74,7 @@ def test_questions_that_fail_leave_no_debt():
 
 
 @given(shares, shares, shares)
-def test_more_t_never_means_an_easier_path(d, t, more):
+def test_thresholds_fall_as_t_rises(d, t, more):
     low, high = sorted((t, more))
     one, other = PATH.thresholds(low), PATH.thresholds(high)
     assert other[0] <= one[0]
@@ -96,7 +88,7 @@ def test_more_t_never_means_an_easier_path(d, t, more):
         assert (d >= tau2 - 1e-6) or hard > medium
 
 
-def test_the_ends_are_always_simple_and_always_hard():
+def test_t_0_is_always_simple_and_t_1_always_hard():
     assert PATH.thresholds(0) == (1.0, 1.0)
     assert PATH.thresholds(1) == (0.0, 0.0)
     assert ThresholdPath.through((0.8, 0.9), (0.3, 0.7)).thresholds(1 / 3) == pytest.approx((0.8, 0.9))
