@@ -15,7 +15,7 @@ __all__ = ["postgres_server", "postgres_url"]
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request, tmp_path) -> str:
-    """An empty database, of each kind in turn."""
+    """The URL of an empty database; tests run once with each kind."""
     return str(tmp_path / "odar.db") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
 
 
@@ -35,7 +35,7 @@ def settings_of():
 
 @pytest.fixture
 async def opened():
-    """Opens stores and closes them at the end."""
+    """Return a function that opens stores; they are closed at the end."""
     stores: list[Store] = []
 
     def open_(url: str, **options: object) -> Store:

@@ -45,14 +45,14 @@ def load(file):
     return alignment(file).load()
 
 
-def test_calibrated_statistics_stay_the_reference():
+def test_calibrated_statistics_take_precedence():
     known = alignment(calibrated={SOURCE: Statistics(0.5, 0.25, 100)})
     feed(known)
     known.sync()
     assert known.find(SOURCE) == (Alignment(0.5, 0.25), "calibrated")
 
 
-def test_served_energies_stand_in_once_there_are_enough():
+def test_served_energies_are_used_once_there_are_enough():
     known = alignment()
     feed(known, draws=DRAWS[:49])
     known.sync()
@@ -65,7 +65,7 @@ def test_served_energies_stand_in_once_there_are_enough():
     assert known.find(OTHER) is None
 
 
-def test_switched_off_it_learns_and_says_nothing(file):
+def test_disabled_alignment_stores_nothing(file):
     known = alignment(file, running=False)
     feed(known)
     known.close()
@@ -73,7 +73,7 @@ def test_switched_off_it_learns_and_says_nothing(file):
     assert not file.exists()
 
 
-def test_what_one_process_served_another_uses(file):
+def test_served_energies_are_shared_by_processes(file):
     first = alignment(file)
     feed(first)
     first.close()
@@ -81,7 +81,7 @@ def test_what_one_process_served_another_uses(file):
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_served_energies_fade():
+def test_served_energies_decay():
     now = [0.0]
     known = alignment(clock=lambda: now[0])
     feed(known)
@@ -91,7 +91,7 @@ def test_served_energies_fade():
     assert known.find(SOURCE) is None  # 60 count as 30
 
 
-def test_the_file_holds_figures_and_nothing_else(file):
+def test_the_file_contains_only_statistics(file):
     first = alignment(file)
     feed(first)
     first.close()
@@ -103,8 +103,8 @@ def test_the_file_holds_figures_and_nothing_else(file):
     }  # fmt: skip
 
 
-def test_processes_add_up(file):
-    """Four processes at once, ten additions each: nothing is lost."""
+def test_counts_of_concurrent_processes_add_up(file):
+    """Four processes add twenty energies each at the same time."""
     code = (
         "import sys; from pathlib import Path; from odar.settings import AlignmentSettings\n"
         "from odar.store.alignment import ServedAlignment\n"
@@ -134,7 +134,7 @@ def test_processes_add_up(file):
         ("[" * 5000, "delete it"),
     ],
 )
-def test_a_damaged_file_is_named_and_costs_nothing_else(file, content, remedy):
+def test_a_damaged_file_is_reported_and_memory_is_used(file, content, remedy):
     file.parent.mkdir()
     file.write_text(content)
     with pytest.raises(StoreError, match=r"odar\.alignment\.json") as raised:
@@ -152,7 +152,7 @@ def test_a_damaged_file_is_named_and_costs_nothing_else(file, content, remedy):
     assert known.complaint is None
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+def test_an_unwritable_folder_is_reported(tmp_path):
     (tmp_path / "data").write_text("a file where the folder should be")
     known = alignment(tmp_path / "data" / "odar.alignment.json")
     feed(known)
@@ -160,7 +160,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     assert "cannot be" in known.complaint
 
 
-def test_a_flood_of_sources_is_bounded(file):
+def test_the_number_of_sources_is_bounded(file):
     known = alignment(file)
     for i in range(1, 4000):
         feed(known, replace(SOURCE, max_tokens=i), [0.1] * (1 + i % 5))
@@ -170,7 +170,7 @@ def test_a_flood_of_sources_is_bounded(file):
     assert load(file) == known.total
 
 
-def test_a_source_nobody_uses_is_forgotten(file):
+def test_an_unused_source_is_removed(file):
     now = [0.0]
     known = alignment(file, clock=lambda: now[0])
     feed(known, OTHER, [0.1])
@@ -181,8 +181,8 @@ def test_a_source_nobody_uses_is_forgotten(file):
     assert set(load(file)) == {SOURCE}
 
 
-def test_observing_waits_for_no_disk(file, monkeypatch):
-    """While one thread hangs in the file, requests go on."""
+def test_observing_does_not_wait_for_the_disk(file, monkeypatch):
+    """Energies can be observed while another thread is blocked in the file."""
     inside, go = threading.Event(), threading.Event()
     known = alignment(file)
     add = known._add
@@ -193,7 +193,7 @@ def test_observing_waits_for_no_disk(file, monkeypatch):
         return add(file, new)
 
     monkeypatch.setattr(known, "_add", slow)
-    known.observe(SOURCE, 0.2)  # starts the thread that hangs
+    known.observe(SOURCE, 0.2)  # starts the blocked thread
     assert inside.wait(10)
     feed(known)
     go.set()
@@ -214,14 +214,14 @@ def test_the_report_has_a_row_for_each_source(file):
     assert (rows[1].drifting, rows[0].drifting) == (True, False)
 
 
-def test_the_file_is_beside_the_traces(tmp_path):
+def test_the_file_is_next_to_the_database(tmp_path):
     assert alignment_path(StoreSettings(url=str(tmp_path / "t.db"))) == tmp_path / "t.alignment.json"
     assert alignment_path(StoreSettings(url="postgresql://db/odar")).name == "odar.alignment.json"
     assert alignment_path(StoreSettings()).name == "odar.alignment.json"
 
 
-def test_a_clock_that_is_set_back_does_not_stop_the_syncs(file):
-    """They are due by a timer; by the clock, the next one would have been due a day later."""
+def test_setting_the_clock_back_does_not_stop_syncs(file):
+    """Syncs are due by a timer; by the clock, the next one would be due a day later."""
     now, steady = [2 * DAY_S], [0.0]
     known = alignment(file, clock=lambda: now[0], timer=lambda: steady[0])
     known.sync()
@@ -232,7 +232,7 @@ def test_a_clock_that_is_set_back_does_not_stop_the_syncs(file):
     assert load(file)[SOURCE].seen >= 1
 
 
-def test_a_clock_that_is_set_forward_does_not_hurry_them(file):
+def test_setting_the_clock_forward_does_not_trigger_a_sync(file):
     now = [0.0]
     known = alignment(file, clock=lambda: now[0])
     known.sync()
@@ -244,7 +244,7 @@ def test_a_clock_that_is_set_forward_does_not_hurry_them(file):
 
 @contextmanager
 def no_room():
-    """A disk on which no file may grow beyond ten bytes."""
+    """Limit the size of files to ten bytes, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
     try:
@@ -253,7 +253,7 @@ def no_room():
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_what_was_served_while_the_disk_was_full_is_written_when_there_is_room(file):
+def test_energies_observed_while_the_disk_is_full_are_written_later(file):
     known = alignment(file)
     with no_room():
         feed(known)
@@ -275,7 +275,7 @@ def complaint_about(file):
     return known.complaint
 
 
-def test_a_file_that_cannot_be_read_written_or_locked_is_named(tmp_path, monkeypatch):
+def test_an_unreadable_unwritable_or_locked_file_is_reported(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     assert "folder cannot be read: Is a directory" in complaint_about(tmp_path / "folder")
     (tmp_path / "file").write_text("")
@@ -286,7 +286,7 @@ def test_a_file_that_cannot_be_read_written_or_locked_is_named(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
-def test_a_count_that_is_none_is_damage(file, weight):
+def test_an_invalid_count_is_damage(file, weight):
     assert complaint_about(file) is None
     body = json.loads(file.read_text())
     bins = body["sources"][0]["bins"]

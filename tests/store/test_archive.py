@@ -104,7 +104,7 @@ def test_an_invalid_cursor_is_rejected(cursor):
         Cursor.parse(cursor)
 
 
-async def test_a_row_has_the_figures_and_no_internals(filled):
+async def test_a_row_has_figures_but_no_internal_columns(filled):
     (row,) = (await filled.page(Filter(path="hard"))).traces
     assert row["models"] == ["cheap", "dear"]
     assert (row["cost_usd"], row["calls"], row["tokens_in"], row["feedback"]) == (0.1, 6, 20, None)
@@ -113,7 +113,7 @@ async def test_a_row_has_the_figures_and_no_internals(filled):
     assert "document" not in row
 
 
-async def test_one_trace_by_a_prefix_of_its_id(filled):
+async def test_a_trace_is_found_by_a_prefix_of_its_id(filled):
     archive = filled.archive
     assert archive.get("d")["error"] == "fast: down"
     assert archive.get("a1")["document"]["query"]["text"] == "What is 2 plus 2?"
@@ -124,7 +124,7 @@ async def test_one_trace_by_a_prefix_of_its_id(filled):
             archive.get(nobody)
 
 
-async def test_a_server_wants_the_full_id_and_tells_nobody_what_else_there_is(filled):
+async def test_the_server_needs_the_full_id_and_does_not_list_others(filled):
     assert (await filled.get("d1"))["id"] == "d1"
     for work in (filled.get("a"), filled.mark("a", True)):
         with pytest.raises(UnknownName) as raised:
@@ -132,7 +132,7 @@ async def test_a_server_wants_the_full_id_and_tells_nobody_what_else_there_is(fi
         assert str(raised.value) == "unknown trace 'a' (known: none)"
 
 
-async def test_feedback_and_that_the_last_word_counts(filled):
+async def test_the_last_feedback_counts(filled):
     assert filled.archive.mark("c", True) == "c1"
     assert await filled.mark("c1", False, "it is 5\0\ud800") == "c1"
     assert await filled.mark("a2", True) == "a2"
@@ -143,7 +143,7 @@ async def test_feedback_and_that_the_last_word_counts(filled):
     assert (await filled.overview())["feedback"] == {"right": 1, "wrong": 1}
 
 
-async def test_feedback_on_a_trace_that_is_still_in_the_queue(opened, url):
+async def test_a_queued_trace_can_get_feedback(opened, url):
     store = opened(url, flush_interval_s=60)
     store.put(make_record(id="fresh"))
     assert await store.mark("fresh", True) == "fresh"
@@ -151,7 +151,7 @@ async def test_feedback_on_a_trace_that_is_still_in_the_queue(opened, url):
         await store.mark("stale", True)
 
 
-async def test_export_is_oldest_first_and_goes_on_where_it_stopped(filled, monkeypatch):
+async def test_an_export_is_oldest_first_and_can_be_resumed(filled, monkeypatch):
     monkeypatch.setattr("odar.store.archive._EXPORT_PAGE", 2)
     everything = [trace["id"] for trace in filled.archive.export()]
     assert everything == ["a1", "a2", "b1", "b2", "c1", "d1"]
@@ -159,7 +159,7 @@ async def test_export_is_oldest_first_and_goes_on_where_it_stopped(filled, monke
     assert [trace["document"]["id"] for trace in filled.archive.export(Filter(path="hard"))] == ["a2"]
 
 
-async def test_a_query_that_went_straight_to_a_model(opened, url):
+async def test_a_query_to_a_named_model_has_the_path_direct(opened, url):
     store = opened(url)
     said = Candidate(Step.ANSWER, "gpt", "Hello!", "Hello!")
     store.put(
@@ -196,14 +196,14 @@ async def test_the_overview_adds_up(filled):
     ]
 
 
-async def test_the_time_series_is_as_fine_as_asked(filled):
+async def test_the_timeline_has_the_requested_step(filled):
     for step, moments in (("hour", ["2026-11-15T10"]), ("minute", ["2026-11-15T10:00"])):
         timeline = (await filled.overview(step=step))["timeline"]
         assert sorted({point["at"] for point in timeline}) == moments
         assert sum(point["queries"] for point in timeline) == 6
 
 
-async def test_a_path_that_the_caller_chose_says_nothing_of_thresholds(opened, url):
+async def test_a_chosen_path_is_not_in_the_difficulty_histogram(opened, url):
     store = opened(url)
     answer = make_answer("hard", difficulty=0.2)
     decision = dataclasses.replace(answer.trace.decision, forced=True)
@@ -216,7 +216,7 @@ async def test_a_path_that_the_caller_chose_says_nothing_of_thresholds(opened, u
     assert difficulty["routed"]["simple"][20] == 1
 
 
-async def test_an_answer_by_a_model_named_by_the_caller_took_no_path(opened, url):
+async def test_an_answer_of_a_named_model_is_not_in_the_difficulty_histogram(opened, url):
     store = opened(url)
     answer = make_answer("simple", models=("gpt", ""))
     store.put(Record(Query("Hi"), answer))
@@ -227,7 +227,7 @@ async def test_an_answer_by_a_model_named_by_the_caller_took_no_path(opened, url
     assert (await store.page(Filter(path="direct"))).traces[0]["id"] == answer.trace.id
 
 
-async def test_a_page_shows_the_beginning_of_a_question_where_it_was_kept(opened, url):
+async def test_a_page_shows_the_beginning_of_a_stored_question(opened, url):
     store = opened(url, content=True)
     store.put(make_record("Why? " * 100))
     await store.flush()
@@ -235,7 +235,7 @@ async def test_a_page_shows_the_beginning_of_a_question_where_it_was_kept(opened
     assert [t["id"] for t in store.export(Filter(text="why"))] == [t["id"] for t in store.export()]
 
 
-async def test_the_overview_of_nothing_and_of_a_part(filled):
+async def test_the_overview_of_an_empty_or_filtered_selection(filled):
     nothing = await filled.overview(Filter(since="2030-01-01"))
     assert (nothing["queries"], nothing["calls_per_query"], nothing["cost_usd"], nothing["paths"]) == (
         0,

@@ -1,4 +1,4 @@
-"""Budgets and limits that hold for all processes that share a store: nothing is overspent, a crash frees what it held."""
+"""Budgets and limits shared by all processes that use one store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Clock:
 
 @pytest.fixture
 def replicas(url, settings_of):
-    """Two processes' budgets on one database, with one clock between them."""
+    """The budgets of two processes on one database, with one clock."""
     clock = Clock()
     databases = [Database(settings_of(url).store) for _ in range(2)]
     budgets = [Budgets(database, clock) for database in databases]
@@ -77,7 +77,7 @@ def test_parallel_reservations_of_two_processes_never_exceed_the_budget(replicas
     assert sum(not isinstance(outcome, KeyRefused) for outcome in outcomes) == 11  # 11 × 0.9 ≤ 10 < 12 × 0.9
 
 
-def test_a_settled_request_costs_what_it_cost_everywhere(replicas):
+def test_a_settled_request_counts_with_its_actual_cost(replicas):
     (here, there), _, database = replicas
     key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
     held = reserve(here, key, "a", Need(0.9))
@@ -89,7 +89,7 @@ def test_a_settled_request_costs_what_it_cost_everywhere(replicas):
     assert reserve(there, key, "b", Need(0.9)).day == DAY
 
 
-def test_a_settlement_that_is_repeated_counts_once(replicas):
+def test_a_repeated_settlement_counts_once(replicas):
     (here, _), _, database = replicas
     key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
     held = reserve(here, key, "a", Need(0.5))
@@ -97,7 +97,7 @@ def test_a_settlement_that_is_repeated_counts_once(replicas):
     assert spent(database, key) == Spent(0.5, 0)
 
 
-def test_a_cheaper_path_is_taken_where_the_dear_one_does_not_fit(replicas):
+def test_the_first_path_that_fits_the_budget_is_chosen(replicas):
     (here, _), _, database = replicas
     key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
     held = reserve(here, key, "a", Need(6.0), Need(2.0), Need(0.25))
@@ -105,18 +105,18 @@ def test_a_cheaper_path_is_taken_where_the_dear_one_does_not_fit(replicas):
     assert "can cost $0.800000" in str(refused(here, key, "b", Need(6.0), Need(0.8)))
 
 
-def test_what_a_crashed_process_held_is_freed_when_its_lease_ends(replicas):
+def test_reservations_of_a_crashed_process_end_with_their_lease(replicas):
     (here, there), clock, database = replicas
     key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1, max_parallel=1))
     held = reserve(here, key, "a", Need(1.0), lease_s=5)
     assert refused(there, key, "b", Need(1.0)).kind == "parallel"
     clock.now += 5 + LEASE_GRACE_S + 0.1
     assert reserve(there, key, "b", Need(1.0))
-    settled(here, key, (held, 0.5, 1))  # it was not dead, only slow: what it spent is on the bill all the same
+    settled(here, key, (held, 0.5, 1))  # it was only slow: its cost still counts
     assert spent(database, key).usd == 0.5
 
 
-def test_a_month_counts_its_days_and_opens_again(replicas):
+def test_a_monthly_budget_resets_with_the_month(replicas):
     (here, _), clock, database = replicas
     key, _ = create_key(database, "ann", KeyLimits(budget_month_usd=1))
     settled(here, key, (reserve(here, key, "a", Need(0.75)), 0.75, 1))
@@ -126,7 +126,7 @@ def test_a_month_counts_its_days_and_opens_again(replicas):
     assert reserve(here, key, "c", Need(0.5))
 
 
-def test_requests_a_minute_hold_across_processes(replicas):
+def test_requests_per_minute_apply_across_processes(replicas):
     (here, there), clock, database = replicas
     key, _ = create_key(database, "ann", KeyLimits(rate_per_min=6))
     for i in range(6):
@@ -140,7 +140,7 @@ def test_requests_a_minute_hold_across_processes(replicas):
     assert refused(here, key, "back").kind == "rate"
 
 
-def test_tokens_a_minute_are_given_back_where_fewer_were_used(replicas):
+def test_unused_tokens_per_minute_are_returned(replicas):
     (here, there), clock, database = replicas
     key, _ = create_key(database, "ann", KeyLimits(tokens_per_min=1000))
     held = reserve(here, key, "a", Need(tokens=900))
@@ -154,7 +154,7 @@ def test_tokens_a_minute_are_given_back_where_fewer_were_used(replicas):
     assert spent(database, key) == Spent(0.0, 1)
 
 
-def test_requests_at_a_time_hold_across_processes(replicas):
+def test_concurrent_requests_are_limited_across_processes(replicas):
     (here, there), _, database = replicas
     key, _ = create_key(database, "ann", KeyLimits(max_parallel=2))
     first, _ = reserve(here, key, "a"), reserve(there, key, "b")
@@ -163,14 +163,14 @@ def test_requests_at_a_time_hold_across_processes(replicas):
     assert reserve(there, key, "c")
 
 
-def test_a_revoked_key_reserves_nothing(replicas):
+def test_a_revoked_key_is_rejected(replicas):
     (here, _), _, database = replicas
     key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
     revoke_key(database, "ann")
     assert refused(here, key, "a").kind == "revoked"
 
 
-def test_without_its_database_nothing_is_granted_and_nothing_forgotten(sqlite_url, settings_of, monkeypatch):
+def test_if_the_database_fails_requests_are_rejected_and_settlements_kept(sqlite_url, settings_of, monkeypatch):
     database = Database(settings_of(sqlite_url).store)
     key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
     budgets = Budgets(database, Clock())

@@ -100,7 +100,7 @@ def test_everything_is_stored_with_content(record):
 
 
 @given(decisions)
-def test_a_decision_comes_back_the_same(decision):
+def test_a_decision_survives_a_round_trip(decision):
     answer = make_answer()
     answer = dataclasses.replace(answer, trace=dataclasses.replace(answer.trace, decision=decision))
     document = loads(dumps(to_document(Record(Query("?"), answer), content=True)))
@@ -109,7 +109,7 @@ def test_a_decision_comes_back_the_same(decision):
 
 
 @given(st.sampled_from([math.nan, math.inf, -math.inf]))
-def test_a_number_that_is_none_is_stored_as_unknown(odd):
+def test_nan_and_infinity_are_stored_as_null(odd):
     answer = make_answer(cost=odd, seconds=odd, difficulty=odd)
     body = dumps(to_document(Record(Query("?"), answer), content=True))
     document = json.loads(body, parse_constant=pytest.fail)
@@ -119,7 +119,7 @@ def test_a_number_that_is_none_is_stored_as_unknown(odd):
 
 
 @given(records, st.sampled_from(["query", "answer", "token"]))
-def test_without_content_no_text_is_in_it(record, place):
+def test_without_content_a_document_has_no_text(record, place):
     phrase = "the heron stands in the reeds"
     answer = make_answer(text=f"{phrase} Answer: 4")
     planted = {
@@ -132,7 +132,7 @@ def test_without_content_no_text_is_in_it(record, place):
     assert "reeds" not in body
 
 
-def test_without_content_figures_and_lengths_remain():
+def test_without_content_a_document_has_figures_and_lengths():
     document = to_document(make_record("What is 2 plus 2?"), content=False)
     assert document["query"] == {"text_characters": 17, "images": []}
     assert document["decision"]["estimate"]["contributions"] == (("f1", 12.0, 0.3),)
@@ -144,7 +144,7 @@ def test_without_content_figures_and_lengths_remain():
     assert document["answer"] == {"answer_characters": 1, "text_characters": 21}
 
 
-def test_without_content_the_form_of_an_answer_remains():
+def test_without_content_a_document_has_the_form_of_the_answer():
     record = make_record("What is 2 plus 2?", text="Two. Answer: 4", started_at="2026-11-15T10:00:00.000+00:00")
     document = to_document(record, content=False)
     assert document["groups"] == [0, 0]  # both said 4
@@ -152,7 +152,7 @@ def test_without_content_the_form_of_an_answer_remains():
     assert document["candidates"][0]["control"] == [0]
 
 
-def test_an_image_is_only_its_size_without_content():
+def test_without_content_a_document_has_only_the_size_of_an_image():
     record = Record(Query("?", (Image("image/png", b"secret", "https://host/me.png"),)), make_answer())
     image = to_document(record, content=False)["query"]["images"][0]
     assert image == {"media_type": "image/png", "bytes": 6}
@@ -166,7 +166,7 @@ def test_an_image_is_only_its_size_without_content():
         ("Where does my aunt Frieda live?", "p: HTTP 529 (overloaded_error): try later", True),
     ],
 )
-def test_a_message_that_quotes_the_query_is_withheld(query, message, kept):
+def test_an_error_message_that_quotes_the_query_is_removed(query, message, kept):
     record = make_record(query, degradations=(message,), error=message)
     document = to_document(record, content=False)
     expected = message if kept else WITHHELD

@@ -28,7 +28,7 @@ NOON = datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp()
 
 @pytest.fixture
 def news(monkeypatch):
-    """Other processes are looked at more often than once a second, so that the test is quick."""
+    """Refresh keys more often than once a second, so that the test is quick."""
     monkeypatch.setattr("odar.store.store._REFRESH_S", 0.1)
 
 
@@ -40,7 +40,7 @@ def ring(limits: KeyLimits | None = None) -> tuple[KeyCache, Key, str]:
     return keyring, key, secret
 
 
-def test_only_the_very_secret_opens():
+def test_only_the_exact_secret_is_accepted():
     keyring, key, secret = ring()
     assert keyring.verify(secret) == key
     wrong = secret[:-1] + ("A" if secret[-1] != "A" else "B")
@@ -58,7 +58,7 @@ def test_only_the_very_secret_opens():
         assert keyring.verify(other) is None
 
 
-def test_two_keys_of_one_prefix_are_told_apart():
+def test_keys_with_the_same_prefix_are_distinguished():
     secrets = ["odar_sk_aaaaaa" + tail for tail in ("1" * 37, "2" * 37)]
     keyring = KeyCache()
     keyring.load(Key(f"key_{i}", f"k{i}", s[:PREFIX_LENGTH], digest_of(s), "") for i, s in enumerate(secrets))
@@ -73,13 +73,13 @@ def test_a_revoked_key_is_rejected():
     assert len(keyring) == 0
 
 
-def test_neither_secret_nor_digest_is_printed():
+def test_secret_and_digest_are_not_in_the_repr():
     _, key, secret = ring()
     assert secret not in repr(key)
     assert key.digest not in repr(key)
 
 
-def test_what_is_stored_is_a_hash_and_a_prefix(database):
+def test_only_a_hash_and_a_prefix_are_stored(database):
     limits = KeyLimits(1.5, 20, 60, ("odar", "gpt,5"), ("simple", "medium"), 4, 90_000)
     key, secret = create_key(database, "ann", limits)
     assert secret.startswith("odar_sk_")
@@ -96,14 +96,14 @@ def test_what_is_stored_is_a_hash_and_a_prefix(database):
         assert secret[PREFIX_LENGTH:].encode() not in raw
 
 
-def test_an_admin_key_stays_one(database):
+def test_the_admin_flag_is_stored(database):
     create_key(database, "ann")
     create_key(database, "chief", admin=True)
     with database.read() as connection:
         assert {key.name: key.admin for key in all_keys(connection)} == {"ann": False, "chief": True}
 
 
-def test_a_name_is_free_again_once_its_key_is_revoked(database):
+def test_the_name_of_a_revoked_key_can_be_used_again(database):
     first, _ = create_key(database, "ann")
     with pytest.raises(
         InputError, match="a key named 'ann' exists; choose another name, or run: odar keys revoke ann"
@@ -117,12 +117,12 @@ def test_a_name_is_free_again_once_its_key_is_revoked(database):
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b[31m"])
-def test_a_name_can_be_read(database, name):
+def test_an_empty_or_unprintable_name_is_rejected(database, name):
     with pytest.raises(InputError, match="key name"):
         create_key(database, name)
 
 
-async def test_a_key_made_elsewhere_works_soon_and_a_revoked_one_no_longer(opened, url, news):
+async def test_keys_created_and_revoked_by_another_process_are_noticed(opened, url, news):
     store, other = opened(url), opened(url)
     key, secret = create_key(other._database, "ann")
     await until(lambda: store.keyring.verify(secret) == key)
@@ -130,7 +130,7 @@ async def test_a_key_made_elsewhere_works_soon_and_a_revoked_one_no_longer(opene
     await until(lambda: store.keyring.verify(secret) is None)
 
 
-async def test_what_a_key_without_limits_spends_is_written_with_its_traces(opened, url):
+async def test_spending_of_a_key_without_limits_is_stored_with_its_traces(opened, url):
     store, other = opened(url, flush_interval_s=0.05), opened(url, flush_interval_s=0.05)
     key, _ = create_key(store._database, "ann")
     store.put(make_record(key_id=key.id, cost=0.5))
@@ -142,7 +142,7 @@ async def test_what_a_key_without_limits_spends_is_written_with_its_traces(opene
         assert spent_by_keys(connection, day) == {(key.id, day): Spent(0.5, 1), (key.id, day[:7]): Spent(0.5, 1)}
 
 
-async def test_what_is_settled_is_not_billed_again_with_its_trace(opened, sqlite_url):
+async def test_a_settled_cost_is_not_counted_again_with_its_trace(opened, sqlite_url):
     store = opened(sqlite_url)
     key, _ = create_key(store._database, "ann", KeyLimits(budget_day_usd=1))
     store.put(dataclasses.replace(make_record(key_id=key.id, cost=0.5), settled=True))
@@ -151,7 +151,7 @@ async def test_what_is_settled_is_not_billed_again_with_its_trace(opened, sqlite
         assert spent_by_keys(connection, datetime.now(UTC).date().isoformat()) == {}
 
 
-async def test_a_store_that_is_switched_off_keeps_keys_but_no_traces(opened, sqlite_url):
+async def test_a_disabled_store_keeps_keys_but_no_traces(opened, sqlite_url):
     store = opened(sqlite_url, enabled=False)
     key, _ = create_key(store._database, "ann")
     assert not store.put(make_record(key_id=key.id, cost=0.4))

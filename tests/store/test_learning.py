@@ -1,4 +1,4 @@
-"""Thresholds that learn from feedback: within the certified region, one mark per trace, no client steers, all undone."""
+"""Thresholds learned from feedback: certified region, one mark per trace, limits per client, undo."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def mark(database, id, correct, by=None):
         return current_t(connection, CERTIFICATE)
 
 
-def test_wrong_answers_raise_t_and_right_ones_lower_it_to_the_certified_end(database):
+def test_wrong_answers_raise_t_and_right_ones_lower_it_to_the_certified_value(database):
     for i in range(4):
         put(database, f"a{i}")
     assert mark(database, "a0", True) == 0.4  # already at the end
@@ -76,14 +76,14 @@ def test_wrong_answers_raise_t_and_right_ones_lower_it_to_the_certified_end(data
         ({"certificate": ""}, None),
     ],
 )
-def test_marks_that_do_not_count(database, how, by):
+def test_marks_outside_the_certificate_do_not_count(database, how, by):
     put(database, "a", **how)
     assert mark(database, "a", False, by) == 0.4
     assert history(database) == []
-    assert Archive(database).get("a")["feedback"]["correct"] is False  # kept all the same
+    assert Archive(database).get("a")["feedback"]["correct"] is False  # still stored
 
 
-def test_a_trace_counts_once_and_a_key_so_often_a_day(database):
+def test_marks_count_once_per_trace_and_are_limited_per_key_and_day(database):
     put(database, "same", "key_a")
     once = mark(database, "same", False, "key_a")
     assert mark(database, "same", False, "key_a") == once
@@ -93,10 +93,10 @@ def test_a_trace_counts_once_and_a_key_so_often_a_day(database):
     assert len(history(database)) == MARKS_PER_DAY
     assert last == pytest.approx(0.4 + MARKS_PER_DAY * 0.008)
     put(database, "b", "key_b")
-    assert mark(database, "b", False, "key_b") > last  # another key has marks of its own
+    assert mark(database, "b", False, "key_b") > last  # another key has its own limit
 
 
-def test_a_change_is_undone_by_a_further_line(database):
+def test_undo_adds_a_row_that_restores_t(database):
     for i in range(3):
         put(database, f"a{i}")
         mark(database, f"a{i}", False)
@@ -108,10 +108,10 @@ def test_a_change_is_undone_by_a_further_line(database):
         undo(database, CERTIFICATE, 9)
     other = InstalledCertificate.of({**DOCUMENT, "t": 0.6})
     with database.read() as connection:
-        assert current_t(connection, other) == 0.6  # another certificate begins anew
+        assert current_t(connection, other) == 0.6  # another certificate starts at its own t
 
 
-def test_the_region_is_never_left(database):
+def test_t_stays_in_the_certified_region(database):
     t = 0.99
     for _ in range(50):
         t = CERTIFICATE.after_feedback(t, False)

@@ -1,4 +1,4 @@
-"""What the databases select and add up, against the same worked out in Python from what was put in."""
+"""Queries and sums of the databases, compared with the same computed in Python."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ START = datetime(2026, 11, 10, tzinfo=UTC)
 
 
 def population(seed: int) -> list[tuple[Record, bool | None]]:
-    """Records of every sort, some at the very same moment, each with the mark it will get."""
+    """Return records of every kind, some with equal times, each with its feedback."""
     draw = random.Random(seed)
     made: list[tuple[Record, bool | None]] = []
     for index in range(COUNT):
@@ -65,7 +65,7 @@ def records() -> list[tuple[Record, bool | None]]:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def archive(request, tmp_path_factory, records) -> Iterator[Archive]:
-    """All of them in a database of each kind."""
+    """A database of each kind with all records."""
     if request.param == "sqlite":
         url = str(tmp_path_factory.mktemp("queries") / "odar.db")
     else:
@@ -87,7 +87,7 @@ def archive(request, tmp_path_factory, records) -> Iterator[Archive]:
 
 
 class Rows(list[dict[str, Any]]):
-    """Not printed with every example that hypothesis tries."""
+    """Rows with a short repr, because hypothesis prints every example."""
 
     def __repr__(self) -> str:
         return f"{len(self)} rows"
@@ -95,14 +95,14 @@ class Rows(list[dict[str, Any]]):
 
 @pytest.fixture(scope="module")
 def rows(archive, records) -> Rows:
-    """What the archive says of each, newest first; the filters are worked out from it."""
+    """Return all rows of the archive, newest first; the expected results are computed from them."""
     found = {row["id"]: row for row in archive.export()}
     assert set(found) == {record.trace.id for record, _ in records}
     return Rows(sorted(found.values(), key=lambda row: (row["started_at"], row["id"]), reverse=True))
 
 
 def matches(row: dict[str, Any], wanted: Filter) -> bool:
-    """The filter as a person would say it."""
+    """Apply the filter in Python."""
     said = row["feedback"]
     texts = [row["document"]["query"]["text"], row["document"]["answer"] and row["document"]["answer"]["answer"]]
     same = {"path": row["path"], "status": row["status"], "key": row["key_id"], "degraded": row["degraded"]}
@@ -131,40 +131,40 @@ def opinion(said: dict[str, Any] | None) -> str:
 
 
 def maybe(*values: Any) -> st.SearchStrategy[Any]:
-    """Mostly not asked for, so that something is left of the traces."""
+    """Return a strategy that is mostly None, so that some traces match."""
     return st.one_of(st.none(), st.none(), st.sampled_from(values))
 
 
 moments = st.integers(0, 160).map(lambda hours: (START + timedelta(hours=hours)).isoformat(timespec="milliseconds"))
-filters = st.builds(
-    Filter,
-    since=st.one_of(st.none(), st.none(), moments),
-    until=st.one_of(st.none(), st.none(), moments),
-    path=maybe(*PATHS, "direct"),
-    status=maybe("ok", "error"),
-    degraded=maybe(True, False),
-    model=maybe(*MODELS, "%", "d"),
-    key=maybe("key_1", "key_2", "key_"),
-    min_cost=maybe(0.0, 0.001, 0.01),
-    max_cost=maybe(0.0, 0.001, 0.01),
-    min_difficulty=maybe(0.0, 0.31, 0.7),
-    max_difficulty=maybe(0.3, 0.69, 1.0),
-    id=maybe("a", "b", "a0", "b01", "c", "%"),
-    feedback=maybe("right", "wrong", "none"),
-    text=maybe("paris", "PARIS", "100%", "a_b", "what of", "_", "nowhere"),
-)
+FIELDS = {
+    "since": st.one_of(st.none(), st.none(), moments),
+    "until": st.one_of(st.none(), st.none(), moments),
+    "path": maybe(*PATHS, "direct"),
+    "status": maybe("ok", "error"),
+    "degraded": maybe(True, False),
+    "model": maybe(*MODELS, "%", "d"),
+    "key": maybe("key_1", "key_2", "key_"),
+    "min_cost": maybe(0.0, 0.001, 0.01),
+    "max_cost": maybe(0.0, 0.001, 0.01),
+    "min_difficulty": maybe(0.0, 0.31, 0.7),
+    "max_difficulty": maybe(0.3, 0.69, 1.0),
+    "id": maybe("a", "b", "a0", "b01", "c", "%"),
+    "feedback": maybe("right", "wrong", "none"),
+    "text": maybe("paris", "PARIS", "100%", "a_b", "what of", "_", "nowhere"),
+}
+filters = st.builds(Filter, **FIELDS)
 
 
 @settings(max_examples=40, deadline=None)
 @given(filters)
-def test_a_filter_finds_what_a_person_would_and_in_order(archive, rows, wanted):
+def test_a_filter_finds_all_matching_rows_in_order(archive, rows, wanted):
     found = [row["id"] for row in archive.page(wanted, limit=COUNT).traces]
     assert found == [row["id"] for row in rows if matches(row, wanted)]
 
 
 @settings(max_examples=15, deadline=None)
 @given(filters, st.integers(1, 70))
-def test_pages_put_together_are_the_list(archive, rows, wanted, limit):
+def test_pages_together_are_the_whole_list(archive, rows, wanted, limit):
     found: list[str] = []
     cursor: Cursor | None = None
     while True:
@@ -180,7 +180,7 @@ def test_pages_put_together_are_the_list(archive, rows, wanted, limit):
 
 @settings(max_examples=10, deadline=None)
 @given(filters, st.integers(0, COUNT - 1))
-def test_an_export_is_the_list_from_its_end_and_goes_on_from_anywhere(archive, rows, wanted, place):
+def test_an_export_is_oldest_first_and_can_be_resumed(archive, rows, wanted, place):
     oldest_first = [row["id"] for row in reversed(rows) if matches(row, wanted)]
     assert [row["id"] for row in archive.export(wanted)] == oldest_first
     after = rows[::-1][place]["id"]
@@ -195,7 +195,7 @@ def nearest_rank(values: list[float], percent: int) -> float:
 
 @settings(max_examples=25, deadline=None)
 @given(filters, st.sampled_from(["day", "hour", "minute"]))
-def test_the_overview_is_the_sum_of_what_the_filter_finds(archive, rows, wanted, step):
+def test_the_overview_sums_the_matching_rows(archive, rows, wanted, step):
     view = archive.overview(wanted, step)
     found = [row for row in rows if matches(row, wanted)]
     check_sums(view, found)
@@ -231,7 +231,7 @@ def check_sums(view: dict[str, Any], found: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(("step", "length"), [("day", 10), ("hour", 13), ("minute", 16)])
-def test_the_timeline_has_every_trace_once(archive, rows, step, length):
+def test_the_timeline_counts_every_trace_once(archive, rows, step, length):
     line = archive.overview(step=step)["timeline"]
     wanted = Counter((row["started_at"][:length], row["path"] or "none") for row in rows)
     assert {(point["at"], point["path"]): point["queries"] for point in line} == wanted
@@ -239,8 +239,5 @@ def test_the_timeline_has_every_trace_once(archive, rows, step, length):
     assert sum(point["cost_unknown"] for point in line) == sum(row["cost_usd"] is None for row in rows)
 
 
-def test_every_field_of_a_filter_was_tried():
-    assert set(asdict(Filter())) == {
-        *("since", "until", "path", "status", "degraded", "model", "key", "id", "feedback", "text"),
-        *("min_cost", "max_cost", "min_difficulty", "max_difficulty"),
-    }
+def test_every_field_of_the_filter_is_tested():
+    assert set(asdict(Filter())) == set(FIELDS)

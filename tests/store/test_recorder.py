@@ -13,7 +13,7 @@ QUERY = Query("Where is zanzibar?")
 
 
 @pytest.mark.parametrize("content", [False, True])
-def test_one_trace_is_kept(url, settings_of, content):
+def test_a_trace_is_stored_with_or_without_content(url, settings_of, content):
     settings = settings_of(url, content=content)
     assert record_trace(make_answer(id="t1"), QUERY, settings) is None
     database = Database(settings.store)
@@ -22,7 +22,7 @@ def test_one_trace_is_kept(url, settings_of, content):
     assert ("zanzibar" in str(trace)) is content
 
 
-def test_the_same_trace_twice_is_one(url, settings_of):
+def test_a_repeated_trace_is_stored_once(url, settings_of):
     settings, answer = settings_of(url), make_answer(id="t1")
     assert record_trace(answer, QUERY, settings) is None
     assert record_trace(answer, QUERY, settings) is None
@@ -31,7 +31,7 @@ def test_the_same_trace_twice_is_one(url, settings_of):
     database.close()
 
 
-def test_switched_off_it_makes_no_file(tmp_path, settings_of):
+def test_a_disabled_store_creates_no_file(tmp_path, settings_of):
     settings = settings_of(str(tmp_path / "odar.db"), enabled=False)
     assert record_trace(make_answer(), QUERY, settings) is None
     preload_store(settings)
@@ -46,13 +46,13 @@ def test_switched_off_it_makes_no_file(tmp_path, settings_of):
         ("postgresql://odar:secret-word@127.0.0.1:9/odar", "127.0.0.1"),
     ],
 )
-def test_what_stands_in_the_way_is_one_line_and_no_password(url, why, settings_of):
+def test_a_store_error_is_one_line_without_a_password(url, why, settings_of):
     said = record_trace(make_answer(), QUERY, settings_of(url))
     assert why in said
     assert "\n" not in said and "secret-word" not in said
 
 
-def test_a_store_error_never_loses_the_answer(sqlite_url, settings_of, monkeypatch):
+def test_an_unexpected_store_error_is_returned(sqlite_url, settings_of, monkeypatch):
     def fails(*_: object) -> None:
         raise KeyError("unforeseen\nby all")
 
@@ -60,7 +60,7 @@ def test_a_store_error_never_loses_the_answer(sqlite_url, settings_of, monkeypat
     assert record_trace(make_answer(), QUERY, settings_of(sqlite_url)) == "KeyError: 'unforeseen\\nby all'"
 
 
-def test_nobody_waits_long_for_a_database_that_another_holds(sqlite_url, settings_of, monkeypatch):
+def test_a_locked_database_is_an_error_after_a_short_timeout(sqlite_url, settings_of, monkeypatch):
     monkeypatch.setattr(ask, "_STORE_TIMEOUT_S", 0.2)
     settings = settings_of(sqlite_url)
     other = Database(settings.store)

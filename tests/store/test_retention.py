@@ -17,7 +17,7 @@ from support.traces import ago, make_record
 from support.waiting import until
 
 
-async def test_old_traces_go_with_all_that_hangs_on_them_and_bills_stay(opened, url, monkeypatch):
+async def test_old_traces_are_deleted_with_their_rows_but_not_spending(opened, url, monkeypatch):
     monkeypatch.setattr(retention, "BATCH", 3)
     store = opened(url, retention_days=0, content=True)
     for index in range(7):
@@ -47,7 +47,7 @@ async def test_retention_runs_automatically(opened, url):
             await asyncio.sleep(0.02)
 
 
-async def test_zero_keeps_all(opened, sqlite_url):
+async def test_zero_days_keep_all_traces(opened, sqlite_url):
     store = opened(sqlite_url, retention_days=0)
     store.put(make_record(started_at="1999-12-31"))
     await store.flush()
@@ -55,7 +55,7 @@ async def test_zero_keeps_all(opened, sqlite_url):
     assert len((await store.page()).traces) == 1
 
 
-async def test_what_is_deleted_is_gone_from_the_file(opened, sqlite_url):
+async def test_deleted_text_is_not_in_the_file(opened, sqlite_url):
     store = opened(sqlite_url, content=True, retention_days=0)
     store.put(make_record("Where is zanzibar?", started_at=ago(days=9)))
     await store.flush()
@@ -68,7 +68,7 @@ async def test_what_is_deleted_is_gone_from_the_file(opened, sqlite_url):
 
 async def _swept(store) -> None:
     """Wait until the store has looked for old traces once more."""
-    await _done(store)  # what it began by itself, maybe under another clock
+    await _done(store)  # a sweep that the store started itself, perhaps with another clock
     store._sweep_at = store._refresh_at = 0.0
     await _done(store)
 
@@ -78,7 +78,7 @@ async def _done(store) -> None:
 
 
 @pytest.mark.parametrize("days_ahead", [31, 400, 36_500])
-async def test_a_clock_that_jumps_ahead_deletes_nothing(opened, url, monkeypatch, days_ahead):
+async def test_a_clock_jump_does_not_delete_recent_traces(opened, url, monkeypatch, days_ahead):
     store = opened(url, retention_days=30, flush_interval_s=0.02)
     for days in (0, 1, 29):
         store.put(make_record(id=f"{days} days old", started_at=ago(days=days)))
@@ -87,10 +87,14 @@ async def test_a_clock_that_jumps_ahead_deletes_nothing(opened, url, monkeypatch
     monkeypatch.setattr(store._calendar, "_wall", lambda: time.time() + days_ahead * 86_400)
     await _swept(store)
     kept = {trace["id"] for trace in (await store.page()).traces}
-    assert kept == {"0 days old", "1 days old", "29 days old"}  # by the true time, one of them was due
+    assert kept == {
+        "0 days old",
+        "1 days old",
+        "29 days old",
+    }  # only the one that is due by the true time is deleted
 
 
-async def test_a_store_that_is_opened_under_a_wrong_clock_deletes_nothing(opened, url, monkeypatch):
+async def test_a_wrong_clock_at_startup_deletes_nothing(opened, url, monkeypatch):
     store = opened(url, retention_days=30)
     store.put(make_record(id="now"))
     store.put(make_record(id="before", started_at=ago(days=20)))
@@ -102,7 +106,7 @@ async def test_a_store_that_is_opened_under_a_wrong_clock_deletes_nothing(opened
     assert len((await store.page()).traces) == 2
 
 
-async def test_a_clock_that_stays_ahead_is_believed_in_the_end(opened, url, monkeypatch):
+async def test_a_clock_that_stays_ahead_is_trusted_eventually(opened, url, monkeypatch):
     store = opened(url, retention_days=30, flush_interval_s=0.02)
     store.put(make_record(id="now"))
     await store.flush()
@@ -113,7 +117,7 @@ async def test_a_clock_that_stays_ahead_is_believed_in_the_end(opened, url, monk
         assert len((await store.page()).traces) == kept, hours
 
 
-async def test_a_term_longer_than_there_are_dates_keeps_all(opened, sqlite_url):
+async def test_a_retention_beyond_the_first_date_keeps_all_traces(opened, sqlite_url):
     store = opened(sqlite_url, retention_days=10**9, flush_interval_s=0.02)
     store.put(make_record(started_at="1970-01-01"))
     await store.flush()
@@ -132,7 +136,7 @@ def test_the_first_day_kept(days, first):
     assert retention.first_day_kept(days, now - timedelta(hours=23)) == first  # whole days, by UTC
 
 
-def test_the_newest_trace_is_found_whatever_was_written_last(database):
+def test_the_newest_trace_is_found_by_its_time(database):
     with database.read() as connection:
         assert retention.newest_trace(connection) is None
     for moment in ("2026-11-15T23:00:00Z", "2026-11-16T01:00:00+02:00", "2026-11-14"):

@@ -23,14 +23,14 @@ def bin_of(difficulty: float) -> int:
 
 
 @pytest.mark.parametrize("hundredths", range(BINS))
-def test_a_difficulty_of_some_hundredths_is_in_the_bin_of_that_number(hundredths):
-    """0.29·100 is a little less than 29, and so is 0.57·100 than 57."""
+def test_a_difficulty_in_hundredths_has_its_own_bin(hundredths):
+    """In floating point 0.29·100 is a little less than 29, and 0.57·100 than 57."""
     assert bin_of(hundredths / BINS) == hundredths
 
 
 @given(st.floats(0, 1))
-def test_a_bin_begins_where_a_threshold_would(difficulty):
-    """The dashboard tries other thresholds on the histogram: its bins must be cut as `d < τ` cuts."""
+def test_a_bin_begins_at_its_threshold(difficulty):
+    """The dashboard applies other thresholds to the histogram, so a bin must contain exactly the d with d ≥ τ."""
     found = bin_of(difficulty)
     assert found == 0 or difficulty >= found / BINS
     assert found == BINS - 1 or difficulty < (found + 1) / BINS
@@ -39,11 +39,11 @@ def test_a_bin_begins_where_a_threshold_would(difficulty):
 @pytest.mark.parametrize(
     ("difficulty", "where"), [(-0.5, 0), (1.0, BINS - 1), (7.0, BINS - 1), (float("nan"), None)]
 )
-def test_a_difficulty_that_is_none(difficulty, where):
+def test_a_difficulty_out_of_range_is_clipped_and_nan_has_no_bin(difficulty, where):
     assert bin_of(difficulty) == where
 
 
-def test_the_posterior_counts_where_there_is_one():
+def test_the_posterior_replaces_the_prior():
     answer = make_answer(difficulty=0.2)
     decision = dataclasses.replace(answer.trace.decision, posterior=0.81)
     answer = dataclasses.replace(answer, trace=dataclasses.replace(answer.trace, decision=decision))
@@ -60,7 +60,7 @@ def slow(cost: float | None, error: str | None = None, samples: int = 1) -> Call
     return Call(Step.SOLVE, "p", "dear", samples, Usage(), cost, 1.0, error=error)
 
 
-def test_what_the_slow_agent_cost():
+def test_the_cost_of_the_slow_agent():
     fast = Call(Step.ANSWER, "p", "cheap", 1, Usage(), 9.0, 1.0)
     figures = row_of(with_calls(fast, slow(0.25), slow(0.5, samples=4), slow(8.0, "HTTP 500"))).figures
     assert (figures["slow_calls"], figures["slow_cost_usd"]) == (5, 0.75)
@@ -70,21 +70,21 @@ def test_what_the_slow_agent_cost():
     assert (none["slow_calls"], none["slow_cost_usd"]) == (0, 0.0)
 
 
-def test_every_model_is_named_once_in_the_order_of_the_bill():
+def test_every_model_is_named_once_in_the_order_of_the_calls():
     figures = row_of(
         with_calls(slow(0.1), slow(0.1), Call(Step.ANSWER, "p", "cheap", 1, Usage(), 0.0, 1.0))
     ).figures
     assert figures["models"] == ",dear,cheap,"
 
 
-def test_texts_are_kept_only_with_content_and_as_databases_take_them():
+def test_texts_are_stored_only_with_content_and_cleaned():
     answer = dataclasses.replace(make_answer(), answer="a\0b\ud800")
     assert row_of(answer).document["answer"] is None
     assert row_of(answer, content=True).document["answer"] == "a\ufffdb?"
     assert row_of(answer).figures["answer_characters"] == 4
 
 
-def test_a_count_that_no_column_holds_is_unknown():
+def test_a_count_too_large_for_the_column_is_unknown():
     answer = make_answer()
     spend = dataclasses.replace(answer.trace.spend, usage=Usage(2**70, 0, 5))
     figures = row_of(dataclasses.replace(answer, trace=dataclasses.replace(answer.trace, spend=spend))).figures

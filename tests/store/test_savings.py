@@ -1,4 +1,4 @@
-"""What routing saved, by the store and by the running totals of the metrics."""
+"""Savings of routing, computed by the store and by the metrics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_metrics_and_the_store_agree(tmp_path):
     assert 0 < ours["changed"] < 1
 
 
-def test_what_the_caller_chose_saves_nothing():
+def test_questions_with_a_chosen_path_or_model_do_not_count():
     answer = make_answer()
     totals = RoutedTotals()
     totals.count(
@@ -48,10 +48,10 @@ def test_what_the_caller_chose_saves_nothing():
     plain = dataclasses.replace(answer.trace.decision, assignment=Assignment(fast="m"))
     totals.count(dataclasses.replace(answer.trace, decision=plain))
     assert (totals.questions, totals.calls, totals.cost_usd) == (0, 0, 0.0)
-    assert totals.slow_answers == 1  # what a slow answer costs is known all the same
+    assert totals.slow_answers == 1  # the cost of a slow answer is still counted
 
 
-def test_the_warning_says_how_much_and_what_to_do():
+def test_the_warning_names_the_loss_and_the_remedy():
     n = MIN_QUESTIONS
     dear = RoutedTotals(questions=n, priced=n, cost_usd=3.0, slow_answers=10, slow_cost_usd=1.0)
     said = savings(dear)["warning"]
@@ -62,7 +62,7 @@ def test_the_warning_says_how_much_and_what_to_do():
     assert savings(dataclasses.replace(dear, slow_answers=0))["warning"] is None
 
 
-def test_unknown_stays_unknown():
+def test_savings_with_unknown_costs_are_unknown():
     found = savings(RoutedTotals(questions=5, calls=9, unpriced=5))
     assert found["cost_usd"] is None
     assert (found["always_slow"]["usd_saved"], found["always_hard"]["calls_saved"]) == (None, None)
@@ -70,7 +70,7 @@ def test_unknown_stays_unknown():
     assert found["changed"] is None
 
 
-def test_whether_the_slow_model_changed_the_answer():
+def test_a_different_winning_slow_answer_counts_as_changed():
     fast, slow = make_answer().trace.candidates
     other = dataclasses.replace(slow, answer="5")
     assert changed_by_slow((fast, slow), 1) is False

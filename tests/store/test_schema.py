@@ -8,7 +8,6 @@ from sqlalchemy import text
 from odar.errors import StoreError
 from odar.store.database import VERSION, Database, create_tables, schema_version
 from odar.store.store import Store
-from support.traces import make_record
 
 
 def test_tables_are_created_once(database):
@@ -18,7 +17,7 @@ def test_tables_are_created_once(database):
         assert schema_version(connection) == VERSION
 
 
-def test_a_table_of_somebody_elses_is_left_alone(tmp_path, settings_of):
+def test_tables_of_other_programs_are_unchanged(tmp_path, settings_of):
     file = tmp_path / "other.db"
     with sqlite3.connect(file) as connection:
         connection.execute("CREATE TABLE meta (name TEXT, value TEXT)")
@@ -33,7 +32,7 @@ def test_a_table_of_somebody_elses_is_left_alone(tmp_path, settings_of):
 
 
 @pytest.mark.parametrize(("version", "remedy"), [(99, "upgrade odar"), (1, "move it away")])
-def test_a_store_of_another_version_is_refused_and_not_changed(url, settings_of, version, remedy):
+def test_a_store_of_another_version_is_rejected_and_unchanged(url, settings_of, version, remedy):
     database = Database(settings_of(url).store)
     with database.write() as connection:
         connection.execute(text("UPDATE meta SET value = :v WHERE name = 'schema'"), {"v": version})
@@ -44,17 +43,7 @@ def test_a_store_of_another_version_is_refused_and_not_changed(url, settings_of,
         Store(settings_of(url))
 
 
-async def test_a_record_whose_start_is_no_time_is_rejected_and_said(opened, url):
-    store = opened(url)
-    store.put(make_record(id="bad", started_at="yesterday", key_id="key_1"))
-    store.put(make_record(id="good"))
-    await store.flush()
-    assert [trace["id"] for trace in (await store.page()).traces] == ["good"]
-    health = store.health()
-    assert (health.rejected, health.ok) == (1, True)
-
-
-def test_a_store_that_cannot_be_read_is_closed_again(sqlite_url, settings_of, monkeypatch):
+def test_a_store_that_cannot_be_read_is_closed(sqlite_url, settings_of, monkeypatch):
     from odar.store import store as module
 
     closed: list[bool] = []

@@ -1,4 +1,4 @@
-"""Targets between processes: a restart goes on, several processes do not correct the same deficit twice."""
+"""Targets shared by processes and kept over a restart."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ask(targets: ServedTargets, d: float, scope: str = "settings", target: Targe
     return spent
 
 
-def test_a_restart_goes_on_where_it_was(tmp_path):
+def test_the_state_survives_a_restart(tmp_path):
     file, rng = tmp_path / "odar.targets.json", np.random.default_rng(0)
     first = served(file)
     for d in rng.beta(1, 6, 400):
@@ -36,11 +36,11 @@ def test_a_restart_goes_on_where_it_was(tmp_path):
     first.close()
     second = served(file)
     assert second.choose(TARGET).t == pytest.approx(before, abs=0.02)
-    assert served().choose(TARGET).t != pytest.approx(before, abs=0.1)  # a process that knows nothing
+    assert served().choose(TARGET).t != pytest.approx(before, abs=0.1)  # a process without the file
     assert second.report()[0].questions == 400
 
 
-def test_several_processes_meet_the_mean_together(tmp_path):
+def test_several_processes_meet_the_target_together(tmp_path):
     file, rng = tmp_path / "odar.targets.json", np.random.default_rng(1)
     processes = [served(file) for _ in range(3)]
     spent = []
@@ -59,7 +59,7 @@ def test_several_processes_meet_the_mean_together(tmp_path):
     assert state["total"] == sum(spent)
 
 
-def test_targets_of_keys_are_kept_apart():
+def test_each_key_has_its_own_target():
     targets, other = served(), Target.of(calls=3.0)
     rng = np.random.default_rng(2)
     spent = {"key:a": [], "settings": []}
@@ -71,7 +71,7 @@ def test_targets_of_keys_are_kept_apart():
     assert [(row.scope, row.target) for row in targets.report()] == [("settings", 1.8), ("key:a", 3.0)]
 
 
-def test_a_damaged_file_is_said_and_does_not_stop_anything(tmp_path):
+def test_a_damaged_file_is_reported_and_ignored(tmp_path):
     file = tmp_path / "odar.targets.json"
     file.write_text("{")
     targets = served(file)

@@ -43,7 +43,7 @@ async def test_records_are_stored_after_the_flush_interval(opened, sqlite_url):
     await until(lambda: ids_in(store) == {"ab"})
 
 
-async def test_closing_writes_what_is_left_and_takes_no_more(opened, url):
+async def test_closing_writes_queued_records_and_rejects_new_ones(opened, url):
     store = opened(url, flush_interval_s=60)
     records = [make_record() for _ in range(300)]
     for record in records:
@@ -55,7 +55,7 @@ async def test_closing_writes_what_is_left_and_takes_no_more(opened, url):
     assert ids_in(opened(url)) == {record.trace.id for record in records}
 
 
-async def test_the_same_record_twice_is_one(opened, url):
+async def test_a_repeated_record_is_stored_once(opened, url):
     store = opened(url)
     record = make_record()
     store.put(record)
@@ -66,7 +66,7 @@ async def test_the_same_record_twice_is_one(opened, url):
     assert ids_in(store) == {record.trace.id}
 
 
-async def test_a_full_queue_drops_new_records_and_says_so(opened, sqlite_url, monkeypatch):
+async def test_a_full_queue_drops_new_records_and_counts_them(opened, sqlite_url, monkeypatch):
     monkeypatch.setattr("odar.store.writer.MAX_QUEUED", 10)
     store = opened(sqlite_url, flush_interval_s=60)
     lock = sqlite3.connect(sqlite_url, isolation_level=None)
@@ -83,7 +83,7 @@ async def test_a_full_queue_drops_new_records_and_says_so(opened, sqlite_url, mo
     assert store.health().ok
 
 
-async def test_the_queue_is_bounded_in_memory_as_well(opened, sqlite_url, monkeypatch):
+async def test_the_queue_is_limited_in_bytes(opened, sqlite_url, monkeypatch):
     monkeypatch.setattr("odar.store.writer.MAX_QUEUED_BYTES", 1 << 20)
     store = opened(sqlite_url, flush_interval_s=60)
     big = "word " * 2000  # 2 × 2000 tokens: some 600 kB
@@ -94,8 +94,8 @@ async def test_the_queue_is_bounded_in_memory_as_well(opened, sqlite_url, monkey
     assert store.put(make_record(text=big))
 
 
-class TestTrouble:
-    """A database that fails: nothing is lost that fits the queue, nothing is raised, the health page says so."""
+class TestDatabaseFailures:
+    """While the database fails, records stay in the queue, nothing is raised, and health reports the error."""
 
     async def check(self, store, break_, mend, word):
         store.put(make_record(id="before"))
@@ -157,7 +157,7 @@ class TestTrouble:
 
         await self.check(store, lambda: event.listen(pool, "checkout", only), mend, "readonly database")
 
-    async def test_a_server_that_hangs_up_and_locks_us_out(self, opened, postgres_server):
+    async def test_a_server_that_closes_and_refuses_connections(self, opened, postgres_server):
         import psycopg
 
         admin = psycopg.connect(postgres_server, autocommit=True)
@@ -175,7 +175,7 @@ class TestTrouble:
         admin.close()
 
 
-async def test_a_batch_whose_commit_was_lost_on_the_way_back_is_not_counted_twice(opened, sqlite_url):
+async def test_a_batch_retried_after_its_commit_is_counted_once(opened, sqlite_url):
     store = opened(sqlite_url, flush_interval_s=0.05)
     insert, tries = store._writer._insert, []
 
@@ -204,7 +204,7 @@ async def test_a_batch_whose_commit_was_lost_on_the_way_back_is_not_counted_twic
     ],
     ids=["no time", "not JSON", "too large"],
 )
-async def test_one_bad_record_does_not_hold_up_the_others(opened, url, bad):
+async def test_a_bad_record_does_not_block_the_others(opened, url, bad):
     store = opened(url)
     for record in (make_record(id="one"), bad, make_record(id="two")):
         assert store.put(record)
@@ -214,7 +214,7 @@ async def test_one_bad_record_does_not_hold_up_the_others(opened, url, bad):
     assert (health.rejected, health.ok, bool(health.rejection)) == (1, True, True)
 
 
-async def test_odd_characters_and_impossible_figures_are_stored_all_the_same(opened, url):
+async def test_invalid_characters_and_numbers_can_be_stored(opened, url):
     store = opened(url, content=True)
     odd = "a\0b\ud800c 漢字 😀"
     record = make_record(odd, text=odd, cost=float("nan"), seconds=float("inf"), difficulty=float("nan"))
@@ -230,7 +230,7 @@ async def test_odd_characters_and_impossible_figures_are_stored_all_the_same(ope
     assert (await store.get("huge"))["tokens_in"] is None
 
 
-async def test_the_thread_survives_an_upkeep_that_fails(database, settings_of):
+async def test_the_writer_thread_survives_failing_maintenance(database, settings_of):
     def fails() -> bool:
         raise RuntimeError("no luck")
 
@@ -242,7 +242,7 @@ async def test_the_thread_survives_an_upkeep_that_fails(database, settings_of):
     assert writer.close(5)
 
 
-async def test_many_threads_and_many_stores_at_once(opened, url):
+async def test_concurrent_threads_and_stores_lose_no_record(opened, url):
     stores = [opened(url, flush_interval_s=0.02) for _ in range(2)]
     records = [[make_record(key_id="key_1", cost=0.5) for _ in range(100)] for _ in range(6)]
 
@@ -262,7 +262,7 @@ async def test_many_threads_and_many_stores_at_once(opened, url):
     assert tuple(row) == (600, 300.0)
 
 
-def test_what_was_flushed_survives_kill_9(url):
+def test_flushed_records_survive_kill_9(url):
     code = (
         "import asyncio\nfrom odar.config import load_settings\nfrom odar.store.store import Store\n"
         "from support.traces import make_record\n"
@@ -298,7 +298,7 @@ def test_what_was_flushed_survives_kill_9(url):
 
 
 @pytest.mark.parametrize("content", [False, True])
-async def test_without_content_the_phrase_is_nowhere_in_the_files(opened, sqlite_url, content):
+async def test_without_content_no_text_is_in_the_files(opened, sqlite_url, content):
     store = opened(sqlite_url, content=content, flush_interval_s=0.05)
     phrase = "zanzibar marmalade"
     failed = Unanswered(id="f", started_at="2026-11-15", profile="p", error=f"HTTP 400: cannot parse '{phrase}'")
