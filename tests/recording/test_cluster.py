@@ -90,7 +90,15 @@ async def test_items_of_a_killed_worker_are_repeated_without_paying_twice(cluste
         assert (len(server.paid), set(server.paid.values())) == (36, {1})
         assert not parts.exists()
         await batch.run("local.jsonl")
-        assert comparable(tmp_path / "out.jsonl") == comparable(tmp_path / "local.jsonl")
+        expected = comparable(tmp_path / "local.jsonl")
+        # The lost worker may have paid for calls whose replies were lost with it: the cost of its items is unknown.
+        unknown = [row["id"] for row in rows if row["cost_usd"] is None]
+        assert 1 <= len(unknown) <= lost
+        for row in expected:
+            assert row["cost_usd"] is not None
+            if row["id"] in unknown:
+                row["cost_usd"] = None
+        assert comparable(tmp_path / "out.jsonl") == expected
 
 
 @needs_ray
