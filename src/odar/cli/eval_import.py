@@ -93,7 +93,7 @@ def command(
     models = {role: next((each.model for each in answers if each.model), "") for role, answers in first.items()}
     prices = {role: _price(settings, role, models[role], options[f"{role}_price"]) for role in Role}
     name = options["title"] or Path(fast).name.split(".")[0]
-    known_sets = {each.set or name for each in joined} & BENCHMARKS.names()
+    known_sets = {answers[0].set or name for answers in joined} & BENCHMARKS.names()
     kinds = {each: (BENCHMARKS[each].category, BENCHMARKS[each].metric) for each in known_sets}
     items = to_items(joined, odar.estimator, name, prices, kinds)
     if out:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from odar.difficulty.base import estimate_turn
-from odar.difficulty.features import FEATURES, phi
+from odar.difficulty.features import phi
 from odar.engine import Odar
 from odar.errors import OdarError
 from odar.recording.executor import Item, Outcome, Work, failure
@@ -25,6 +25,7 @@ from odar.recording.schema import (
     attempt_from_json,
     attempt_to_json,
     attempts_of,
+    features_of,
     in_order,
     item_to_json,
     row_id,
@@ -206,9 +207,6 @@ def finish(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Atte
     """Score the attempts and return the finished item."""
     task, score = job.task, job.source.score
     estimate = estimate_turn(odar.estimator, task.query)
-    values = {name: value for name, value, _ in estimate.contributions}
-    known = all(name in values for name in FEATURES)
-    features = [values[name] for name in FEATURES] if known else phi(task.query).tolist()
     return RecordedItem(
         key=job.key,
         category=job.source.category,
@@ -218,7 +216,7 @@ def finish(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Atte
         query=task.query.text,
         gold=task.gold,
         effort=task.effort,
-        features=tuple(features),
+        features=features_of(estimate) or tuple(phi(task.query).tolist()),
         difficulty=estimate.difficulty,
         expert=assignment.expert,
         attempts=tuple(replace(a, score=float(score(task, a.text, a.answer))) for a in in_order(attempts)),

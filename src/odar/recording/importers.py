@@ -1,8 +1,8 @@
 """Import of answers that other tools recorded (SPEC 8.2); no call is made.
 
-Readers turn a file into `ImportedAnswer`s: lm-evaluation-harness `samples_*.jsonl`, inspect_ai `.eval` logs, OpenAI
-Batch output, and tables (JSONL, CSV, Parquet) with a column map. `joining` puts the files of a fast and a slow
-model together.
+lm-evaluation-harness `samples_*.jsonl`, inspect_ai `.eval` logs, OpenAI Batch output, reports of the SWE-bench
+harness, and tables (JSONL, CSV, Parquet) with a column map. A reader finds the fields of each row, and one function
+makes an `ImportedAnswer` of them. `joining` puts the files of a fast and a slow model together.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 MARKED_SHARE = 0.5
 """If at least this share of the texts of a set is marked, an unmarked one counts as unstated."""
 _LM_EVAL_QUESTIONS = ("question", "query", "problem", "prompt", "input", "instruction", "goal", "text", "ctx")
+_FORMAT_OF_SUFFIX = {".eval": "inspect", ".csv": "table", ".parquet": "table", ".json": "swe-bench"}
 _ZSTANDARD = 93
 _RIGHT = {"c": 1.0, "correct": 1.0, "true": 1.0, "yes": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "incorrect": 0.0}
 _RIGHT |= {"false": 0.0, "no": 0.0}
@@ -78,8 +79,10 @@ class ImportedAnswer(Attempt):
     cost_usd: float | None = None
 
 
-Reader = tuple[Iterable[Any], Callable[[Any, int], list[ImportedAnswer]]]
-"""The rows of a file, and a function that converts a row and its number to answers; none for a failed row."""
+Fields = Mapping[str, Any]
+"""An answer by the names of COLUMNS, and `cached_tokens`; what a file does not say is None or missing."""
+Reader = tuple[Iterable[Any], Callable[[Any], Fields | None]]
+"""The rows of a file, and a function that returns the fields of a row; None for a row without an answer."""
 
 
 class KnownQuestion(NamedTuple):
@@ -120,10 +123,11 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
     kind = options.format if options.format != "auto" else _sniff(path, options)
     found: list[ImportedAnswer] = []
     try:
-        rows, extract = _READERS[kind](path, options)
+        rows, fields_of = _READERS[kind](path, options)
         for number, row in enumerate(rows, 1):
             with _named(path, number):
-                found += extract(row, number)
+                if (fields := fields_of(row)) is not None:
+                    found.append(_answer(fields, number, options.model))
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or one_line(error)
         raise InputError(f"{place} cannot be read as {kind}: {why}") from None
@@ -152,6 +156,45 @@ def _with_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
     return [replace(each, stated=True) if is_answer(each) else each for each in answers]
 
 
+def _answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
+    """Make an answer of the fields of a row; `number` is the id of a row without one."""
+    value = fields.get
+    if value("text") is None and value("answer") is None and value("score") is None:
+        raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
+    text = str(value("text") if value("text") is not None else value("answer") or "")
+    answer, stated = _answer_in(text)
+    if value("answer") is not None:
+        answer, stated = str(value("answer")), value("answer") != ""
+    mean = _logprob(value("mean_logprob"), value("mean_probability"))
+    tokens, logprobs = _listed_tokens(value("tokens"), value("logprobs"))
+    of_answer = _logprob(value("answer_logprob"), value("answer_probability"))
+    if logprobs and len(tokens) != len(logprobs):
+        if known := [each for each in logprobs if each is not None]:
+            mean = sum(known) / len(known)
+            of_answer = sum(known) if of_answer is None and text.strip() == answer.strip() else of_answer
+        tokens, logprobs = [], []
+    read, cached, written = (_whole(value(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
+    return ImportedAnswer(
+        id=str(number if value("id") is None else value("id")),
+        set=str(value("set") or ""),
+        query=str(value("query") or ""),
+        gold=value("gold"),
+        text=text,
+        answer=answer,
+        stated=stated,
+        score=_score(value("score")),
+        model=str(model or value("model") or ""),
+        tokens=tuple(tokens),
+        logprobs=tuple(map(rounded, logprobs)),
+        mean_logprob=rounded(mean),
+        answer_logprob=rounded(of_answer),
+        usage=Usage(read, cached, written),
+        cost_usd=_real(value("cost")),
+        seconds=_real(value("seconds")),
+        finish=str(value("finish") or "stop"),
+    )
+
+
 # --- lm-evaluation-harness -------------------------------------------------------------------------------------
 
 
@@ -165,37 +208,30 @@ def _lm_eval(path: Path, options: ImportOptions) -> Reader:
     name = path.name.removesuffix(".gz").removesuffix(".jsonl")
     task = re.sub(r"^samples_|_\d{4}-\d{2}-\d{2}T[\d.-]+$", "", name)
     kept = [row for row in rows if str(row.get("filter", "none")) == chosen]
-    return kept, lambda row, _: [_lm_eval_answer(row, task, options)]
+    return kept, lambda row: _lm_eval_fields(row, task, options.metric)
 
 
-def _lm_eval_answer(row: Row, task: str, options: ImportOptions) -> ImportedAnswer:
+def _lm_eval_fields(row: Row, task: str, metric: str) -> Fields:
     document, responses, choices = row["doc"], row["filtered_resps"], row["doc"].get("choices")
     # The harness writes the arguments of each request as lists, or as objects with gen_args_0, arg_0 and so on.
     arguments = [_values(each) for each in _values(row["arguments"])]
-    metrics = [options.metric] if options.metric else list(row.get("metrics") or ())
+    metrics = [metric] if metric else list(row.get("metrics") or ())
     score = next((row[name] for name in metrics if isinstance(row.get(name), int | float | bool)), None)
     question = next((document[n] for n in _LM_EVAL_QUESTIONS if isinstance(document.get(n), str)), None)
-    found: dict[str, Any] = {
-        "id": str(row["doc_id"]),
-        "set": task,
-        "query": question or _prompt(arguments[0][0]),
-        "gold": row.get("target"),
-        "score": None if score is None else float(score),
-        "model": options.model,
-    }
+    query, gold = question or _prompt(arguments[0][0]), row.get("target")
+    found = {"id": row["doc_id"], "set": task, "query": query, "gold": gold, "score": score}
     if isinstance(responses[0], str):
         # What the model wrote is in `resps`; the filter's version of it is the answer.
         raw = row["resps"][0][0] if isinstance(row["resps"][0], list) else responses[0]
-        stated = responses[0] not in ("", "[invalid]")
-        return ImportedAnswer(**found, text=str(raw), answer=responses[0] if stated else "", stated=stated)
+        return found | {"text": raw, "answer": "" if responses[0] == "[invalid]" else responses[0]}
     # Log-likelihoods of the options: (sum of log-probabilities, whether it is the greedy continuation).
     likelihoods = [float(each[0]) for each in responses]
     best = max(range(len(likelihoods)), key=likelihoods.__getitem__)
     share = 1 / sum(math.exp(each - likelihoods[best]) for each in likelihoods)
     chosen = str(arguments[best][1]) if len(arguments) == len(likelihoods) else str(best)
-    if isinstance(choices, list) and str(found["gold"]).isdigit() and int(found["gold"]) < len(choices):
-        found["gold"] = choices[int(found["gold"])]
-    return ImportedAnswer(**found, text=chosen, answer=chosen.strip(), mean_logprob=rounded(math.log(share)))
+    if isinstance(choices, list) and str(gold).isdigit() and int(str(gold)) < len(choices):
+        found["gold"] = choices[int(str(gold))]
+    return found | {"text": chosen, "answer": chosen.strip(), "mean_logprob": math.log(share)}
 
 
 def _prompt(argument: Any) -> str:
@@ -222,12 +258,8 @@ def _inspect(path: Path, options: ImportOptions) -> Reader:
         raise InputError(f"{path} has no header.json: the evaluation did not finish")
     log = load_json(_member(path, files["header.json"]))
     samples = (load_json(_member(path, files[name])) for name in sorted(files) if name.startswith("samples/"))
-    task, model = str(log["eval"]["task"]), options.model or str(log["eval"]["model"])
-
-    def extract(sample: Row, _: int) -> list[ImportedAnswer]:
-        return [] if sample.get("error") else [_inspect_answer(sample, task, model, options.metric)]
-
-    return samples, extract
+    about = {"set": log["eval"]["task"], "model": log["eval"]["model"]}
+    return samples, lambda sample: None if sample.get("error") else about | _inspect_fields(sample, options.metric)
 
 
 def _member(path: Path, entry: zipfile.ZipInfo) -> bytes:
@@ -245,30 +277,25 @@ def _member(path: Path, entry: zipfile.ZipInfo) -> bytes:
         return bytes(stream.read())
 
 
-def _inspect_answer(sample: Row, task: str, model: str, metric: str) -> ImportedAnswer:
+def _inspect_fields(sample: Row, metric: str) -> dict[str, Any]:
     output, scores = sample["output"], sample.get("scores") or {}
     choice = (output.get("choices") or [{}])[0]
     scored = scores.get(metric or next(iter(scores), "")) or {}
-    usage = output.get("usage") or {}
-    text = _text_of(choice.get("message", {}).get("content"))
-    asked, answer, stop = sample["input"], scored.get("answer"), str(choice.get("stop_reason") or "stop")
-    return ImportedAnswer(
-        id=str(sample["id"]),
-        set=task,
-        query=asked if isinstance(asked, str) else _text_of(asked[-1].get("content")),
-        gold=sample.get("target"),
-        text=text,
-        answer=_answer_in(text)[0] if answer is None else str(answer),
-        stated=answer != "" and (answer is not None or _answer_in(text)[1]),
-        score=_score(scored.get("value")),
-        model=model,
-        **_tokens((choice.get("logprobs") or {}).get("content")),
-        usage=Usage(
-            usage.get("input_tokens"), usage.get("input_tokens_cache_read") or 0, usage.get("output_tokens")
-        ),
-        seconds=output.get("time") or sample.get("working_time"),
-        finish="length" if stop in ("max_tokens", "model_length") else stop,
-    )
+    usage, asked, stop = output.get("usage") or {}, sample["input"], choice.get("stop_reason")
+    return {
+        "id": sample["id"],
+        "query": asked if isinstance(asked, str) else _text_of(asked[-1].get("content")),
+        "gold": sample.get("target"),
+        "text": _text_of(choice.get("message", {}).get("content")),
+        "answer": scored.get("answer"),
+        "score": scored.get("value"),
+        "logprobs": choice.get("logprobs"),
+        "input_tokens": usage.get("input_tokens"),
+        "cached_tokens": usage.get("input_tokens_cache_read"),
+        "output_tokens": usage.get("output_tokens"),
+        "seconds": output.get("time") or sample.get("working_time"),
+        "finish": "length" if stop in ("max_tokens", "model_length") else stop,
+    }
 
 
 # --- OpenAI Batch and SWE-bench --------------------------------------------------------------------------------
@@ -276,48 +303,34 @@ def _inspect_answer(sample: Row, task: str, model: str, metric: str) -> Imported
 
 def _openai_batch(path: Path, options: ImportOptions) -> Reader:
     """Return the output file of a batch of chat completions or responses; questions are joined by `custom_id`."""
+    return _rows(path), _openai_batch_fields
 
-    def extract(row: Row, _: int) -> list[ImportedAnswer]:
-        body = (row.get("response") or {}).get("body") or {}
-        if row.get("error") or not (body.get("choices") or body.get("output")):
-            return []
-        if body.get("choices"):
-            choice = body["choices"][0]
-            text, finish = _text_of(choice["message"].get("content")), str(choice.get("finish_reason"))
-            listed = (choice.get("logprobs") or {}).get("content")
-        else:
-            parts = [part for each in body["output"] for part in each.get("content") or ()]
-            text, finish = _text_of(parts), "stop"
-            listed = [token for part in parts for token in part.get("logprobs") or ()]
-        usage = body.get("usage") or {}
-        answer, stated = _answer_in(text)
-        counts = Usage(
-            usage.get("prompt_tokens", usage.get("input_tokens")),
-            (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0),
-            usage.get("completion_tokens", usage.get("output_tokens")),
-        )
-        answered = ImportedAnswer(
-            id=str(row["custom_id"]),
-            model=options.model or str(body.get("model", "")),
-            text=text,
-            answer=answer,
-            stated=stated,
-            finish=finish,
-            **_tokens(listed),
-            usage=counts,
-        )
-        return [answered]
 
-    return _rows(path), extract
+def _openai_batch_fields(row: Row) -> Fields | None:
+    body = (row.get("response") or {}).get("body") or {}
+    if row.get("error") or not (body.get("choices") or body.get("output")):
+        return None
+    usage, found = body.get("usage") or {}, {"id": row["custom_id"], "model": body.get("model")}
+    if body.get("choices"):
+        choice = body["choices"][0]
+        found |= {"text": _text_of(choice["message"].get("content")), "logprobs": choice.get("logprobs")}
+        found["finish"] = choice.get("finish_reason")
+    else:
+        parts = [part for each in body["output"] for part in each.get("content") or ()]
+        logprobs = [token for part in parts for token in part.get("logprobs") or ()]
+        found |= {"text": _text_of(parts), "logprobs": logprobs}
+    return found | {
+        "input_tokens": usage.get("prompt_tokens", usage.get("input_tokens")),
+        "cached_tokens": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        "output_tokens": usage.get("completion_tokens", usage.get("output_tokens")),
+    }
 
 
 def _swe_bench(path: Path, options: ImportOptions) -> Reader:
     """Return the report that the SWE-bench harness leaves as MODEL.RUN.json; patches are not in it."""
-    report = load_json(path.read_bytes())
-    resolved, model = set(report["resolved_ids"]), options.model or path.name.split(".")[0]
-    return report["submitted_ids"], lambda name, _: [
-        ImportedAnswer(id=str(name), score=float(name in resolved), model=model)
-    ]
+    report, model = load_json(path.read_bytes()), path.name.split(".")[0]
+    resolved = set(report["resolved_ids"])
+    return report["submitted_ids"], lambda name: {"id": name, "score": name in resolved, "model": model}
 
 
 # --- tables ----------------------------------------------------------------------------------------------------
@@ -333,52 +346,16 @@ def _table(path: Path, options: ImportOptions) -> Reader:
     given |= {"score": column} if side else {}
     given = {name: column.replace("{model}", options.model) for name, column in given.items()}
 
-    def extract(row: Row, number: int) -> list[ImportedAnswer]:
-        value = {name: _value(row, name, given) for name in COLUMNS}
-        if options.model and "model" not in given and value["model"] not in (None, options.model):
-            return []
-        if side and value["score"] is not None:
-            said = str(value["score"]).strip().lower()
-            value["score"] = 0.5 if said.startswith(_TIE) else float(said == side.lower())
-        return [_table_answer(value, number, options.model)]
+    def fields_of(row: Row) -> Fields | None:
+        fields = {name: _value(row, name, given) for name in COLUMNS}
+        if options.model and "model" not in given and fields["model"] not in (None, options.model):
+            return None
+        if side and fields["score"] is not None:
+            said = str(fields["score"]).strip().lower()
+            fields["score"] = 0.5 if said.startswith(_TIE) else float(said == side.lower())
+        return fields
 
-    return _table_rows(path), extract
-
-
-def _table_answer(value: Mapping[str, Any], number: int, model: str) -> ImportedAnswer:
-    if value["text"] is None and value["answer"] is None and value["score"] is None:
-        raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
-    text = str(value["text"] if value["text"] is not None else value["answer"] or "")
-    answer, stated = _answer_in(text)
-    if value["answer"] is not None:
-        answer, stated = str(value["answer"]), value["answer"] != ""
-    mean = _logprob(value["mean_logprob"], value["mean_probability"])
-    tokens, logprobs = _listed_tokens(value["tokens"], value["logprobs"])
-    of_answer = _logprob(value["answer_logprob"], value["answer_probability"])
-    if logprobs and len(tokens) != len(logprobs):
-        if known := [each for each in logprobs if each is not None]:
-            mean = sum(known) / len(known)
-            of_answer = sum(known) if of_answer is None and text.strip() == answer.strip() else of_answer
-        tokens, logprobs = [], []
-    return ImportedAnswer(
-        id=str(number if value["id"] is None else value["id"]),
-        set=str(value["set"] or ""),
-        query=str(value["query"] or ""),
-        gold=value["gold"],
-        text=text,
-        answer=answer,
-        stated=stated,
-        score=_score(value["score"]),
-        model=str(model or value["model"] or ""),
-        tokens=tuple(tokens),
-        logprobs=tuple(map(rounded, logprobs)),
-        mean_logprob=rounded(mean),
-        answer_logprob=rounded(of_answer),
-        usage=Usage(_whole(value["input_tokens"]), 0, _whole(value["output_tokens"])),
-        cost_usd=_real(value["cost"]),
-        seconds=_real(value["seconds"]),
-        finish=str(value["finish"] or "stop"),
-    )
+    return _table_rows(path), fields_of
 
 
 def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | None]]:
@@ -474,12 +451,8 @@ _READERS: dict[str, Callable[[Path, ImportOptions], Reader]] = {
 def _sniff(path: Path, options: ImportOptions) -> str:
     if options.columns:
         return "table"
-    if path.suffix == ".eval":
-        return "inspect"
-    if path.suffix in (".csv", ".parquet"):
-        return "table"
-    if path.suffix == ".json":
-        return "swe-bench"
+    if path.suffix in _FORMAT_OF_SUFFIX:
+        return _FORMAT_OF_SUFFIX[path.suffix]
     first = next(_rows(path), {})
     if "filtered_resps" in first and "doc" in first:
         return "lm-eval"
@@ -527,14 +500,6 @@ def _answer_in(text: str) -> tuple[str, bool]:
             return (value if isinstance(value, str) else json.dumps(value)), True
     found = find_answer(text)
     return (text.strip(), False) if found is None else (found, True)
-
-
-def _tokens(listed: Any) -> dict[str, Any]:
-    """Return tokens and log-probabilities of a list in OpenAI's form."""
-    return {
-        "tokens": tuple(str(each["token"]) for each in listed or ()),
-        "logprobs": tuple(rounded(each.get("logprob")) for each in listed or ()),
-    }
 
 
 def _text_of(content: Any) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import fields, replace
 
 from odar.catalogue import Price
 from odar.difficulty.base import Estimator
-from odar.difficulty.features import FEATURES
 from odar.engine import Odar
 from odar.errors import InputError, one_line
 from odar.policy.equivalence import equivalent
 from odar.recording.header import Header, digest, header_of
 from odar.recording.importers import ImportedAnswer, KnownQuestion
-from odar.recording.schema import Attempt, ItemKey, RecordedItem, Task
+from odar.recording.schema import Attempt, ItemKey, RecordedItem, Task, features_of
 from odar.types import Query, Role, Step
 
 Score = Callable[[Task, str, str], float]
@@ -24,16 +22,8 @@ UNKNOWN_DIFFICULTY = 0.5
 _SAMPLING = ("temperature", "top_p", "max_tokens")
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedQuestion:
-    """A question with the answers of both models."""
-
-    set: str
-    id: str
-    query: str
-    gold: Any
-    fast: ImportedAnswer
-    slow: tuple[ImportedAnswer, ...]
+Joined = tuple[ImportedAnswer, ...]
+"""The scored answers to one question, which all hold its text and its right answer: the fast one, then the slow."""
 
 
 def join_answers(
@@ -41,7 +31,7 @@ def join_answers(
     slow: Sequence[Sequence[ImportedAnswer]],
     known: Mapping[str, KnownQuestion] | None = None,
     score: Score | None = None,
-) -> list[JoinedQuestion]:
+) -> list[Joined]:
     """Join the answers of a fast and a slow model by question: by its text, or by set and id where it is unknown.
 
     Args:
@@ -72,7 +62,7 @@ def join_answers(
         for answer in answers:
             if (key := key_of(answer)) in found:
                 found[key].append(answer)
-    joined = [_joined(first[key], others, known, score) for key, others in found.items() if others]
+    joined = [_joined((first[key], *others), known, score) for key, others in found.items() if others]
     if not joined:
         how = "text" if by_text else "id"
         examples = [repr(one_line(key_of(each[0]), 40)) for each in (fast, slow[0])]
@@ -88,34 +78,30 @@ def _normalized(text: str) -> str:
     return " ".join(text.split())
 
 
-def _joined(
-    fast: ImportedAnswer, slow: Sequence[ImportedAnswer], known: Mapping[str, KnownQuestion], score: Score | None
-) -> JoinedQuestion:
-    question = known.get(fast.id)
-    gold = next((each.gold for each in (fast, *slow) if each.gold is not None), None)
-    if gold is None and question is not None:
-        gold = question.gold
-    query = _asked(fast, known)
-    scored = [_scored(each, query, gold, score) for each in (fast, *slow)]
-    return JoinedQuestion(fast.set, fast.id, query, gold, scored[0], tuple(scored[1:]))
+def _joined(answers: Joined, known: Mapping[str, KnownQuestion], score: Score | None) -> Joined:
+    query, gold = _asked(answers[0], known), next((each.gold for each in answers if each.gold is not None), None)
+    if gold is None and answers[0].id in known:
+        gold = known[answers[0].id].gold
+    return tuple(_scored(replace(each, query=query, gold=gold), score) for each in answers)
 
 
-def _scored(answer: ImportedAnswer, query: str, gold: Any, score: Score | None) -> ImportedAnswer:
+def _scored(answer: ImportedAnswer, score: Score | None) -> ImportedAnswer:
     if answer.score is not None and score is None:
         return answer
-    if gold is None:
+    if answer.gold is None:
         raise InputError(
             f"answer {answer.id!r} has no score, and no right answer is known: name a column with --map "
             "score=COLUMN or --map gold=COLUMN, or give --questions"
         )
     if score is not None:
-        return replace(answer, score=float(score(Task(answer.id, Query(query), gold), answer.text, answer.answer)))
-    accepted = gold if isinstance(gold, list) else [gold]
+        task = Task(answer.id, Query(answer.query), answer.gold)
+        return replace(answer, score=float(score(task, answer.text, answer.answer)))
+    accepted = answer.gold if isinstance(answer.gold, list) else [answer.gold]
     return replace(answer, score=float(any(equivalent(answer.answer, str(each)) for each in accepted)))
 
 
 def to_items(
-    joined: Sequence[JoinedQuestion],
+    joined: Sequence[Joined],
     estimator: Estimator,
     name: str,
     prices: Mapping[Role, Price | None],
@@ -127,29 +113,23 @@ def to_items(
     `kinds` holds category and metric of the sets that are benchmarks.
     """
     items: list[RecordedItem] = []
-    for question in joined:
-        name_of_set = question.set or name
+    for fast, *slow in joined:
+        name_of_set = fast.set or name
         category, metric = (kinds or {}).get(name_of_set, ("Imported", "score"))
-        estimate = estimator.estimate(Query(question.query)) if question.query.strip() else None
-        values = {} if estimate is None else {feature: value for feature, value, _ in estimate.contributions}
-        features = tuple(values[feature] for feature in FEATURES) if values.keys() >= set(FEATURES) else ()
-        slow = [
-            _attempt(each, Step.SOLVE, index, prices.get(Role.SLOW)) for index, each in enumerate(question.slow)
-        ]
+        estimate = estimator.estimate(Query(fast.query)) if fast.query.strip() else None
+        samples = (_attempt(each, Step.SOLVE, index, prices.get(Role.SLOW)) for index, each in enumerate(slow))
         items.append(
             RecordedItem(
-                key=ItemKey(name_of_set, question.id, 0),
+                key=ItemKey(name_of_set, fast.id, 0),
                 category=category,
                 metric=metric,
-                stratum="",
                 fold=len(items) % 5,
-                query=question.query,
-                gold=question.gold,
-                effort=None,
-                features=features,
+                query=fast.query,
+                gold=fast.gold,
+                features=() if estimate is None else features_of(estimate),
                 difficulty=UNKNOWN_DIFFICULTY if estimate is None else estimate.difficulty,
                 expert="general",
-                attempts=(_attempt(question.fast, Step.ANSWER, 0, prices.get(Role.FAST)), *slow),
+                attempts=(_attempt(fast, Step.ANSWER, 0, prices.get(Role.FAST)), *samples),
             )
         )
     return items

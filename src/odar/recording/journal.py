@@ -18,7 +18,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
@@ -28,6 +28,7 @@ from odar.errors import InputError
 from odar.formats import check_format, load_json
 from odar.recording.header import describe_changes
 from odar.recording.limits import Needs
+from odar.recording.schema import without_defaults
 
 Row = dict[str, Any]
 _HEADER_STARTS = b'{"format": '
@@ -264,8 +265,7 @@ def _without_defaults(fact: Any) -> Any:
         return tuple(map(_without_defaults, fact))
     if not is_dataclass(fact) or isinstance(fact, type):
         return fact
-    values = {each.name: (getattr(fact, each.name), each.default) for each in fields(fact)}
-    return {name: _without_defaults(value) for name, (value, default) in values.items() if value != default}
+    return {name: _without_defaults(value) for name, value in without_defaults(fact).items()}
 
 
 def _entry(row: Row, offset: int) -> RowInfo:

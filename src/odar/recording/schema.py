@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from odar.catalogue import Price
+from odar.difficulty.features import FEATURES
 from odar.policy.energy import measure
 from odar.policy.fusion import confidences, token_counts
 from odar.policy.signals import AnswerKind, AnswerSignals, signals_of
-from odar.types import Candidate, Query, Step, Token, Usage
+from odar.types import Candidate, Estimate, Query, Step, Token, Usage
 
 T = TypeVar("T")
 DIGITS = 4
@@ -122,12 +123,12 @@ class RecordedItem:
     key: ItemKey
     category: str
     metric: str
-    stratum: str
+    stratum: str = ""
     fold: int
     """Its fold within the set (SPEC 7.4)."""
     query: str
     gold: Any
-    effort: float | None
+    effort: float | None = None
     features: tuple[float, ...]
     """φ(x), the 24 features of SPEC 2.1; empty if they were not computed."""
     difficulty: float
@@ -203,6 +204,12 @@ _SCAFFOLD_TOKENS = 20
 """Tokens around a direct answer, such as "The answer is", before a text counts as reasoned."""
 CHARACTERS_PER_TOKEN = 4.0
 """Average for ordinary English, used if a length is known in tokens only."""
+
+
+def features_of(estimate: Estimate) -> tuple[float, ...]:
+    """Return the 24 features that an estimate lists; empty if the estimator uses others."""
+    values = {name: value for name, value, _ in estimate.contributions}
+    return tuple(values[name] for name in FEATURES) if values.keys() >= set(FEATURES) else ()
 
 
 def attempts_of(
@@ -297,21 +304,26 @@ def key_of(row_id: str) -> ItemKey:
     return ItemKey(*json.loads(row_id))
 
 
-_ATTEMPT_DEFAULTS = {each.name: each.default for each in fields(Attempt)}
-_ITEM_DEFAULTS = {"split": "", "stratum": "", "effort": None}
+def without_defaults(instance: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that differ from their defaults, by name.
+
+    >>> without_defaults(Usage(input=3))
+    {'input': 3}
+    """
+    values = ((each, getattr(instance, each.name)) for each in fields(instance))
+    return {each.name: value for each, value in values if value != each.default}
 
 
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
     """Return an attempt as one JSON object; values that are the default, or follow from others, are left out."""
-    row = {name: getattr(attempt, name) for name in _ATTEMPT_DEFAULTS}
-    row = {name: value for name, value in row.items() if value != _ATTEMPT_DEFAULTS[name]}
+    row = without_defaults(attempt)
     if attempt.text == _spoken(attempt.tokens, attempt.control):
         row.pop("text", None)
     row.pop("control", None)
     if any(attempt.control):
         row["control"] = [i for i, control in enumerate(attempt.control) if control]
     if "usage" in row:
-        row["usage"] = {k: v for k, v in asdict(attempt.usage).items() if v is not None and v is not False}
+        row["usage"] = without_defaults(attempt.usage)
     if attempt.surrogate is not None:
         row["surrogate"] = asdict(attempt.surrogate)
     return row
@@ -329,14 +341,15 @@ def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
 
 def item_to_json(item: RecordedItem) -> dict[str, Any]:
     """Return an item as a row of a JSONL recording."""
-    rest = {each.name: getattr(item, each.name) for each in fields(RecordedItem)}
-    kept = (name for name in rest if name not in ("key", "attempts", "digest"))
+    about = without_defaults(item)
+    for name in ("key", "attempts", "digest"):
+        about.pop(name, None)
     return {
         "id": row_id(item.key),
         "cost_usd": total_cost(item.attempts),
         "error": None,
         "digest": item.digest,
-        "item": {n: rest[n] for n in kept if n not in _ITEM_DEFAULTS or rest[n] != _ITEM_DEFAULTS[n]},
+        "item": about,
         "attempts": [attempt_to_json(each) for each in item.attempts],
     }
 
@@ -344,7 +357,7 @@ def item_to_json(item: RecordedItem) -> dict[str, Any]:
 def item_from_json(row: Mapping[str, Any]) -> RecordedItem:
     """Read what `item_to_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
     own = {"key": key_of(row["id"]), "digest": str(row.get("digest") or ""), "attempts": []}
-    item = _convert({**_ITEM_DEFAULTS, **row["item"], **own}, RecordedItem)
+    item = _convert({**row["item"], **own}, RecordedItem)
     return replace(item, attempts=tuple(map(attempt_from_json, row["attempts"])))
 
 
