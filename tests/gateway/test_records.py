@@ -53,7 +53,7 @@ async def test_a_request_becomes_a_trace_under_its_key(store, settings, recorded
     status_, headers, _ = await recorded.post(CHAT, BODY, headers={"authorization": f"Bearer {secret}"})
     assert status_ == 200
     await store.flush()
-    page = await store.page(Filter())
+    page = store.archive.page(Filter())
     assert [trace["id"] for trace in page.traces] == [headers["x-odar-trace"]]
     assert page.traces[0]["path"] == "simple"
     assert page.traces[0]["key_id"]
@@ -88,7 +88,7 @@ async def test_a_failure_is_recorded(store, settings, recorded, up, slow):
     slow.behave(status(503))
     assert (await recorded.post(CHAT, BODY, headers={"x-api-key": secret}))[0] == 503
     await store.flush()
-    page = await store.page(Filter())
+    page = store.archive.page(Filter())
     assert page.traces[0]["status"] == "error"
 
 
@@ -151,7 +151,7 @@ async def test_a_keys_target_chooses_its_thresholds_and_is_a_limit(store, settin
     for target in (None, {"calls": 4.0}, {"calls": 1.2}):
         await recorded.post(CHAT, body | ({"odar": {"target": target}} if target else {}), headers=headers)
     await store.flush()
-    found = [trace["document"]["decision"]["target"] for trace in store.export()]
+    found = [trace["document"]["decision"]["target"] for trace in store.archive.export()]
     assert sorted(each["value"] for each in found) == [1.2, 1.5, 1.5]
     key_id = store.keyring.verify(secret).id
     assert {row.scope for row in recorded.service.odar.targets.report()} == {

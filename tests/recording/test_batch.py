@@ -42,7 +42,7 @@ def engine(scripted=None, **more):
 
 
 async def outcome(odar, **question):
-    (item,) = make_items(odar, [Question("q", Query("What is 2 + 2?"), **question)])
+    (item,) = make_items(odar, [Question("q", Query("What is 2 + 2?"), [], **question)])
     return item, await answer(odar, item, seed=7)
 
 
@@ -73,7 +73,7 @@ async def test_cost_and_requests_never_exceed_the_worst_case(path, n):
 
     longest.script = dear
     odar = engine(longest)
-    question = Question("q", Query("What is 2 + 2?", options=Options(n=n)), path)
+    question = Question("q", Query("What is 2 + 2?", options=Options(n=n)), [], path=path)
     (item,) = make_items(odar, [question])
     got = await answer(odar, item, seed=1)
     assert got.row["error"] is None
@@ -82,7 +82,7 @@ async def test_cost_and_requests_never_exceed_the_worst_case(path, n):
 
 
 def most(odar, **question):
-    (item,) = make_items(odar, [Question("q", Query("x"), **question)])
+    (item,) = make_items(odar, [Question("q", Query("x"), [], **question)])
     return item.needs, item.worst_cost_usd
 
 
@@ -127,7 +127,7 @@ async def test_work_can_be_pickled_and_stores_traces(tmp_path):
     scripted = ScriptedProvider(script)
     KINDS.add("scripted", lambda name, provider, all_settings: scripted)
     mine = settings(store__url=str(tmp_path / "t.db"))
-    (item,) = make_items(Odar(mine), [Question("q", Query("What is 2 + 2?"), Path.SIMPLE)])
+    (item,) = make_items(Odar(mine), [Question("q", Query("What is 2 + 2?"), [], path=Path.SIMPLE)])
     opened = pickle.loads(pickle.dumps(Answering(mine, seed=3)))
     item = pickle.loads(pickle.dumps(item))
     async with opened() as work:
@@ -136,6 +136,6 @@ async def test_work_can_be_pickled_and_stores_traces(tmp_path):
     assert scripted.closed
     store = Store(mine)
     try:
-        assert [row["id"] for row in (await store.page(Filter())).traces] == [got.row["trace_id"]]
+        assert [row["id"] for row in store.archive.page(Filter()).traces] == [got.row["trace_id"]]
     finally:
         await store.close()

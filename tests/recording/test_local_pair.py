@@ -66,7 +66,7 @@ def test_items_have_the_digests_of_the_question_files(items):
     """The digest covers question, gold answer and split: with another one, the item would be recorded again."""
     files = [FOLDER / f"{name}.jsonl" for name in ("items", "starter", "everyday")]
     known = [(file.stem, each) for file in files for each in load_questions(file, answers=True)]
-    questions = {(each.set or name, each.id): each.task for name, each in known}
+    questions = {(each.set or name, each.id): each for name, each in known}
     for item in items:
         task = questions[item.key.set, item.key.id]
         assert item.digest == digest_of(task.query, task.gold, task.split)

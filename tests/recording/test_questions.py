@@ -33,10 +33,10 @@ def test_every_field_is_read(tmp_path):
     full = {"id": 7, "query": "2 + 2?", "image": "a.png", "path": "hard", "max_cost": 1, "seed": 3}
     turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
     first, second, third = load(tmp_path, full, "", {"messages": turns}, {"query": "x"})
-    assert first == Question("7", first.query, Path.HARD, 1.0, 3)
+    assert first == Question("7", first.query, [], path=Path.HARD, max_cost_usd=1.0, seed=3)
     assert first.query.images[0].data == PNG
     assert (second.id, second.query.text, len(second.query.turns)) == ("3", "Hello", 2)
-    assert third == Question("4", Query("x"))
+    assert third == Question("4", Query("x"), [])
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_questions_with_answers_are_read(tmp_path):
     ]
     file.write_text("\n".join(map(json.dumps, rows)))
     first, second, third = load_questions(file, answers=True)
-    assert (first.answers, first.effort, first.set, first.split) == (("4",), 3.5, "a", "judge")
-    assert (second.id, second.effort, second.task.gold) == ("x", 3.0, ["Paris", "City of Light"])
-    assert QuestionSet("own").score(second.task, "", "the city of light.")
-    assert not QuestionSet("own").score(first.task, "", "5")
-    assert (third.task.gold, third.task.stratum) == ({"any": 1}, "d")
+    assert (first.gold, first.effort, first.set, first.split) == (["4"], 3.5, "a", "judge")
+    assert (second.id, second.effort, second.gold) == ("x", 3.0, ["Paris", "City of Light"])
+    assert QuestionSet("own").score(second, "", "the city of light.")
+    assert not QuestionSet("own").score(first, "", "5")
+    assert (third.gold, third.stratum) == ({"any": 1}, "d")
 
 
 @pytest.mark.parametrize(
@@ -128,23 +128,23 @@ def test_the_starter_set_covers_eight_domains():
     assert min(counts.values()) >= 20
     assert len({question.query.text for question in questions}) == len(questions)
     own = QuestionSet("own")
-    assert all(own.score(each.task, "", each.answers[0]) and each.effort for each in questions)
+    assert all(own.score(each, "", each.gold[0]) and each.effort for each in questions)
 
 
 def test_the_digest_covers_everything_that_changes_the_answer():
     def digest(question=None, seed=None, **settings):
         odar = Odar(load_settings("tiny", environ={}, **settings))
-        return digest_question(question or Question("1", Query("x")), odar, seed)
+        return digest_question(question or Question("1", Query("x"), []), odar, seed)
 
     same = digest()
-    assert digest() == digest(Question("2", Query("x"))) == digest(gateway__port=1) == same
+    assert digest() == digest(Question("2", Query("x"), [])) == digest(gateway__port=1) == same
     others = [
-        digest(Question("1", Query("y"))),
-        digest(Question("1", Query("x"), path=Path.HARD)),
+        digest(Question("1", Query("y"), [])),
+        digest(Question("1", Query("x"), [], path=Path.HARD)),
         digest(seed=1),
         digest(fast__temperature=0.9),
         digest(routing__samples=3),
         digest(prompts="default"),
     ]
     assert len({same, *others}) == len(others) + 1
-    assert digest(Question("1", Query("x"), seed=1)) != same
+    assert digest(Question("1", Query("x"), [], seed=1)) != same

@@ -81,7 +81,7 @@ FILTERS = [
 
 async def test_filters(filled):
     for wanted, ids in FILTERS:
-        page = await filled.page(wanted)
+        page = filled.archive.page(wanted)
         assert [trace["id"] for trace in page.traces] == ids.split(), wanted
         assert page.next is None
 
@@ -89,7 +89,7 @@ async def test_filters(filled):
 async def test_pages_neither_repeat_nor_skip_even_at_the_same_millisecond(filled):
     seen, cursor = [], None
     while True:
-        page = await filled.page(after=cursor, limit=2)
+        page = filled.archive.page(after=cursor, limit=2)
         seen += [trace["id"] for trace in page.traces]
         filled.put(make_record())  # newer ones do not disturb
         if page.next is None:
@@ -105,7 +105,7 @@ def test_an_invalid_cursor_is_rejected(cursor):
 
 
 async def test_a_row_has_figures_but_no_internal_columns(filled):
-    (row,) = (await filled.page(Filter(path="hard"))).traces
+    (row,) = filled.archive.page(Filter(path="hard")).traces
     assert row["models"] == ["cheap", "dear"]
     assert (row["cost_usd"], row["calls"], row["tokens_in"], row["feedback"]) == (0.1, 6, 20, None)
     assert (row["query_characters"], row["day"]) == (11, "2026-11-15")
@@ -136,11 +136,11 @@ async def test_the_last_feedback_counts(filled):
     assert filled.archive.mark("c", True) == "c1"
     assert await filled.mark("c1", False, "it is 5\0\ud800") == "c1"
     assert await filled.mark("a2", True) == "a2"
-    assert [t["id"] for t in (await filled.page(Filter(feedback="wrong"))).traces] == ["c1"]
-    assert [t["id"] for t in (await filled.page(Filter(feedback="right"))).traces] == ["a2"]
+    assert [t["id"] for t in filled.archive.page(Filter(feedback="wrong")).traces] == ["c1"]
+    assert [t["id"] for t in filled.archive.page(Filter(feedback="right")).traces] == ["a2"]
     said = (await filled.get("c1"))["feedback"]
     assert (said["correct"], said["note"]) == (False, "it is 5\ufffd?")
-    assert (await filled.overview())["feedback"] == {"right": 1, "wrong": 1}
+    assert filled.archive.overview()["feedback"] == {"right": 1, "wrong": 1}
 
 
 async def test_a_queued_trace_can_get_feedback(opened, url):
@@ -173,7 +173,7 @@ async def test_a_query_to_a_named_model_has_the_path_direct(opened, url):
 
 
 async def test_the_overview_adds_up(filled):
-    view = await filled.overview()
+    view = filled.archive.overview()
     assert (view["queries"], view["errors"], view["degraded"], view["calls"]) == (6, 1, 1, 14)
     assert view["calls_per_query"] == pytest.approx(14 / 6)
     assert view["cost_usd"] == pytest.approx(0.131)
@@ -198,7 +198,7 @@ async def test_the_overview_adds_up(filled):
 
 async def test_the_timeline_has_the_requested_step(filled):
     for step, moments in (("hour", ["2026-11-15T10"]), ("minute", ["2026-11-15T10:00"])):
-        timeline = (await filled.overview(step=step))["timeline"]
+        timeline = filled.archive.overview(step=step)["timeline"]
         assert sorted({point["at"] for point in timeline}) == moments
         assert sum(point["queries"] for point in timeline) == 6
 
@@ -211,7 +211,7 @@ async def test_a_chosen_path_is_not_in_the_difficulty_histogram(opened, url):
     store.put(Record(Query("Why?"), forced))
     store.put(make_record(path="simple", difficulty=0.2))
     await store.flush()
-    difficulty = (await store.overview())["difficulty"]
+    difficulty = store.archive.overview()["difficulty"]
     assert sum(difficulty["routed"]["hard"]) == 0
     assert difficulty["routed"]["simple"][20] == 1
 
@@ -221,30 +221,30 @@ async def test_an_answer_of_a_named_model_is_not_in_the_difficulty_histogram(ope
     answer = make_answer("simple", models=("gpt", ""))
     store.put(Record(Query("Hi"), answer))
     await store.flush()
-    view = await store.overview()
+    view = store.archive.overview()
     assert list(view["paths"]) == ["direct"]
     assert view["difficulty"]["routed"] == {}
-    assert (await store.page(Filter(path="direct"))).traces[0]["id"] == answer.trace.id
+    assert store.archive.page(Filter(path="direct")).traces[0]["id"] == answer.trace.id
 
 
 async def test_a_page_shows_the_beginning_of_a_stored_question(opened, url):
     store = opened(url, content=True)
     store.put(make_record("Why? " * 100))
     await store.flush()
-    assert (await store.page(Filter(text="why"))).traces[0]["question"] == "Why? " * 32
-    assert [t["id"] for t in store.export(Filter(text="why"))] == [t["id"] for t in store.export()]
+    assert store.archive.page(Filter(text="why")).traces[0]["question"] == "Why? " * 32
+    assert [t["id"] for t in store.archive.export(Filter(text="why"))] == [t["id"] for t in store.archive.export()]
 
 
 async def test_the_overview_of_an_empty_or_filtered_selection(filled):
-    nothing = await filled.overview(Filter(since="2030-01-01"))
+    nothing = filled.archive.overview(Filter(since="2030-01-01"))
     assert (nothing["queries"], nothing["calls_per_query"], nothing["cost_usd"], nothing["paths"]) == (
         0,
         None,
         0,
         {},
     )
-    assert (await filled.overview(Filter(key="key_1")))["queries"] == 2
-    assert (await filled.overview(Filter(text="prove")))["queries"] == 1
+    assert filled.archive.overview(Filter(key="key_1"))["queries"] == 2
+    assert filled.archive.overview(Filter(text="prove"))["queries"] == 1
 
 
 async def test_percentiles_by_nearest_rank(opened, url):
@@ -252,11 +252,11 @@ async def test_percentiles_by_nearest_rank(opened, url):
     for index in range(1, 101):
         store.put(make_record(seconds=float(index)))
     await store.flush()
-    latency = (await store.overview())["paths"]["medium"]["latency_s"]
+    latency = store.archive.overview()["paths"]["medium"]["latency_s"]
     assert latency == {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
 
 
 @pytest.mark.parametrize("moment", ["yesterday", "2026-13-01", ""])
 async def test_an_invalid_time_is_rejected(filled, moment):
     with pytest.raises(InputError, match="is not ISO 8601"):
-        await filled.page(Filter(since=moment))
+        filled.archive.page(Filter(since=moment))

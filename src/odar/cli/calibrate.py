@@ -175,7 +175,7 @@ def command(
         return _fit_and_write(odar, items, source, options, as_json=as_json)
     labelled = not options["statistics_only"]
     questions = load_questions(data, answers=labelled) if data else starter_questions(options["limit"])
-    if any(question.gold is not None for question in questions):
+    if any(question.by_benchmark for question in questions):
         raise InputError(
             "calibrate compares answers: give the right one as answer, or record with `odar eval collect`"
         )
@@ -360,11 +360,10 @@ def _collect(
     recorded = replace(settings, dispatch=replace(settings.dispatch, models=False))
     asking = Odar(recorded)  # opens nothing: says what an item may take
     header = header_of(asking)
-    tasks = [question.task for question in questions]
-    drawn = plan(tasks)
+    drawn = plan(questions)
     folds = {task.id: fold for task, fold in zip(drawn.tasks, drawn.folds, strict=True)}
     source = QuestionSet(Path(data).stem)
-    items = make_items(asking, [Job(source, task, folds.get(task.id, 0), SEED) for task in tasks])
+    items = make_items(asking, [Job(source, each, folds.get(each.id, 0), SEED) for each in questions])
     budget, calls = options["budget"], f"{2 + settings.routing.samples} calls each, "
     path = Path(recording) if recording else cache_folder() / "calibration" / f"{header.made_by}.jsonl"
     with Journal(path, header.to_row()) as journal:

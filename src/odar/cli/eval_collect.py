@@ -161,13 +161,13 @@ def _load(name: str, folder: Path | None, score_by: str | None) -> Iterator[tupl
     questions = load_questions(name, read_conversation, answers=True)
     for own in dict.fromkeys(question.set for question in questions):
         members = [question for question in questions if question.set == own]
-        by_benchmark = any(question.gold is not None for question in members)
-        if by_benchmark and any(question.gold is None for question in members):
+        by_benchmark = any(question.by_benchmark for question in members)
+        if by_benchmark and not all(question.by_benchmark for question in members):
             raise InputError(f"{name}: set {own!r} has questions with gold and others with answer; use one of them")
         title, scorer = own or Path(name).stem, TEXT_SCORERS[score_by] if score_by else None
         own_set = QuestionSet(title, metric=score_by or "accuracy", scorer=scorer)
         source = BENCHMARKS[own] if by_benchmark else own_set
-        yield source, [question.task for question in members]
+        yield source, [*members]
 
 
 def _again(name: str) -> Iterator[tuple[TaskSet, list[Task]]]:

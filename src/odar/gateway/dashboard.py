@@ -16,6 +16,7 @@ from importlib import resources
 from itertools import chain
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
+import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -33,7 +34,7 @@ from odar.gateway.exchange import json_response
 from odar.gateway.fields import convert
 from odar.gateway.service import Service
 from odar.store.overview import warnings_of
-from odar.store.record import Cursor, Filter, Record, to_document
+from odar.store.record import Cursor, Filter, Record, Text, to_document
 from odar.store.store import Store
 from odar.types import Answer, Role, Step
 
@@ -138,8 +139,8 @@ class _Data:
 
     async def overview(self, request: Request) -> Response:
         """Sums and distributions over the traces that match."""
-        traces, wanted, query = self._scope(request)
-        found = await _read(traces.overview(wanted, query.step))
+        store, wanted = self._scope(request)
+        found = await _read(asyncio.to_thread(store.archive.overview, wanted, wanted.step))
         rows = [dataclasses.asdict(row) for row in self._service.odar.targets.report()]
         problems = await asyncio.to_thread(self._service.odar.certificate_problems)
         own = None if wanted.key is None else f"key {wanted.key}"
@@ -156,23 +157,23 @@ class _Data:
 
     async def page(self, request: Request) -> Response:
         """Return a list of traces, newest first, and the cursor of the next."""
-        traces, wanted, query = self._scope(request)
-        page = await _read(traces.page(wanted, query.cursor(), query.limit))
+        store, wanted = self._scope(request)
+        page = await _read(asyncio.to_thread(store.archive.page, wanted, wanted.cursor(), wanted.limit))
         return _private({"traces": page.traces, "next": None if page.next is None else str(page.next)})
 
     async def trace(self, request: Request) -> Response:
         """One trace with its document; a trace of another key is reported as unknown."""
-        traces, wanted, _ = self._scope(request)
+        store, wanted = self._scope(request)
         trace_id = request.path_params["id"]
-        found = await _read(traces.get(trace_id), trace_id)
+        found = await _read(store.get(trace_id), trace_id)
         if wanted.key is not None and found["key_id"] != wanted.key:
             raise _unknown(trace_id)
         return _private(found)
 
     async def export(self, request: Request) -> Response:
         """Return every trace that matches, as JSONL, read while it is sent."""
-        traces, wanted, _ = self._scope(request)
-        lines = (dump_json(trace) + b"\n" for trace in traces.export(wanted))
+        store, wanted = self._scope(request)
+        lines = (dump_json(trace) + b"\n" for trace in store.archive.export(wanted))
         first = await _read(asyncio.to_thread(next, lines, b""))  # an error is reported before the response starts
         headers = {**_PRIVATE, "content-disposition": 'attachment; filename="odar-traces.jsonl"'}
         return StreamingResponse(chain([first], lines), headers=headers, media_type="application/jsonl")
@@ -182,13 +183,14 @@ class _Data:
         self._service.access.identify(request.scope)
         return _private(await asyncio.to_thread(report_models, self._service))  # it may wait for a file's lock
 
-    def _scope(self, request: Request) -> tuple[Store, Filter, TraceQuery]:
-        """Return the store, a filter of the traces that may be read, and the other parameters."""
+    def _scope(self, request: Request) -> tuple[Store, TraceQuery]:
+        """Return the store and the parameters, limited to the traces that the key may read."""
         key = self._service.access.identify(request.scope)
         if self._service.store is None:
             raise ApiError(503, "this gateway keeps no traces: it was started without a store", "no_store")
         query = TraceQuery.read(request.query_params)
-        return self._service.store, query.filter(None if key is None or key.admin else key.id), query
+        limited = query if key is None or key.admin else msgspec.structs.replace(query, key=key.id)
+        return self._service.store, limited
 
 
 async def _read(work: Awaitable[Any], trace_id: str = "") -> Any:
@@ -212,27 +214,9 @@ def _private(value: Any) -> Response:
     return json_response(value, headers=_PRIVATE)
 
 
-Text = Annotated[str, Meta(max_length=200, pattern=r"\A[^\x00]*\Z")]
-Number = Annotated[float, Meta(ge=-1e300, le=1e300)]  # neither infinite nor NaN
+class TraceQuery(Filter, frozen=True, kw_only=True):
+    """Parameters of a request for traces: a filter, and how to show what it finds."""
 
-
-class TraceQuery(Struct):
-    """Parameters of a request for traces; those of `Filter` have the same names there."""
-
-    since: Text | None = None
-    until: Text | None = None
-    path: Literal["simple", "medium", "hard", "direct"] | None = None
-    status: Literal["ok", "error", "cancelled"] | None = None
-    degraded: bool | None = None
-    model: Text | None = None
-    key: Text | None = None
-    min_cost: Number | None = None
-    max_cost: Number | None = None
-    min_difficulty: Number | None = None
-    max_difficulty: Number | None = None
-    id: Text | None = None
-    feedback: Literal["right", "wrong", "none"] | None = None
-    text: Text | None = None
     after: Text | None = None
     """Where the page begins: the cursor that the page before it gave."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
@@ -244,11 +228,6 @@ class TraceQuery(Struct):
     def read(cls, params: Mapping[str, str]) -> Self:
         """Read the parameters; an empty one counts as left out."""
         return convert({name: value for name, value in params.items() if value}, cls, strict=False)
-
-    def filter(self, key_id: str | None = None) -> Filter:
-        """Return the filter for traces; `key_id` limits it to those of one key."""
-        wanted = Filter(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Filter)})
-        return wanted if key_id is None else dataclasses.replace(wanted, key=key_id)
 
     def cursor(self) -> Cursor | None:
         """Return where the page begins."""

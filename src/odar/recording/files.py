@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -27,6 +28,7 @@ from odar.formats import load_json
 from odar.recording.header import Header
 from odar.recording.journal import sync_folder, to_line
 from odar.recording.schema import (
+    Attempt,
     Figures,
     ItemKey,
     RecordedItem,
@@ -36,6 +38,7 @@ from odar.recording.schema import (
     item_to_json,
     rounded,
 )
+from odar.types import Step
 
 METADATA_KEY = b"odar"
 """The key of the header in the metadata of a Parquet file."""
@@ -76,7 +79,7 @@ def open_recording(place: str | Path) -> Recording:
     if not path.is_file():
         raise InputError(f"{place}: no such recording; make one with: odar eval collect SET --out FILE.jsonl")
     if _kind(path) == ".parquet":
-        return Recording(path, _parquet_header(_open_parquet(path), path))
+        return Recording(path, _open_parquet(path)[1])
     with damage_reported(path), _open_text(path) as file:
         return Recording(path, Header.from_json(file.readline(), str(place)))
 
@@ -191,31 +194,27 @@ def _parquet_items(path: Path) -> Iterator[RecordedItem]:
 
 
 def _row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[Any]:
-    file = _open_parquet(path)
+    file, _ = _open_parquet(path)
     with damage_reported(path):
         for number in range(file.num_row_groups):
             yield file.read_row_group(number, columns=columns)
 
 
-def _open_parquet(path: Path) -> Any:
+def _open_parquet(path: Path) -> tuple[Any, Header]:
     """Open a Parquet recording of this format with all its columns, or raise a clear error."""
     pa, parquet = arrow()
     try:
         file = parquet.ParquetFile(path)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path} cannot be read as a recording: {' '.join(str(error).split())}") from None
-    _parquet_header(file, path)
-    for column in _schema(pa):
-        if column not in list(file.schema_arrow):
-            raise InputError(f"{path} has no column {column.name!r} of its type; it is damaged, collect it again")
-    return file
-
-
-def _parquet_header(file: Any, path: Path) -> Header:
     metadata = file.schema_arrow.metadata or {}
     if METADATA_KEY not in metadata:
         raise InputError(f"{path} is a Parquet file, but not a recording of ODAR")
-    return Header.from_json(metadata[METADATA_KEY].decode("utf-8", "replace"), str(path))
+    header = Header.from_json(metadata[METADATA_KEY].decode("utf-8", "replace"), str(path))
+    for column in _schema(pa):
+        if column not in list(file.schema_arrow):
+            raise InputError(f"{path} has no column {column.name!r} of its type; it is damaged, collect it again")
+    return file, header
 
 
 def _parquet_row(item: RecordedItem) -> dict[str, Any]:
@@ -240,28 +239,26 @@ def _parquet_item(row: dict[str, Any]) -> RecordedItem:
 
 
 def _schema(pa: Any) -> Any:
-    text, whole, real, flag = pa.string(), pa.int64(), pa.float64(), pa.bool_()
-    usage = pa.struct([*((n, whole) for n in ("input", "cached", "output", "reasoning", "written", "written_1h")),
-                       ("unpriced", flag)])  # fmt: skip
-    surrogate = pa.struct([("model", text), ("energy", real), ("varentropy", real), ("cost_usd", real)])
-    figures = pa.struct(
-        [(name, whole if kind == "int" else real) for name, kind in Figures.__annotations__.items()]
-    )
-    attempt = pa.struct(
-        [
-            ("step", text), ("index", whole), ("model", text), ("text", text), ("answer", text),
-            ("judgment", flag), ("finish", text), ("score", real),
-            ("tokens", pa.list_(text)), ("logprobs", pa.list_(pa.float32())), ("control", pa.list_(whole)),
-            ("request", whole), ("usage", usage), ("prompt_usd", real), ("output_usd", real), ("seconds", real),
-            ("stated", flag), ("surrogate", surrogate), ("mean_logprob", real), ("answer_logprob", real),
-            ("figures", figures),
-        ]
-    )  # fmt: skip
-    return pa.schema(
-        [
-            ("key", pa.struct([("set", text), ("id", text), ("seed", whole)])),
-            ("category", text), ("metric", text), ("stratum", text), ("fold", whole), ("query", text),
-            ("gold", text), ("effort", real), ("features", pa.list_(real)), ("difficulty", real), ("expert", text),
-            ("attempts", pa.list_(attempt)), ("split", text), ("digest", text),
-        ]
-    )  # fmt: skip
+    attempt = _columns(pa, Attempt) | {
+        "logprobs": pa.list_(pa.float32()),
+        "control": pa.list_(pa.int64()),  # the places of control tokens
+        "figures": pa.struct(_columns(pa, Figures).items()),
+    }
+    return pa.schema((_columns(pa, RecordedItem) | {"attempts": pa.list_(pa.struct(attempt.items()))}).items())
+
+
+def _columns(pa: Any, kind: type) -> dict[str, Any]:
+    """Return the Arrow type of each field of a class."""
+    return {name: _column(pa, each) for name, each in get_type_hints(kind).items()}
+
+
+def _column(pa: Any, kind: Any) -> Any:
+    """Return the Arrow type of a Python type; values of type Any are stored as JSON."""
+    plain = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), Step: pa.string()}
+    if kind is Any:
+        return pa.string()
+    if get_origin(kind) is UnionType:  # with None
+        return _column(pa, get_args(kind)[0])
+    if get_origin(kind) is tuple:
+        return pa.list_(_column(pa, get_args(kind)[0]))
+    return plain[kind] if kind in plain else pa.struct(_columns(pa, kind).items())

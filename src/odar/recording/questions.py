@@ -56,30 +56,16 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     correct: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One line of a file."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Task):
+    """One line of a file: a task whose `gold` is a list of accepted answers, empty if none is known."""
 
-    id: str
-    query: Query
     path: Path | None = None
     max_cost_usd: float | None = None
     seed: int | None = None
-    answers: tuple[str, ...] = ()
-    """Any of these is right; empty if no answer is known."""
-    gold: Any = None
-    """Alternative to `answers`: the reference for the scorer of the benchmark named by `set`."""
     set: str = ""
-    split: str = ""
-    stratum: str = ""
-    effort: float | None = None
-    """Human time if the data has it, else the length of the reference reasoning (SPEC 2.5)."""
-
-    @property
-    def task(self) -> Task:
-        """The question in the form that is recorded."""
-        gold = list(self.answers) if self.gold is None else self.gold
-        return Task(self.id, self.query, gold, self.stratum, self.effort, split=self.split)
+    by_benchmark: bool = False
+    """Whether `gold` is instead what the scorer of the benchmark named by `set` compares with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +99,7 @@ def load_questions(
 
     def decode(row: dict[str, Any], number: int, folder: FilePath) -> Question:
         question = _question(row, number, folder, read_conversation)
-        if answers and not question.answers and question.gold is None:
+        if answers and not question.by_benchmark and not question.gold:
             raise ValueError("has no answer: give the right one as answer")
         first = lines_of.setdefault((question.set, question.id), number)
         if first != number:
@@ -214,16 +200,17 @@ def _question(
     line = msgspec.convert({name: value for name, value in row.items() if value is not None}, _Line)
     if line.gold is not None and not line.set:
         raise ValueError("gold needs set: the benchmark whose scorer reads it")
+    accepted = [] if line.answer is None else [str(line.answer), *map(str, line.accept)]
     return Question(
         id=str(number if line.id is None else line.id),
         query=query_of(row, folder, read_conversation),
+        gold=accepted if line.gold is None else line.gold,
+        stratum=line.stratum or line.domain,
+        effort=effort_of(row),
+        split=line.split,
         path=line.path,
         max_cost_usd=line.max_cost,
         seed=line.seed,
-        answers=() if line.answer is None else (str(line.answer), *map(str, line.accept)),
-        gold=line.gold,
         set=line.set,
-        split=line.split,
-        stratum=line.stratum or line.domain,
-        effort=effort_of(row),
+        by_benchmark=line.gold is not None,
     )

@@ -17,7 +17,7 @@ from odar.policy.cut_off import cut_off_warnings
 from odar.policy.fusion import Fusion
 from odar.settings import Settings
 from odar.store.database import feedback, traces
-from odar.store.record import OK, known
+from odar.store.record import ERROR, OK, known, path_of
 from odar.types import Call, Candidate, Path, Role, Trace
 
 BINS = 100
@@ -65,28 +65,48 @@ class RoutedTotals:
     def count(self, trace: Trace) -> None:
         """Count an answered question."""
         decision, cost = trace.decision, known(trace.spend.cost_usd)
-        if not decision.assignment.slow:
-            return
         slow_calls, slow_cost = slow_share(trace.calls)
-        if slow_cost is not None:
-            self.slow_answers += slow_calls
-            self.slow_cost_usd += slow_cost
-        if decision.path is Path.HARD:
-            self.hard += 1
-            self.hard_calls += trace.spend.calls
-            self.hard_priced += cost is not None
-            self.hard_cost_usd += cost or 0.0
-        if decision.forced:
+        changed = None if decision.forced else changed_by_slow(trace.candidates, trace.verdict.winner)
+        self.add(
+            {
+                "path": path_of(decision),
+                "status": OK,
+                "forced": decision.forced,
+                "queries": 1,
+                "calls": trace.spend.calls,
+                "priced": int(cost is not None),
+                "cost_usd": cost or 0.0,
+                "slow_calls": slow_calls,
+                "slow_priced": 0 if slow_cost is None else slow_calls,
+                "slow_cost_usd": slow_cost or 0.0,
+                "compared": int(changed is not None),
+                "changed": int(bool(changed)),
+            }
+        )
+
+    def add(self, cell: Mapping[str, Any]) -> None:
+        """Add a cell of `_cells`: the sums over questions of one path and status, forced or not."""
+        path, answered = cell["path"], cell["status"] == OK
+        if path not in _ROUTED:
             return
-        self.questions += 1
-        self.calls += trace.spend.calls
-        self.slow_calls += slow_calls
-        self.priced += cost is not None
-        self.unpriced += cost is None
-        self.cost_usd += cost or 0.0
-        changed = changed_by_slow(trace.candidates, trace.verdict.winner)
-        self.compared += changed is not None
-        self.changed += bool(changed)
+        self.slow_answers += cell["slow_priced"]
+        self.slow_cost_usd += cell["slow_cost_usd"]
+        if path == Path.HARD.value and answered:
+            self.hard += cell["queries"]
+            self.hard_calls += cell["calls"]
+            self.hard_priced += cell["priced"]
+            self.hard_cost_usd += cell["cost_usd"]
+        if cell["forced"]:
+            return
+        if answered:
+            self.questions += cell["queries"]
+            self.priced += cell["priced"]
+        self.calls += cell["calls"]
+        self.slow_calls += cell["slow_calls"]
+        self.cost_usd += cell["cost_usd"]
+        self.unpriced += cell["queries"] - cell["priced"]
+        self.compared += cell["compared"]
+        self.changed += cell["changed"]
 
 
 def savings(totals: RoutedTotals) -> dict[str, Any]:
@@ -181,12 +201,17 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
     latencies = _latencies(connection, conditions, {name: path["queries"] for name, path in paths.items()})
     for name, path in paths.items():
         path |= {"latency_s": latencies[name], "feedback": marks.get(name, {"right": 0, "wrong": 0})}
-    totals, cut_off = _totals(connection, conditions)
+    totals = RoutedTotals()
+    for cell in cells:
+        totals.add(cell)
     return _sums(cells) | {
         "feedback": {mark: sum(each[mark] for each in marks.values()) for mark in ("right", "wrong")},
         "paths": paths,
         "savings": savings(totals),
-        "cut_off": cut_off,
+        "cut_off": {
+            role.value: {what: sum(cell[f"{role}_{what}"] for cell in cells) for what in ("answers", "cut_off")}
+            for role in Role
+        },
         "difficulty": _histogram(cells),
         "timeline": _timeline(connection, conditions, step),
     }
@@ -200,82 +225,62 @@ def warnings_of(found: Mapping[str, Any], settings: Settings) -> list[str]:
     return [*([more] if more else []), *cut_off_warnings(counts, limits)]
 
 
-_COUNT = func.count().label("queries")
-_COST = func.coalesce(func.sum(traces.c.cost_usd), 0.0).label("cost_usd")
-_UNKNOWN = (func.count() - func.count(traces.c.cost_usd)).label("cost_unknown")
 _NO_PATH = "none"
 """Path of questions that failed before one was chosen."""
+_SUMS: dict[str, ColumnElement[Any]] = {
+    "queries": func.count(),
+    "calls": func.sum(traces.c.calls),
+    "cost_usd": func.coalesce(func.sum(traces.c.cost_usd), 0.0),
+    "cost_unknown": func.count() - func.count(traces.c.cost_usd),
+}
+_ANSWERS = [f"{role}_{what}" for role in Role for what in ("answers", "cut_off")]
 
 
 def _cells(connection: Connection, conditions: Conditions) -> list[dict[str, Any]]:
-    """Sums by path and hundredth of difficulty: one pass, from which the rest is added up."""
-    query = select(
-        traces.c.path,
-        traces.c.bin,
-        _COUNT,
-        func.sum(traces.c.calls).label("calls"),
-        _COST,
-        _UNKNOWN,
-        func.count(case((traces.c.degraded, 1))).label("degraded"),
-        func.count(case((traces.c.status == "error", 1))).label("errors"),
-        func.count(case((traces.c.forced.is_not(True), 1))).label("free"),
-    )
-    grouped = query.where(*conditions).group_by(traces.c.path, traces.c.bin)
-    rows = connection.execute(grouped).mappings()
-    return [{**row, "path": row["path"] or _NO_PATH} for row in rows]
+    """Sums by path, status, forced or not, and hundredth of difficulty: one pass, which gives most figures."""
+    c, slow_priced = traces.c, case((traces.c.slow_cost_usd.is_not(None), traces.c.slow_calls))
+    sums = _SUMS | {
+        "priced": func.count(c.cost_usd),
+        "degraded": func.count(case((c.degraded, 1))),
+        "slow_calls": _total(c.slow_calls),
+        "slow_priced": _total(slow_priced),
+        "slow_cost_usd": _total(c.slow_cost_usd),
+        "compared": func.count(c.changed),
+        "changed": func.count(case((c.changed, 1))),
+        **{name: _total(c[name]) for name in _ANSWERS},
+    }
+    groups = (c.path, c.status, c.forced, c.bin)
+    labelled = (value.label(f"sum_{name}") for name, value in sums.items())
+    rows = connection.execute(select(*groups, *labelled).where(*conditions).group_by(*groups))
+    return [
+        {"path": path or _NO_PATH, "status": status, "forced": forced, "bin": bin_}
+        | {n: float(v) if n.endswith("usd") else int(v) for n, v in zip(sums, values, strict=True)}
+        for path, status, forced, bin_, *values in rows
+    ]
+
+
+def _total(value: ColumnElement[Any]) -> ColumnElement[Any]:
+    return func.coalesce(func.sum(value), 0)
 
 
 def _sums(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    whole = ("queries", "errors", "degraded", "calls", "cost_unknown")
-    sums: dict[str, Any] = {name: sum(int(cell[name]) for cell in cells) for name in whole}
-    sums["cost_usd"] = sum(float(cell["cost_usd"]) for cell in cells)
-    sums["calls_per_query"] = sums["calls"] / sums["queries"] if sums["queries"] else None
-    return sums
+    sums = {
+        name: sum(cell[name] for cell in cells)
+        for name in ("queries", "degraded", "calls", "cost_unknown", "cost_usd")
+    }
+    return sums | {
+        "errors": sum(cell["queries"] for cell in cells if cell["status"] == ERROR),
+        "calls_per_query": _mean(sums["calls"], sums["queries"]),
+    }
 
 
 def _histogram(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return how hard the queries on each path were, without those whose path the caller chose."""
     routed = {cell["path"]: [0] * BINS for cell in cells if cell["path"] in _ROUTED}
     for cell in cells:
-        if cell["bin"] is not None and cell["path"] in routed:
-            routed[cell["path"]][cell["bin"]] += cell["free"]
+        if cell["bin"] is not None and cell["path"] in routed and not cell["forced"]:
+            routed[cell["path"]][cell["bin"]] += cell["queries"]
     return {"bins": BINS, "routed": routed}
-
-
-def _totals(connection: Connection, conditions: Conditions) -> tuple[RoutedTotals, dict[str, dict[str, int]]]:
-    """Sums for the savings, and the answers of each agent with how many of them were cut off."""
-    c = traces.c
-    own, ok, priced = c.path.in_(_ROUTED) & c.forced.is_not(True), c.status == OK, c.cost_usd.is_not(None)
-    hard, slow = (c.path == Path.HARD.value) & ok, c.slow_cost_usd.is_not(None)
-
-    def total(condition: Any, value: Any = 1) -> ColumnElement[Any]:
-        return func.coalesce(func.sum(case((condition, value), else_=0)), 0)
-
-    sums: dict[str, ColumnElement[Any]] = {
-        "questions": total(own & ok),
-        "calls": total(own, c.calls),
-        "slow_calls": total(own & c.slow_calls.is_not(None), c.slow_calls),
-        "priced": total(own & ok & priced),
-        "cost_usd": total(own & priced, c.cost_usd),
-        "unpriced": total(own & ~priced),
-        "compared": total(own & c.changed.is_not(None)),
-        "changed": total(own & c.changed.is_(True)),
-        "slow_answers": total(slow, c.slow_calls),
-        "slow_cost_usd": total(slow, c.slow_cost_usd),
-        "hard": total(hard),
-        "hard_calls": total(hard, c.calls),
-        "hard_priced": total(hard & priced),
-        "hard_cost_usd": total(hard & priced, c.cost_usd),
-    }
-    answers = [(role.value, what, f"{role}_{what}") for role in Role for what in ("answers", "cut_off")]
-    counts = [func.coalesce(func.sum(c[name]), 0).label(f"n_{name}") for _, _, name in answers]
-    query = select(*(value.label(name) for name, value in sums.items()), *counts).where(*conditions)
-    row = connection.execute(query).mappings().one()
-    figures: dict[str, Any] = {n: float(row[n]) if n.endswith("usd") else int(row[n]) for n in sums}
-    cut_off: dict[str, dict[str, int]] = {role.value: {} for role in Role}
-    for role, what, name in answers:
-        cut_off[role][what] = int(row[f"n_{name}"])
-    return RoutedTotals(**figures), cut_off
 
 
 def _latencies(
@@ -305,8 +310,7 @@ def _timeline(connection: Connection, conditions: Conditions, step: str) -> list
     # The numbers as literals: with parameters, PostgreSQL would not see that SELECT and GROUP BY are the same.
     length: ColumnElement[int] = literal_column(str(STEPS[step]))
     moment = func.substr(traces.c.started_at, literal_column("1"), length)
-    sums = (_COUNT, func.sum(traces.c.calls).label("calls"), _COST, _UNKNOWN)
-    query = select(moment.label("at"), traces.c.path, *sums)
+    query = select(moment.label("at"), traces.c.path, *(value.label(name) for name, value in _SUMS.items()))
     grouped = query.where(*conditions).group_by(moment, traces.c.path)
     points = [
         {**row, "path": row["path"] or _NO_PATH, "calls": int(row["calls"]), "cost_usd": float(row["cost_usd"])}

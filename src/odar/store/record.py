@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 
@@ -100,33 +100,34 @@ def known(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+Text = Annotated[str, msgspec.Meta(max_length=200, pattern=r"\A[^\x00]*\Z")]
+Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]  # neither infinite nor NaN
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """What the traces must have in common; None does not care."""
 
-    since: str | None = None
+    since: Text | None = None
     """Started at or after, ISO 8601; UTC where it does not say."""
-    until: str | None = None
+    until: Text | None = None
     """Started before."""
-    path: str | None = None
-    """One of `PATHS`."""
-    status: str | None = None
-    """One of `STATUSES`."""
+    path: Literal["simple", "medium", "hard", "direct"] | None = None
+    status: Literal["ok", "error", "cancelled"] | None = None
     degraded: bool | None = None
-    model: str | None = None
-    key: str | None = None
+    model: Text | None = None
+    key: Text | None = None
     """A key's id."""
-    min_cost: float | None = None
-    max_cost: float | None = None
+    min_cost: Number | None = None
+    max_cost: Number | None = None
     """Traces of unknown cost are on neither side of a limit."""
-    min_difficulty: float | None = None
-    max_difficulty: float | None = None
+    min_difficulty: Number | None = None
+    max_difficulty: Number | None = None
     """Traces without a difficulty are on neither side of a limit."""
-    id: str | None = None
+    id: Text | None = None
     """The beginning of the trace's id."""
-    feedback: str | None = None
-    """One of `MARKS`, or `UNMARKED`."""
-    text: str | None = None
+    feedback: Literal["right", "wrong", "none"] | None = None
+    """`UNMARKED` finds answers without a mark."""
+    text: Text | None = None
     """Text in question or answer, case-insensitive; finds only traces stored with content."""
 
 

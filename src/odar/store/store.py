@@ -1,10 +1,10 @@
-"""The store as a server uses it: records are queued, keys are in memory, reads run in threads."""
+"""The store as a server uses it: records are queued, keys are in memory, `archive` reads."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from odar.store.budgets import Budgets
 from odar.store.database import Database
 from odar.store.keys import KeyCache, all_keys, keys_version
 from odar.store.learning import UseT, current_t
-from odar.store.record import Cursor, Filter, Page, Record
+from odar.store.record import Record
 from odar.store.retention import Calendar, newest_trace, sweep
 from odar.store.writer import Health, TraceWriter
 
@@ -78,10 +78,6 @@ class Store:
         self._database.close()
         return done
 
-    async def page(self, wanted: Filter | None = None, after: Cursor | None = None, limit: int = 50) -> Page:
-        """Traces, newest first."""
-        return await asyncio.to_thread(self.archive.page, wanted or Filter(), after, limit)
-
     async def get(self, trace_id: str) -> dict[str, Any]:
         """One trace with its document and feedback, by its full id.
 
@@ -104,16 +100,8 @@ class Store:
             partial(self.archive.mark, trace_id, correct, note, exact=True, by=by, certificate=self._certificate)
         )
 
-    async def overview(self, wanted: Filter | None = None, step: str = "day") -> dict[str, Any]:
-        """Counts, money, latencies and the difficulty histogram; a time series by day, hour or minute."""
-        return await asyncio.to_thread(self.archive.overview, wanted or Filter(), step)
-
-    def export(self, wanted: Filter | None = None) -> Iterator[dict[str, Any]]:
-        """Return every trace with its document, oldest first, read lazily; iterate outside the event loop."""
-        return self.archive.export(wanted)
-
     async def _after_flush(self, work: Callable[[], T]) -> T:
-        """Return the trace may still be in the queue: if it is not found, look again after a flush."""
+        """Do work on a trace that may still be in the queue: if it is not found, try again after a flush."""
         try:
             return await asyncio.to_thread(work)
         except UnknownName:

@@ -181,7 +181,7 @@ class Starter(QuestionSet):
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
         """Iterate over the questions; the folder is not used."""
-        yield from (question.task for question in starter_questions())
+        yield from starter_questions()
 
 
 STARTER = Starter()
