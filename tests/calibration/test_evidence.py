@@ -38,7 +38,7 @@ def test_rows_are_the_same_items_in_every_array():
     assert part.fast.prior.tolist() == whole.fast.prior[some].tolist()
 
 
-def test_effort_is_half_of_the_target_where_it_is_known():
+def test_effort_is_half_of_the_target_if_it_is_known():
     rng = np.random.default_rng(0)
     records = [
         replace(
@@ -49,7 +49,7 @@ def test_effort_is_half_of_the_target_where_it_is_known():
     assert evidence_of(records, 0.1).fast.target == pytest.approx([1.0, 0.5, 1.0])
 
 
-def test_what_is_unknown_is_nan():
+def test_unknown_values_are_nan():
     item = population(size=1)[0]
     bare = replace(item.attempts[0], tokens=(), logprobs=(), control=(), output_usd=None)
     found = evidence_of([replace(item, attempts=(bare, *item.attempts[1:]))], 0.1)

@@ -19,7 +19,7 @@ def skills_of(v, data):
 
 
 @given(votes(), BETA, st.data())
-def test_the_heaviest_answer_is_the_one_that_is_chosen(v, beta, data):
+def test_the_chosen_answer_has_the_largest_mass(v, beta, data):
     skills = skills_of(v, data)
     masses = log_masses(v.ballot(beta, skills))
     rows = np.arange(len(v))
@@ -27,7 +27,7 @@ def test_the_heaviest_answer_is_the_one_that_is_chosen(v, beta, data):
 
 
 @given(votes(), BETA)
-def test_equal_answers_have_one_mass(v, beta):
+def test_equal_answers_have_the_same_mass(v, beta):
     masses = log_masses(v.ballot(beta, np.ones(v.groups.shape[1])))
     for row, groups in zip(masses, v.groups, strict=True):
         for number in set(groups.tolist()):
@@ -46,7 +46,7 @@ def test_the_mass_is_that_of_the_macrostate(v, beta):
 
 
 @given(votes(), BETA, st.data())
-def test_probabilities_are_probabilities(v, beta, data):
+def test_log_likelihoods_are_bounded(v, beta, data):
     found = log_likelihood(v, beta, skills_of(v, data))
     assert (found <= 1e-12).all()
     assert (found >= np.log(1e-6) - 1e-9).all()
@@ -62,8 +62,8 @@ def test_the_order_of_the_candidates_does_not_matter(v, beta, order):
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 2.0, np.inf])
-def test_the_sharpness_is_the_best_one(beta):
-    """By another method, over the whole line."""
+def test_the_sharpness_maximises_the_likelihood(beta):
+    """Compare with a numerical search over the whole line."""
     v = voters(5, n=400)
     skills = np.array([1.0, 0.6, 0.6])
     masses, total = log_masses(v.ballot(beta, skills)), log_likelihood(v, beta, skills).sum()
@@ -79,7 +79,7 @@ def test_the_sharpness_is_the_best_one(beta):
     assert total == pytest.approx(-best.fun, abs=0.01)
 
 
-def test_what_tells_something_is_more_likely_than_what_tells_nothing():
+def test_informative_energies_raise_the_likelihood():
     v = voters(6, n=600, skills=(0.5,) * 5)
     ones, rng = np.ones(5), np.random.default_rng(0)
     deaf = Votes(rng.permuted(v.energy, axis=1), v.groups, v.correct)
@@ -87,20 +87,20 @@ def test_what_tells_something_is_more_likely_than_what_tells_nothing():
     assert log_likelihood(deaf, 2.0, ones).sum() < log_likelihood(deaf, 0.0, ones).sum()
 
 
-def test_a_source_without_skill_has_no_mass_and_breaks_nothing():
+def test_a_source_without_skill_has_no_mass():
     v = Votes(np.zeros((1, 2)), np.array([[0, 1]]), np.array([[True, False]]))
     assert log_masses(v.ballot(1.0, np.array([0.0, 1.0]))).tolist() == [[-np.inf, 0.0]]
     assert np.isfinite(log_likelihood(v, 1.0, np.array([0.0, 1.0]))).all()
 
 
-def test_the_absent_have_no_mass_and_unknown_energies_are_average_ones():
+def test_absent_candidates_have_no_mass_and_unknown_energies_are_average():
     v = Votes(np.array([[np.nan, 0.0, np.nan]]), np.array([[0, 1, -1]]), np.array([[True, False, False]]))
     assert log_masses(v.ballot(2.0, np.ones(3))).tolist() == [[0.0, 0.0, -np.inf]]
     assert log_likelihood(v, 2.0, np.ones(3)).tolist() == pytest.approx([np.log(0.5)])
 
 
 def conditional(seed, n, beta, columns=5):
-    """Questions on which what is right follows the very law that is fitted."""
+    """Return questions whose correct answers are drawn from the model that is fitted."""
     rng = np.random.default_rng(seed)
     energy, groups = rng.normal(0, 1, (n, columns)), rng.integers(0, 4, (n, columns))
     mass = np.where(groups[:, :, None] == np.arange(4), np.exp(-beta * energy)[:, :, None], 0).sum(axis=1)
@@ -110,19 +110,19 @@ def conditional(seed, n, beta, columns=5):
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 2.0])
-def test_a_law_is_found_again(beta):
+def test_the_fit_recovers_the_generating_beta(beta):
     fitted = fit_fusion(conditional(7, 4000, beta))
     assert abs(BETAS.index(fitted.beta) - BETAS.index(beta)) <= 1
     assert fitted.gamma == 0.0 or np.ptp(fitted.skills) == 0
 
 
-def test_the_incumbent_stays_where_nothing_is_clearly_better():
+def test_the_current_rule_is_kept_without_a_significant_gain():
     v = conditional(8, 60, beta=0.25)
     today = FusionFit(0.5, 0.0, np.ones(5))
     assert fit_fusion(v, today) is today
 
 
-def test_the_incumbent_goes_where_something_is():
+def test_the_current_rule_is_replaced_by_a_better_one():
     v = conditional(9, 800, beta=2.0)
     today = FusionFit(0.0, 0.0, np.ones(5))
     fitted = fit_fusion(v, today)
@@ -130,15 +130,15 @@ def test_the_incumbent_goes_where_something_is():
     assert accuracy(v, fuse(v, fitted.beta, fitted.skills)) >= accuracy(v, fuse(v, 0.0, np.ones(5)))
 
 
-def test_questions_that_tell_nothing_leave_the_incumbent():
+def test_uninformative_questions_keep_the_current_rule():
     v = Votes(np.zeros((3, 2)), np.zeros((3, 2), dtype=int), np.ones((3, 2), dtype=bool))
     today = FusionFit(0.25, 0.0, np.ones(2))
     assert fit_fusion(v, today) is today
     assert fit_fusion(v).beta == 0.0
 
 
-def test_what_is_likelier_but_less_often_right_is_not_taken():
-    """Energies make the vote surer on ninety questions, overturn a right one on ten, and a wrong one on five."""
+def test_a_more_likely_but_less_accurate_rule_is_rejected():
+    """Energies confirm the vote on ninety questions, overturn a right vote on ten and a wrong one on five."""
     groups = np.tile([0, 0, 1], (105, 1))
     energy = np.tile([0.0, 0.0, 20.0], (105, 1))
     energy[90:, 2] = -8.0

@@ -1,4 +1,4 @@
-"""The guarantee: it holds on items that nobody has seen, and it is not empty."""
+"""The guarantee holds on unseen items, and it finds cheaper settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALLS = np.array([1, 2, 6])
 
 
 def population(rng, size):
-    """Questions whose difficulty tells where the cheaper paths fail; always Hard is right on 0.96."""
+    """Return questions whose difficulty predicts where the cheaper paths fail; Hard is right on 0.96."""
     z = rng.random(size)
     difficulty = np.clip(z + rng.normal(0, 0.1, size), 0, 0.99)
     hard = rng.random(size) < 0.96
@@ -29,7 +29,7 @@ def population(rng, size):
 
 @pytest.mark.parametrize(("allowed", "items"), [(0.05, 400), (0.02, 1200)])
 def test_violations_are_rare_and_cheaper_settings_are_found(allowed, items):
-    """1,000 draws: certified on one part, judged on 200,000 others; at most a twentieth may be wrong, chance aside."""
+    """1,000 draws are certified and then judged on 200,000 other items: at most 5% violations, plus sampling error."""
     rng = np.random.default_rng(5)
     difficulty, correct, _ = population(rng, 200_000)
     steps = {round(float(t), 9): Thresholds(*PATH.thresholds(float(t))) for t in np.linspace(1, 0, 51)}
@@ -45,8 +45,8 @@ def test_violations_are_rare_and_cheaper_settings_are_found(allowed, items):
     assert cheaper >= 800
 
 
-def test_the_test_itself_holds_its_level_at_the_boundary():
-    """A setting whose loss is exactly what is not allowed is certified in at most 5% of the draws."""
+def test_the_level_of_the_test_holds_at_the_boundary():
+    """A setting whose loss equals the limit is certified in at most 5% of the draws."""
     rng = np.random.default_rng(0)
     certified = 0
     for _ in range(1000):
@@ -61,7 +61,7 @@ def test_three_hundred_items_without_a_loss_certify_one_point():
     assert log_capital(np.zeros(250), 0.01, 0.9 / 0.99) < np.log(20)
 
 
-def test_where_nothing_can_be_certified_it_says_how_many_items_it_would_take():
+def test_a_failed_certification_says_how_many_items_are_needed():
     rng = np.random.default_rng(2)
     difficulty, correct, calls = population(rng, 60)
     found = certify(Promise(0.01), difficulty, correct, calls, correct[:, 2], PATH, np.arange(60) % 2 == 0)
@@ -70,7 +70,7 @@ def test_where_nothing_can_be_certified_it_says_how_many_items_it_would_take():
     assert found.more_items > 100
 
 
-def test_a_setting_that_loses_too_much_is_not_promised_for_more_items():
+def test_a_setting_that_loses_too_much_is_not_certified():
     size = 400
     correct = np.column_stack([np.zeros(size), np.zeros(size), np.ones(size)]).astype(bool)
     calls = np.tile(CALLS, (size, 1))
@@ -90,13 +90,13 @@ def test_everything_is_fitted_to_the_other_half():
 
 
 @pytest.mark.parametrize("options", [{"at_most_worse": 0.0}, {"at_most_worse": 0.05, "confidence": 1.0}])
-def test_promises_that_nobody_can_keep_are_refused(options):
+def test_invalid_promises_are_rejected(options):
     with pytest.raises(InputError, match="expected a share"):
         Promise(**options)
 
 
 def variant(size=2000, seed=0):
-    """Always hard is right on 0.993, always medium on 0.900; difficulty tells which questions need Hard."""
+    """Return items where Hard is right on 0.993, Medium on 0.900, and difficulty predicts which need Hard."""
     rng = np.random.default_rng(seed)
     difficulty = rng.random(size)
     right = np.column_stack([
@@ -109,7 +109,7 @@ def variant(size=2000, seed=0):
 
 
 def test_the_most_accuracy_within_a_limit_of_calls_is_found():
-    """The pair of the issue: today's choice was 0.897 although a replay shows 0.99 at 3.6 calls."""
+    """An earlier version chose a setting with 0.897, although 0.99 is possible at 3.6 calls."""
     one = variant()
     today = one.outcomes.correct[:, 1].astype(float)
     _, chosen = fit_routing([one], Thresholds(0.3, 0.7), today, Goal("accuracy", max_calls=3.6))
@@ -118,7 +118,7 @@ def test_the_most_accuracy_within_a_limit_of_calls_is_found():
     assert calls.mean() < 3.6 * 1.03
 
 
-def test_the_least_cost_that_loses_nothing_and_limits_nobody_can_meet():
+def test_the_lowest_cost_without_a_loss_is_found_and_impossible_limits_fail():
     one = variant()
     today = one.outcomes.correct[:, 1].astype(float)
     _, cheap = fit_routing([one], Thresholds(0.0, 1.0), today, Goal("cost"))

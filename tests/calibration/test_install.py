@@ -1,4 +1,4 @@
-"""From the engine to what is fitted, and from a fit to a file that the engine reads."""
+"""Installing a fit: from the engine to the current setup, and from a fit to a file that the engine reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABLES = QuantileTables.fit({("direct", "length"): range(100)})
 
 @pytest.fixture(scope="module")
 def fitted():
-    """A fit in which every part is another than the shipped one."""
+    """A fit in which every part differs from the shipped one."""
     odar = Odar(load_settings("tiny", config="/dev/null", calibration=""))
     found = fit(evidence(size=60), incumbents(odar))
     posterior = PosteriorDifficulty.load().with_weights(AnswerKind.DIRECT, {"long": 1.0})
@@ -53,7 +53,7 @@ def install(fitted, tmp_path):
     return path, Odar(load_settings("tiny", config="/dev/null", calibration=str(path)))
 
 
-def test_what_was_fitted_is_what_the_engine_then_uses(fitted, tmp_path):
+def test_the_engine_uses_the_installed_fit(fitted, tmp_path):
     _, odar = install(fitted, tmp_path)
     today = incumbents(odar)
     assert today.setup.thresholds == Thresholds(0.25, 0.65)
@@ -68,7 +68,7 @@ def test_what_was_fitted_is_what_the_engine_then_uses(fitted, tmp_path):
     assert odar.settings.routing.mode == "posterior"
 
 
-def test_the_file_can_be_reviewed(fitted, tmp_path):
+def test_the_file_has_readable_settings_and_statistics(fitted, tmp_path):
     path, _ = install(fitted, tmp_path)
     body = json.loads(path.read_text())
     assert body["settings"] == {
@@ -85,14 +85,14 @@ def test_the_file_can_be_reviewed(fitted, tmp_path):
     assert set(body["report"]["after"]["mix"]) == {"simple", "medium", "hard"}
 
 
-def test_a_mode_that_calibration_chose_may_be_chosen_anew(fitted, tmp_path):
+def test_a_mode_chosen_by_calibration_can_change(fitted, tmp_path):
     _, odar = install(replace(fitted, setup=replace(fitted.setup, posterior=None)), tmp_path)
     assert odar.settings.routing.mode == "prior"
     today = incumbents(odar)
     assert (today.setup.posterior, today.looks_first) == (None, True)
 
 
-def test_a_mode_that_a_profile_set_stays(monkeypatch):
+def test_a_mode_set_by_a_profile_is_kept(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "x")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
     today = incumbents(Odar(load_settings("paper", config="/dev/null")))
@@ -100,7 +100,7 @@ def test_a_mode_that_a_profile_set_stays(monkeypatch):
 
 
 @pytest.mark.parametrize("part", ["estimator", "posterior"])
-def test_a_part_of_another_version_is_refused(fitted, tmp_path, part):
+def test_a_part_of_another_version_is_rejected(fitted, tmp_path, part):
     path, _ = install(fitted, tmp_path)
     body = json.loads(path.read_text())
     body[part]["format"] = "odar-something/99"

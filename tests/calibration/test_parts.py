@@ -1,4 +1,4 @@
-"""Estimator, posterior and routing: each is fitted to what it should be, and kept only where that helps."""
+"""Fitting estimator, posterior and routing: each finds the known optimum and is used only if it helps."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ BY_LENGTH = PosteriorDifficulty.load().with_weights(AnswerKind.REASONED, {"long"
 
 
 def with_features(fast, seed=0):
-    """φ drawn around what the shipped estimator was trained on; d* follows its fourth feature alone."""
+    """Return signals with random features; d* depends only on the fourth feature."""
     scaling = shipped_estimator().scaling_
     rng = np.random.default_rng(seed)
     features = np.clip(scaling.mean + scaling.scale * rng.normal(size=(len(fast), 24)), scaling.low, scaling.high)
     return replace(fast, features=features, prior=shipped_estimator().predict(features))
 
 
-def test_the_estimator_learns_what_is_hard_for_this_agent():
+def test_the_estimator_learns_the_difficulty_for_this_agent():
     fast = with_features(evidence().fast)
     order = np.argsort(np.argsort(fast.features[:, 3]))
     fast = replace(fast, wrong=order > len(fast) / 2)
@@ -49,15 +49,15 @@ def test_the_estimator_learns_what_is_hard_for_this_agent():
     assert np.corrcoef(part.held_out, fast.wrong)[0, 1] > np.corrcoef(fast.prior, fast.wrong)[0, 1] + 0.1
 
 
-def test_an_estimator_that_is_right_already_is_kept():
+def test_a_good_estimator_is_kept():
     fast = with_features(evidence().fast)
     rng = np.random.default_rng(1)
     fast = replace(fast, wrong=rng.random(len(fast)) < fast.prior)
     assert not fit_estimator_part(fast, shipped_estimator()).better
 
 
-def test_weights_that_find_fewer_right_paths_are_not_used(monkeypatch):
-    """Even where their squared error is lower: 0.3 instead of 0.29 is nearer to nothing, and another path."""
+def test_weights_that_choose_fewer_right_paths_are_rejected(monkeypatch):
+    """A lower squared error does not help if the values are on the wrong side of a threshold."""
     fast = with_features(evidence().fast)
     target, prior = fast.target, np.where(fast.target < 0.3, 0.29, np.where(fast.target < 0.7, 0.5, 0.71))
     fast, nearer = replace(fast, prior=prior), np.where(target < 0.3, 0.31, np.clip(target, 0.7, 1.0))
@@ -68,15 +68,15 @@ def test_weights_that_find_fewer_right_paths_are_not_used(monkeypatch):
     assert "share of right paths would fall from 100.0%" in part.note
 
 
-def test_nothing_is_fitted_to_too_few_items_or_to_another_kind():
+def test_too_few_items_or_another_estimator_are_not_fitted():
     few = with_features(evidence(size=45).fast)
     part = fit_estimator_part(few, shipped_estimator())
     assert (part.model, part.better, part.note) == (None, False, "50 items are needed, 5 more")
     assert "not the learned one" in fit_estimator_part(few, None).note
 
 
-def test_the_posterior_learns_which_signal_tells_the_gain():
-    """The weights in use follow length alone, which says nothing here; log-probabilities do."""
+def test_the_posterior_learns_which_signal_predicts_the_gain():
+    """The weights in use follow length alone; here only log-probabilities are informative."""
     found = evidence(fast=0.5, solve=0.95, size=1500)
     now = setup(statistics=fit_statistics(found))
     part = fit_posterior_part(found.fast, now, BY_LENGTH)
@@ -87,14 +87,14 @@ def test_the_posterior_learns_which_signal_tells_the_gain():
     assert misplaced(part.held_out, found.fast.gain).mean() < misplaced(in_use, found.fast.gain).mean()
 
 
-def test_a_posterior_in_use_that_fits_is_kept():
+def test_a_fitted_posterior_in_use_is_kept():
     found = evidence(fast=0.5, solve=0.95, size=800)
     now = setup(statistics=fit_statistics(found))
     once = fit_posterior_part(found.fast, now, BY_LENGTH)
     assert not fit_posterior_part(found.fast, now, once.model).better
 
 
-def test_few_labels_hardly_move_the_weights():
+def test_few_labels_change_the_weights_little():
     found = evidence(fast=0.5, solve=0.95, size=220)
     part = fit_posterior_part(found.fast, setup(statistics=fit_statistics(found)), BY_LENGTH)
     assert part.model.weights["reasoned"]["long"] > 0.2
@@ -104,7 +104,7 @@ def test_few_labels_hardly_move_the_weights():
     ("size", "fast", "why"),
     [(40, 0.5, "160 more"), (240, 1.0, "20 answers that the slow model makes right or wrong are needed, 20 more")],
 )
-def test_what_the_posterior_lacks_is_said(size, fast, why):
+def test_a_posterior_that_cannot_be_fitted_says_why(size, fast, why):
     found = evidence(size=size, fast=fast, solve=fast)
     part = fit_posterior_part(found.fast, setup(statistics=fit_statistics(found)), PosteriorDifficulty.load())
     assert part.model is None
@@ -122,7 +122,7 @@ def test_weights_are_never_negative_and_unknown_terms_count_as_average():
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_better_means_the_whole_interval():
+def test_better_means_that_the_whole_interval_is_above_zero():
     rng = np.random.default_rng(0)
     noise = rng.normal(size=200)
     assert Part("p", 1, noise, compare(noise, noise + 0.5), "error").better
@@ -134,7 +134,7 @@ PLAIN = FusionFit(0.25, 0.0, np.ones(3))
 
 
 def variant_of(size, seed, chances=(0.4, 0.5, 0.6), price=(0.001, 0.002, 0.006)):
-    """Items that each path gets right with these chances, in no order that difficulty could tell."""
+    """Return items that each path answers correctly with these chances, independently of difficulty."""
     rng = np.random.default_rng(seed)
     calls, cost = np.tile([1, 2, 6], (size, 1)), np.tile(price, (size, 1))
     result = PathOutcomes(rng.random((size, 3)) < chances, calls, cost.astype(float))
@@ -143,7 +143,7 @@ def variant_of(size, seed, chances=(0.4, 0.5, 0.6), price=(0.001, 0.002, 0.006))
 
 @given(seed=st.integers(0, 10_000), size=st.integers(5, 60))
 @settings(max_examples=40, deadline=None)
-def test_routing_never_gives_up_accuracy_nor_efficiency_on_what_it_is_fitted_to(seed, size):
+def test_fitted_routing_loses_neither_accuracy_nor_efficiency_on_its_items(seed, size):
     variant = variant_of(size, seed)
     right, price = variant.under(NOW.paths(variant.difficulty))
     found, chosen = fit_routing([variant], NOW, right)
@@ -153,17 +153,17 @@ def test_routing_never_gives_up_accuracy_nor_efficiency_on_what_it_is_fitted_to(
     assert chosen.tau1 <= chosen.tau2
 
 
-def test_where_every_choice_loses_nothing_changes():
+def test_no_routing_is_fitted_if_every_choice_loses():
     assert fit_routing([variant_of(30, 0)], NOW, np.ones(30)) is None
 
 
 @pytest.mark.parametrize(("gained", "lost", "fine"), [(0, 0, True), (5, 5, False), (9, 0, True), (0, 1, False)])
-def test_a_gain_that_is_luck_is_not_taken(gained, lost, fine):
+def test_an_insignificant_gain_is_rejected(gained, lost, fine):
     assert holds(np.array([1.0] * gained + [-1.0] * lost + [0.0] * (100 - gained - lost))) is fine
 
 
-def test_a_combination_that_only_another_fusion_rule_makes_good_is_found():
-    """The fitted rule is worse on the Hard path here: with the rule in use, the same thresholds lose nothing."""
+def test_a_combination_with_the_current_fusion_rule_is_found():
+    """The fitted rule is worse on the Hard path; with the current rule the same thresholds lose nothing."""
     kept = variant_of(200, 1, chances=(0.2, 0.2, 0.9))
     fitted = replace(kept, fusion=replace(PLAIN, beta=2.0), outcomes=variant_of(200, 2, (0.2, 0.2, 0.2)).outcomes)
     today, _ = kept.under(Thresholds(0.0, 0.0).paths(kept.difficulty))
@@ -172,8 +172,8 @@ def test_a_combination_that_only_another_fusion_rule_makes_good_is_found():
     assert found is kept
 
 
-def test_a_fast_agent_that_is_free_is_the_most_efficient():
-    """Accuracy per nothing is without end; a unit of its own for such points would make them look the worst."""
+def test_a_free_fast_agent_is_the_most_efficient():
+    """Accuracy per cost is infinite at zero cost, which must not rank lowest."""
     variant = variant_of(100, 0, chances=(0.5, 0.5, 0.5), price=(0.0, 0.002, 0.006))
     variant.outcomes.correct[:] = variant.outcomes.correct[:, :1]
     _, chosen = fit_routing([variant], NOW, variant.under(NOW.paths(variant.difficulty))[0])
@@ -184,12 +184,12 @@ def test_a_fast_agent_that_is_free_is_the_most_efficient():
     ("cost", "unit"),
     [([0.001, 0.002, 0.006], "dollars"), ([0.0, 0.0, 0.0], "calls"), ([0.001, np.nan, 0.006], "calls")],
 )
-def test_prices_are_all_in_one_unit(cost, unit):
+def test_all_prices_have_one_unit(cost, unit):
     calls = np.array([[1, 2, 6], [1, 2, 4]])
     result = PathOutcomes(np.ones((2, 3), dtype=bool), calls, np.array([cost, [0.0, 0.0, 0.0]]))
     assert result.price.tolist() == (result.cost if unit == "dollars" else calls).tolist()
 
 
-def test_the_papers_grid_is_among_what_is_tried():
+def test_the_grid_of_the_paper_is_tried():
     tried = set(points(np.linspace(0, 1, 50), NOW))
     assert {Thresholds(a, b) for a in (0.2, 0.3, 0.4) for b in (0.6, 0.7, 0.8)} <= tried

@@ -1,4 +1,4 @@
-"""What may be installed: the rule itself, at its edges and in general."""
+"""The acceptance rule of a fit, and thresholds within limits."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ SAVES, COSTS, NEITHER = Interval(-0.9, -1.2, -0.6), Interval(0.9, 0.6, 1.2), Int
         pytest.param((0.01, -0.2, 0.2), SAVES, "", id="few items, and no loss among them"),
     ],
 )
-def test_what_is_worse_is_refused(accuracy, price, why):
+def test_rejection_reasons_by_interval(accuracy, price, why):
     said = rejection_reason(Interval(*accuracy), price)
     assert (why in said) if why else said is None
 
 
 @pytest.mark.parametrize(("tolerance", "fine"), [(0.0, False), (0.03, False), (0.037, True), (0.05, True)])
-def test_how_much_a_saving_may_cost_is_the_users_choice(tolerance, fine):
+def test_the_tolerance_decides_how_much_accuracy_a_saving_may_cost(tolerance, fine):
     assert (rejection_reason(Interval(-0.013, -0.037, 0.013), SAVES, tolerance) is None) is fine
 
 
@@ -66,7 +66,7 @@ def moved(interval, by):
 
 
 @given(accuracy=differences, price=differences, tolerance=steps, more=steps)
-def test_being_right_more_often_or_costing_less_is_never_held_against_a_fit(accuracy, price, tolerance, more):
+def test_higher_accuracy_or_lower_cost_never_leads_to_a_rejection(accuracy, price, tolerance, more):
     if rejection_reason(accuracy, price, tolerance) is None:
         assert rejection_reason(moved(accuracy, more), price, tolerance) is None
         assert rejection_reason(accuracy, moved(price, -more), tolerance) is None
@@ -74,7 +74,7 @@ def test_being_right_more_often_or_costing_less_is_never_held_against_a_fit(accu
 
 
 @given(accuracy=differences, price=differences, tolerance=steps)
-def test_nothing_that_is_installed_is_clearly_worse_or_a_loss_without_a_saving(accuracy, price, tolerance):
+def test_an_accepted_fit_has_no_significant_loss_and_no_loss_without_a_saving(accuracy, price, tolerance):
     if rejection_reason(accuracy, price, tolerance) is None:
         assert accuracy.high >= 0
         assert accuracy.value >= 0 or (price.high < 0 and accuracy.low >= -tolerance)
@@ -87,8 +87,8 @@ def test_without_tolerance_no_loss_is_accepted(accuracy, price):
 
 
 @given(size=st.integers(30, 400), lost=st.floats(0.03, 1), seed=st.integers(0, 1000))
-def test_the_likeliest_loss_is_at_most_half_the_tolerance(size, lost, seed):
-    """An interval that reaches zero and ends above the tolerance has its middle above half of it."""
+def test_the_most_likely_loss_is_at_most_half_the_tolerance(size, lost, seed):
+    """The middle of an interval from −tolerance or above to zero or above is at least −tolerance/2."""
     rng = np.random.default_rng(seed)
     difference = bootstrap_mean(-(rng.random(size) < lost).astype(np.float64), resamples=500)
     if rejection_reason(difference, SAVES) is None:
@@ -96,7 +96,7 @@ def test_the_likeliest_loss_is_at_most_half_the_tolerance(size, lost, seed):
 
 
 def two_experts(math_items):
-    """The Hard path is right on every question of mathematics, the Simple one on every other; d says nothing."""
+    """Return items where Hard answers all math questions and Simple all others; d is uninformative."""
     size = 2 * math_items
     experts = np.array(["math", "language"] * math_items)
     correct = np.zeros((size, 3), dtype=bool)
@@ -108,7 +108,7 @@ def two_experts(math_items):
     return RoutingOption(None, None, difficulty, FusionFit(0.25, 0.0, np.ones(3)), outcomes), experts
 
 
-def test_an_expert_whose_questions_gain_from_the_hard_path_gets_its_own_thresholds():
+def test_an_expert_that_gains_from_the_hard_path_gets_its_own_thresholds():
     variant, experts = two_experts(60)
     common, own = fit_by_gain(variant, Thresholds(0.3, 0.7), experts, Goal("accuracy", max_calls=3.6))
     paths = Routing(common, by_expert=own).route(variant.difficulty, variant.difficulty, experts).path
@@ -130,8 +130,8 @@ def test_the_limit_of_calls_is_met(limit):
     assert variant.outcomes.under(paths)[1].mean() <= limit
 
 
-def two_ways(informative: int, size: int = 400) -> list[RoutingOption]:
-    """Two ways to a difficulty; the one with this number knows which questions only the Hard path answers."""
+def two_variants(informative: int, size: int = 400) -> list[RoutingOption]:
+    """Return two variants; the difficulty of one predicts which questions only the Hard path answers."""
     rng = np.random.default_rng(0)
     needs_hard = rng.random(size) < 0.3
     right = np.column_stack([~needs_hard, ~needs_hard, np.ones(size, dtype=bool)])
@@ -146,8 +146,8 @@ def two_ways(informative: int, size: int = 400) -> list[RoutingOption]:
 
 
 @pytest.mark.parametrize("informative", [0, 1])
-def test_within_a_limit_the_way_that_is_right_on_held_out_items_decides(informative):
-    options = two_ways(informative)
+def test_the_variant_with_the_best_held_out_accuracy_is_chosen(informative):
+    options = two_variants(informative)
     chosen, thresholds, _ = choose_within_limit(
         options, Thresholds(0.3, 0.7), None, Goal("accuracy", max_calls=2.6)
     )
@@ -155,8 +155,8 @@ def test_within_a_limit_the_way_that_is_right_on_held_out_items_decides(informat
     assert chosen.under(thresholds.paths(chosen.difficulty))[0].mean() > 0.95
 
 
-def test_of_two_ways_that_do_the_same_the_first_is_kept():
-    first, _ = two_ways(0)
+def test_the_first_of_two_equal_variants_is_kept():
+    first, _ = two_variants(0)
     second = replace(first)
     chosen, _, _ = choose_within_limit([first, second], Thresholds(0.3, 0.7), None, Goal("accuracy", max_calls=2.6))
     assert chosen is first

@@ -32,8 +32,8 @@ def test_energies_are_aligned_by_source_and_never_mixed():
     assert (view.energy == found.candidates.energy).all()
 
 
-def test_the_difficulty_is_the_one_the_engine_would_use():
-    """The same numbers through the engine's own code, by own quantiles and by shipped ones."""
+def test_the_difficulty_equals_that_of_the_engine():
+    """Compare with the engine, with fitted quantiles and with the shipped ones."""
     records = population(size=40)
     found = evidence_of(records, 0.1)
     for statistics in (fit_statistics(found), (None, None, None)):
@@ -46,14 +46,14 @@ def test_the_difficulty_is_the_one_the_engine_would_use():
             assert d == pytest.approx(record.difficulty if record.difficulty >= now.clearly_hard else expected)
 
 
-def test_where_the_answers_show_nothing_the_prior_decides():
+def test_the_prior_decides_without_signals():
     found = evidence(size=20)
     nothing = np.full(20, np.nan)
     unknown = replace(found.fast.signals, length=nothing, mean_logprob=nothing, answer_logprob=nothing)
     assert (setup().route(replace(found.fast, signals=unknown)).difficulty == found.fast.prior).all()
 
 
-def test_quantiles_are_measured_without_log_probabilities_too():
+def test_quantiles_are_measured_without_log_probabilities():
     found = evidence(size=40)
     nothing = np.full(40, np.nan)
     silent = replace(found.fast.signals, mean_logprob=nothing, answer_logprob=nothing)
@@ -61,13 +61,13 @@ def test_quantiles_are_measured_without_log_probabilities_too():
     assert (known.count, set(known.quantiles["reasoned"])) == (0, {"length", "prior"})
 
 
-def test_one_absurd_energy_does_not_move_the_statistics():
+def test_one_outlier_changes_the_statistics_little():
     values = np.random.default_rng(0).normal(0.2, 0.1, 300)
     plain, robust = statistics_of(values), statistics_of(np.append(values, 1e6))
     assert robust.mean == pytest.approx(plain.mean, abs=0.02)
     assert robust.deviation == pytest.approx(plain.deviation, rel=0.2)
 
 
-def test_no_energy_no_statistics():
+def test_no_energies_give_no_statistics():
     assert statistics_of(np.array([np.nan])) is None
     assert statistics_of(np.full(5, 0.2)).deviation == 1.0

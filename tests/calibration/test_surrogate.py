@@ -1,4 +1,4 @@
-"""Calibration where a surrogate scores the answers: recorded, fitted, installed, and used by the engine."""
+"""Calibration with a surrogate: its scores are recorded, fitted, installed and used by the engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.scored import engine, three_servers
 TASKS = [Task(str(i), Query(f"What is {i} + {i}?"), ["four"]) for i in range(30)]
 JOBS = [Job(QuestionSet("doubles"), task, 0, 42) for task in TASKS]
 SCORE = (17 / 1e6, 7)
-"""What the scorer charges for a text, at 7 tokens in and 1 out."""
+"""Cost of scoring a text, with 7 tokens in and 1 out."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def worst_cost(odar, jobs):
     return item.worst_cost_usd
 
 
-async def test_scores_are_recorded_beside_what_the_models_said(servers, tmp_path):
+async def test_scores_are_recorded_with_the_answers(servers, tmp_path):
     async with engine(servers) as odar:
         (entry,), failures = await recorded(odar, tmp_path / "r.jsonl", JOBS[:1])
     assert failures == []
@@ -62,7 +62,7 @@ async def test_scores_are_recorded_beside_what_the_models_said(servers, tmp_path
     assert len(others) == 2  # every sample is recorded, however early the engine would stop
 
 
-async def test_a_path_pays_for_its_scores(servers, tmp_path):
+async def test_the_cost_of_a_path_includes_its_scores(servers, tmp_path):
     async with engine(servers) as odar:
         entries, _ = await recorded(odar, tmp_path / "r.jsonl", JOBS[:1])
         medium = (await odar.aask(TASKS[0].query, path="medium")).trace.spend
@@ -85,14 +85,14 @@ async def test_candidates_with_log_probs_are_not_scored(servers, tmp_path):
     assert fit_scores(evidence_of([entry], 0.1)) is None
 
 
-async def test_an_item_whose_scores_failed_is_tried_again(servers, tmp_path):
+async def test_an_item_with_failed_scores_is_a_failure(servers, tmp_path):
     servers[2].behave(status(400))
     async with engine(servers) as odar:
         entries, failures = await recorded(odar, tmp_path / "r.jsonl", JOBS[:2])
     assert (entries, len(failures)) == ([], 2)
 
 
-async def test_the_worst_case_covers_the_scores(servers, tmp_path):
+async def test_the_worst_case_includes_the_scores(servers, tmp_path):
     async with engine(servers) as odar, engine(servers, fusion__surrogate="") as alone:
         worst = worst_cost(odar, JOBS[:1])
         assert worst > worst_cost(alone, JOBS[:1])
@@ -100,7 +100,7 @@ async def test_the_worst_case_covers_the_scores(servers, tmp_path):
     assert 0 < total_cost(entries[0].attempts) <= worst
 
 
-async def test_a_price_that_is_unknown_makes_the_bill_unknown(servers, tmp_path):
+async def test_an_unknown_price_makes_the_cost_unknown(servers, tmp_path):
     async with engine(servers, judge_price={}) as odar:
         assert worst_cost(odar, JOBS[:1]) is None
         entries, _ = await recorded(odar, tmp_path / "r.jsonl", JOBS[:1])
@@ -109,8 +109,8 @@ async def test_a_price_that_is_unknown_makes_the_bill_unknown(servers, tmp_path)
     assert np.isnan(found.cost[0]).tolist() == [False, True, True]
 
 
-async def test_what_was_fitted_aligns_the_engine(servers, tmp_path):
-    """Before, the surrogate's energies are compared raw; after, by the μ and σ of its own scores."""
+async def test_the_engine_uses_the_fitted_statistics_of_the_surrogate(servers, tmp_path):
+    """Raw energies are compared before, and energies aligned by the μ and σ of the scores after."""
     async with engine(servers) as odar:
         entries, _ = await recorded(odar, tmp_path / "r.jsonl")
         before = (await odar.aask(TASKS[0].query, path="medium")).trace.verdict
@@ -130,14 +130,14 @@ async def test_what_was_fitted_aligns_the_engine(servers, tmp_path):
 
 
 def _skilled(odar, entries):
-    """A setup with these records' statistics and skills of its own."""
+    """Return a setup with the statistics of these records and fixed skills."""
     found = evidence_of(entries, 0.1)
     today = incumbents(odar).setup
     fusion = replace(today.fusion, skills=np.array([0.5, 1.0, 1.0]))
     return replace(today, fusion=fusion, statistics=fit_statistics(found), surrogate=fit_scores(found))
 
 
-async def test_statistics_alone_hold_the_surrogates_too(servers, tmp_path):
+async def test_statistics_alone_include_those_of_the_surrogate(servers, tmp_path):
     async with engine(servers) as odar:
         entries, _ = await recorded(odar, tmp_path / "r.jsonl")
         found = evidence_of(entries, 0.1)
@@ -146,21 +146,21 @@ async def test_statistics_alone_hold_the_surrogates_too(servers, tmp_path):
 
 
 def scored(attempt, shift):
-    """Half of its log-probabilities are missing, so that a surrogate decides."""
+    """Remove half of the log-probabilities, so that the surrogate decides."""
     score = SurrogateScore("judge", -attempt.logprobs[0] + shift, 0.0, 0.001)
     half = len(attempt.tokens) // 2
     return replace(attempt, surrogate=score, logprobs=((None,) * half + attempt.logprobs)[: len(attempt.tokens)])
 
 
 def twice_measured(size=60):
-    """Made-up items whose surrogate says the same on another scale."""
+    """Return items whose surrogate scores equal their own energies on another scale."""
     return [
         replace(item, attempts=tuple(scored(each, 5.0 if i == 0 else 7.0) for i, each in enumerate(item.attempts)))
         for item in population(size=size)
     ]
 
 
-def test_own_statistics_and_the_surrogates_are_kept_apart():
+def test_statistics_of_model_and_surrogate_are_separate():
     found = evidence_of(twice_measured(), 0.1)
     own, by_surrogate = fit_statistics(found), fit_scores(found)
     for mine, its, shift in zip(own, by_surrogate, (5.0, 7.0, 7.0), strict=True):
@@ -170,7 +170,7 @@ def test_own_statistics_and_the_surrogates_are_kept_apart():
     assert by_surrogate[0].quantiles is None  # the posterior looks at the model's own log-probabilities
 
 
-def test_votes_are_aligned_by_who_scored_them():
+def test_votes_are_aligned_by_their_scorer():
     plain, found = evidence_of(population(size=60), 0.1), evidence_of(twice_measured(), 0.1)
     by_models = setup(statistics=fit_statistics(plain)).votes(plain)
     by_surrogate = setup(statistics=fit_statistics(found), surrogate=fit_scores(found)).votes(found)
@@ -179,7 +179,7 @@ def test_votes_are_aligned_by_who_scored_them():
     assert found.rows(np.arange(7)).candidates.energy == pytest.approx(plain.candidates.energy[:7])
 
 
-def test_the_fast_answers_posterior_hears_its_own_model():
+def test_the_posterior_uses_the_log_probabilities_of_its_own_model():
     plain, found = evidence_of(population(size=60), 0.1), evidence_of(twice_measured(), 0.1)
     assert found.fast.signals.mean_logprob == pytest.approx(plain.fast.signals.mean_logprob)
     fitted = fit(found, made_up_incumbents())
@@ -187,12 +187,12 @@ def test_the_fast_answers_posterior_hears_its_own_model():
     assert fitted.before.calls.value > fit(plain, made_up_incumbents()).before.calls.value
 
 
-def test_without_a_surrogate_there_are_no_scores_to_fit():
+def test_without_a_surrogate_no_scores_are_fitted():
     assert fit_scores(evidence_of(population(size=10), 0.1)) is None
 
 
-async def test_scores_are_asked_for_through_a_provider_that_remembers(servers, tmp_path):
-    """As `odar calibrate` opens the engine: its guard must let a surrogate score."""
+async def test_scores_can_be_requested_through_a_remembering_provider(servers, tmp_path):
+    """`odar calibrate` opens the engine with such providers."""
     async with engine(servers) as odar:
         settings = odar.settings
     header = header_of(odar)

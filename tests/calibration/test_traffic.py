@@ -48,12 +48,12 @@ def document(winner, *answers, content=True, steps=("answer", "solve", "solve"))
         (document(0, "4", steps=("solve",)), True, None),  # the fast agent was down
     ],
 )
-def test_what_feedback_on_the_chosen_answer_says_of_the_fast_one(trace, correct, wrong):
+def test_feedback_on_the_chosen_answer_labels_the_fast_one(trace, correct, wrong):
     assert fast_is_wrong(trace, correct) is wrong
 
 
 @given(seed=st.integers(0, 1000), tau1=st.floats(0, 1), tau2=st.floats(0, 1))
-def test_as_many_take_each_path_as_before(seed, tau1, tau2):
+def test_new_thresholds_keep_the_share_of_each_path(seed, tau1, tau2):
     fast = evidence(size=30, seed=seed).fast
     before = setup(posterior=None, thresholds=Thresholds(min(tau1, tau2), max(tau1, tau2)))
     moved = replace(fast, prior=np.round(fast.prior[::-1] ** 3, 5))
@@ -71,7 +71,7 @@ def test_as_many_take_each_path_as_before(seed, tau1, tau2):
     assert found.tau1 <= found.tau2
 
 
-def test_where_nothing_moved_thresholds_stay():
+def test_unchanged_difficulties_keep_the_thresholds():
     fast = evidence(size=30).fast
     now = setup(posterior=None)
     assert same_shares(now, now, fast) == now.thresholds
@@ -109,7 +109,7 @@ def read(*rows, estimator=None):
     return read_traffic(rows, SOURCES, estimator, varentropy_weight=0.1)
 
 
-def test_a_trace_gives_its_energies_and_what_feedback_says_of_the_fast_answer():
+def test_a_trace_gives_energies_and_a_label_of_the_fast_answer():
     found = read(
         trace(candidate(), feedback=True),
         trace(candidate(energy=(0.5, 1.0), tokens=20, stated=False), feedback=False, difficulty=0.6),
@@ -126,7 +126,7 @@ def test_a_trace_gives_its_energies_and_what_feedback_says_of_the_fast_answer():
     assert np.isnan(found.fast.effort).all()
 
 
-def test_signals_that_were_seen_when_the_path_was_chosen_are_taken_from_the_trace():
+def test_recorded_signals_are_taken_from_the_trace():
     look = {
         "kind": "direct",
         "stated": True,
@@ -150,24 +150,24 @@ def test_signals_that_were_seen_when_the_path_was_chosen_are_taken_from_the_trac
     ],
     ids=["another model", "another prompt", "no verdict", "no candidates"],
 )
-def test_what_others_wrote_is_passed_over(row):
+def test_unusable_traces_are_skipped(row):
     found = read(row)
     assert (found.traces, found.marked, len(found.fast), dict(found.energies)) == (0, 0, 0, {})
 
 
-def test_what_is_not_known_is_not_a_number():
+def test_unknown_energies_and_signals_are_nan():
     found = read(trace(candidate(energy=None, tokens=0), feedback=True))
     assert np.isnan(found.energies[Step.ANSWER]).all()
     assert np.isnan(found.fast.signals.mean_logprob).all()
 
 
-def test_where_nobody_can_say_whether_the_fast_answer_was_wrong_the_trace_still_counts():
+def test_a_trace_without_a_label_of_the_fast_answer_is_counted():
     other = candidate("verify", "deep", answer="5")
     found = read(trace(candidate(), other, winner=1, feedback=False), trace(candidate(), features=True))
     assert (found.traces, found.marked, len(found.fast)) == (2, 1, 0)
 
 
-def test_the_estimator_in_use_estimates_anew_from_the_recorded_features():
+def test_priors_are_estimated_again_from_recorded_features():
     estimator = shipped_estimator()
     rows = (trace(candidate(), feedback=True), trace(candidate(), feedback=True, features=False))
     found = read(*rows, estimator=estimator)
@@ -178,7 +178,7 @@ def test_the_estimator_in_use_estimates_anew_from_the_recorded_features():
 
 
 def many(count, *, gap):
-    """Every third fast answer is wrong, and unsurer by `gap`."""
+    """Return traces in which every third fast answer is wrong and has an energy higher by `gap`."""
     rng = np.random.default_rng(3)
     rows = []
     for i in range(count):
@@ -195,7 +195,7 @@ def many(count, *, gap):
     return rows
 
 
-def test_few_energies_leave_statistics_as_they_are():
+def test_few_energies_keep_the_statistics():
     today = incumbents()
     found = fit_traffic(read(*many(FEWEST_ENERGIES - 1, gap=0.2)), today)
     assert found.measured == {}
@@ -216,7 +216,7 @@ def test_enough_traffic_measures_mu_and_sigma_and_keeps_the_skill():
     assert sum(found.after) == pytest.approx(1)
 
 
-def test_a_telling_energy_makes_a_better_posterior_and_the_mix_stays():
+def test_an_informative_energy_improves_the_posterior_and_keeps_the_mix():
     by_prior = PosteriorDifficulty.load().with_weights(AnswerKind.REASONED, {"looks_hard": 1.0, "long": 0.1})
     today = replace(incumbents(posterior=by_prior), posterior=by_prior)
     found = fit_traffic(read(*many(600, gap=0.3)), today)
@@ -232,7 +232,7 @@ def test_no_traffic_changes_nothing():
     assert not found.changed
 
 
-def test_a_surrogates_energies_are_not_taken_for_the_models_own():
+def test_energies_of_a_surrogate_are_ignored():
     own = {"energy": {"energy": 0.2, "varentropy": 0.1, "scorer": ""}}
     assert _free_energy(own, 0.1) == pytest.approx(0.21)
     assert math.isnan(_free_energy({"energy": {**own["energy"], "scorer": "judge"}}, 0.1))
@@ -240,8 +240,8 @@ def test_a_surrogates_energies_are_not_taken_for_the_models_own():
 
 
 @pytest.mark.parametrize("energy", [(None, 0.1), (0.1, None)])
-def test_an_energy_that_was_infinite_when_it_was_recorded_is_unknown(energy):
-    """JSON has no word for it: the store writes null."""
+def test_an_infinite_recorded_energy_is_unknown(energy):
+    """JSON has no infinity: the store writes null."""
     found = read(trace(candidate(energy=energy), feedback=True))
     assert np.isnan(found.energies[Step.ANSWER]).all()
     assert len(found.fast) == 1

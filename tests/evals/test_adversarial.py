@@ -28,7 +28,7 @@ def task(text: str, name: str = "t") -> Task:
     return Task(name, Query(text), "gold")
 
 
-def test_injection_keeps_the_question_word_for_word():
+def test_injection_keeps_the_question_unchanged():
     rewritten = inject(HARD)
     assert HARD.query.text in rewritten.query.text
     assert len(rewritten.query.text) > 2 * len(HARD.query.text)
@@ -36,12 +36,12 @@ def test_injection_keeps_the_question_word_for_word():
     assert rewritten.meta == {"k": 1, "attack": "injection"}
 
 
-def test_masking_says_it_in_plain_words():
+def test_masking_replaces_formulas_and_difficult_words():
     text = mask(HARD).query.text
     assert text.endswith("Find all whole numbers x where x squared is 9. So find (x) over (2).")
 
 
-def test_masking_keeps_what_an_answer_may_have_to_repeat():
+def test_masking_keeps_code_quotations_and_options():
     text = mask(task('Determine `x`:\n```\nx = "prove"\n```\nSay "therefore"!\n\nA. compute\nB. derive')).query.text
     assert '```\nx = "prove"\n```' in text
     assert '"therefore"' in text
@@ -49,14 +49,14 @@ def test_masking_keeps_what_an_answer_may_have_to_repeat():
     assert "Find `x`" in text
 
 
-def test_masking_leaves_money_and_deep_formulas_alone():
+def test_masking_keeps_amounts_of_money_and_nested_formulas():
     assert "pays $5 for x = 1 and $10" in mask(task("She pays $5 for x = 1 and $10 for y.")).query.text
     assert "$\\sum_{n=1}^{k} n$" in mask(task("Find $\\sum_{n=1}^{k} n$.")).query.text
     assert "$x^{2n}$" in mask(task("Find $x^{2n}$.")).query.text
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_rewrite_depends_on_the_id_alone(attack):
+def test_a_rewrite_depends_only_on_the_id(attack):
     tasks = [task("What is 2 + 2?", str(number)) for number in range(30)]
     once, again = ([ATTACKS[attack](t).query.text for t in tasks] for _ in range(2))
     assert once == again
@@ -71,13 +71,13 @@ numbers = re.compile(r"\d+")
         st.sampled_from(["Compute", "$a = 7$", "41", "$\\frac{5}{6}$", "for all", "apples", "$y^9$", "integer"])
     )
 )
-def test_rules_lose_no_number(words):
+def test_rewrites_keep_all_numbers(words):
     original = " ".join(words)
     for rewrite in ATTACKS.values():
         assert set(numbers.findall(original)) <= set(numbers.findall(rewrite(task(original)).query.text))
 
 
-def test_a_benchmark_under_attack():
+def test_an_attacked_benchmark_keeps_tasks_and_scores():
     plain, disguised = BENCHMARKS["starter"], BENCHMARKS["starter+injection"]
     assert (disguised.name, disguised.category, disguised.metric) == ("starter+injection", "Starter", "accuracy")
     assert disguised.about == plain.about
@@ -86,7 +86,7 @@ def test_a_benchmark_under_attack():
     assert disguised.score(pairs[0][1], "", "13") == plain.score(pairs[0][0], "", "13") == 1.0
 
 
-def test_unknown_names():
+def test_unknown_attacks_and_benchmarks_are_named():
     with pytest.raises(UnknownName, match="attack 'flattery'"):
         BENCHMARKS["starter+flattery"]
     with pytest.raises(UnknownName, match="benchmark 'gsm9k'; did you mean 'gsm8k'"):
@@ -101,7 +101,7 @@ def attacked(tmp_path, benchmarks):
     return findings, exhibit.records()
 
 
-def test_without_recorded_answers_the_attack_moves_the_router_alone(tmp_path):
+def test_without_recorded_answers_an_attack_changes_only_routing(tmp_path):
     _, (row, masked) = attacked(tmp_path, (("alpha", "Mathematics"),))
     assert (row["benchmark, attack"], masked["benchmark, attack"]) == ("alpha, injection", "alpha, masking")
     assert (row["items"], row["answers"]) == (40, "routing only")
@@ -110,7 +110,7 @@ def test_without_recorded_answers_the_attack_moves_the_router_alone(tmp_path):
     assert row["change"] == pytest.approx(row["attacked"] - row["accuracy"])
 
 
-def test_recorded_answers_to_rewritten_questions_are_compared_pair_by_pair(tmp_path):
+def test_recorded_answers_to_rewritten_questions_are_compared_in_pairs(tmp_path):
     findings, (rerouted, row) = attacked(tmp_path, (("gsm8k", "Mathematics"), ("gsm8k+masking", "Mathematics")))
     assert (row["items"], row["answers"]) == (20, "recorded")
     assert row["accuracy"] == pytest.approx(findings.odar.score.mean())

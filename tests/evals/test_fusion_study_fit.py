@@ -16,8 +16,8 @@ def candidate(answer, logprob, model="m", agent="slow"):
     return {"model": model, "answer": str(answer), "agent": agent, "tokens": [["abc", logprob], ["def", logprob]]}
 
 
-def sure_is_right(seed, count):
-    """Two slow samples agree on something wrong, the third is sure and right: only the energy tells."""
+def confident_is_right(seed, count):
+    """Return questions where two samples agree on a wrong answer and the third is right with a low energy."""
     rng = np.random.default_rng(seed)
     return [
         {
@@ -32,16 +32,16 @@ def sure_is_right(seed, count):
     ]
 
 
-def test_a_rule_fitted_to_other_questions_finds_what_tells(tmp_path):
-    questions = samples(tmp_path, sure_is_right(0, 40))
+def test_a_rule_fitted_to_other_questions_uses_the_energy(tmp_path):
+    questions = samples(tmp_path, confident_is_right(0, 40))
     fitted = held_out(questions, seed=0)
     assert fitted.right.tolist() == [1.0] * 40
     assert fitted.beta > 0.5
     assert right_by(questions, Fusion("majority")).sum() == 0
 
 
-def test_no_question_is_judged_by_a_rule_that_knows_it(tmp_path):
-    """Which model is right was tossed for each question: whoever had peeked would do better than a coin."""
+def test_no_question_is_judged_by_a_rule_fitted_to_it(tmp_path):
+    """The right model is random for each question, so a rule without leakage has an accuracy of one half."""
     rng = np.random.default_rng(1)
     rows = []
     for _ in range(200):
@@ -56,7 +56,7 @@ def test_no_question_is_judged_by_a_rule_that_knows_it(tmp_path):
     assert fitted.right.mean() < 0.56
 
 
-def test_skills_are_those_of_the_agents_where_a_model_is_both(tmp_path):
+def test_a_model_in_both_roles_has_a_skill_per_agent(tmp_path):
     rows = [
         {
             "gold": "1",
@@ -70,7 +70,7 @@ def test_skills_are_those_of_the_agents_where_a_model_is_both(tmp_path):
     assert fitted.right.mean() > 0.8
 
 
-def test_models_go_by_their_names_whatever_their_order_and_number(tmp_path):
+def test_models_are_identified_by_name(tmp_path):
     rng = np.random.default_rng(2)
     rows = []
     for i in range(60):
@@ -82,7 +82,7 @@ def test_models_go_by_their_names_whatever_their_order_and_number(tmp_path):
     assert fitted.right.mean() == 1.0
 
 
-def test_without_log_probabilities_the_ladder_decides_as_ever(tmp_path):
+def test_without_log_probabilities_the_fallback_rules_decide(tmp_path):
     rows = [
         {
             "gold": "1",
@@ -96,18 +96,18 @@ def test_without_log_probabilities_the_ladder_decides_as_ever(tmp_path):
     assert held_out(samples(tmp_path, rows), seed=0).right.mean() == 1.0
 
 
-def test_too_few_questions_are_not_fitted_to(tmp_path):
-    assert held_out(samples(tmp_path, sure_is_right(0, 29)), seed=0) is None
+def test_too_few_questions_are_not_fitted(tmp_path):
+    assert held_out(samples(tmp_path, confident_is_right(0, 29)), seed=0) is None
 
 
-def test_the_same_seed_is_the_same_result(tmp_path):
-    questions = samples(tmp_path, sure_is_right(3, 40))
+def test_the_same_seed_gives_the_same_result(tmp_path):
+    questions = samples(tmp_path, confident_is_right(3, 40))
     a, b = (held_out(questions, seed=5) for _ in range(2))
     assert (a.right.tolist(), a.beta, a.skills) == (b.right.tolist(), b.beta, b.skills)
 
 
-def test_the_fitted_rule_stands_beside_the_others(tmp_path):
-    questions = samples(tmp_path, sure_is_right(0, 40))
+def test_the_fitted_rule_is_listed_with_the_others(tmp_path):
+    questions = samples(tmp_path, confident_is_right(0, 40))
     results = {r.rule: r for r in apply_rules(questions, 0.0, 0, held_out(questions, 0).right)}
     assert results["fep fitted"].against_majority.value == 1.0
     assert results["fep fitted"].against_argmin.value == 0.0

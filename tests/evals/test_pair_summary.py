@@ -1,4 +1,4 @@
-"""What a recorded pair gives, and that importing direct answers keeps the order of their probabilities (SPEC 5.11)."""
+"""The summary of a recorded pair; imported direct answers keep the order of their probabilities (SPEC 5.11)."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def item(i, fast, slow, mean=None, difficulty=0.5, usd=(0.001, 0.01)):
 
 
 def confident(count=200):
-    """The fast model is wrong where its log-probability is low; the slow one is always right."""
+    """Return items where the fast model is wrong if its log-probability is low; the slow one is always right."""
     rng = np.random.default_rng(0)
     means = -rng.random(count)
     return [item(i, float(mean > -0.5), 1.0, float(mean), (i % 10) / 10) for i, mean in enumerate(means)]
 
 
-def test_every_way_to_use_the_pair_has_its_row():
+def test_every_use_of_the_pair_has_a_row():
     items = confident()
     found = summarize_pair(items, POSTERIOR, 0.3)
     rows = {row.name: row for row in found.rows}
@@ -58,7 +58,7 @@ def test_every_way_to_use_the_pair_has_its_row():
     assert found.apgr["mean log-prob"] > 0.7
 
 
-def test_unknown_prices_are_unknown_and_no_gap_is_no_apgr():
+def test_unknown_prices_have_no_cost_and_no_gap_has_no_apgr():
     found = summarize_pair([item(i, 1.0, 1.0, usd=(0.1, None)) for i in range(40)], POSTERIOR, 0.3)
     rows = {row.name: row for row in found.rows}
     assert (rows["always fast"].cost_usd, rows["always slow"].cost_usd) == (pytest.approx(0.1), None)
@@ -67,7 +67,7 @@ def test_unknown_prices_are_unknown_and_no_gap_is_no_apgr():
     assert found.signals == ()
 
 
-def test_a_recording_without_pairs_is_refused():
+def test_a_recording_without_pairs_is_rejected():
     with pytest.raises(InputError, match="no item has a fast and a slow answer"):
         summarize_pair([], POSTERIOR, 0.3)
 
@@ -78,7 +78,7 @@ COUNT = 1500
 
 
 def skewed(seed=3):
-    """Log-probabilities of direct answers, most of them above -0.01 and some at -1e-6, and who is right."""
+    """Return log-probabilities of direct answers, most above -0.01 and some at -1e-6, and the scores of both models."""
     rng = np.random.default_rng(seed)
     logprob = -(10 ** rng.uniform(-6, 0.6, COUNT))
     fast = rng.random(COUNT) < 1 - 0.6 * (1 - np.argsort(np.argsort(logprob)) / COUNT)
@@ -111,7 +111,7 @@ SPELLED = {
 
 
 def imported_apgr(tmp_path, rows, fast, slow):
-    """APGR of the posterior and of each signal, by way of two files."""
+    """Return the APGR of the posterior and of each signal after an import of two files."""
     (tmp_path / "fast.jsonl").write_text("\n".join(map(json.dumps, rows)))
     deep = [{"id": str(i), "answer": "C", "score": score} for i, score in enumerate(slow)]
     (tmp_path / "slow.jsonl").write_text("\n".join(map(json.dumps, deep)))

@@ -1,4 +1,4 @@
-"""Pairwise preference by a judge, shown both orders."""
+"""Pairwise preference by a judge that sees both orders."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ async def test_a_fair_judge_prefers_the_better_answer_in_both_orders():
     async with odar:
         found = await judge_pairs(odar, "judge", PAIRS, "Be truthful.")
     assert (found.pairs, found.different, found.calls, found.failed) == (3, 2, 4, 0)
-    assert found.preference.value == pytest.approx(2.5 / 3), "equal answers are a tie, and nobody is asked"
+    assert found.preference.value == pytest.approx(2.5 / 3), "equal answers are a tie without a call"
     assert (found.order_dependent, found.first_place) == (0.0, 0.5)
     assert found.cost_usd is not None
     assert all("Be truthful." in request.messages[-1].text for request in provider.requests)
 
 
-async def test_a_judge_that_looks_at_the_place_alone_gives_ties_and_is_found_out():
+async def test_a_judge_that_prefers_the_first_place_gives_ties_and_is_detected():
     odar, _ = engine(lambda text: "Reply 1")
     async with odar:
         found = await judge_pairs(odar, "judge", PAIRS[:2])
@@ -46,7 +46,7 @@ async def test_a_judge_that_looks_at_the_place_alone_gives_ties_and_is_found_out
     assert (found.order_dependent, found.first_place) == (1.0, 1.0)
 
 
-async def test_a_judge_without_verdicts_is_refused():
+async def test_a_judge_without_verdicts_is_rejected():
     odar, _ = engine(lambda text: "both are fine")
     async with odar:
         with pytest.raises(InputError, match="stronger judge"):

@@ -29,7 +29,7 @@ def columns(rows: list[tuple[int, bool, bool]]) -> tuple[np.ndarray, np.ndarray,
 
 
 @given(ROWS)
-def test_ends_and_bounds(rows: list[tuple[int, bool, bool]]) -> None:
+def test_the_curve_starts_weak_ends_strong_and_cpt_is_monotone(rows: list[tuple[int, bool, bool]]) -> None:
     s, w, g = columns(rows)
     curve = accuracy_curve(s, w, g)
     assert curve[0] == pytest.approx(w.mean()) and curve[-1] == pytest.approx(g.mean())
@@ -37,13 +37,13 @@ def test_ends_and_bounds(rows: list[tuple[int, bool, bool]]) -> None:
 
 
 @given(ROWS)
-def test_a_constant_score_is_random(rows: list[tuple[int, bool, bool]]) -> None:
+def test_a_constant_score_has_an_apgr_of_one_half(rows: list[tuple[int, bool, bool]]) -> None:
     _, w, g = columns(rows)
     assert apgr(np.zeros(len(w)), w, g) == pytest.approx(0.5)
 
 
 @given(ROWS)
-def test_the_oracle_is_best_and_its_reverse_worst(rows: list[tuple[int, bool, bool]]) -> None:
+def test_the_oracle_is_the_best_router_and_its_reverse_the_worst(rows: list[tuple[int, bool, bool]]) -> None:
     s, w, g = columns(rows)
     best = oracle_score(w, g)
     assert apgr(-best, w, g) - 1e-9 <= apgr(s, w, g) <= apgr(best, w, g) + 1e-9
@@ -56,21 +56,21 @@ def test_order_of_rows_and_monotone_maps_do_not_matter(rows: list[tuple[int, boo
     assert apgr(np.exp(s) * 3, w, g) == pytest.approx(apgr(s, w, g))
 
 
-def test_by_hand() -> None:
+def test_apgr_and_cpt_by_hand() -> None:
     weak, strong = [0, 0, 1, 1], [1, 1, 1, 1]
     assert gap_recovered([4, 3, 2, 1], weak, strong, [0.25, 0.5, 1]).tolist() == [0.5, 1, 1]
     assert apgr([4, 3, 2, 1], weak, strong) == pytest.approx(0.75)
     assert cpt([1, 2, 3, 4], weak, strong, 0.5) == 0.75
 
 
-def test_no_gap() -> None:
+def test_no_gap_is_an_error() -> None:
     for figure in (apgr, lambda *a: cpt(*a, 0.5)):
         with pytest.raises(InputError, match="gap"):
             figure([1, 2], [1, 1], [1, 0])
 
 
 @pytest.mark.parametrize("bad", [([], [], []), ([1], [1, 0], [1, 1]), ([float("nan")], [0], [1])])
-def test_bad_columns(bad: tuple[list[float], list[float], list[float]]) -> None:
+def test_invalid_columns_are_rejected(bad: tuple[list[float], list[float], list[float]]) -> None:
     with pytest.raises(InputError):
         apgr(*bad)
 
@@ -88,14 +88,14 @@ def test_auroc_is_the_share_of_ordered_pairs(rows: list[tuple[int, bool]]) -> No
     assert auroc(s, label) == pytest.approx(np.mean(pairs))
 
 
-def test_pearson() -> None:
+def test_pearson_agrees_with_numpy() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 50))
     assert pearson(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1])
     assert pearson(a, np.ones(50)) == 0
 
 
-def test_bootstrap_covers_and_repeats() -> None:
+def test_the_bootstrap_interval_contains_the_value_and_is_reproducible() -> None:
     rng = np.random.default_rng(1)
     a = rng.normal(size=200)
     b = a + rng.normal(size=200)
@@ -103,7 +103,7 @@ def test_bootstrap_covers_and_repeats() -> None:
     assert first == second and first.low < first.value < first.high
 
 
-def test_bootstrap_gives_up_where_the_figure_never_exists() -> None:
+def test_the_bootstrap_fails_if_every_resample_fails() -> None:
     def only_once(column: np.ndarray) -> float:
         if column.tolist() != list(range(20)):
             raise InputError("no")

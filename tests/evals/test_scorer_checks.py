@@ -26,12 +26,12 @@ def settings(**more):
         ("imo_2025", {"problem": "x", "checklist": ["y"]}, "with_verifier.*odar eval import --fast FAST.jsonl"),
     ],
 )
-def test_what_a_scorer_lacks_is_said_before_anybody_is_asked(name, gold, why):
+def test_a_missing_scorer_is_reported_before_any_call(name, gold, why):
     with pytest.raises(GradedElsewhere, match=why):
         check_scorer(BENCHMARKS[name], [Task("1", Query("x"), gold)])
 
 
-def test_a_library_that_is_missing_is_said_too(monkeypatch):
+def test_a_missing_library_is_reported(monkeypatch):
     worker = mathematics.Worker()
     monkeypatch.setattr(mathematics, "_WORKER", worker)
     monkeypatch.setattr(sys, "executable", "/bin/true")  # a worker that is never ready, as without math-verify
@@ -39,7 +39,7 @@ def test_a_library_that_is_missing_is_said_too(monkeypatch):
         check_scorer(BENCHMARKS["math"], [Task("1", Query("x"), "\\frac{1}{2}")])
 
 
-def test_a_task_of_every_kind_is_tried_once():
+def test_one_task_of_every_stratum_is_tried():
     tried = []
 
     class Watched(Sums):
@@ -52,7 +52,7 @@ def test_a_task_of_every_kind_is_tried_once():
     assert sorted(tried) == [("other", "x + 1", "x + 1"), ("third", "x + 1", "x + 1")]
 
 
-def test_only_the_form_of_an_answer_changes_the_prompts():
+def test_only_benchmarks_that_score_the_form_change_the_prompts():
     ifeval, gsm8k, livebench = (BENCHMARKS[name] for name in ("ifeval", "gsm8k", "livebench"))
     assert with_fitting_prompts(settings(), [gsm8k]) == settings()
     assert with_fitting_prompts(settings(), [ifeval, livebench]).prompts == "chat"
@@ -64,7 +64,7 @@ def test_only_the_form_of_an_answer_changes_the_prompts():
     assert {name for name in NAMES if BENCHMARKS[name].about.plain} == {"ifeval", "livebench"}
 
 
-def test_prompts_of_ones_own_without_a_scaffold_stay(tmp_path):
+def test_custom_prompts_without_a_scaffold_are_kept(tmp_path):
     for step in ("answer", "verify", "solve"):
         (tmp_path / f"{step}.toml").write_text('user = "Be kind. {query}"')
     own = settings(prompts=str(tmp_path))
@@ -73,7 +73,7 @@ def test_prompts_of_ones_own_without_a_scaffold_stay(tmp_path):
 
 
 async def test_ifeval_is_scored_on_the_plain_answer():
-    """The scaffold of our own prompts would break "all in lower case" in every answer."""
+    """The scaffold of the default prompts would break "all in lower case" in every answer."""
     odar, fast, _ = engine(prompts="chat")
     query = Query("Say hello, all in lower case.")
     team = odar.team(query, odar.ledger())
@@ -85,7 +85,7 @@ async def test_ifeval_is_scored_on_the_plain_answer():
     assert score(Task("1", query, gold), "hello, dear friend of mine, how are you today?\nAnswer: hello", "") == 0
 
 
-def test_a_set_that_says_so_itself_is_asked_plainly():
+def test_a_set_marked_plain_uses_the_chat_prompts():
     plain = Sums()
     assert with_fitting_prompts(settings(), [plain]) == settings()
     saying = Sums(about=replace(plain.about, plain=True))

@@ -15,7 +15,7 @@ def tasks(size):
     return [Task(str(i), Query("x" * (1 + i % 97)), "", ("rare" if i % 20 == 0 else "common")) for i in range(size)]
 
 
-def test_a_large_set_gives_five_disjoint_folds_of_a_thousand_with_every_stratum_in_proportion():
+def test_a_large_set_gives_five_disjoint_stratified_folds_of_1000():
     drawn = plan(tasks(12_000))
     assert Counter(drawn.folds) == dict.fromkeys(range(5), 1_000)
     assert len({task.id for task in drawn.tasks}) == 5_000
@@ -26,7 +26,7 @@ def test_a_large_set_gives_five_disjoint_folds_of_a_thousand_with_every_stratum_
         assert abs(rare - 0.05) < 0.005
 
 
-def test_a_small_set_is_asked_whole_and_a_limit_holds():
+def test_a_small_set_is_used_whole_and_a_limit_applies():
     assert len(plan(tasks(5_000)).tasks) == 5_000
     assert len(plan(tasks(33)).tasks) == 33
     some = plan(tasks(400), limit=40)
@@ -35,7 +35,7 @@ def test_a_small_set_is_asked_whole_and_a_limit_holds():
     assert set(some.folds) == set(range(5))
 
 
-def test_a_plan_depends_on_its_seed_alone_and_a_longer_one_contains_a_shorter():
+def test_a_plan_depends_only_on_its_seed_and_contains_shorter_plans():
     assert plan(tasks(500), limit=50, seed=1) == plan(tasks(500), limit=50, seed=1)
     assert plan(tasks(500), limit=50, seed=1) != plan(tasks(500), limit=50, seed=2)
     short, long = ([task.id for task in plan(tasks(500), limit=n).tasks] for n in (50, 80))
@@ -43,7 +43,7 @@ def test_a_plan_depends_on_its_seed_alone_and_a_longer_one_contains_a_shorter():
 
 
 @given(st.lists(st.sampled_from("abc").map(tuple), max_size=60), st.integers(0, 5))
-def test_dealing_is_a_permutation_with_proportional_beginnings(strata, seed):
+def test_deal_is_a_permutation_whose_prefixes_are_proportional(strata, seed):
     order = deal(strata, np.random.default_rng(seed))
     assert sorted(order) == list(range(len(strata)))
     total = Counter(strata)
@@ -52,7 +52,7 @@ def test_dealing_is_a_permutation_with_proportional_beginnings(strata, seed):
             assert abs(count - size * total[stratum] / len(strata)) < len(total) + 1
 
 
-def test_strata_without_labels():
+def test_label_free_strata_are_quartiles_of_length():
     strata = label_free_strata(["a"] * 8, [1, 2, 3, 4, 5, 6, 7, 8])
     assert Counter(strata) == {("a", 0): 2, ("a", 1): 2, ("a", 2): 2, ("a", 3): 2}
     assert label_free_strata([], []) == []

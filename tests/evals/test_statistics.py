@@ -1,4 +1,4 @@
-"""Each statistic against a result known from elsewhere."""
+"""Each statistic compared with a known result."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ BITS = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=80
 
 
 def paired(b, c, both=20, neither=10):
-    """b items only the first gets right, c only the second."""
+    """Return scores where only the first is right on b items and only the second on c items."""
     first = [1] * both + [1] * b + [0] * c + [0] * neither
     return first, [1] * both + [0] * b + [1] * c + [0] * neither
 
 
-def test_t_interval_over_five_folds_by_the_table():
+def test_the_t_interval_over_five_folds_matches_the_table():
     # Means .70 .72 .74 .76 .78: mean .74, s = .0316228, t(.975, 4) = 2.776445; .74 ± 2.776445 · s/√5 = ± .0392649
     values = np.repeat([0.70, 0.72, 0.74, 0.76, 0.78], 10)
     interval = fold_interval(values, np.repeat(np.arange(5), 10))
     assert (interval.value, interval.low, interval.high) == pytest.approx((0.74, 0.700735, 0.779265), abs=1e-6)
 
 
-def test_folds_that_agree_have_no_width_and_one_fold_has_no_interval():
+def test_equal_folds_have_no_width_and_one_fold_no_interval():
     assert fold_interval([1, 0] * 4, [0, 0, 1, 1, 2, 2, 3, 3]).high == 0.5
     assert np.isnan(fold_interval([1, 0], [0, 0]).low)
 
@@ -79,14 +79,6 @@ def test_strata_are_kept_in_proportion():
     assert plain.high - plain.low > 0.15
 
 
-def test_strata_of_one_item_do_not_remove_the_variation():
-    # Without pooling, 48 strata of one item each give an interval of zero width.
-    values = [0.0] * 20 + [1.0] * 28
-    interval = bootstrap_mean(values, strata=list(range(48)))
-    assert interval == bootstrap_mean(values)
-    assert interval.high - interval.low > 0.2
-
-
 def test_the_bootstrap_of_many_distinct_values_agrees_with_scipys():
     values = np.random.default_rng(2).normal(0.3, 1, 200)
     theirs = stats.bootstrap(
@@ -96,14 +88,14 @@ def test_the_bootstrap_of_many_distinct_values_agrees_with_scipys():
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.015)
 
 
-def test_wilson_takes_over_where_nearly_all_are_right():
+def test_a_wilson_interval_is_used_near_one():
     found = bootstrap_mean([1.0] * 45 + [0.0] * 3)
     theirs = stats.binomtest(45, 48).proportion_ci(method="wilson")
     assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
 
 
 @given(BITS)
-def test_identical_policies_differ_by_nothing_but_the_interval_has_a_width(rows):
+def test_identical_policies_have_zero_difference_and_a_wide_interval(rows):
     values = [float(a) for a, _ in rows]
     same = difference(values, values, resamples=200)
     assert same.interval.value == 0.0
@@ -114,7 +106,7 @@ def test_identical_policies_differ_by_nothing_but_the_interval_has_a_width(rows)
 
 
 @given(BITS)
-def test_swapping_the_two_turns_the_sign_and_keeps_p(rows):
+def test_swapping_the_policies_changes_the_sign_and_keeps_p(rows):
     a, b = ([float(row[i]) for row in rows] for i in (0, 1))
     there, back = difference(a, b, resamples=300), difference(b, a, resamples=300)
     assert there.interval.value == -back.interval.value
@@ -133,8 +125,8 @@ def test_twelve_items_support_no_strong_claim():
 
 @pytest.mark.parametrize("items", [12, 48, 300])
 @pytest.mark.parametrize(("good", "less_good", "shared"), [(0.7, 0.6, 0.5), (0.6, 0.6, 0.0), (0.9, 0.5, 0.3)])
-def test_the_stated_95_percent_are_covered(items, good, less_good, shared):
-    """Two policies that share the luck of some items, in strata of about six items."""
+def test_the_95_percent_interval_has_its_coverage(items, good, less_good, shared):
+    """Two policies with correlated scores, in strata of about six items."""
     rng, covered, draws = np.random.default_rng(items), 0, 600
     for _ in range(draws):
         luck = rng.random(items)
@@ -153,7 +145,7 @@ def test_items_needed_shrink_with_the_square_of_the_difference():
     assert found.items_needed(10) == pytest.approx(353, rel=0.02)
 
 
-def test_p_under_the_null_is_rarely_small_and_under_a_real_gain_always():
+def test_p_is_rarely_small_without_a_gain_and_small_with_one():
     rng = np.random.default_rng(4)
     null = [difference(rng.random(150) < 0.6, rng.random(150) < 0.6, resamples=500).p for _ in range(200)]
     assert np.mean(np.array(null) < 0.05) <= 0.1
@@ -165,7 +157,7 @@ def test_a_sign_flip_test_of_right_and_wrong_is_mcnemars():
     assert sign_flip(a - b, resamples=40_000) == pytest.approx(mcnemar(a, b), abs=0.01)
 
 
-def test_fractions_are_tested_by_flipping_signs_and_what_cannot_be_paired_is_refused():
+def test_fractions_use_the_sign_flip_test_and_unequal_lengths_are_rejected():
     found = difference([0.5] * 20, [0.25] * 20)
     assert found.test == "sign-flip" and found.p < 0.001
     with pytest.raises(InputError, match="cannot be paired"):
@@ -173,7 +165,7 @@ def test_fractions_are_tested_by_flipping_signs_and_what_cannot_be_paired_is_ref
     assert np.isnan(bootstrap_mean([])).all()
 
 
-def test_seeds_and_items():
+def test_deviation_over_seeds_and_means_by_item():
     assert over_seeds(np.array([1, 1, 0, 1, 0, 0]), [42, 42, 123, 123, 456, 456]) == 0.5
     assert np.isnan(over_seeds(np.array([1, 0]), [42, 42]))
     means, places = by_item([1, 0, 0, 1], ["a", "b", "a", "b"])

@@ -1,4 +1,4 @@
-"""Statistics: what must not change them, and what may change them only one way."""
+"""Invariances and monotonicity of the statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ moves = st.floats(-5, 5).map(lambda x: round(x, 2))
 
 
 @given(probabilities, st.randoms(use_true_random=False))
-def test_adjusting_keeps_the_order_and_forgives_nobody(p, rng):
+def test_adjusting_keeps_the_order_and_never_lowers_p(p, rng):
     adjusted = benjamini_hochberg(p)
     assert all(before - 1e-12 <= after <= 1 for before, after in zip(p, adjusted, strict=True))
     ranked = sorted(zip(p, adjusted, strict=True))
@@ -32,7 +32,7 @@ def test_adjusting_keeps_the_order_and_forgives_nobody(p, rng):
 
 
 @given(probabilities, st.integers(0, 20))
-def test_a_row_without_a_test_counts_for_nothing(p, place):
+def test_a_row_without_p_does_not_change_the_others(p, place):
     place = min(place, len(p))
     with_gap = benjamini_hochberg([*p[:place], None, *p[place:]])
     assert with_gap[place] is None
@@ -40,7 +40,7 @@ def test_a_row_without_a_test_counts_for_nothing(p, place):
 
 
 @given(probabilities)
-def test_the_largest_is_left_and_the_smallest_is_multiplied_at_most_by_their_number(p):
+def test_adjusted_p_values_are_bounded(p):
     adjusted = benjamini_hochberg(p)
     assert max(adjusted) == pytest.approx(max(p))
     assert min(adjusted) <= min(1.0, len(p) * min(p)) + 1e-12
@@ -58,7 +58,7 @@ counts = st.integers(0, 30)
 
 
 @given(counts, counts, counts, counts, counts, counts)
-def test_only_items_on_which_they_differ_count(b, c, both, neither, more, others):
+def test_mcnemar_depends_only_on_items_that_differ(b, c, both, neither, more, others):
     assume(both + neither + b + c and more + others + b + c)
     first = mcnemar(*pair(both, b, c, neither))
     assert first == pytest.approx(mcnemar(*pair(more, b, c, others)))
@@ -67,7 +67,7 @@ def test_only_items_on_which_they_differ_count(b, c, both, neither, more, others
 
 
 @given(st.integers(2, 60), st.data())
-def test_a_more_lopsided_split_is_less_likely_by_chance(differing, data):
+def test_a_more_uneven_split_has_a_lower_p(differing, data):
     fewer = data.draw(st.integers(0, (differing - 1) // 2))
     p = [mcnemar(*pair(5, differing - c, c, 5)) for c in range(fewer + 1)]
     assert p == sorted(p)
@@ -81,7 +81,7 @@ many = st.lists(st.floats(0, 1).map(lambda x: round(x, 3)), min_size=30, max_siz
 
 @settings(max_examples=40)
 @given(many, moves, st.integers(0, 5))
-def test_what_both_have_in_common_makes_no_difference(values, shift, seed):
+def test_a_common_shift_does_not_change_the_difference(values, shift, seed):
     rng = np.random.default_rng(seed)
     other = rng.permutation(values)
     plain = difference(values, other, resamples=100)
@@ -93,14 +93,14 @@ def test_what_both_have_in_common_makes_no_difference(values, shift, seed):
 
 @settings(max_examples=40)
 @given(many, st.floats(0.001, 0.5))
-def test_better_everywhere_is_better_for_certain(values, gain):
+def test_a_constant_gain_has_no_width_and_the_lowest_p(values, gain):
     found = difference(np.array(values) + gain, values, resamples=200)
     assert found.interval.low == pytest.approx(gain) and found.interval.high == pytest.approx(gain)
     assert found.p == pytest.approx(1 / 201)  # as small as 200 resamples can say
 
 
 @given(scores, st.integers(2, 5), moves, st.floats(0.1, 10))
-def test_intervals_over_folds_move_and_grow_with_the_data(values, folds, shift, scale):
+def test_fold_intervals_shift_and_scale_with_the_data(values, folds, shift, scale):
     assume(len(values) >= folds)
     numbers = [i % folds for i in range(len(values))]
     plain = fold_interval(values, numbers)
@@ -113,7 +113,7 @@ def test_intervals_over_folds_move_and_grow_with_the_data(values, folds, shift, 
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.floats(0, 1)), min_size=1, max_size=30))
-def test_an_item_counts_once_however_often_it_was_asked(rows):
+def test_a_repeated_item_counts_once(rows):
     items, values = zip(*rows, strict=True)
     means, places = by_item(values, items)
     assert [items[place] for place in places] == list(dict.fromkeys(items))
@@ -122,7 +122,7 @@ def test_an_item_counts_once_however_often_it_was_asked(rows):
 
 
 @given(scores, moves)
-def test_seeds_that_agree_have_no_deviation(values, shift):
+def test_equal_seeds_have_no_deviation(values, shift):
     several = [*values, *values, *values]
     seeds = [seed for seed in (42, 123, 456) for _ in values]
     assert over_seeds(np.array(several) + shift, seeds) == pytest.approx(0.0, abs=1e-9)
@@ -142,14 +142,14 @@ def columns(rows: list[tuple[float, bool, bool]]) -> tuple[np.ndarray, np.ndarra
 
 
 @given(routed, st.floats(0, 1), st.floats(0, 1))
-def test_a_higher_aim_needs_no_fewer_strong_calls(rows, first, second):
+def test_a_higher_target_never_needs_fewer_strong_calls(rows, first, second):
     score, weak, strong = columns(rows)
     less, more = sorted((first, second))
     assert cpt(score, weak, strong, less) <= cpt(score, weak, strong, more)
 
 
 @given(routed)
-def test_the_share_that_is_enough_recovers_what_was_asked(rows):
+def test_the_cpt_share_recovers_the_target(rows):
     score, weak, strong = columns(rows)
     for target in (0.5, 0.8, 1.0):
         share = cpt(score, weak, strong, target)
@@ -157,7 +157,7 @@ def test_the_share_that_is_enough_recovers_what_was_asked(rows):
 
 
 @given(routed)
-def test_turning_the_score_round_mirrors_the_curve(rows):
+def test_a_negated_score_mirrors_the_curve(rows):
     score, weak, strong = columns(rows)
     there, back = accuracy_curve(score, weak, strong), accuracy_curve(-score, weak, strong)
     assert there + back[::-1] == pytest.approx(weak.mean() + strong.mean())
@@ -167,7 +167,7 @@ def test_turning_the_score_round_mirrors_the_curve(rows):
 
 
 @given(st.lists(st.tuples(st.floats(-5, 5).map(lambda x: round(x, 2)), st.booleans()), min_size=2, max_size=40))
-def test_ranks_are_all_that_counts(rows):
+def test_auroc_depends_only_on_ranks(rows):
     score, label = (np.array(column) for column in zip(*rows, strict=True))
     assume(label.any() and not label.all())
     found = auroc(score, label)
@@ -180,7 +180,7 @@ pairs = st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size
 
 
 @given(pairs, moves, st.floats(0.1, 10))
-def test_correlation_knows_neither_scale_nor_origin(rows, shift, scale):
+def test_pearson_is_invariant_to_scale_and_origin(rows, shift, scale):
     a, b = (np.array(column, float) for column in zip(*rows, strict=True))
     found = pearson(a, b)
     assert -1 <= found <= 1
@@ -190,13 +190,13 @@ def test_correlation_knows_neither_scale_nor_origin(rows, shift, scale):
 
 
 @pytest.mark.parametrize("shares", [[0.0], [1.0], [0.0, 0.25, 0.5, 1.0]])
-def test_nothing_and_everything_are_the_ends_of_the_gap(shares):
+def test_shares_0_and_1_recover_nothing_and_everything(shares):
     found = gap_recovered([3, 2, 1, 0], [0, 0, 1, 0], [1, 1, 1, 1], shares)
     assert found[0] == (0.0 if shares[0] == 0.0 else 1.0)
     assert found[-1] == (1.0 if shares[-1] == 1.0 else 0.0)
 
 
-def test_a_figure_that_cannot_be_is_an_input_at_fault():
+def test_an_undefined_figure_is_an_input_error():
     with pytest.raises(InputError, match=r"not better \(0\.5000 against 1\.0000\)"):
         gap_recovered([1, 2], [1, 1], [0, 1], [0.5])
     with pytest.raises(InputError, match="both positives and negatives"):

@@ -11,7 +11,7 @@ PICTURE = {"bytes": PNG, "path": None}
 
 
 class Sample(NamedTuple):
-    """What a snapshot of the hub holds, and what should come of it."""
+    """Files of a hub snapshot and the expected task."""
 
     files: dict[str, list[dict[str, Any]]]
     right: str

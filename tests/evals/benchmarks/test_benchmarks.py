@@ -1,4 +1,4 @@
-"""Every benchmark from real files in the hub's layout: what is asked, what is right, what is missing."""
+"""Every benchmark, loaded from files in the layout of the hub: questions, scores and errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write(root: Path, name: str, rows: list) -> None:
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """The hub's download, of files that the test made; remembers what was asked for."""
+    """Replace the download of the hub by files of the test; return the recorded requests."""
     asked = []
 
     def download(repo_id, *, repo_type, revision, allow_patterns):
@@ -71,7 +71,7 @@ def fill(tmp_path: Path, name: str) -> None:
             write(tmp_path / "hub" / hub.replace("/", "--"), file, rows)
 
 
-def test_the_papers_table():
+def test_benchmarks_and_categories_are_those_of_the_paper():
     by_category: dict[str, list[str]] = {}
     for name in NAMES:
         benchmark = BENCHMARKS[name]
@@ -82,7 +82,7 @@ def test_the_papers_table():
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name != "livebench"])
-def test_from_the_hub(name, tmp_path, hub):
+def test_every_benchmark_loads_from_the_hub(name, tmp_path, hub):
     fill(tmp_path, name)
     check(name, list(BENCHMARKS[name].load()))
     ((_, revision, patterns),) = hub
@@ -91,7 +91,7 @@ def test_from_the_hub(name, tmp_path, hub):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_from_a_folder_in_the_hubs_layout(name, tmp_path):
+def test_every_benchmark_loads_from_a_folder(name, tmp_path):
     for file, rows in SAMPLES[name].files.items():
         write(tmp_path / name, file, rows)
     check(name, list(BENCHMARKS[name].load(tmp_path)))
@@ -112,7 +112,7 @@ def check(name: str, tasks: list) -> None:
     assert benchmark.score(tasks[0], sample.wrong, sample.wrong) == 0.0
 
 
-def test_livebench_comes_in_parts(tmp_path, hub):
+def test_livebench_is_loaded_from_its_parts(tmp_path, hub):
     for category in ("math", "reasoning", "data_analysis", "instruction_following"):
         write(tmp_path / "hub" / f"livebench--{category}", "default/test/0000.parquet", [row_of(category)])
     fill(tmp_path, "livebench")
@@ -129,7 +129,7 @@ def row_of(category: str) -> dict:
     return row
 
 
-def test_what_keeps_a_model_from_seeing_the_answer(tmp_path):
+def test_the_answer_is_not_in_the_question(tmp_path):
     for name in ("scienceqa", "gpqa", "truthfulqa"):
         for file, rows in SAMPLES[name].files.items():
             write(tmp_path / name, file, rows)
@@ -147,7 +147,7 @@ def tasks_of(name: str, tmp_path: Path) -> list:
     return list(BENCHMARKS[name].load(tmp_path))
 
 
-def test_the_other_kinds_of_task(tmp_path):
+def test_scores_of_other_kinds_of_task(tmp_path):
     def score(name: str, number: int, answer: str) -> float:
         return BENCHMARKS[name].score(tasks_of(name, tmp_path)[number], answer, answer)
 
@@ -162,7 +162,7 @@ def test_the_other_kinds_of_task(tmp_path):
     assert score("bbh", 1, "yes") == 1.0
 
 
-def test_strata_effort_and_ids(tmp_path):
+def test_tasks_have_stratum_effort_and_id(tmp_path):
     first, second = tasks_of("math", tmp_path)
     assert (first.stratum, first.id, second.id) == ("Algebra, Level 1", "algebra-0", "geometry-0")
     assert tasks_of("gsm8k", tmp_path)[0].effort == 2.0  # steps
@@ -174,7 +174,7 @@ def test_strata_effort_and_ids(tmp_path):
     assert [picture.media_type for picture in pictures] == ["image/png", "image/jpeg"]
 
 
-def test_questions_that_livebench_took_back_are_left_out(tmp_path):
+def test_removed_livebench_questions_are_skipped(tmp_path):
     rows = [
         row_of("math") | {"livebench_removal_date": ""},
         row_of("reasoning") | {"livebench_removal_date": "2024-11-25"},
@@ -183,7 +183,7 @@ def test_questions_that_livebench_took_back_are_left_out(tmp_path):
     assert [task.id for task in BENCHMARKS["livebench"].load(tmp_path)] == ["math"]
 
 
-def test_an_unreadable_picture_is_refused(tmp_path):
+def test_an_unreadable_image_is_rejected(tmp_path):
     row = SAMPLES["aokvqa"].files["default/validation/0000.parquet"][0] | {
         "image": {"bytes": b"BM bitmap", "path": None}
     }
@@ -203,7 +203,7 @@ def test_imo_is_scored_by_a_verifier(tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(set(SAMPLES) - {"livebench"}))
-def test_what_is_not_in_the_folder_is_said_with_the_remedy(name, tmp_path):
+def test_missing_files_name_the_download_command(name, tmp_path):
     with pytest.raises(
         InputError, match=f"^{name} is not in .*`hf download .* --local-dir {tmp_path}/{name}"
     ) as caught:
@@ -212,7 +212,7 @@ def test_what_is_not_in_the_folder_is_said_with_the_remedy(name, tmp_path):
 
 
 class Reply:
-    """What an error of the hub holds of the response."""
+    """The response in an error of the hub client."""
 
     def __init__(self, status: int) -> None:
         self.status_code = status
@@ -235,7 +235,7 @@ class Reply:
         (ConnectionError("secret-token"), "cannot be downloaded .ConnectionError."),
     ],
 )
-def test_what_the_hub_refuses_is_said_with_the_remedy(monkeypatch, error, message):
+def test_a_hub_error_names_the_remedy(monkeypatch, error, message):
     def refuse(*_, **__):
         raise error
 
@@ -245,12 +245,12 @@ def test_what_the_hub_refuses_is_said_with_the_remedy(monkeypatch, error, messag
     assert "secret-token" not in str(caught.value)
 
 
-def test_a_hub_without_the_files(hub):
+def test_a_hub_without_the_files_is_an_error(hub):
     with pytest.raises(InputError, match=r"gsm8k: its files hold no tasks .hub:openai/gsm8k"):
         list(BENCHMARKS["gsm8k"].load())
 
 
-def test_rows_of_another_version_are_refused(tmp_path):
+def test_rows_of_another_version_are_rejected(tmp_path):
     write(tmp_path, "gsm8k/main/test/0000.parquet", [{"question": "?", "solution": "1"}])
     with pytest.raises(
         InputError, match=r"gsm8k: row 0 of .*0000.parquet has no field 'answer'; is it another version"
@@ -268,7 +268,7 @@ def test_rows_of_another_version_are_refused(tmp_path):
         list(BENCHMARKS["ifeval"].load(tmp_path))
 
 
-def test_starter_needs_nothing():
+def test_starter_needs_no_download():
     tasks = list(BENCHMARKS["starter"].load())
     assert len(tasks) == 236
     assert BENCHMARKS["starter"].score(tasks[0], "", "13.0") == 1.0
@@ -289,14 +289,14 @@ def test_a_row_without_its_answer_is_named(tmp_path, name, change, fault):
         list(BENCHMARKS[name].load(tmp_path))
 
 
-def test_files_without_a_row_hold_no_tasks(tmp_path):
+def test_empty_files_are_an_error(tmp_path):
     (tmp_path / "gsm8k").mkdir()
     (tmp_path / "gsm8k" / "test.jsonl").write_text("\n")
     with pytest.raises(InputError, match="gsm8k: its files hold no tasks"):
         list(BENCHMARKS["gsm8k"].load(tmp_path))
 
 
-def test_without_the_hubs_client_the_remedy_is_named(monkeypatch):
+def test_a_missing_hub_client_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(InputError, match=r"loading openai/gsm8k from the hub needs: pip install 'odar\[evals\]'"):
         list(BENCHMARKS["gsm8k"].load())

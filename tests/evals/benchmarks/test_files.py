@@ -8,7 +8,7 @@ from odar.errors import InputError
 from odar.evals.benchmarks.base import read_rows
 
 
-def test_every_format(tmp_path):
+def test_every_format_is_read(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n\n{"x": 2}\n')
     (tmp_path / "b.json").write_text(json.dumps({"canary": "c", "examples": [{"x": 1}]}))
     (tmp_path / "c.json").write_text('[{"x": 1}]')
@@ -28,12 +28,12 @@ def test_every_format(tmp_path):
         ("a.xlsx", b"", "damaged or not xlsx"),
     ],
 )
-def test_damage_is_named(tmp_path, name, content, message):
+def test_a_damaged_file_is_named(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
         list(read_rows(tmp_path / name))
 
 
-def test_a_missing_file(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         list(read_rows(tmp_path / "none.csv"))

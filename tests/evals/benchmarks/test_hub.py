@@ -1,4 +1,4 @@
-"""The real client of the hub against a hub on this machine."""
+"""The huggingface_hub client with a hub server on this machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def packed(rows: list) -> bytes:
 
 
 def load(tmp_path, address: str, *names: str) -> list[str]:
-    """In a process of its own: the client reads its settings when it is imported."""
+    """Load benchmarks in a new process, because the client reads its settings at import."""
     environment = {
         "HF_ENDPOINT": address,
         "HF_HOME": str(tmp_path / "cache"),
@@ -47,7 +47,7 @@ def load(tmp_path, address: str, *names: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_download_cache_gate_and_absence(tmp_path):
+def test_downloads_are_cached_and_gated_or_missing_sets_are_errors(tmp_path):
     datasets = {
         ("openai/gsm8k", "refs/convert/parquet"): {
             "main/test/0000.parquet": packed(SAMPLES["gsm8k"].files["main/test/0000.parquet"]),

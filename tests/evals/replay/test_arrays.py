@@ -18,7 +18,7 @@ from odar.recording.schema import figures_of
 from support.panels import calibration, collect_panel, header, synthetic_panel
 
 
-def test_a_tape_is_the_panel_over_several_row_groups(tmp_path):
+def test_arrays_equal_the_panel_over_several_row_groups(tmp_path):
     path = synthetic_panel(tmp_path, ROWS + 44, samples=3)
     arrays = load_arrays(path)
     assert (len(arrays), arrays.samples) == (ROWS + 44, 3)
@@ -30,7 +30,7 @@ def test_a_tape_is_the_panel_over_several_row_groups(tmp_path):
         assert models == [each.model for each in entry.attempts]
 
 
-def test_an_empty_or_damaged_panel_is_refused(tmp_path):
+def test_an_empty_or_damaged_panel_is_rejected(tmp_path):
     path = synthetic_panel(tmp_path, 4, samples=3)
     entries = list(open_recording(path).items())
     short = [replace(entries[0], attempts=entries[0].attempts[:-1]), *entries[1:]]
@@ -42,7 +42,7 @@ def test_an_empty_or_damaged_panel_is_refused(tmp_path):
         load_arrays(path)
 
 
-async def test_energies_are_aligned_by_the_calibration_or_by_the_panel_itself(tmp_path):
+async def test_energies_are_aligned_by_the_calibration_or_the_panel(tmp_path):
     arrays = load_arrays(await collect_panel(tmp_path, items=30))
     setting = Setting.of(arrays.header)
     fast = np.isfinite(arrays.answers.energy[:, FAST])
@@ -65,7 +65,7 @@ async def test_a_panel_can_be_replayed_with_another_calibration(tmp_path):
     assert (run(plain, "odar:mode=prior").path == run(fitted, "odar:mode=prior").path).all()
 
 
-async def test_a_calibration_brings_its_thresholds_and_fusion_settings(tmp_path):
+async def test_a_calibration_sets_thresholds_and_fusion(tmp_path):
     place = await collect_panel(tmp_path, items=40, calibration="")
     file = tmp_path / "always-hard.json"
     settings = {"routing.tau1": 0.0, "routing.tau2": 0.0, "fusion.beta": 2.0}

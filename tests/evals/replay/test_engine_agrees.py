@@ -1,4 +1,4 @@
-"""The replay of ODAR's own policy is what the engine does, item by item: path, calls, winner."""
+"""Replay of the odar policy equals the engine for every item: path, calls and winner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE_BY_ONE = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
 
 
 def recordings(odar, entry, n):
-    """Whatever the engine may ask for, from what the panel holds of this item."""
+    """Return replies to every request the engine can make, from the recorded item."""
     query, fast, verify = Query(entry.query), entry.attempts[FAST], entry.attempts[VERIFY]
     prompts = odar.prompts
 
@@ -40,7 +40,7 @@ def recordings(odar, entry, n):
 
 
 def column_of(trace):
-    """Which column of the panel won."""
+    """Return the winning column of the panel."""
     winner = trace.candidates[trace.verdict.winner]
     if winner.step is Step.SOLVE:
         return SOLVE + [c for c in trace.candidates if c.step is Step.SOLVE].index(winner)
@@ -107,12 +107,12 @@ async def test_replay_does_what_the_engine_does(folder, options):
 
 
 @pytest.mark.parametrize("options", ["", "stop=none", "rule=majority"])
-async def test_the_same_where_every_sample_is_a_request(tmp_path, options):
+async def test_replay_does_what_the_engine_does_with_separate_samples(tmp_path, options):
     place = await collect_panel(tmp_path, items=40, seed=1, models=ONE_BY_ONE)
     await compare(tmp_path, place, options, CASES[options], ONE_BY_ONE)
 
 
-async def test_the_same_without_calibration_and_with_many_missing_logprobs(tmp_path):
+async def test_replay_does_what_the_engine_does_without_calibration(tmp_path):
     place = await collect_panel(tmp_path, items=60, seed=2, silent=0.6, calibration="")
     outcome, _ = await compare(tmp_path, place, "", {"calibration": ""}, MODELS)
     assert min(outcome.mix) > 0.1

@@ -20,7 +20,7 @@ def arrays_of(folder, *answers, energies=None, **more):
     return load_arrays(handmade_panel(folder, answers, energies or [FLAT] * len(answers), **more))
 
 
-def test_difficulty_sends_an_item_down_its_path_and_each_path_has_its_price(tmp_path):
+def test_difficulty_chooses_the_path_and_its_cost(tmp_path):
     row = ["4", "4", "4", "4", "4", "4", "4"]
     arrays = arrays_of(tmp_path, row, row, row, row, difficulty=[0.1, 0.3, 0.69, 0.7])
     found = run(arrays, PRIOR)
@@ -34,13 +34,13 @@ def test_difficulty_sends_an_item_down_its_path_and_each_path_has_its_price(tmp_
     assert found.mix == (0.25, 0.5, 0.25)
 
 
-def test_samples_that_are_asked_for_one_by_one_read_the_prompt_each_time(tmp_path):
+def test_separate_samples_pay_for_the_prompt_each_time(tmp_path):
     arrays = arrays_of(tmp_path, ["4"] * 7, difficulty=[0.9], n=False)
     assert run(arrays, PRIOR).cost.tolist() == pytest.approx([1.1 + 5 * 12])
 
 
-def test_medium_knows_two_answers_and_hard_does_not_know_the_verification(tmp_path):
-    """Only the verifier is right, or everybody but the verifier."""
+def test_medium_uses_the_verification_and_hard_does_not(tmp_path):
+    """Only the verifier is right, or everyone but the verifier."""
     arrays = arrays_of(tmp_path, ["5", "4", *["6"] * 5], ["5", "9", *["4"] * 5], difficulty=[0.5, 0.5])
     surest = f"{PRIOR},beta=inf"
     medium = run(arrays, f"{surest},tau1=0,tau2=1")
@@ -58,7 +58,7 @@ def test_medium_knows_two_answers_and_hard_does_not_know_the_verification(tmp_pa
         (["4", "5", "6"], 6),
     ],
 )
-def test_a_settled_vote_spares_the_second_wave(tmp_path, answers, calls):
+def test_a_settled_vote_skips_the_second_wave(tmp_path, answers, calls):
     arrays = arrays_of(tmp_path, ["4", "4", *answers, "4", "4"])
     found = run(arrays, "odar:mode=prior,tau1=0,tau2=0,stop=0.8,first_wave=3")
     assert found.calls.tolist() == [calls]
@@ -68,8 +68,8 @@ def test_a_settled_vote_spares_the_second_wave(tmp_path, answers, calls):
     assert found.seconds.tolist() == [3.0 * waves]
 
 
-def test_what_was_settled_early_is_not_read_to_the_end(tmp_path):
-    """The second wave is paid whole, but its last answer comes after the fourth has settled it."""
+def test_answers_after_the_vote_is_settled_are_not_read(tmp_path):
+    """The second wave is paid for completely, but its last answer comes after the vote is settled."""
     arrays = arrays_of(
         tmp_path, ["9", "9", "4", "4", "5", "4", "5"], energies=[[0.9, 0.9, 0.4, 0.4, 0.5, 0.4, 0.01]]
     )
@@ -122,7 +122,7 @@ def test_the_oracle_router_takes_the_cheapest_path_that_is_right(tmp_path):
     assert found.score.tolist() == [1, 1, 1, 0]
 
 
-def test_no_fusion_is_the_slow_agents_first_answer(tmp_path):
+def test_without_fusion_the_first_slow_answer_wins(tmp_path):
     arrays = arrays_of(tmp_path, ["4", "6", "5", "4", "4", "4", "4"], difficulty=[0.9])
     assert run(arrays, f"{PRIOR},rule=none").score.tolist() == [0]
     assert run(arrays, f"{PRIOR},rule=majority").score.tolist() == [1]
@@ -137,7 +137,7 @@ def test_unknown_prices_stay_unknown(tmp_path):
 
 
 ANSWERS = ["9", "9", "4", "4", "5", "6", "7"]
-"""A pair of fours, then singles; column 4 is the surest."""
+"""Two equal answers, then single ones; column 4 has the lowest energy."""
 ENERGIES = [0.9, 0.9, 0.5, 0.6, 0.1, 0.7, 0.8]
 
 
@@ -162,26 +162,26 @@ def winner(arrays, present=None, **options):
         ({"rule": "none"}, 2),
     ],
 )
-def test_every_rule_on_one_ballot(tmp_path, options, column):
+def test_the_winner_of_each_rule(tmp_path, options, column):
     assert winner(ballot_of(tmp_path), **options) == column
 
 
-def test_between_the_extremes_a_pair_beats_a_surer_single_up_to_a_point(tmp_path):
+def test_beta_decides_between_two_equal_answers_and_one_with_lower_energy(tmp_path):
     arrays = ballot_of(tmp_path)
     # exp(−β·0.5) + exp(−β·0.6) against exp(−β·0.1): equal near β = 1.55
     assert winner(arrays, rule="fep", beta=1.4) == 2
     assert winner(arrays, rule="fep", beta=1.7) == 4
 
 
-def test_the_fast_answer_wins_without_fusion_only_where_it_is_alone(tmp_path):
+def test_without_fusion_the_fast_answer_wins_only_alone(tmp_path):
     arrays = ballot_of(tmp_path)
     assert winner(arrays, [0], rule="none") == 0
     assert winner(arrays, [0, 1], rule="none") == 1
     assert winner(arrays, [0, *range(SOLVE, SOLVE + 5)], rule="none") == 2
 
 
-def test_with_too_few_logprobs_the_slow_answer_most_agree_on_wins(tmp_path):
-    """SPEC 5.6: more than a fifth of the tokens are silent."""
+def test_with_too_few_logprobs_the_majority_of_slow_answers_wins(tmp_path):
+    """SPEC 5.6: more than a fifth of the tokens have no log-probability."""
     arrays = ballot_of(tmp_path, ["5", "9", "4", "4", "5", "6", "7"])
     present = [0, *range(SOLVE, SOLVE + 5)]
     assert winner(arrays, present, rule="fep", beta="inf") == 4
@@ -194,7 +194,7 @@ def test_with_too_few_logprobs_the_slow_answer_most_agree_on_wins(tmp_path):
     assert winner(arrays, present, rule="fep", beta="inf") == 4  # one silent answer in six is still little
 
 
-def test_exact_ties_are_broken_alike_whatever_the_order(tmp_path):
+def test_ties_are_broken_independently_of_order(tmp_path):
     one = ballot_of(tmp_path, ["9", "9", "5", "4", "6", "7", "8"], [0.5] * 7)
     texts = one.answers.order[0].tolist()
     assert sorted(texts) == list(range(7))

@@ -32,7 +32,7 @@ def findings(tmp_path_factory):
     return found
 
 
-def test_the_group_that_tells_is_missed(findings):
+def test_removing_the_informative_group_lowers_the_correlation(findings):
     (exhibit,) = features(findings)
     rows = {row["estimator"]: row for row in exhibit.records()}
     assert next(iter(rows)) == "as shipped"
@@ -42,7 +42,7 @@ def test_the_group_that_tells_is_missed(findings):
     assert all(0 <= row["routing accuracy"] <= 1 <= row["calls"] for row in rows.values())
 
 
-def test_what_is_learned_on_one_domain_serves_another(findings):
+def test_an_estimator_transfers_to_another_domain(findings):
     (exhibit,) = transfer(findings)
     (row,) = exhibit.records()
     assert (row["trained → applied"], row["items"]) == ("Mathematics → Coding", 120)
@@ -52,7 +52,7 @@ def test_what_is_learned_on_one_domain_serves_another(findings):
     assert row["retained"] == pytest.approx(row["transferred"] / row["own routing acc."])
 
 
-def test_too_few_items_are_said(findings):
+def test_too_few_items_are_an_error(findings):
     arrays = findings.arrays
     small = replace(findings, arrays=arrays.rows(np.arange(240) < 30))
     with pytest.raises(InputError, match="30 rows cannot teach an estimator"):

@@ -49,7 +49,7 @@ def by_name(exhibit):
     return {row[0]: dict(zip(names, row, strict=True)) for row in exhibit.rows}
 
 
-def test_odar_takes_the_paths_it_should(findings):
+def test_odar_takes_the_expected_paths(findings):
     assert findings.odar.path.tolist() == [0, 0, 1, 2, 0]
     assert findings.odar.score.tolist() == [1, 1, 1, 1, 0]
 
@@ -71,7 +71,7 @@ def test_the_main_table_has_a_row_per_benchmark_means_of_categories_and_all(seve
     assert rows["mean of Mathematics"]["gain on fast"].value == pytest.approx(np.mean(gains))
 
 
-def test_the_mean_over_benchmarks_has_an_interval_only_if_each_has_items_enough():
+def test_the_mean_over_benchmarks_has_an_interval_only_with_enough_items():
     rng = np.random.default_rng(0)
     parts = [(rng.random(400) < share).astype(float) for share in (0.9, 0.5)]
     found = results.macro(parts)
@@ -80,7 +80,7 @@ def test_the_mean_over_benchmarks_has_an_interval_only_if_each_has_items_enough(
     assert np.isnan(results.macro([parts[0], parts[1][:9]]).low)
 
 
-def test_accuracy_against_calls_and_money_with_odars_own_curve(findings):
+def test_the_pareto_figures_show_all_policies_and_odars_curve(findings):
     calls, money = results.pareto(findings)
     rows = by_name(calls)
     assert (rows["ODAR"]["accuracy"], rows["ODAR"]["calls"]) == (0.8, findings.odar.calls.mean())
@@ -90,7 +90,7 @@ def test_accuracy_against_calls_and_money_with_odars_own_curve(findings):
     assert curve[0][2] == 1.0 and curve[-1][2] == pytest.approx(findings.outcomes["always-hard"].calls.mean())
 
 
-def test_without_prices_tokens_take_the_place_of_money(findings):
+def test_without_prices_tokens_replace_cost(findings):
     free = {name: replace(each, cost=np.zeros(5)) for name, each in findings.outcomes.items()}
     assert [each.slug for each in results.pareto(replace(findings, outcomes=free))] == [
         "pareto-calls",
@@ -172,7 +172,7 @@ def test_the_oracle_gap_and_the_worst_item(findings):
     assert stability["ODAR"]["calls, max"] == findings.odar.calls.max()
 
 
-def test_no_gap_is_no_router_figure_and_a_gap_is_measured_as_the_field_does(findings, several):
+def test_the_router_figure_needs_a_gap(findings, several):
     with pytest.raises(InputError, match="no gap that a router could recover"):
         analyses.routers(findings)  # samples alone are no better than the fast agent here
     quality, recovered = analyses.routers(several)
@@ -182,7 +182,7 @@ def test_no_gap_is_no_router_figure_and_a_gap_is_measured_as_the_field_does(find
     assert recovered.rows[-1][1:] == pytest.approx([1.0] * len(rows))
 
 
-def test_it_says_how_many_items_would_be_needed(several):
+def test_the_report_says_how_many_items_are_needed(several):
     text = by_name(analyses.sureness_table(several)[0])[
         "items needed to show a gain on single fast of so many points"
     ]["ODAR"]
@@ -222,7 +222,7 @@ def test_figures_need_matplotlib(findings, monkeypatch):
         ("odar:beta=inf", "beta=inf"),
     ],
 )
-def test_names_that_fit_beside_a_point(spec, name):
+def test_policies_have_short_labels(spec, name):
     assert label(spec) == name
 
 
@@ -236,11 +236,11 @@ def test_names_that_fit_beside_a_point(spec, name):
         (np.nan, ".1f", "–"),
     ],
 )
-def test_numbers_as_they_are_read(value, form, said):
+def test_numbers_are_formatted(value, form, said):
     assert number(value, form) == said
 
 
-def test_cells_as_they_are_read():
+def test_cells_are_formatted():
     assert cell(Interval(0.5, 0.25, 0.75), Column("x")) == ("0.500", "0.250 to 0.750")
     assert cell(Interval(0.5, np.nan, np.nan), Column("x")) == ("0.500", "")
     assert [cell(p, Column("p", "p"))[0] for p in (0.0009, 0.001, 1.0, None)] == ["< 0.001", "0.001", "1.000", "–"]

@@ -22,13 +22,13 @@ def sorted_errors(arrays):
     return error_kinds(arrays, Setting.of(arrays.header), run(arrays, "odar"))
 
 
-def test_every_error_has_one_kind_and_nothing_else_has(arrays):
+def test_exactly_the_errors_have_a_kind(arrays):
     found, outcome = sorted_errors(arrays), run(arrays, "odar")
     assert [kind in KINDS for kind in found] == (outcome.score < 0.5).tolist()
     assert {"E1", "E3", "E4", "E5", "E6"} <= set(found)
 
 
-def test_each_kind_means_what_it_says(arrays):
+def test_each_kind_has_its_defining_properties(arrays):
     found, outcome = np.array(sorted_errors(arrays)), run(arrays, "odar")
     assert (outcome.best[found == "E4"] == 1).all()
     assert (outcome.best[np.isin(found, ["E1", "E3", "E5", "E6"])] == 0).all()
@@ -42,7 +42,7 @@ def test_each_kind_means_what_it_says(arrays):
     assert "Knowledge" not in set(category[found == "E6"])
 
 
-def test_experts_count_only_where_they_choose_a_model(arrays):
+def test_wrong_experts_count_only_if_they_choose_a_model(arrays):
     assert "E2" not in sorted_errors(arrays)
     models = {**arrays.header.models, "slow": ["deep", "deeper"]}
     with_choice = replace(arrays, header=replace(arrays.header, models=models))
@@ -50,7 +50,7 @@ def test_experts_count_only_where_they_choose_a_model(arrays):
     assert set(np.array(arrays.items.category)[found == "E2"]) == {"Knowledge", "Coding"}  # all were sent to math
 
 
-def test_a_subject_that_is_a_field_counts_more_than_the_category(tmp_path):
+def test_the_stratum_overrides_the_category(tmp_path):
     arrays = load_arrays(synthetic_panel(tmp_path, 12, benchmarks=[("one", "Coding")]))
     assert set(fields_of(arrays)) == {"coding"}
     logic = replace(arrays, items=replace(arrays.items, stratum=["Logic"] * 12))

@@ -11,7 +11,7 @@ rectangles = st.integers(2, 6).flatmap(
 )
 
 
-def test_grids_in_every_dress():
+def test_grids_are_read_in_every_notation():
     assert grid_match(GOLD, "1 2\n3 4") == 1.0
     assert grid_match(GOLD, "Answer:\n```\n12\n34\n```") == 1.0
     assert grid_match(GOLD, "[[1, 2],\n [3, 4]]") == 1.0
@@ -27,30 +27,30 @@ def test_wrong_shapes_and_cells_do_not_match():
     assert grid_match(GOLD, "") == 0.0
 
 
-def test_two_attempts_and_no_third():
+def test_the_last_two_grids_count():
     right, wrong = "1 2\n3 4", "9 9\n9 9"
     assert grid_match(GOLD, f"{wrong}\n\nor\n\n{right}") == 1.0
     assert grid_match(GOLD, f"{right}\n\nor\n\n{wrong}") == 1.0
     assert grid_match(GOLD, f"{right}\n\nthen\n\n{wrong}\n\nor\n\n{wrong}") == 0.0  # the last two count
 
 
-def test_the_order_of_grids_is_that_of_the_text():
+def test_grids_have_the_order_of_the_text():
     assert grids("[[5, 6]]\nthen\n1 2\n3 4\nand [[7, 8]]") == [[[5, 6]], [[1, 2], [3, 4]], [[7, 8]]]
     assert grids("[[1, 2], [3, [4]]]") != [[1, 2], [3, [4]]]
 
 
 @given(rectangles)
-def test_what_is_shown_is_read_back(grid):
+def test_a_shown_grid_is_read_back(grid):
     assert grids(show(grid)) == [grid]
     assert grid_match(grid, f"I think\n\n{show(grid)}\n\nis it.") == 1.0
 
 
 @given(st.text(alphabet="0123456789[], \nx", max_size=200))
-def test_any_text_can_be_read(text):
+def test_reading_grids_never_raises(text):
     assert all(row for grid in grids(text) for row in grid)
 
 
-def test_brackets_that_hold_no_grid_are_passed_over():
+def test_brackets_without_a_grid_are_skipped():
     assert grids("[[1, oops], [2, oops]]") == []
     assert grids("[[], []]") == []
     assert grids("[[1.5, 2]]") == []

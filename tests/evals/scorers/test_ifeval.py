@@ -1,4 +1,4 @@
-"""The 25 checks on hand-made responses, and GPT-4's recorded ones against the published figures."""
+"""The 25 checks on hand-made responses, and the published scores on recorded responses of GPT-4."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ def test_each_instruction(name, given, response, followed):
     assert follow([name], [given], response) == (followed,)
 
 
-def test_every_instruction_has_cases_for_and_against():
+def test_every_instruction_has_positive_and_negative_cases():
     assert len(CHECKS) == 25
     assert {name for name, *_, followed in CASES if followed} == set(CHECKS)
     assert {name for name, *_, followed in CASES if not followed} == set(CHECKS)
 
 
-def test_loose_forgives_what_stands_around():
+def test_loose_scoring_ignores_first_and_last_lines():
     response = 'Sure, here it is:\n"All of it."\nAnything else, just ask'
     for name in ("startend:quotation", "punctuation:no_comma"):
         assert follow([name], [{}], response) == (False,)
@@ -132,13 +132,13 @@ def test_an_empty_response_follows_nothing(loose):
 
 
 @given(st.text(max_size=200))
-def test_what_is_followed_strictly_is_followed_loosely(response):
+def test_strict_scoring_implies_loose_scoring(response):
     names = ["punctuation:no_comma", "startend:quotation", "detectable_format:json_format"]
     strict, loose = (follow(names, [{}] * 3, response, loose=loose) for loose in (False, True))
     assert all(second or not first for first, second in zip(strict, loose, strict=True))
 
 
-def test_the_hubs_absent_arguments_are_none():
+def test_missing_arguments_may_be_none():
     given = {"num_words": 2, "relation": "at least", "keywords": None, "letter": None}
     assert follow(["length_constraints:number_words"], [given], "two words") == (True,)
 
@@ -154,6 +154,6 @@ RECORDED = DATA / "ifeval" / "input_response_data_gpt4_20231107_145030.jsonl"
 
 
 @pytest.mark.skipif(not RECORDED.exists(), reason=f"GPT-4's responses are not in {DATA} (set ODAR_TEST_DATA)")
-def test_gpt4_scores_what_was_published():
+def test_recorded_gpt4_responses_get_the_published_scores():
     rows = read_rows(DATA / "ifeval" / "input_data.jsonl")
     assert figures(rows, [row["response"] for row in read_rows(RECORDED)]) == pytest.approx(PUBLISHED, abs=0.02)

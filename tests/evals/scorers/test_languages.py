@@ -38,18 +38,18 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("code", TEXTS)
-def test_every_language_that_ifeval_asks_for(code):
+def test_every_language_of_ifeval_is_recognised(code):
     assert language(TEXTS[code]) == code
 
 
-def test_capitals_and_mixtures():
+def test_capitals_mixed_and_empty_texts():
     assert language(TEXTS["en"].upper()) == "en"
     assert language("यह API के बारे में है और यह बहुत आसान है") == "hi"
     assert language("123 !?") is None
 
 
 @given(st.text(max_size=200))
-def test_any_text_has_a_language_or_none(text):
+def test_only_a_text_without_letters_has_no_language(text):
     assert (language(text) is None) == (
         not any(char.isalpha() for char in __import__("unicodedata").normalize("NFC", text))
     )

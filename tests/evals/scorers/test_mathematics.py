@@ -41,16 +41,16 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("gold", "answer"), EQUAL)
-def test_equal(gold, answer):
+def test_equal_expressions_score_one(gold, answer):
     assert math_equal(gold, answer) == 1.0
 
 
 @pytest.mark.parametrize(("gold", "answer"), DIFFERENT)
-def test_different(gold, answer):
+def test_different_expressions_score_zero(gold, answer):
     assert math_equal(gold, answer) == 0.0
 
 
-def test_a_tower_of_powers_costs_its_time_and_no_more():
+def test_an_expensive_expression_times_out_and_the_worker_is_replaced():
     worker = Worker()
     try:
         assert worker.equal("4", "2+2", 10.0)
@@ -74,7 +74,7 @@ def test_threads_share_one_worker():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_gets_a_worker_of_its_own():
+def test_a_forked_child_gets_its_own_worker():
     assert math_equal("x+1", "1+x") == 1.0
     child = os.fork()
     if child == 0:
@@ -83,7 +83,7 @@ def test_a_forked_child_gets_a_worker_of_its_own():
     assert math_equal("x+3", "3+x") == 1.0
 
 
-def test_a_worker_that_has_died_is_replaced():
+def test_a_dead_worker_is_replaced():
     worker = Worker()
     try:
         assert worker.equal("4", "2+2", 10.0)
@@ -97,6 +97,6 @@ def test_a_worker_that_has_died_is_replaced():
 
 
 @pytest.mark.parametrize(("gold", "answer"), [("(1, 2]", "(1,  2]"), ("\\{a\\}", " \\{a\\} ")])
-def test_the_same_words_are_equal_without_a_worker(gold, answer, monkeypatch):
+def test_identical_texts_are_equal_without_a_worker(gold, answer, monkeypatch):
     monkeypatch.setattr(Worker, "equal", lambda *_: pytest.fail("asked"))
     assert math_equal(gold, answer) == 1.0

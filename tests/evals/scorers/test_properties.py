@@ -1,4 +1,4 @@
-"""What must not change a score, and what may change it only one way."""
+"""Invariances and monotonicity of the scorers."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from odar.evals.scorers.text import (
 )
 from odar.policy.answers import last_boxed
 
-Dress = Callable[[str], str]
+Form = Callable[[str], str]
 words = st.text(string.ascii_lowercase, min_size=3, max_size=8)
 numbers = st.one_of(st.integers(-(10**7), 10**7), st.decimals(-9999, 9999, allow_nan=False, places=2)).map(str)
 
 # ── numbers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-NUMBER_DRESSES: dict[str, Dress] = {
+NUMBER_FORMS: dict[str, Form] = {
     "bold": "**{}**".format,
     "dollars": lambda text: f"{text} dollars",
     "a closing full stop": "{}.".format,
@@ -54,10 +54,10 @@ NUMBER_DRESSES: dict[str, Dress] = {
 }
 
 
-@pytest.mark.parametrize("dress", NUMBER_DRESSES)
+@pytest.mark.parametrize("form", NUMBER_FORMS)
 @given(value=numbers)
-def test_how_a_number_is_written_does_not_matter(dress, value):
-    shown = NUMBER_DRESSES[dress](value)
+def test_the_notation_of_a_number_does_not_matter(form, value):
+    shown = NUMBER_FORMS[form](value)
     assert number(shown) == Fraction(value)
     assert numeric(value, shown) == 1.0
     assert numeric(str(Decimal(value) + 1), shown) == 0.0
@@ -73,7 +73,7 @@ def test_more_tolerance_never_loses_an_answer(gold, answer, first, second):
 
 # ── options ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-LETTER_DRESSES: dict[str, Dress] = {
+LETTER_FORMS: dict[str, Form] = {
     "bare": str,
     "small": str.lower,
     "brackets": "({})".format,
@@ -89,18 +89,18 @@ LETTER_DRESSES: dict[str, Dress] = {
 }
 
 
-@pytest.mark.parametrize("dress", LETTER_DRESSES)
+@pytest.mark.parametrize("form", LETTER_FORMS)
 @given(st.integers(2, 10), st.data())
-def test_a_letter_is_a_choice_in_any_dress(dress, count, data):
+def test_a_letter_is_a_choice_in_any_notation(form, count, data):
     options = [f"thing{i}" for i in range(count)]
     letter = LETTERS[data.draw(st.integers(0, count - 1))]
-    shown = LETTER_DRESSES[dress](letter)
+    shown = LETTER_FORMS[form](letter)
     assert chosen(shown, options) == letter
     assert [choice(each, shown, options) for each in LETTERS[:count]].count(1.0) == 1
 
 
 @given(st.lists(words, min_size=2, max_size=8, unique=True), st.randoms(use_true_random=False))
-def test_the_order_of_options_moves_the_letter_and_not_the_choice(options, rng):
+def test_the_order_of_options_does_not_change_the_choice(options, rng):
     assume(not any(a != b and a in b for a in options for b in options))
     said = f"It must be {options[0]}, I think."
     shuffled = rng.sample(options, len(options))
@@ -109,28 +109,28 @@ def test_the_order_of_options_moves_the_letter_and_not_the_choice(options, rng):
 
 
 @given(st.lists(words, min_size=3, max_size=8, unique=True))
-def test_two_options_are_no_choice(options):
+def test_two_named_options_are_no_choice(options):
     assume(not any(a != b and a in b for a in options for b in options))
     assert chosen(f"{options[0]} or {options[2]}", options) is None
     assert chosen("(A) or (C)", options) is None
 
 
 @given(st.booleans(), st.text(max_size=80))
-def test_an_answer_says_yes_or_no_or_neither_but_not_both(gold, answer):
+def test_an_answer_is_never_both_yes_and_no(gold, answer):
     assert verdict(gold, answer) + verdict(not gold, answer) <= 1.0
 
 
-@pytest.mark.parametrize("dress", ["{}", "{}.", "**{}**", "{}, because it is", "({})", '"{}"', "I would say {}."])
+@pytest.mark.parametrize("form", ["{}", "{}.", "**{}**", "{}, because it is", "({})", '"{}"', "I would say {}."])
 @pytest.mark.parametrize(("word", "gold"), [("yes", True), ("No", False), ("TRUE", True), ("false", False)])
-def test_a_verdict_in_any_dress(dress, word, gold):
-    assert verdict(gold, dress.format(word)) == 1.0
-    assert verdict(not gold, dress.format(word)) == 0.0
+def test_a_verdict_is_found_in_any_notation(form, word, gold):
+    assert verdict(gold, form.format(word)) == 1.0
+    assert verdict(not gold, form.format(word)) == 0.0
 
 
 # ── short answers ───────────────────────────────────────────────────────────────────────────────────────────
 
 phrases = st.lists(words, min_size=1, max_size=6).map(" ".join)
-PHRASE_DRESSES: dict[str, Dress] = {
+PHRASE_FORMS: dict[str, Form] = {
     "capitals": str.upper,
     "an article": "the {}".format,
     "punctuation": "{}!?".format,
@@ -140,30 +140,30 @@ PHRASE_DRESSES: dict[str, Dress] = {
 }
 
 
-@pytest.mark.parametrize("dress", PHRASE_DRESSES)
+@pytest.mark.parametrize("form", PHRASE_FORMS)
 @given(phrase=phrases)
-def test_how_a_phrase_is_written_does_not_matter(dress, phrase):
+def test_the_notation_of_a_phrase_does_not_matter(form, phrase):
     assume(not set(phrase.split()) & {"the", "yes", "noanswer"})
-    shown = PHRASE_DRESSES[dress](phrase)
+    shown = PHRASE_FORMS[form](phrase)
     assert exact_match([phrase], shown) == f1([phrase], shown) == 1.0
     assert normal(shown) == normal(normal(shown)) == normal(phrase)
 
 
 @given(phrases, phrases, st.randoms(use_true_random=False))
-def test_f1_forgets_the_order_and_exact_match_does_not(gold, answer, rng):
+def test_f1_ignores_the_order_of_words(gold, answer, rng):
     parts = answer.split()
     shuffled = " ".join(rng.sample(parts, len(parts)))
     assert f1([gold], shuffled) == pytest.approx(f1([gold], answer))
 
 
 @given(st.lists(phrases, min_size=1, max_size=4), phrases, phrases)
-def test_another_accepted_answer_never_costs(golds, more, answer):
+def test_another_accepted_answer_never_lowers_the_score(golds, more, answer):
     assert f1([*golds, more], answer) >= f1(golds, answer)
     assert exact_match([*golds, more], answer) >= exact_match(golds, answer)
 
 
 @given(phrases, st.integers(1, 5))
-def test_words_that_are_not_asked_for_cost(gold, count):
+def test_additional_words_lower_f1(gold, count):
     assume(not set(gold.split()) & {"yes", "noanswer"})
     longer = f"{gold} {' '.join(['zzzzzzzzzz'] * count)}"
     length = len(normal(gold).split())
@@ -171,7 +171,7 @@ def test_words_that_are_not_asked_for_cost(gold, count):
         assert f1([gold], longer) == pytest.approx(2 * length / (2 * length + count))
 
 
-BIGBENCH_DRESSES: dict[str, Dress] = {
+BIGBENCH_FORMS: dict[str, Form] = {
     "a preamble": "So the answer is {}.".format,
     "bold": "**{}**".format,
     "quotes": "'{}'".format,
@@ -184,12 +184,12 @@ BIGBENCH_DRESSES: dict[str, Dress] = {
 }
 
 
-@pytest.mark.parametrize("dress", BIGBENCH_DRESSES)
+@pytest.mark.parametrize("form", BIGBENCH_FORMS)
 @given(gold=phrases, other=phrases)
-def test_bigbench_forgives_how_an_answer_is_written_and_nothing_else(dress, gold, other):
-    assert bigbench(gold, BIGBENCH_DRESSES[dress](gold)) == 1.0
+def test_bigbench_ignores_the_notation_of_an_answer(form, gold, other):
+    assert bigbench(gold, BIGBENCH_FORMS[form](gold)) == 1.0
     if other != gold:
-        assert bigbench(gold, BIGBENCH_DRESSES[dress](other)) == 0.0
+        assert bigbench(gold, BIGBENCH_FORMS[form](other)) == 0.0
 
 
 # ── distances ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -198,7 +198,7 @@ letters = st.text("abc", max_size=12)
 
 
 @given(letters, letters, letters)
-def test_distances_know_neither_direction_nor_what_is_common(first, second, common):
+def test_levenshtein_ignores_direction_and_common_parts(first, second, common):
     distance = levenshtein(first, second)
     assert abs(len(first) - len(second)) <= distance <= max(len(first), len(second))
     assert levenshtein(first[::-1], second[::-1]) == distance
@@ -207,7 +207,7 @@ def test_distances_know_neither_direction_nor_what_is_common(first, second, comm
 
 
 @given(letters, st.integers(0, 11), st.sampled_from("abcd"))
-def test_one_edit_is_a_distance_of_one_at_most(text, place, letter):
+def test_one_edit_has_a_distance_of_at_most_one(text, place, letter):
     assume(place < len(text))
     assert levenshtein(text, text[:place] + letter + text[place + 1 :]) == (text[place] != letter)
     assert levenshtein(text, text[:place] + text[place + 1 :]) == 1
@@ -215,7 +215,7 @@ def test_one_edit_is_a_distance_of_one_at_most(text, place, letter):
 
 
 @given(st.lists(words, min_size=2, max_size=6, unique=True), st.randoms(use_true_random=False))
-def test_the_right_order_is_the_best(sentences, rng):
+def test_the_right_order_has_the_highest_similarity(sentences, rng):
     plot = " ".join(f"{word} {word} came." for word in sentences)
     shuffled = rng.sample(sentences, len(sentences))
     told = " ".join(f"{word} {word} came." for word in shuffled)
@@ -229,7 +229,7 @@ def test_the_right_order_is_the_best(sentences, rng):
 rectangles = st.integers(2, 5).flatmap(
     lambda width: st.lists(st.lists(st.integers(0, 9), min_size=width, max_size=width), min_size=2, max_size=5)
 )
-GRID_DRESSES: dict[str, Callable[[list[list[int]]], str]] = {
+GRID_FORMS: dict[str, Callable[[list[list[int]]], str]] = {
     "JSON": json.dumps,
     "JSON by rows": lambda grid: "[" + ",\n ".join(map(json.dumps, grid)) + "]",
     "rows": show,
@@ -240,10 +240,10 @@ GRID_DRESSES: dict[str, Callable[[list[list[int]]], str]] = {
 }
 
 
-@pytest.mark.parametrize("dress", GRID_DRESSES)
+@pytest.mark.parametrize("form", GRID_FORMS)
 @given(grid=rectangles, row=st.integers(0, 4), column=st.integers(0, 4))
-def test_a_grid_is_read_in_any_dress_and_one_cell_decides(dress, grid, row, column):
-    shown = GRID_DRESSES[dress](grid)
+def test_a_grid_is_read_in_any_notation_and_every_cell_counts(form, grid, row, column):
+    shown = GRID_FORMS[form](grid)
     assert grids(f"I see:\n\n{shown}\n\nThat is all.")[-1] == grid
     other = [list(each) for each in grid]
     other[row % len(grid)][column % len(grid[0])] += 1
@@ -255,7 +255,7 @@ balanced = st.recursive(words, lambda inner: st.tuples(words, inner).map(lambda 
 
 
 @given(balanced, st.text("ab{}\\ ", max_size=10))
-def test_the_last_box_is_read_whole(content, before):
+def test_the_last_complete_box_is_read(content, before):
     assert last_boxed(f"{before} so \\boxed{{{content}}} it is") == content
     assert last_boxed(f"\\boxed{{old}} then \\boxed{{{content}}}") == content
     assert last_boxed(f"\\boxed{{{content}}} and cut off \\boxed{{{content}") == content
@@ -267,7 +267,7 @@ sentence = st.tuples(words, st.lists(words, min_size=1, max_size=4), st.sampled_
 
 
 @given(st.lists(sentence, max_size=8), st.sampled_from([" ", "\n", "  \n\n "]))
-def test_sentences_add_up(sentences, gap):
+def test_sentences_are_counted(sentences, gap):
     assert count_sentences(gap.join(sentences)) == len(sentences)
     assert count_sentences(gap.join([*sentences, "Without an end"])) == len(sentences) + 1
 
@@ -287,7 +287,7 @@ def test_any_response_to_any_question_has_a_score(task, gold, response):
 
 
 @given(st.permutations(list("abcdefgh")), st.permutations(list("abcdefgh")))
-def test_groups_of_four_are_sets(first, second):
+def test_groups_of_four_are_compared_as_sets(first, second):
     gold, told = ", ".join(first), ", ".join(second)
     wanted = {frozenset(first[:4]), frozenset(first[4:])}
     found = {frozenset(second[:4]), frozenset(second[4:])}

@@ -19,14 +19,14 @@ short = st.text(alphabet="ab", max_size=8)
 
 
 @given(short, short, short)
-def test_it_is_a_metric(a, b, c):
+def test_levenshtein_is_a_metric(a, b, c):
     assert levenshtein(a, b) == levenshtein(b, a)
     assert (levenshtein(a, b) == 0) == (a == b)
     assert levenshtein(a, c) <= levenshtein(a, b) + levenshtein(b, c)
     assert 0.0 <= similarity(a, b) <= 1.0
 
 
-def test_orders_of_sentences():
+def test_order_similarity_by_hand():
     plot = "He came. He saw. He won."
     assert order_similarity(plot, plot) == 1.0
     assert order_similarity(plot, "He came! indeed. He saw. He won.") == 1.0  # small changes of wording
