@@ -1,4 +1,4 @@
-"""A server to talk to, and the check that nothing is left behind after a test."""
+"""A model server, and a check that no task or connection is left after a test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.requests import KEY
 
 @pytest.fixture
 async def server() -> AsyncIterator[FaultServer]:
-    """Fails the test if the code under test leaves a task or a connection behind."""
+    """Fail the test if a task or a connection is left."""
     async with FaultServer() as server:
         before = asyncio.all_tasks()
         yield server
@@ -32,7 +32,7 @@ async def server() -> AsyncIterator[FaultServer]:
 
 @pytest.fixture
 def retry() -> RetryPolicy:
-    """Three attempts that do not take long."""
+    """Three attempts with short waits."""
     return RetryPolicy(attempts=3, base_s=0.01, max_s=0.02, rng=random.Random(0))
 
 
@@ -52,7 +52,7 @@ async def anthropic(server: FaultServer, retry: RetryPolicy) -> AsyncIterator[An
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    """The one loaded model of the session; one thread, as test machines are busy."""
+    """The engine of the session with the loaded model, on one thread."""
     engine = acquire_engine(
         EngineSettings(ensure_weights(find_weights("smollm2-135m")), threads=1, context=512, parallel=8)
     )
@@ -62,7 +62,7 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture
 async def provider(engine: Engine) -> AsyncIterator[LocalProvider]:
-    """The local provider on that model."""
+    """A local provider that uses this engine."""
     provider = LocalProvider(threads=1, context=512)
     yield provider
     await provider.close()

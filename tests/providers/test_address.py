@@ -1,4 +1,4 @@
-"""Addresses taken apart, and requests put together."""
+"""Parsing addresses and writing requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from odar.providers.connection import Address
         ("http://bücher.example/ä b", "xn--bcher-kva.example", 80, False, "/%C3%A4%20b", "xn--bcher-kva.example"),
     ],
 )
-def test_an_address_taken_apart(url: str, host: str, port: int, secure: bool, path: str, authority: str) -> None:
+def test_an_address_is_parsed(url: str, host: str, port: int, secure: bool, path: str, authority: str) -> None:
     address = Address.parse(url)
     assert (address.host, address.port, address.secure, address.path) == (host, port, secure, path)
     assert address.authority == authority
@@ -37,7 +37,7 @@ def test_invalid_addresses_are_rejected(url: str) -> None:
         Address.parse(url)
 
 
-def test_credentials_of_an_address_become_a_header_unless_there_is_one() -> None:
+def test_credentials_of_an_address_become_a_header() -> None:
     address = Address.parse("http://me:s%40crets@h/v1")
     basic = base64.b64encode(b"me:s@crets").decode()
     assert f"authorization: Basic {basic}".encode() in address.request("GET", "/x", {})
@@ -46,13 +46,13 @@ def test_credentials_of_an_address_become_a_header_unless_there_is_one() -> None
     assert address.authority == "h"
 
 
-def test_a_query_of_the_address_goes_behind_the_path() -> None:
+def test_the_query_of_the_address_follows_the_path() -> None:
     address = Address.parse("https://azure.example/openai?api-version=2026-01-01")
     assert address.request("POST", "/chat", {}).startswith(b"POST /openai/chat?api-version=2026-01-01 HTTP/1.1\r\n")
 
 
 class Read:
-    """What a server reads of a request."""
+    """A request as read by a server."""
 
     def __init__(self, request: bytes) -> None:
         self.headers: dict[str, str] = {}
@@ -75,7 +75,7 @@ class Read:
 
 
 @given(st.text(max_size=30), st.binary(max_size=200))
-def test_a_server_reads_one_whole_request_whatever_is_in_the_path(path: str, body: bytes) -> None:
+def test_any_path_gives_one_valid_request(path: str, body: bytes) -> None:
     path = "/" + path.encode("utf-8", "replace").decode()
     read = Read(Address.parse("http://h:1/v1").request("POST", path, {"x-a": "b"}, body))
     assert read.whole

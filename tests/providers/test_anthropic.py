@@ -6,7 +6,7 @@ import pytest
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
 from odar.providers.anthropic import AnthropicProvider, messages_body, read_message
-from odar.providers.base import Message, Provider, Quirks, Sampling
+from odar.providers.base import Message, Quirks, Sampling
 from odar.types import Image, Usage
 from support import fault_server as faults
 from support.fault_server import Behaviour, FaultServer
@@ -36,7 +36,7 @@ def works_by_default(server: FaultServer) -> None:
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("name", FAULTS)
-async def test_every_fault_is_the_right_error(
+async def test_every_fault_raises_the_right_error(
     name: str, streaming: bool, server: FaultServer, anthropic: AnthropicProvider
 ) -> None:
     behaviour, kind, retryable = FAULTS[name]
@@ -48,11 +48,6 @@ async def test_every_fault_is_the_right_error(
     assert (type(caught.value), caught.value.retryable) == (kind, retryable)
     assert KEY not in str(caught.value) + repr(caught.value) + (caught.value.body or "")
     await server.until_idle()
-
-
-def test_it_is_a_provider(anthropic: AnthropicProvider) -> None:
-    provider: Provider = anthropic
-    assert provider.name == "claude"
 
 
 async def test_a_whole_answer(server: FaultServer, anthropic: AnthropicProvider) -> None:
@@ -115,12 +110,12 @@ class TestReply:
     def test_finish_reasons(self, reported: str | None, finish: str) -> None:
         assert read_message(message_payload("4", stop_reason=reported)).completions[0].finish == finish
 
-    def test_thinking_that_is_counted_apart_is_known(self) -> None:
+    def test_counted_thinking_is_read(self) -> None:
         usage = {"input_tokens": 3, "output_tokens": 9, "output_tokens_details": {"thinking_tokens": 7}}
         content = [{"type": "thinking", "thinking": "2 and 2"}, {"type": "text", "text": "4"}]
         assert read_message(message_payload("", content=content, usage=usage)).usage.reasoning == 7
 
-    def test_what_is_written_to_the_cache_is_told_apart_by_how_long_it_stays(self) -> None:
+    def test_cache_writes_are_read_by_lifetime(self) -> None:
         usage = {
             "input_tokens": 10,
             "output_tokens": 5,
@@ -139,13 +134,13 @@ class TestReply:
             {"inference_geo": "us"},
         ],
     )
-    def test_what_no_price_per_token_covers_is_marked(self, extra: dict[str, Any]) -> None:
+    def test_usage_without_a_token_price_is_unpriced(self, extra: dict[str, Any]) -> None:
         usage = {"input_tokens": 3, "output_tokens": 9}
         assert read_message(message_payload("4", usage=usage | extra)).usage.unpriced
         plain = {"service_tier": "standard", "server_tool_use": {"web_search_requests": 0}, "inference_geo": None}
         assert not read_message(message_payload("4", usage=usage | plain)).usage.unpriced
 
-    def test_thinking_is_no_part_of_the_answer_and_not_counted_apart(self) -> None:
+    def test_thinking_is_not_part_of_the_answer(self) -> None:
         content = [{"type": "thinking", "thinking": "2 and 2"}, {"type": "text", "text": "4"}]
         reply = read_message(message_payload("", content=content))
         assert (reply.completions[0].text, reply.usage) == ("4", Usage(16, 4, 5, None, written=2))
@@ -159,13 +154,13 @@ class TestReply:
             ({"input_tokens": 3}, Usage(3, 0, None, None, 0, 0)),
         ],
     )
-    def test_what_is_not_reported_is_unknown(self, usage: Any, read: Usage) -> None:
+    def test_unreported_usage_is_unknown(self, usage: Any, read: Usage) -> None:
         assert read_message(message_payload("4", usage=usage)).usage == read
 
 
 class TestSamples:
-    async def test_there_is_one_a_request(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
-        """The API has no `n`; an agent asks for the others by requests of their own."""
+    async def test_a_request_returns_one_sample(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
+        """The API has no `n`; an agent sends one request per sample."""
         reply = await anthropic.complete(ask(n=5))
         assert [completion.text for completion in reply.completions] == ["Answer: 4"]
         assert reply.usage == Usage(16, 4, 5, 0, written=2)
@@ -173,7 +168,7 @@ class TestSamples:
 
 
 class TestStreaming:
-    async def test_text_is_handed_over_as_it_comes(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
+    async def test_text_is_streamed(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
         server.behave(faults.anthropic_ok("one two three"))
         texts: list[str] = []
         reply = await anthropic.complete(ask(), lambda delta: texts.append(delta.text))
@@ -181,9 +176,7 @@ class TestStreaming:
         assert reply.completions[0].text == "one two three"
         assert (reply.usage, reply.model) == (Usage(10, 0, 3, 0, 0, 0), "claude")
 
-    async def test_thinking_is_handed_over_apart_from_the_text(
-        self, server: FaultServer, anthropic: AnthropicProvider
-    ) -> None:
+    async def test_thinking_is_streamed_separately(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
         thinking = [
             {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": ""}},
             {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}},
@@ -206,20 +199,22 @@ class TestStreaming:
         assert len(server.requests) == 1
 
     @pytest.mark.parametrize("length", [1, 4, 7])
-    async def test_an_end_before_the_end(
+    async def test_an_incomplete_stream_is_an_error(
         self, length: int, server: FaultServer, anthropic: AnthropicProvider
     ) -> None:
         server.behave(faults.events(message_events("one two")[:length], done=False))
         with pytest.raises(ProviderUnreachable, match="broke off"):
             await anthropic.complete(ask(), lambda _: None)
 
-    async def test_a_stream_without_a_start(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
+    async def test_a_stream_without_a_start_is_an_error(
+        self, server: FaultServer, anthropic: AnthropicProvider
+    ) -> None:
         server.behave(faults.events([{"type": "message_stop"}], done=False))
         with pytest.raises(ProviderProtocolError):
             await anthropic.complete(ask(), lambda _: None)
 
 
-async def test_check(server: FaultServer, anthropic: AnthropicProvider) -> None:
+async def test_check_counts_models(server: FaultServer, anthropic: AnthropicProvider) -> None:
     server.behave(faults.models(7))
     assert await anthropic.check() == "7 models"
     assert server.requests[-1].path == "/v1/models?limit=1000"

@@ -1,4 +1,4 @@
-"""Tools, results and formats put into Anthropic's words and back."""
+"""Tools, results and formats translated to and from the Anthropic protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def body_of(options: Options, **fields: Any) -> dict[str, Any]:
     return messages_body(ask(options=options, **fields))
 
 
-def test_tools() -> None:
+def test_tools_are_sent() -> None:
     body = body_of(Options(tools=(WEATHER, Tool("now"))))
     assert body["tools"] == [
         {"name": "weather", "description": "How is it?", "input_schema": SCHEMA},
@@ -40,12 +40,12 @@ def test_tools() -> None:
         (None, False, {"type": "auto", "disable_parallel_tool_use": True}),
     ],
 )
-def test_tool_choice(choice: ToolChoice | None, parallel: bool | None, sent: dict[str, Any]) -> None:
+def test_tool_choice_is_translated(choice: ToolChoice | None, parallel: bool | None, sent: dict[str, Any]) -> None:
     options = Options(tools=(WEATHER,), tool_choice=choice, parallel_tools=parallel)
     assert body_of(options)["tool_choice"] == sent
 
 
-def test_results_of_tools_share_a_turn_with_what_follows() -> None:
+def test_tool_results_share_a_turn_with_the_following_text() -> None:
     messages = (
         Message("user", "Rome and Oslo?"),
         Message("assistant", "Let me see.", tool_calls=(ToolCall("1", "weather", '{"city": "Rome"}'),)),
@@ -62,7 +62,7 @@ def test_results_of_tools_share_a_turn_with_what_follows() -> None:
     assert results["content"][1]["content"][1]["type"] == "image"
 
 
-def test_the_clients_own_blocks_are_sent_as_they_are() -> None:
+def test_original_blocks_are_sent_unchanged() -> None:
     system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     turn = {"role": "user", "content": [{"type": "document", "source": {}}]}
     messages = (
@@ -76,7 +76,7 @@ def test_the_clients_own_blocks_are_sent_as_they_are() -> None:
         messages_body(ask(messages=(foreign,)))
 
 
-def test_formats() -> None:
+def test_response_formats_are_translated() -> None:
     body = body_of(Options(format=Format(SCHEMA)))
     assert body["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
     assert body_of(Options(format=Format()))["system"] == JSON_ONLY
@@ -91,20 +91,22 @@ def test_formats() -> None:
         (Sampling(None, None, None), Options(), {}),
     ],
 )
-def test_one_of_temperature_and_top_p(sampling: Sampling, options: Options, sent: dict[str, float]) -> None:
+def test_only_one_of_temperature_and_top_p_is_sent(
+    sampling: Sampling, options: Options, sent: dict[str, float]
+) -> None:
     body = body_of(options, sampling=sampling)
     assert {name: body[name] for name in ("temperature", "top_p") if name in body} == sent
     assert body["max_tokens"] == (sampling.max_tokens or 16_000)
 
 
-def test_user_and_words_of_another_protocol() -> None:
+def test_user_is_translated_and_foreign_fields_are_not_sent() -> None:
     body = body_of(Options(user="ann", extra={"service_tier": "flex"}))
     assert body["metadata"] == {"user_id": "ann"}
     assert "service_tier" not in body
     assert body_of(Options(protocol="anthropic", extra={"top_k": 5}))["top_k"] == 5
 
 
-def test_a_call_is_read_whole_and_streamed_alike() -> None:
+def test_a_tool_call_is_the_same_whole_and_streamed() -> None:
     block = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Rome"}}
     (whole,) = read_message(message_payload("", content=[block], stop_reason="tool_use")).completions
     assert whole.tool_calls == (ToolCall("t1", "weather", '{"city": "Rome"}'),)
@@ -123,7 +125,7 @@ def test_a_call_is_read_whole_and_streamed_alike() -> None:
     assert streamed.reply().completions[0].tool_calls == whole.tool_calls
 
 
-def test_a_text_that_is_no_string_is_malformed():
+def test_a_text_that_is_not_a_string_is_an_error():
     streamed = StreamedMessage()
     streamed.feed({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
     with pytest.raises(TypeError, match="text is a bool"):

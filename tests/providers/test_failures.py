@@ -19,7 +19,7 @@ json_values = st.recursive(
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
-def test_statuses_that_may_pass_are_retryable(status: int) -> None:
+def test_temporary_statuses_are_retryable(status: int) -> None:
     error = FAILURES.from_status(status, {}, "")
     assert (error.retryable, error.status, error.provider) == (True, status, "up")
     assert str(error) == f"up: HTTP {status}"
@@ -30,7 +30,7 @@ def test_client_errors_are_not_retryable(status: int) -> None:
     assert not FAILURES.from_status(status, {}, "").retryable
 
 
-def test_an_empty_account_is_no_reason_to_try_again() -> None:
+def test_an_exhausted_quota_is_not_retryable() -> None:
     body = json.dumps({"error": {"message": "no money left", "code": "insufficient_quota"}})
     error = FAILURES.from_status(429, {}, body)
     assert (error.retryable, error.code) == (False, "insufficient_quota")
@@ -44,19 +44,19 @@ def test_messages_name_the_remedy(status: int, remedy: str) -> None:
     assert remedy in str(FAILURES.from_status(status, {}, ""))
 
 
-def test_without_a_hint_the_key_is_still_named() -> None:
+def test_without_a_hint_the_message_names_the_key() -> None:
     assert "check the API key" in str(Failures("up").from_status(401, {}, ""))
 
 
 @given(st.text(), st.text(), st.sampled_from([400, 401, 429, 500]))
-def test_a_key_that_upstream_echoes_shows_nowhere(before: str, after: str, status: int) -> None:
+def test_a_key_echoed_by_the_server_is_redacted(before: str, after: str, status: int) -> None:
     payload = {"error": {"message": before + KEY + after, "code": KEY}}
     for error in (FAILURES.from_status(status, {}, json.dumps(payload)), FAILURES.from_payload(payload)):
         assert_no_key(error)
         assert "\n" not in str(error)
 
 
-def test_a_key_across_the_cut_of_a_long_body_does_not_show_in_part() -> None:
+def test_a_key_at_the_end_of_a_truncated_body_is_redacted() -> None:
     body = "x" * (BODY_CHARS - 5) + KEY
     error = FAILURES.from_status(500, {}, body)
     assert error.body is not None
@@ -64,11 +64,11 @@ def test_a_key_across_the_cut_of_a_long_body_does_not_show_in_part() -> None:
     assert "sk-" not in error.body
 
 
-def test_a_placeholder_key_does_not_garble_messages() -> None:
+def test_a_placeholder_key_is_not_redacted() -> None:
     assert Failures("up", secrets=("", "none")).redact("none of this") == "none of this"
 
 
-def test_the_factory_does_not_show_its_secrets() -> None:
+def test_secrets_are_not_in_the_repr() -> None:
     assert KEY not in repr(FAILURES)
 
 
@@ -88,7 +88,7 @@ def test_messages_do_not_quote_prompts_but_the_body_is_kept() -> None:
     assert error.body == body
 
 
-def test_short_prompts_are_not_quoted_either() -> None:
+def test_quotations_of_short_prompts_are_detected() -> None:
     assert quotes("bad input: 'hello there'", ["hello there"])
     assert not quotes("the model is overloaded", ["hi"])
 
@@ -103,7 +103,9 @@ def test_short_prompts_are_not_quoted_either() -> None:
         ({"error": "out of memory"}, None, False),
     ],
 )
-def test_errors_inside_an_answer(payload: dict[str, object], status: int | None, retryable: bool) -> None:
+def test_errors_in_a_payload_are_classified(
+    payload: dict[str, object], status: int | None, retryable: bool
+) -> None:
     error = FAILURES.from_payload(payload)
     assert (error.status, error.retryable) == (status, retryable)
 
@@ -115,27 +117,27 @@ def test_any_body_can_be_explained(value: object) -> None:
     assert isinstance(said, str)
 
 
-def test_a_body_nested_too_deeply_says_nothing() -> None:
+def test_a_body_nested_too_deeply_has_no_explanation() -> None:
     assert explain("[" * 100_000) == (None, "")
 
 
 @given(st.floats(0, 1e6))
-def test_retry_after_in_seconds(seconds: float) -> None:
+def test_retry_after_is_read_in_seconds(seconds: float) -> None:
     assert retry_after({"retry-after": str(seconds)}) == seconds
 
 
-def test_milliseconds_come_first() -> None:
+def test_retry_after_ms_takes_precedence() -> None:
     assert retry_after({"retry-after-ms": "20", "retry-after": "1"}) == 0.02
 
 
 @given(st.text())
-def test_nonsense_is_no_wait(value: str) -> None:
+def test_retry_after_is_never_negative(value: str) -> None:
     wait = retry_after({"retry-after": value})
     assert wait is None or wait >= 0
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "", "Thu, 99 Nov 2026 12:00:00 GMT"])
-def test_values_that_only_look_like_a_wait(value: str) -> None:
+def test_an_invalid_retry_after_is_ignored(value: str) -> None:
     assert retry_after({"retry-after": value}) is None
 
 

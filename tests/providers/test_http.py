@@ -1,4 +1,4 @@
-"""Retries, deadlines, connections and keys, seen through the OpenAI provider."""
+"""Retries, deadlines, connections and keys, tested with the OpenAI provider."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from odar.providers.openai import OpenAIProvider
 from support import fault_server as faults
 from support.fault_server import Behaviour, Exchange, FaultServer
 from support.requests import KEY, ask
+from support.waiting import until
 
 FAULTS: dict[str, tuple[Behaviour, type[ProviderError], bool]] = {
     "hang": (faults.hang(), ProviderTimeout, True),
@@ -55,17 +56,17 @@ FAULTS: dict[str, tuple[Behaviour, type[ProviderError], bool]] = {
 }
 
 
-def patience_s(kind: type[ProviderError]) -> float:
-    """The timeout of a request: short only where it shall pass."""
+def timeout_for(kind: type[ProviderError]) -> float:
+    """Return a short timeout if the request is expected to time out, otherwise a long one."""
     return 0.2 if kind is ProviderTimeout else 60.0
 
 
 @pytest.mark.parametrize("name", FAULTS)
-async def test_every_fault_is_the_right_error(name: str, server: FaultServer, openai: OpenAIProvider) -> None:
+async def test_every_fault_raises_the_right_error(name: str, server: FaultServer, openai: OpenAIProvider) -> None:
     behaviour, kind, retryable = FAULTS[name]
     server.behave(behaviour)
     with pytest.raises(ProviderError) as caught:
-        await openai.complete(ask(timeout_s=patience_s(kind)))
+        await openai.complete(ask(timeout_s=timeout_for(kind)))
     assert (type(caught.value), caught.value.retryable) == (kind, retryable)
     assert str(caught.value).startswith("up: ")
     assert len(server.requests) == (1 if kind is ProviderTimeout or not retryable else 3)
@@ -73,21 +74,21 @@ async def test_every_fault_is_the_right_error(name: str, server: FaultServer, op
 
 
 @pytest.mark.parametrize("name", FAULTS)
-async def test_every_fault_is_the_right_error_when_streaming_too(
+async def test_every_fault_raises_the_right_error_when_streaming(
     name: str, server: FaultServer, openai: OpenAIProvider
 ) -> None:
     behaviour, kind, retryable = FAULTS[name]
     server.behave(behaviour)
     texts: list[str] = []
     with pytest.raises(ProviderError) as caught:
-        await openai.complete(ask(timeout_s=patience_s(kind)), lambda delta: texts.append(delta.text))
+        await openai.complete(ask(timeout_s=timeout_for(kind)), lambda delta: texts.append(delta.text))
     assert (type(caught.value), caught.value.retryable, texts) == (kind, retryable, [])
 
 
 @pytest.mark.parametrize(
     "fault", ["408", "409", "425", "429", "500", "503", "garbage", "truncated", "reset", "empty choices"]
 )
-async def test_a_fault_that_passes_is_retried(fault: str, server: FaultServer, openai: OpenAIProvider) -> None:
+async def test_a_temporary_fault_is_retried(fault: str, server: FaultServer, openai: OpenAIProvider) -> None:
     server.enqueue(FAULTS[fault][0], FAULTS[fault][0])
     reply = await openai.complete(ask())
     assert (reply.completions[0].text, reply.retries, len(server.requests)) == ("Answer: 4", 2, 3)
@@ -110,7 +111,7 @@ async def test_retry_after_is_honoured(
 
 
 @pytest.mark.parametrize("headers", [{"retry_after": "30"}, {"retry_after_ms": "30000"}])
-async def test_a_wait_past_the_deadline_fails_at_once(
+async def test_a_retry_after_beyond_the_deadline_fails_at_once(
     headers: dict[str, str], server: FaultServer, openai: OpenAIProvider
 ) -> None:
     server.behave(faults.status(429, **headers))
@@ -121,14 +122,14 @@ async def test_a_wait_past_the_deadline_fails_at_once(
     assert len(server.requests) == 1
 
 
-async def test_the_deadline_holds_over_all_attempts(server: FaultServer, openai: OpenAIProvider) -> None:
+async def test_the_timeout_covers_all_attempts(server: FaultServer, openai: OpenAIProvider) -> None:
     server.enqueue(faults.status(503))
     server.behave(faults.hang())
     with pytest.raises(ProviderTimeout, match=r"within 0.3 s \(the attempt before: up: HTTP 503"):
         await openai.complete(ask(timeout_s=0.3))
 
 
-async def test_one_attempt_is_one_attempt(server: FaultServer) -> None:
+async def test_with_one_attempt_nothing_is_retried(server: FaultServer) -> None:
     provider = OpenAIProvider("up", server.url, retry=RetryPolicy(attempts=1))
     server.behave(faults.status(500))
     with pytest.raises(ProviderError):
@@ -138,27 +139,23 @@ async def test_one_attempt_is_one_attempt(server: FaultServer) -> None:
 
 
 @given(st.integers(0, 1000), st.floats(0, 60) | st.none(), st.integers())
-def test_waits_are_bounded_and_repeatable(retry: int, retry_after: float | None, seed: int) -> None:
+def test_waits_are_bounded_and_reproducible(retry: int, retry_after: float | None, seed: int) -> None:
     wait = RetryPolicy(rng=random.Random(seed)).wait_s(retry, retry_after)
     assert (retry_after or 0.0) <= wait <= (retry_after or 0.0) + 8.0
     assert wait == RetryPolicy(rng=random.Random(seed)).wait_s(retry, retry_after)
 
 
-async def test_cancelling_closes_the_connection_promptly(server: FaultServer, openai: OpenAIProvider) -> None:
+async def test_cancelling_closes_the_connection(server: FaultServer, openai: OpenAIProvider) -> None:
     server.behave(faults.hang())
     call = asyncio.create_task(openai.complete(ask()))
-    async with asyncio.timeout(60):
-        while not server.busy:
-            await asyncio.sleep(0.005)
+    await until(lambda: server.busy)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     await server.until_idle(connections=0)
 
 
-async def test_cancelling_a_stream_closes_the_connection_promptly(
-    server: FaultServer, openai: OpenAIProvider
-) -> None:
+async def test_cancelling_a_stream_closes_the_connection(server: FaultServer, openai: OpenAIProvider) -> None:
     server.behave(faults.trickle("one two three four", stream=True))
     first = asyncio.Event()
     call = asyncio.create_task(openai.complete(ask(), lambda _: first.set()))
@@ -169,26 +166,24 @@ async def test_cancelling_a_stream_closes_the_connection_promptly(
     await server.until_idle(connections=0)
 
 
-async def test_cancelling_between_attempts(server: FaultServer) -> None:
+async def test_cancelling_between_attempts_stops_retrying(server: FaultServer) -> None:
     provider = OpenAIProvider("up", server.url, retry=RetryPolicy(base_s=100, max_s=100))
     server.behave(faults.status(500))
     call = asyncio.create_task(provider.complete(ask(timeout_s=1000)))
-    async with asyncio.timeout(60):
-        while not server.requests or server.busy:
-            await asyncio.sleep(0.005)
+    await until(lambda: server.requests and not server.busy)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     await provider.close()
 
 
-async def test_connections_are_used_again(server: FaultServer, openai: OpenAIProvider) -> None:
+async def test_connections_are_reused(server: FaultServer, openai: OpenAIProvider) -> None:
     for on_delta in (None, lambda _: None, None):
         await openai.complete(ask(), on_delta)
     assert (len(server.requests), server.connections) == (3, 1)
 
 
-async def test_many_calls_at_once_do_not_queue_in_the_client(server: FaultServer, openai: OpenAIProvider) -> None:
+async def test_concurrent_calls_do_not_queue_in_the_client(server: FaultServer, openai: OpenAIProvider) -> None:
     all_here = asyncio.Barrier(120)
 
     async def behave(exchange: Exchange) -> None:
@@ -200,7 +195,7 @@ async def test_many_calls_at_once_do_not_queue_in_the_client(server: FaultServer
     assert server.most_busy == 120
 
 
-async def test_close_is_idempotent_and_not_final(server: FaultServer, openai: OpenAIProvider) -> None:
+async def test_a_closed_provider_can_be_used_again(server: FaultServer, openai: OpenAIProvider) -> None:
     await openai.close()
     await openai.complete(ask())
     await openai.close()
@@ -210,7 +205,7 @@ async def test_close_is_idempotent_and_not_final(server: FaultServer, openai: Op
 
 
 @pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")  # asyncio's own, of the loop that is gone
-def test_a_provider_outlives_its_event_loop() -> None:
+def test_a_provider_can_be_used_in_several_event_loops() -> None:
     provider = OpenAIProvider("up", "http://127.0.0.1:1/v1")
 
     async def once() -> str:
@@ -241,15 +236,7 @@ async def test_an_invalid_base_url_is_rejected(base_url: str) -> None:
     assert not caught.value.retryable
 
 
-async def test_tls_where_there_is_none(server: FaultServer) -> None:
-    provider = OpenAIProvider("up", server.url.replace("http:", "https:"))
-    with pytest.raises(ProviderUnreachable, match="TLS") as caught:
-        await provider.complete(ask())
-    await provider.close()
-    assert not caught.value.retryable
-
-
-async def test_an_answer_without_end_is_cut_off(
+async def test_an_endless_answer_is_cut_off(
     server: FaultServer, openai: OpenAIProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(response, "MAX_BODY_BYTES", 100_000)
@@ -265,7 +252,7 @@ async def test_an_answer_without_end_is_cut_off(
     await server.until_idle(connections=0)
 
 
-async def test_a_long_error_body_is_cut(server: FaultServer, openai: OpenAIProvider) -> None:
+async def test_a_long_error_body_is_truncated(server: FaultServer, openai: OpenAIProvider) -> None:
     server.behave(faults.status(400, body={"error": "x" * 200_000}))
     with pytest.raises(ProviderError) as caught:
         await openai.complete(ask())
@@ -274,19 +261,19 @@ async def test_a_long_error_body_is_cut(server: FaultServer, openai: OpenAIProvi
 
 
 @pytest.mark.parametrize("name", FAULTS)
-async def test_the_key_shows_nowhere(
+async def test_the_key_is_not_in_errors_or_logs(
     name: str, server: FaultServer, openai: OpenAIProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     server.behave(FAULTS[name][0])
     with pytest.raises(ProviderError) as caught:
-        await openai.complete(ask(timeout_s=patience_s(FAULTS[name][1])))
+        await openai.complete(ask(timeout_s=timeout_for(FAULTS[name][1])))
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert_no_key(caught.value, caplog.text, repr(openai))
 
 
 @pytest.mark.parametrize("code", [200, 400, 401, 500])
-async def test_a_key_that_upstream_echoes_shows_nowhere(
+async def test_a_key_echoed_by_the_server_is_redacted(
     code: int, server: FaultServer, openai: OpenAIProvider
 ) -> None:
     server.behave(faults.answer({"error": {"message": f"bad key {KEY}", "code": KEY, KEY: KEY}}, code))
@@ -296,7 +283,7 @@ async def test_a_key_that_upstream_echoes_shows_nowhere(
     assert "bad key [redacted]" in str(caught.value)
 
 
-async def test_a_key_in_a_further_header_shows_nowhere_either(server: FaultServer) -> None:
+async def test_a_key_in_another_header_is_redacted(server: FaultServer) -> None:
     provider = OpenAIProvider("up", server.url, headers={"Api-Key": KEY, "X-Auth": f"Token {KEY}"})
     server.behave(faults.status(400, body={"error": f"bad key {KEY}"}))
     with pytest.raises(ProviderError) as caught:
@@ -306,20 +293,20 @@ async def test_a_key_in_a_further_header_shows_nowhere_either(server: FaultServe
     assert_no_key(caught.value)
 
 
-async def test_a_refused_key_comes_with_the_hint(server: FaultServer, openai: OpenAIProvider) -> None:
+async def test_a_rejected_key_names_the_variable(server: FaultServer, openai: OpenAIProvider) -> None:
     server.behave(faults.status(401))
     with pytest.raises(ProviderError, match=r"^up: HTTP 401: upstream says 401; set UP_API_KEY$"):
         await openai.complete(ask())
 
 
-async def test_a_key_from_a_file_may_end_in_a_line_break(server: FaultServer) -> None:
+async def test_a_key_may_end_in_a_line_break(server: FaultServer) -> None:
     provider = OpenAIProvider("up", server.url, KEY + "\n")
     await provider.complete(ask())
     await provider.close()
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_a_header_that_cannot_be_sent_is_the_users_to_mend() -> None:
+def test_an_invalid_header_is_a_settings_error() -> None:
     with pytest.raises(SettingsError, match="header 'authorization'") as caught:
         OpenAIProvider("up", "http://127.0.0.1:1", "sk-one\r\nsk-two")
     assert "sk-" not in str(caught.value)
@@ -330,7 +317,7 @@ class CallersError(Exception):
 
 
 @pytest.mark.parametrize("error", [CallersError(), TimeoutError(), BrokenPipeError(), ValueError()])
-async def test_what_on_text_raises_is_the_callers(
+async def test_exceptions_of_on_text_reach_the_caller(
     error: Exception, server: FaultServer, openai: OpenAIProvider
 ) -> None:
     def on_delta(_: str) -> None:
@@ -351,7 +338,7 @@ def assert_no_key(error: ProviderError, *more: str) -> None:
     assert not any(KEY in text for text in shown)
 
 
-async def test_an_answer_that_is_packed_although_nobody_asked(server: FaultServer, openai: OpenAIProvider) -> None:
+async def test_an_unrequested_content_encoding_is_an_error(server: FaultServer, openai: OpenAIProvider) -> None:
     async def packed(exchange: Exchange) -> None:
         assert exchange.headers["accept-encoding"] == "identity"
         await exchange.send(b"\x1f\x8b...", content_encoding="gzip")

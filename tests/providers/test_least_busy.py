@@ -17,7 +17,7 @@ def members(count, delay_s=0.01):
     return [ScriptedProvider(lambda r, i: [completion("Answer: 4")], "m", delay_s) for _ in range(count)]
 
 
-async def test_each_request_goes_to_the_one_with_the_least_to_do():
+async def test_each_request_goes_to_the_least_busy_member():
     group = members(3)
     several = LeastBusyProvider(group)
     replies = await asyncio.gather(*(several.complete(REQUEST) for _ in range(9)))
@@ -27,7 +27,7 @@ async def test_each_request_goes_to_the_one_with_the_least_to_do():
     assert all(member.closed for member in group)
 
 
-async def test_a_request_that_was_given_up_frees_its_member():
+async def test_a_cancelled_request_frees_its_member():
     group = members(2, delay_s=10)
     several = LeastBusyProvider(group)
     task = asyncio.create_task(several.complete(REQUEST))
@@ -42,7 +42,7 @@ async def test_a_request_that_was_given_up_frees_its_member():
 
 
 class Scoring(ScriptedProvider):
-    """A provider that can score a text, as the local model can."""
+    """A provider that can score a text."""
 
     async def score(self, request, text):
         self.requests.append(request)
@@ -50,8 +50,8 @@ class Scoring(ScriptedProvider):
         return Reply((Completion(text, (Token(text, -0.5),)),))
 
 
-async def test_texts_are_scored_by_the_one_with_the_least_to_do():
-    """As `odar calibrate` has it where the local model is the surrogate: it runs as several copies then."""
+async def test_texts_are_scored_by_the_least_busy_member():
+    """`odar calibrate` runs a local surrogate as several copies."""
     group = [Scoring(lambda r, i: [completion("4")], "m") for _ in range(2)]
     several = LeastBusyProvider(group)
     replies = await asyncio.gather(*(score_text(several, REQUEST, text) for text in ("a", "b", "c", "d")))
@@ -59,6 +59,6 @@ async def test_texts_are_scored_by_the_one_with_the_least_to_do():
     assert [len(member.requests) for member in group] == [2, 2]
 
 
-async def test_members_that_cannot_score_say_so():
+async def test_members_that_cannot_score_raise():
     with pytest.raises(ProviderError, match="m cannot score a given text"):
         await score_text(LeastBusyProvider(members(2)), REQUEST, "4")

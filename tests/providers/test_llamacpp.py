@@ -1,4 +1,4 @@
-"""Cores, pace and the engine, with a substitute for the runtime."""
+"""Cores, speed and the engine, with a fake runtime."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from odar.providers.llamacpp import (
 )
 
 
-def test_idle_time_and_waiting_for_a_disk_leave_a_core_to_us(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_and_io_wait_time_count_as_idle_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([[0] * 8, [6, 0, 2, 4, 4, 0, 0, 0]])
     monkeypatch.setattr(llamacpp, "_cpu_ticks", lambda: next(readings))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
@@ -30,8 +30,8 @@ def test_idle_time_and_waiting_for_a_disk_leave_a_core_to_us(monkeypatch: pytest
     assert idle_cores() == 1.0
 
 
-def test_this_machine() -> None:
-    assert 0 <= max(idle_cores(), 0) <= (os.cpu_count() or 1)
+def test_idle_cores_of_this_machine() -> None:
+    assert idle_cores() <= (os.cpu_count() or 1)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_cores")
-def test_models_whose_threads_do_not_fit_together_take_turns() -> None:
+def test_models_with_too_many_threads_together_take_turns() -> None:
     running, most, lock = 0, 0, threading.Lock()
     inside, leave = threading.Event(), threading.Event()
 
@@ -171,8 +171,8 @@ def test_providers_share_an_engine() -> None:
     assert one.closing.is_set()
 
 
-def test_two_models_that_load_at_the_same_moment_share_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is locked with the key that its engine sends; a key made at first use was once two."""
+def test_models_loaded_at_the_same_time_share_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each server requires the key that its engine sends, so both must get the same one."""
     together, keys = threading.Barrier(2), []
 
     class Parameters:

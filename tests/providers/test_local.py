@@ -1,4 +1,4 @@
-"""The real local model, loaded once, and the parts around it with a stand-in for the runtime."""
+"""The local provider with the tiny model, which is loaded once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def texts(reply: Reply) -> list[str]:
     return [completion.text for completion in reply.completions]
 
 
-async def test_answers(provider: LocalProvider) -> None:
+async def test_the_model_answers_with_tokens_and_usage(provider: LocalProvider) -> None:
     reply = await provider.complete(request(temperature=0.0))
     (completion,) = reply.completions
     assert completion.text == "The capital of France is Paris."
@@ -63,7 +63,7 @@ async def test_answers(provider: LocalProvider) -> None:
     assert reply.model == "SmolLM2-135M-Instruct.Q4_1"
 
 
-async def test_same_seed_same_bits_whatever_ran_before(provider: LocalProvider) -> None:
+async def test_the_same_seed_gives_the_same_result_after_other_requests(provider: LocalProvider) -> None:
     open_ended = (Message("user", "Name an animal."),)
     one, five = await provider.complete(request(open_ended)), await provider.complete(request(open_ended, n=5))
     await provider.complete(request(LONG, n=3))
@@ -76,7 +76,7 @@ async def test_same_seed_same_bits_whatever_ran_before(provider: LocalProvider) 
     assert five.usage.output == sum(len(completion.tokens) for completion in five.completions)
 
 
-async def test_copies_side_by_side_give_the_same_bits(provider: LocalProvider) -> None:
+async def test_concurrent_copies_give_the_same_result(provider: LocalProvider) -> None:
     other = LocalProvider(threads=1, context=512, copy=1)
     try:
         ask = request((Message("user", "Name an animal."),), n=3)
@@ -86,7 +86,7 @@ async def test_copies_side_by_side_give_the_same_bits(provider: LocalProvider) -
     assert first.completions == second.completions
 
 
-async def test_same_seed_same_bits_in_another_process(provider: LocalProvider) -> None:
+async def test_the_same_seed_gives_the_same_result_in_another_process(provider: LocalProvider) -> None:
     script = textwrap.dedent("""
         import asyncio
         from odar.providers.base import *
@@ -105,7 +105,7 @@ async def test_same_seed_same_bits_in_another_process(provider: LocalProvider) -
     assert done.stderr == ""  # silent, also when nobody closes the provider
 
 
-async def test_more_samples_than_fit_one_batch(provider: LocalProvider) -> None:
+async def test_more_samples_than_one_batch_are_generated(provider: LocalProvider) -> None:
     ten = await provider.complete(request(n=10, max_tokens=6))
     assert len(ten.completions) == 10
     assert ten.completions[:5] == (await provider.complete(request(n=5, max_tokens=6))).completions
@@ -114,8 +114,8 @@ async def test_more_samples_than_fit_one_batch(provider: LocalProvider) -> None:
 
 @pytest.mark.alone  # each thread waits for the other: they crawl where other processes keep both cores busy
 @pytest.mark.timeout(700)
-async def test_the_number_of_threads_changes_no_bit(provider: LocalProvider) -> None:
-    """Or the same seed would give another answer on a busy machine. It takes a long prompt to tell."""
+async def test_the_number_of_threads_does_not_change_the_result(provider: LocalProvider) -> None:
+    """A busy machine uses fewer threads. Only a long prompt would show a difference."""
     long = (Message("user", "A story. " + "The sea was calm and the wind was cold. " * 30 + "What was calm?"),)
     two = LocalProvider(threads=2, context=512, parallel=2)
     try:
@@ -130,7 +130,7 @@ async def test_without_seed_samples_differ(provider: LocalProvider) -> None:
     assert texts(await provider.complete(ask)) != texts(await provider.complete(ask))
 
 
-async def test_text_is_handed_over_in_order(provider: LocalProvider) -> None:
+async def test_text_is_streamed_in_order(provider: LocalProvider) -> None:
     pieces: list[str] = []
     here = threading.get_ident()
 
@@ -143,7 +143,7 @@ async def test_text_is_handed_over_in_order(provider: LocalProvider) -> None:
     assert len(pieces) > 1
 
 
-async def test_stop_strings_and_length(provider: LocalProvider) -> None:
+async def test_stop_strings_and_max_tokens_end_an_answer(provider: LocalProvider) -> None:
     stopped = (await provider.complete(request(temperature=0.0, stop=(" is Paris",)))).completions[0]
     assert (stopped.text, stopped.finish) == ("The capital of France", "stop")
     assert "".join(token.text for token in stopped.tokens) == stopped.text
@@ -151,7 +151,7 @@ async def test_stop_strings_and_length(provider: LocalProvider) -> None:
     assert (cut.text, cut.finish) == ("The capital of", "length")
 
 
-async def test_characters_of_several_tokens(provider: LocalProvider) -> None:
+async def test_characters_of_several_tokens_are_kept_together(provider: LocalProvider) -> None:
     turns = (Message("user", "Repeat: 🦊"), Message("assistant", "🦊 🦊 🦊"), Message("user", "Repeat: 🦊"))
     reply = await provider.complete(request(turns, temperature=0.0))
     (completion,) = reply.completions
@@ -161,14 +161,14 @@ async def test_characters_of_several_tokens(provider: LocalProvider) -> None:
     assert any(token.logprob is None for token in completion.tokens)
 
 
-async def test_logprobs_only_when_asked(provider: LocalProvider) -> None:
+async def test_logprobs_are_returned_only_on_request(provider: LocalProvider) -> None:
     plain = Request("smollm2-135m", HELLO, Sampling(max_tokens=12, temperature=0.9, seed=7), logprobs=False)
     reply = await provider.complete(plain)
     assert reply.completions[0].tokens == ()
     assert texts(reply) == texts(await provider.complete(request()))
 
 
-async def test_control_tokens_in_text_stay_text(provider: LocalProvider) -> None:
+async def test_control_tokens_in_user_text_are_plain_text(provider: LocalProvider) -> None:
     async def length(text: str) -> int:
         reply = await provider.complete(request((Message("system", ""), Message("user", text)), max_tokens=1))
         return reply.usage.input or 0
@@ -188,7 +188,7 @@ async def test_control_tokens_in_text_stay_text(provider: LocalProvider) -> None
         (Message("user", "What is it?", (Image("image/png", b"x"),)), "cannot see"),
     ],
 )
-async def test_unusable_prompts(provider: LocalProvider, message: Message, complaint: str) -> None:
+async def test_invalid_prompts_are_rejected(provider: LocalProvider, message: Message, complaint: str) -> None:
     with pytest.raises(ProviderError, match=complaint) as raised:
         await provider.complete(request((message,)))
     assert (raised.value.status, raised.value.retryable, raised.value.provider) == (400, False, "local")
@@ -196,11 +196,11 @@ async def test_unusable_prompts(provider: LocalProvider, message: Message, compl
 
 
 @pytest.mark.parametrize("text", ["a\0b", "", "\n", "日本語"])
-async def test_odd_prompts(provider: LocalProvider, text: str) -> None:
+async def test_unusual_prompts_are_answered(provider: LocalProvider, text: str) -> None:
     assert (await provider.complete(request((Message("user", text),)))).completions
 
 
-async def test_refused_parameters(provider: LocalProvider) -> None:
+async def test_invalid_parameters_are_rejected(provider: LocalProvider) -> None:
     with pytest.raises(ProviderError, match="temperature") as raised:
         await provider.complete(request(extra={"temperature": "hot"}))
     assert raised.value.status == 400
@@ -221,7 +221,7 @@ async def test_timeout_and_cancellation_free_the_model(provider: LocalProvider) 
     assert texts(await provider.complete(request(temperature=0.0))) == ["The capital of France is Paris."]
 
 
-async def test_port_is_locked(engine: Engine) -> None:
+async def test_the_port_requires_the_key(engine: Engine) -> None:
     address = engine._server.listening_address
     assert address.startswith("http://127.0.0.1:")
     for path in ("/completion", "/v1/chat/completions", "/tokenize", "/props", "/slots", "/v1/models"):
@@ -250,7 +250,7 @@ async def test_check_names_the_runtime_and_loads_nothing() -> None:
     assert "llama.cpp in this process (xllamacpp " in await LocalProvider().check()
 
 
-async def test_weights_that_cannot_be_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_failed_download_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("not a directory")
     monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path / "cache"))
     provider = LocalProvider()
@@ -260,7 +260,7 @@ async def test_weights_that_cannot_be_downloaded(monkeypatch: pytest.MonkeyPatch
     await provider.close()
 
 
-async def test_offline_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_nothing_is_downloaded_offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("ODAR_OFFLINE", "1")
     provider = LocalProvider()
@@ -270,8 +270,8 @@ async def test_offline_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, tm
     assert not list(tmp_path.rglob("*"))
 
 
-async def test_a_file_of_the_user_answers_like_the_catalogue_s_model(provider: LocalProvider) -> None:
-    """The same weights by path: the template and the control tokens come from the file."""
+async def test_a_gguf_file_answers_like_the_model_of_the_catalogue(provider: LocalProvider) -> None:
+    """The same weights by path; template and control tokens come from the file."""
     mine = LocalProvider(threads=1, context=512, copy=1)
     path = find_weights(MODEL).path
     ask = Request(f"gguf:{path}", HELLO, Sampling(max_tokens=12, temperature=0.0, seed=7))
@@ -283,7 +283,7 @@ async def test_a_file_of_the_user_answers_like_the_catalogue_s_model(provider: L
     assert reply.model == path.stem
 
 
-async def test_files_that_are_no_models_are_named(tmp_path: Path) -> None:
+async def test_files_that_are_not_models_are_named(tmp_path: Path) -> None:
     (tmp_path / "notes.gguf").write_text("notes")
     for name, why in (("notes.gguf", "is not a GGUF file"), ("none.gguf", "No such file")):
         with pytest.raises(ProviderUnreachable, match=rf"model = 'gguf:.*{name}' .*{why}"):
@@ -294,12 +294,12 @@ async def test_files_that_are_no_models_are_named(tmp_path: Path) -> None:
         await LocalProvider().complete(Request("smolm2-135m", HELLO))
 
 
-async def test_a_last_turn_of_the_assistant_is_continued(provider: LocalProvider) -> None:
+async def test_a_final_assistant_turn_is_continued(provider: LocalProvider) -> None:
     turns = (*HELLO, Message("assistant", "The capital of"))
     assert texts(await provider.complete(request(turns, temperature=0.0))) == [" France is Paris."]
 
 
-async def test_turns_are_written_by_the_template_of_the_file(engine: Engine) -> None:
+async def test_turns_use_the_template_of_the_file(engine: Engine) -> None:
     def prompt(*turns: tuple[str, str]) -> list[int]:
         return engine.submit(lambda: engine.chat_prompt(turns)).result(30)
 
@@ -314,7 +314,7 @@ async def test_turns_are_written_by_the_template_of_the_file(engine: Engine) -> 
     assert injected.count(ids("<|im_start|>")[0]) == 3  # system, user, assistant: the text opened no turn
 
 
-async def test_interrupt_ends_the_process_quietly(engine: Engine) -> None:
+async def test_an_interrupt_ends_the_process_without_output(engine: Engine) -> None:
     script = textwrap.dedent("""
         import asyncio, os, signal, threading
         from odar.providers.base import *

@@ -1,4 +1,4 @@
-"""The local model scores a given text: for real, against what it says when it samples the same text."""
+"""The local model scores a given text, compared with sampling the same text."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from support.fault_server import FaultServer, anthropic_ok
 ASK = Request("smollm2-135m", (Message("user", "How many legs does a spider have?"),))
 
 
-async def test_a_text_scores_as_it_did_when_it_was_sampled(provider):
-    """Bit for bit: another context, another tokenizer or a touched distribution would show."""
+async def test_a_scored_text_has_the_log_probabilities_of_sampling(provider):
+    """Equal to the last bit, so context, tokens and distribution are the same."""
     sampling = Sampling(temperature=0.7, top_p=1.0, max_tokens=16, seed=3)
     for _ in range(2):  # the first reads the prompt in batches, whose kernels round differently
         sampled = await provider.complete(Request("smollm2-135m", ASK.messages, sampling))
@@ -39,7 +39,7 @@ async def test_a_likely_text_scores_better_than_nonsense(provider):
     assert await mean("A spider has eight legs.") > await mean("Legs spider eight has a zebra.")
 
 
-async def test_parts_of_characters_are_unknown_and_the_rest_is_scored(provider):
+async def test_partial_characters_have_no_score(provider):
     text = "A spider 🕷 has 8 legs."
     tokens = (await provider.score(ASK, text)).completions[0].tokens
     known = [token for token in tokens if token.logprob is not None]
@@ -47,24 +47,24 @@ async def test_parts_of_characters_are_unknown_and_the_rest_is_scored(provider):
     assert len(tokens) > len(known)
 
 
-async def test_a_text_cannot_end_its_turn(provider):
+async def test_control_tokens_in_a_scored_text_are_plain_text(provider):
     tokens = (await provider.score(ASK, "Eight.<|im_end|>")).completions[0].tokens
     assert "".join(token.text for token in tokens) == "Eight.<|im_end|>"
     assert all(token.logprob is not None for token in tokens)
 
 
-async def test_a_text_that_does_not_fit_is_refused(provider):
+async def test_a_text_beyond_the_context_is_rejected(provider):
     with pytest.raises(ProviderError, match="tokens and the local model's context is 512"):
         await provider.score(ASK, "eight legs " * 400)
 
 
-async def test_time_is_kept(provider):
+async def test_scoring_has_a_timeout(provider):
     with pytest.raises(ProviderTimeout):
         await provider.score(Request("smollm2-135m", ASK.messages, timeout_s=0.01), "eight legs " * 60)
 
 
-async def test_anthropics_answers_are_scored_by_the_local_model(engine):
-    """What `fusion.surrogate = "smollm2-135m"` is for."""
+async def test_the_local_model_scores_answers_of_anthropic(engine):
+    """Use the local model as `fusion.surrogate`."""
     async with FaultServer() as claude:
         claude.behave(anthropic_ok("A spider has eight legs.\nAnswer: 8"))
         settings = load_settings(
@@ -87,7 +87,7 @@ async def test_anthropics_answers_are_scored_by_the_local_model(engine):
 
 
 class Unwilling:
-    """An engine whose runtime writes something else."""
+    """An engine whose runtime generates other tokens."""
 
     settings = EngineSettings(Path("weights"), 1, 512, 1)
 
@@ -98,6 +98,6 @@ class Unwilling:
         on_chunk({"choices": [{"logprobs": {"content": [{"id": 9, "logprob": -1.0}]}}]})
 
 
-def test_a_runtime_that_writes_something_else_is_not_believed():
+def test_a_runtime_that_generates_other_tokens_is_an_error():
     with pytest.raises(RefusedError, match="other tokens were written"):
         force(Unwilling(), [1], "a", threading.Event())

@@ -74,7 +74,7 @@ def test_a_vector_has_length_1_and_depends_on_the_order_of_words():
     assert not np.allclose(vectors[2], vectors[3], atol=1e-3)
 
 
-def test_a_text_has_the_same_vector_alone_and_beside_others():
+def test_a_text_has_the_same_vector_alone_and_in_a_batch():
     encoder = Encoder(tensors(), WordPieces(VOCABULARY), HEADS)
     texts = ["happy", "a unhappyness, happy! a a a", "", "happy a"]
     alone = np.concatenate([encoder.encode([text]) for text in texts])

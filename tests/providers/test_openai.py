@@ -5,18 +5,12 @@ import json
 import pytest
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
-from odar.providers.base import Provider
 from odar.providers.openai import OpenAIProvider
 from odar.types import Token, Usage
 from support import fault_server as faults
 from support.fault_server import Behaviour, Exchange, FaultServer
 from support.payloads import chat_events, chat_payload
 from support.requests import KEY, ask
-
-
-def test_it_is_a_provider(openai: OpenAIProvider) -> None:
-    provider: Provider = openai
-    assert provider.name == "up"
 
 
 async def test_a_whole_answer(server: FaultServer, openai: OpenAIProvider) -> None:
@@ -32,7 +26,7 @@ async def test_a_whole_answer(server: FaultServer, openai: OpenAIProvider) -> No
     assert request.json["messages"] == [{"role": "user", "content": "2 + 2?"}]
 
 
-async def test_without_a_key_and_with_a_trailing_slash(server: FaultServer) -> None:
+async def test_a_key_is_optional_and_a_trailing_slash_is_ignored(server: FaultServer) -> None:
     provider = OpenAIProvider("local", server.url + "/", headers={"x-title": "odar"})
     await provider.complete(ask())
     await provider.close()
@@ -52,7 +46,7 @@ async def test_n_samples(behaviour: Behaviour, got: int, server: FaultServer, op
 
 
 @pytest.mark.parametrize(("share", "missing"), [(0.0, 0), (0.2, 1), (0.6, 3), (1.0, 5)])
-async def test_log_probabilities_missing_on_a_share(
+async def test_missing_log_probabilities_are_none(
     share: float, missing: int, server: FaultServer, openai: OpenAIProvider
 ) -> None:
     server.behave(faults.missing_logprobs(share))
@@ -61,7 +55,9 @@ async def test_log_probabilities_missing_on_a_share(
     assert len(tokens) == 5
 
 
-async def test_no_log_probabilities(server: FaultServer, openai: OpenAIProvider) -> None:
+async def test_an_answer_without_log_probabilities_has_no_tokens(
+    server: FaultServer, openai: OpenAIProvider
+) -> None:
     server.behave(faults.no_logprobs())
     assert (await openai.complete(ask())).completions[0].tokens == ()
 
@@ -75,7 +71,7 @@ async def test_json_under_another_content_type_is_still_an_answer(
 
 
 class TestStreaming:
-    async def test_text_is_handed_over_as_it_comes(self, server: FaultServer, openai: OpenAIProvider) -> None:
+    async def test_text_is_streamed(self, server: FaultServer, openai: OpenAIProvider) -> None:
         server.behave(faults.ok("one two 😀"))
         texts: list[str] = []
         reply = await openai.complete(ask(), lambda delta: texts.append(delta.text))
@@ -85,11 +81,11 @@ class TestStreaming:
         assert (reply.usage, reply.model) == (Usage(10, 0, 3, 0, 0, 0), "served")
         assert server.requests[0].json["stream_options"] == {"include_usage": True}
 
-    async def test_the_same_reply_as_without(self, server: FaultServer, openai: OpenAIProvider) -> None:
+    async def test_a_stream_gives_the_same_reply(self, server: FaultServer, openai: OpenAIProvider) -> None:
         server.behave(faults.ok("one two", usage={"prompt_tokens": 10, "completion_tokens": 2}))
         assert await openai.complete(ask(), lambda _: None) == await openai.complete(ask())
 
-    async def test_a_server_that_does_not_stream(self, server: FaultServer, openai: OpenAIProvider) -> None:
+    async def test_a_non_streamed_answer_is_accepted(self, server: FaultServer, openai: OpenAIProvider) -> None:
         server.behave(faults.answer(chat_payload("Answer: 4")))
         texts: list[str] = []
         assert (await openai.complete(ask(), lambda delta: texts.append(delta.text))).completions[
@@ -97,25 +93,29 @@ class TestStreaming:
         ].text == "Answer: 4"
         assert texts == ["Answer: 4"]
 
-    async def test_dying_after_text_is_not_retried(self, server: FaultServer, openai: OpenAIProvider) -> None:
+    async def test_a_broken_stream_after_text_is_not_retried(
+        self, server: FaultServer, openai: OpenAIProvider
+    ) -> None:
         server.behave(faults.dies_mid_stream("one two three", after=3))
         texts: list[str] = []
         with pytest.raises(ProviderUnreachable) as caught:
             await openai.complete(ask(), lambda delta: texts.append(delta.text))
         assert (texts, caught.value.retryable, len(server.requests)) == (["one ", "two "], True, 1)
 
-    async def test_dying_before_text_is_retried(self, server: FaultServer, openai: OpenAIProvider) -> None:
+    async def test_a_broken_stream_before_text_is_retried(
+        self, server: FaultServer, openai: OpenAIProvider
+    ) -> None:
         server.enqueue(faults.dies_mid_stream(after=1))
         texts: list[str] = []
         reply = await openai.complete(ask(), lambda delta: texts.append(delta.text))
         assert (reply.retries, "".join(texts)) == (1, "Answer: 4")
 
-    async def test_an_end_before_the_end(self, server: FaultServer, openai: OpenAIProvider) -> None:
+    async def test_an_incomplete_stream_is_an_error(self, server: FaultServer, openai: OpenAIProvider) -> None:
         server.behave(faults.events(chat_events("one two")[:2], done=False))
         with pytest.raises(ProviderUnreachable, match="broke off"):
             await openai.complete(ask(), lambda _: None)
 
-    async def test_a_stream_without_done_is_whole_with_a_finish_reason(
+    async def test_a_stream_with_a_finish_reason_needs_no_done(
         self, server: FaultServer, openai: OpenAIProvider
     ) -> None:
         server.behave(faults.events(chat_events("one two"), done=False))
@@ -135,7 +135,7 @@ class TestStreaming:
         assert (await openai.complete(ask(timeout_s=60.0), lambda _: None)).completions[0].text == "4"
         await server.until_idle(connections=0)
 
-    async def test_an_error_in_the_stream(self, server: FaultServer, openai: OpenAIProvider) -> None:
+    async def test_an_error_in_the_stream_is_raised(self, server: FaultServer, openai: OpenAIProvider) -> None:
         error = {"error": {"message": f"out of memory, {KEY}", "type": "server_error"}}
         server.behave(faults.events([*chat_events("one two")[:2], error]))
         with pytest.raises(ProviderError) as caught:
@@ -144,7 +144,7 @@ class TestStreaming:
         assert (caught.value.status, caught.value.retryable, len(server.requests)) == (500, True, 1)
 
     @pytest.mark.parametrize("payloads", [["not json"], ["[]"], [{"choices": 7}], []])
-    async def test_streams_that_make_no_sense(
+    async def test_invalid_streams_are_rejected(
         self, payloads: list[object], server: FaultServer, openai: OpenAIProvider
     ) -> None:
         server.behave(faults.events(payloads))
@@ -163,17 +163,19 @@ class TestStreaming:
 
 class TestCheck:
     @pytest.mark.parametrize(("count", "line"), [(12, "12 models"), (1, "1 model"), (0, "0 models")])
-    async def test_one_line(self, count: int, line: str, server: FaultServer, openai: OpenAIProvider) -> None:
+    async def test_check_describes_the_models_in_one_line(
+        self, count: int, line: str, server: FaultServer, openai: OpenAIProvider
+    ) -> None:
         server.behave(faults.models(count))
         assert await openai.check() == line
         assert (server.requests[0].method, server.requests[0].path) == ("GET", "/v1/models")
 
-    async def test_a_refused_key(self, server: FaultServer, openai: OpenAIProvider) -> None:
+    async def test_a_rejected_key_names_the_variable(self, server: FaultServer, openai: OpenAIProvider) -> None:
         server.behave(faults.status(401))
         with pytest.raises(ProviderError, match="set UP_API_KEY"):
             await openai.check()
 
-    async def test_no_list(self, server: FaultServer, openai: OpenAIProvider) -> None:
+    async def test_an_invalid_model_list_is_an_error(self, server: FaultServer, openai: OpenAIProvider) -> None:
         server.behave(faults.answer({"models": None}))
         with pytest.raises(ProviderProtocolError):
             await openai.check()

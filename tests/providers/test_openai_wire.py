@@ -43,7 +43,7 @@ class TestBody:
             "stream_options": {"include_usage": True},
         }
 
-    def test_what_was_not_asked_for_is_not_sent(self) -> None:
+    def test_unrequested_fields_are_not_sent(self) -> None:
         body = chat_body(ask(logprobs=False))
         assert set(body) == {"model", "messages", "temperature", "top_p", "max_tokens"}
 
@@ -64,7 +64,7 @@ class TestBody:
 
 
 class TestTokens:
-    def test_a_character_cut_in_two_survives(self) -> None:
+    def test_a_character_split_over_two_tokens_is_joined(self) -> None:
         smile = list("😀".encode())
         tokens = tokens_of(
             {"token": "\\xf0\\x9f", "bytes": smile[:2], "logprob": -1.0},
@@ -74,7 +74,7 @@ class TestTokens:
         assert tokens == (Token("", -1.0), Token("😀", -0.5), Token("!", -0.1))
 
     @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.data())
-    def test_the_texts_of_tokens_add_up_wherever_they_are_cut(self, text: str, data: st.DataObject) -> None:
+    def test_token_texts_add_up_for_any_split(self, text: str, data: st.DataObject) -> None:
         raw = text.encode()
         edges = [0, *sorted(data.draw(st.lists(st.integers(0, len(raw))))), len(raw)]
         entries = [{"token": "?", "bytes": list(raw[a:b]), "logprob": -1} for a, b in pairwise(edges)]
@@ -95,7 +95,7 @@ class TestTokens:
             ("-0.1", None),
         ],
     )
-    def test_log_probabilities_that_are_none(self, reported: Any, kept: float | None) -> None:
+    def test_invalid_log_probabilities_are_none(self, reported: Any, kept: float | None) -> None:
         assert tokens_of({"token": "a", "logprob": reported}) == (Token("a", kept),)
 
     def test_a_missing_log_probability(self) -> None:
@@ -114,7 +114,7 @@ class TestTokens:
             "<｜end▁of▁sentence｜>",
         ],
     )
-    def test_control_tokens(self, text: str) -> None:
+    def test_control_tokens_are_recognised(self, text: str) -> None:
         assert tokens_of({"token": text, "logprob": -0.1})[0].control
 
     def test_a_token_without_text_is_control(self) -> None:
@@ -124,7 +124,7 @@ class TestTokens:
     def test_tokens_that_are_not_control(self, text: str) -> None:
         assert not tokens_of({"token": text, "bytes": list(text.encode()), "logprob": -0.1})[0].control
 
-    def test_the_older_shape(self) -> None:
+    def test_the_legacy_logprobs_format_is_read(self) -> None:
         logprobs = {"tokens": ["a", "</s>"], "token_logprobs": [-0.1, None]}
         assert reply_with({"content": "a"}, logprobs=logprobs).tokens == (
             Token("a", -0.1),
@@ -154,11 +154,11 @@ class TestText:
             ({"content": "<thi"}, "<thi"),
         ],
     )
-    def test_reasoning_is_no_part_of_the_answer(self, message: dict[str, Any], text: str) -> None:
+    def test_reasoning_is_not_part_of_the_answer(self, message: dict[str, Any], text: str) -> None:
         assert reply_with(message, finish_reason="stop").text == text
         assert reply_with(message).text == text
 
-    def test_tokens_of_the_reasoning_go_with_it(self) -> None:
+    def test_tokens_of_the_reasoning_are_removed(self) -> None:
         pieces = ["<think>", "hm", "</think>", "\n\n", "It is", " 4", "<|im_end|>"]
         entries = [{"token": piece, "logprob": -0.1} for piece in pieces]
         thought_aloud = reply_with({"content": "".join(pieces[:-1])}, logprobs={"content": entries})
@@ -166,7 +166,7 @@ class TestText:
         apart = reply_with({"content": "It is 4", "reasoning_content": "hm"}, logprobs={"content": entries})
         assert apart.tokens == thought_aloud.tokens
 
-    def test_nothing_but_reasoning_has_no_tokens(self) -> None:
+    def test_an_answer_of_only_reasoning_has_no_tokens(self) -> None:
         entries = [{"token": "<think>", "logprob": -0.1}]
         assert reply_with({"content": "<think>"}, logprobs={"content": entries}).tokens == ()
 
@@ -196,30 +196,30 @@ class TestUsage:
             ),
         ],
     )
-    def test_what_is_not_reported_is_unknown(self, reported: Any, usage: Usage) -> None:
+    def test_unreported_usage_is_unknown(self, reported: Any, usage: Usage) -> None:
         assert read_reply(chat_payload("4", usage=reported)).usage == usage
 
     @pytest.mark.parametrize("name", ["cache_write_tokens", "cache_creation_input_tokens"])
-    def test_what_is_written_to_the_cache_is_told_apart(self, name: str) -> None:
+    def test_cache_writes_are_counted_separately(self, name: str) -> None:
         usage = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2, name: 6}}
         assert read_reply(chat_payload("4", usage=usage)).usage == Usage(9, 2, 3, 0, 6, 0)
 
     @pytest.mark.parametrize("where", ["prompt_tokens_details", "completion_tokens_details"])
-    def test_audio_has_no_price_here(self, where: str) -> None:
+    def test_audio_tokens_are_unpriced(self, where: str) -> None:
         usage = {"prompt_tokens": 9, "completion_tokens": 3}
         assert read_reply(chat_payload("4", usage=usage | {where: {"audio_tokens": 1}})).usage.unpriced
         assert not read_reply(chat_payload("4", usage=usage | {where: {"audio_tokens": 0}})).usage.unpriced
 
     @pytest.mark.parametrize(("tier", "unpriced"), [("flex", True), ("priority", True), ("default", False)])
-    def test_another_service_tier_has_another_price(self, tier: str, unpriced: bool) -> None:
+    def test_another_service_tier_is_unpriced(self, tier: str, unpriced: bool) -> None:
         assert read_reply(chat_payload("4", service_tier=tier)).usage.unpriced is unpriced
 
-    def test_reasoning_that_was_seen_but_not_counted_is_unknown(self) -> None:
+    def test_uncounted_reasoning_is_unknown(self) -> None:
         assert read_reply(chat_payload("<think>hm</think>4")).usage == Usage(10, 0, 5, None, 0, 0)
 
 
 class TestReply:
-    def test_choices_come_in_their_order(self) -> None:
+    def test_choices_are_sorted_by_index(self) -> None:
         payload = chat_payload("a", "b", "c")
         payload["choices"].reverse()
         assert [completion.text for completion in read_reply(payload).completions] == ["a", "b", "c"]
@@ -237,7 +237,7 @@ class TestReply:
     def test_finish_reasons(self, reported: str | None, finish: str) -> None:
         assert reply_with({"content": "4"}, finish_reason=reported).finish == finish
 
-    def test_the_model_as_the_server_names_it(self) -> None:
+    def test_the_served_model_is_read(self) -> None:
         assert read_reply(chat_payload("4")).model == "served"
         assert read_reply(chat_payload("4", model=None)).model == ""
 
@@ -245,7 +245,7 @@ class TestReply:
         "payload",
         [{}, {"choices": []}, {"choices": None}, {"choices": [None]}, {"choices": [{"message": None}]}],
     )
-    def test_payloads_that_make_no_sense(self, payload: dict[str, Any]) -> None:
+    def test_invalid_payloads_are_rejected(self, payload: dict[str, Any]) -> None:
         with pytest.raises((LookupError, TypeError, ValueError, AttributeError)):
             read_reply(payload)
 
@@ -259,7 +259,7 @@ class TestStream:
         assert streamed.finished
         assert streamed.reply() == read_reply(chat_payload(text, usage=usage))
 
-    def test_reasoning_is_not_handed_over(self) -> None:
+    def test_reasoning_is_not_streamed_as_text(self) -> None:
         streamed = StreamedReply()
         events = [
             {"choices": [{"delta": {"reasoning_content": "hm"}}]},
@@ -270,11 +270,11 @@ class TestStream:
         assert streamed.reply().completions[0].text == "it is 4"
         assert streamed.reply().usage.reasoning is None
 
-    def test_other_choices_are_left_out(self) -> None:
+    def test_other_choices_are_ignored(self) -> None:
         streamed = StreamedReply()
         assert streamed.feed({"choices": [{"index": 1, "delta": {"content": "no"}}]}) == Delta()
 
-    def test_a_stream_of_nothing(self) -> None:
+    def test_an_empty_stream_is_an_error(self) -> None:
         with pytest.raises(ValueError, match="no choices"):
             StreamedReply().reply()
 
@@ -283,7 +283,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "argumen
 
 
 class TestTools:
-    def test_the_body_carries_them(self) -> None:
+    def test_tools_are_sent(self) -> None:
         schema = {"type": "object"}
         options = Options(
             tools=(Tool("weather", "How is it?", schema), Tool("now")),
@@ -310,7 +310,7 @@ class TestTools:
         assert (body["parallel_tool_calls"], body["user"], body["top_logprobs"]) == (False, "ann", 5)
         assert body["service_tier"] == "flex"
 
-    def test_words_of_another_protocol_are_not_sent(self) -> None:
+    def test_fields_of_another_protocol_are_not_sent(self) -> None:
         options = Options(protocol="anthropic", extra={"thinking": {"type": "enabled"}})
         assert "thinking" not in chat_body(ask(options=options))
 
@@ -327,13 +327,13 @@ class TestTools:
             {"role": "tool", "content": "sunny", "tool_call_id": "c1"},
         ]
 
-    def test_what_has_no_translation_is_refused(self) -> None:
+    def test_untranslatable_content_is_rejected(self) -> None:
         message = Message("user", "", wire=Wire("anthropic", {}), untranslated=("document",))
         with pytest.raises(ProviderError, match="type document") as caught:
             chat_body(ask(messages=(message,)))
         assert caught.value.status == 400
 
-    def test_a_call_is_read_whole_and_streamed_alike(self) -> None:
+    def test_a_tool_call_is_the_same_whole_and_streamed(self) -> None:
         whole = reply_with({"content": None, "tool_calls": [CALL]}, finish_reason="stop")
         assert whole.tool_calls == (ToolCall("c1", "weather", '{"city": "Rome"}'),)
         assert (whole.text, whole.finish) == ("", "tool_calls")
@@ -350,6 +350,6 @@ class TestTools:
         (completion,) = streamed.reply().completions
         assert completion.tool_calls == (*whole.tool_calls, ToolCall("c2", "now", "{}"))
 
-    def test_arguments_that_came_as_an_object(self) -> None:
+    def test_arguments_may_be_an_object(self) -> None:
         call = {"id": "c1", "function": {"name": "weather", "arguments": {"city": "Rome"}}}
         assert reply_with({"content": "", "tool_calls": [call]}).tool_calls[0].arguments == '{"city": "Rome"}'

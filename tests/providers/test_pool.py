@@ -28,7 +28,7 @@ def key(tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "made"), [("openai", OpenAIProvider), ("anthropic", AnthropicProvider)])
-async def test_a_provider_is_opened_when_first_asked_for_and_shared(kind, made, key):
+async def test_a_provider_is_opened_on_first_use_and_shared(kind, made, key):
     pool = ProviderPool(settings_with(p={"kind": kind, "base_url": "http://127.0.0.1:9/v1", "api_key_file": key}))
     assert pool._open == {}
     first = pool["p"]
@@ -39,7 +39,7 @@ async def test_a_provider_is_opened_when_first_asked_for_and_shared(kind, made, 
     await pool.close()
 
 
-async def test_a_recording_is_played(tmp_path):
+async def test_a_replay_provider_reads_its_recording(tmp_path):
     file = tmp_path / "replies.jsonl"
     file.write_text(json.dumps({"model": "m", "completions": [{"text": "Answer: 4"}]}) + "\n")
     pool = ProviderPool(settings_with(p={"kind": "replay", "recordings": str(file)}))
@@ -59,7 +59,7 @@ async def test_a_recording_is_played(tmp_path):
     ],
     ids=["no key", "no key file", "no such kind", "no recording"],
 )
-def test_what_is_missing_is_named_when_it_is_needed_and_not_before(provider, why, monkeypatch):
+def test_missing_settings_are_named_on_first_use(provider, why, monkeypatch):
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     pool = ProviderPool(settings_with(p=provider))
     with pytest.raises(UsageError, match=why):
@@ -67,12 +67,12 @@ def test_what_is_missing_is_named_when_it_is_needed_and_not_before(provider, why
     assert pool._open == {}
 
 
-def test_an_unknown_provider_is_named_with_the_known_ones():
+def test_an_unknown_provider_gets_a_suggestion():
     with pytest.raises(UnknownName, match=r"unknown provider 'opena'; did you mean 'openai'"):
         ProviderPool(settings_with())["opena"]
 
 
-async def test_what_is_ready_is_used_guarded_and_closed():
+async def test_given_providers_are_guarded_and_closed():
     closed: list[str] = []
 
     class Guarded:
@@ -90,7 +90,7 @@ async def test_what_is_ready_is_used_guarded_and_closed():
     assert closed == ["guarded a", "guarded b"]
 
 
-def test_the_key_is_in_nothing_that_is_shown(key):
+def test_the_key_is_not_in_the_repr(key):
     pool = ProviderPool(
         settings_with(p={"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "api_key_file": key})
     )

@@ -32,8 +32,8 @@ texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_siz
 
 
 @given(texts, st.integers(1, 4), st.text("ab\n: ", max_size=12))
-def test_tokens_of_any_width_come_back_as_the_text(text, width, template):
-    """However a tokenizer cuts, in the middle of characters too."""
+def test_scored_tokens_join_to_the_text(text, width, template):
+    """For any tokenizer, including splits inside characters."""
     text = text.strip()
     if "\ufffd" in text:
         return
@@ -60,12 +60,12 @@ def test_a_token_shared_with_the_template_counts_for_the_text():
         {"prompt_logprobs": [None]},
     ],
 )
-def test_what_does_not_hold_the_text_is_refused(payload: dict[str, Any]):
+def test_scores_of_another_text_are_rejected(payload: dict[str, Any]):
     with pytest.raises(ValueError, match="prompt_logprobs"):
         read_scores(payload, "It is 4.")
 
 
-async def test_a_server_that_speaks_vllms_words():
+async def test_a_server_with_prompt_logprobs_scores_a_text():
     async with FaultServer() as server:
         server.behave(scorer())
         provider = OpenAIProvider("vllm", server.url)
@@ -75,7 +75,7 @@ async def test_a_server_that_speaks_vllms_words():
         await provider.close()
 
 
-async def test_a_server_that_cannot_is_named():
+async def test_a_server_without_prompt_logprobs_is_named():
     async with FaultServer() as server:
         provider = OpenAIProvider("other", server.url)
         server.behave(no_logprobs())
@@ -87,13 +87,13 @@ async def test_a_server_that_cannot_is_named():
         await provider.close()
 
 
-async def test_a_provider_without_scores_says_so():
+async def test_a_provider_without_scores_raises():
     with pytest.raises(ProviderError, match="anthropic cannot score a given text") as caught:
         await score_text(AnthropicProvider("anthropic"), ASK, "4")
     assert not caught.value.may_be_billed
 
 
-async def test_the_breaker_holds_scoring_back_too():
+async def test_an_open_breaker_rejects_scoring():
     async with FaultServer() as server:
         server.behave(answer({"error": {"message": "down"}}, 503))
         inner = OpenAIProvider("vllm", server.url)

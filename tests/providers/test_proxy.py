@@ -1,4 +1,4 @@
-"""Upstream calls through a proxy, with private CAs and client certificates: real sockets on this machine."""
+"""Upstream calls through a local proxy, with private CAs and client certificates."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def port(server: FaultServer) -> AsyncIterator[int]:
 
 
 async def ask(base_url: str, **files: str) -> str:
-    """The answer of a server, by a provider as the settings describe it."""
+    """Return the answer of a server to a provider with these settings."""
     own = ProviderSettings(kind="openai", base_url=base_url, **files)
     pool = ProviderPool(dataclasses.replace(load_settings(), providers={"p": own}))
     try:
@@ -86,7 +86,7 @@ async def test_ssl_cert_file_names_the_ca(port: int, certificate: Path, monkeypa
             default_tls.cache_clear()
 
 
-async def test_a_private_ca_that_was_not_named_is_not_trusted(
+async def test_an_unnamed_private_ca_is_not_trusted(
     port: int, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with tls_front(port, certificate) as secure, ProxyServer({NAME: secure}).running() as address:
@@ -95,7 +95,7 @@ async def test_a_private_ca_that_was_not_named_is_not_trusted(
             await ask(f"https://{NAME}/v1")
 
 
-async def test_a_client_certificate(
+async def test_a_client_certificate_is_sent(
     port: int, certificate: Path, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clients, url, ca = Path(f"{own}.crt"), f"https://{NAME}/v1", f"{certificate}.crt"
@@ -122,7 +122,7 @@ async def test_plain_http_through_a_proxy_with_a_login(
     assert "proxy-authorization" not in server.requests[0].headers
 
 
-async def test_a_login_that_a_proxy_refuses_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rejected_proxy_login_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     async with ProxyServer({NAME: 1}, login="me:right").running() as address:
         monkeypatch.setenv("HTTPS_PROXY", address.replace("//", "//me:wrong@"))
         with pytest.raises(ProviderUnreachable, match=r"407.*HTTPS_PROXY") as caught:
@@ -130,7 +130,7 @@ async def test_a_login_that_a_proxy_refuses_is_not_shown(monkeypatch: pytest.Mon
     assert "wrong" not in str(caught.value)
 
 
-async def test_a_proxy_that_cannot_reach_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_that_cannot_reach_the_server_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     once = RetryPolicy(attempts=1)
     async with ProxyServer({}).running() as address:
         monkeypatch.setenv("HTTPS_PROXY", address)
@@ -140,7 +140,7 @@ async def test_a_proxy_that_cannot_reach_the_server(monkeypatch: pytest.MonkeyPa
     assert caught.value.retryable
 
 
-async def test_servers_of_no_proxy_and_of_this_machine_are_asked_directly(
+async def test_no_proxy_hosts_and_loopback_are_reached_directly(
     port: int, server: FaultServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = ProxyServer({})
@@ -165,7 +165,7 @@ async def test_servers_of_no_proxy_and_of_this_machine_are_asked_directly(
         ("http://[::1]:8080", {"HTTP_PROXY": "http://proxy:3128"}, None),
     ],
 )
-def test_which_proxy(
+def test_the_proxy_is_chosen_by_the_environment(
     url: str, variables: dict[str, str], found: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
@@ -185,6 +185,6 @@ async def test_an_invalid_proxy_is_rejected(value: str, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "files", [{"ca_file": "no-such.pem"}, {"client_cert": "no-such.pem"}, {"client_key": "no-such.pem"}]
 )
-async def test_a_file_that_cannot_be_used_is_an_error_of_the_settings(files: dict[str, str]) -> None:
+async def test_an_invalid_certificate_file_is_a_settings_error(files: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match=rf"providers\.p\.{next(iter(files))}"):
         await ask(f"https://{NAME}/v1", **files)

@@ -36,13 +36,13 @@ def said(*texts: str) -> Reply:
 
 
 @given(st.text(), replies)
-def test_what_is_recorded_is_played(tmp_path_factory: pytest.TempPathFactory, text: str, reply: Reply) -> None:
+def test_recorded_replies_are_replayed(tmp_path_factory: pytest.TempPathFactory, text: str, reply: Reply) -> None:
     request, path = ask(text), tmp_path_factory.mktemp("recording") / "run.jsonl"
     path.write_text(record(request, reply), encoding="utf-8")
     assert load(path) == [RecordedReply("m", reply, digest(request.messages))]
 
 
-async def test_a_file_is_played_in_order(tmp_path: Path) -> None:
+async def test_replies_are_replayed_in_order(tmp_path: Path) -> None:
     one, two = ask("one"), ask("two")
     lines = [record(one, said("1a")), record(two, said("2")), "", record(one, said("1b"))]
     path = tmp_path / "run.jsonl"
@@ -57,14 +57,14 @@ async def test_a_file_is_played_in_order(tmp_path: Path) -> None:
     await provider.close()
 
 
-async def test_recordings_without_a_digest_answer_anything() -> None:
+async def test_recordings_without_a_digest_match_any_request() -> None:
     provider = ReplayProvider("tape", [RecordedReply("m", said("any")), RecordedReply("other", said("no"))])
     assert (await provider.complete(ask("whatever"))).completions[0].text == "any"
     with pytest.raises(ProviderError, match="model 'm'"):
         await provider.complete(ask("whatever"))
 
 
-async def test_a_miss_does_not_quote_the_prompt() -> None:
+async def test_a_missing_recording_does_not_quote_the_prompt() -> None:
     with pytest.raises(ProviderError) as caught:
         await ReplayProvider("tape", []).complete(ask("my secret question"))
     assert "secret" not in str(caught.value)
@@ -79,7 +79,7 @@ async def test_n_completions_and_on_text() -> None:
     assert texts == ["a"]
 
 
-def test_images_are_part_of_the_conversation() -> None:
+def test_images_are_part_of_the_digest() -> None:
     variants = [(), (Image("image/png", b"a"),), (Image("image/png", b"b"),), (Image("image/png", url="u"),)]
     assert len({digest([Message("user", "?", images)]) for images in variants}) == 4
 

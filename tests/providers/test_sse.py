@@ -20,11 +20,7 @@ def read(chunks: list[bytes]) -> tuple[list[str], bool]:
     return [event for chunk in chunks for event in reader.feed(chunk)], reader.done
 
 
-def test_a_whole_stream_at_once() -> None:
-    assert read([STREAM]) == (EVENTS, True)
-
-
-def test_a_byte_at_a_time() -> None:
+def test_single_bytes_give_the_same_events() -> None:
     assert read([bytes([byte]) for byte in STREAM]) == (EVENTS, True)
 
 
@@ -39,7 +35,7 @@ def test_any_chunking_gives_the_same_events(cuts: list[int]) -> None:
     st.sampled_from(["\n", "\r\n"]),
     st.data(),
 )
-def test_what_is_written_is_read(texts: list[str], newline: str, data: st.DataObject) -> None:
+def test_any_events_are_read(texts: list[str], newline: str, data: st.DataObject) -> None:
     stream = "".join(f"data: {text}{newline}{newline}" for text in texts).encode()
     cut = data.draw(st.integers(0, len(stream)))
     expected = [text for text in texts if text != "[DONE]"]
@@ -52,5 +48,5 @@ def test_garbage_never_raises(chunks: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("unfinished", [b"data: half", b"data: half\n"])
-def test_an_event_that_was_cut_off_is_no_event(unfinished: bytes) -> None:
+def test_an_incomplete_event_is_not_returned(unfinished: bytes) -> None:
     assert read([unfinished]) == ([], False)

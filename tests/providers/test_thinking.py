@@ -30,7 +30,7 @@ def answer_of(*pieces):
         (["<think>a</think><think>b</think>c"], "<think>b</think>c", True),  # one block, at the start
     ],
 )
-def test_a_block_at_the_start_is_no_part_of_the_answer(pieces, answer, seen):
+def test_a_leading_thinking_block_is_not_part_of_the_answer(pieces, answer, seen):
     assert answer_of(*pieces) == (answer, seen)
 
 
@@ -44,6 +44,6 @@ def test_any_chunking_gives_the_same_answer(pieces, data):
 
 
 @given(st.text(max_size=40))
-def test_an_answer_without_thinking_comes_through_as_it_is(text):
+def test_an_answer_without_thinking_is_unchanged(text):
     answer, seen = answer_of(text)
     assert seen or answer == text

@@ -1,4 +1,4 @@
-"""Weights in the cache: verified once, repaired when damaged, and clear errors where they cannot be kept."""
+"""Weights in the cache: verified once, downloaded again if damaged, one-line errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_verified_file_is_not_hashed_again(hub: Hub, weights: Weights, monkeyp
     assert weights_status(weights) == WeightsStatus("present", path, weights.size)
 
 
-def test_a_modified_date_is_checked_and_kept(hub: Hub, weights: Weights) -> None:
+def test_a_file_with_another_date_is_verified_again(hub: Hub, weights: Weights) -> None:
     path = ensure_weights(weights)
     os.utime(path, (1, 1))
     assert ensure_weights(weights) == path
@@ -51,9 +51,7 @@ def test_a_damaged_file_is_downloaded_again(hub: Hub, weights: Weights, damage: 
     assert path.read_bytes() == CONTENT
 
 
-def test_offline_nothing_is_downloaded_and_what_is_there_is_used(
-    hub: Hub, weights: Weights, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_only_existing_files_are_used(hub: Hub, weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODAR_OFFLINE", "1")
     with pytest.raises(
         WeightsError, match=r"model is not in .* ODAR_OFFLINE is set; unset it and run `odar pull model`"
@@ -67,7 +65,7 @@ def test_offline_nothing_is_downloaded_and_what_is_there_is_used(
     assert ensure_weights(weights) == path
 
 
-def test_a_full_disk_is_one_line(hub: Hub, weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_one_line_error(hub: Hub, weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -76,7 +74,7 @@ def test_a_full_disk_is_one_line(hub: Hub, weights: Weights, monkeypatch: pytest
         ensure_weights(weights)
 
 
-def test_an_unwritable_cache_is_one_line(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_cache_is_a_one_line_error(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -87,7 +85,7 @@ def test_an_unwritable_cache_is_one_line(weights: Weights, monkeypatch: pytest.M
         ensure_weights(weights)
 
 
-def test_a_cache_path_that_is_a_file_is_one_line(weights: Weights, tmp_path: Path) -> None:
+def test_a_cache_path_that_is_a_file_is_a_one_line_error(weights: Weights, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("not a directory")
     for look in (ensure_weights, weights_status):
         with pytest.raises(WeightsError, match="ODAR_CACHE_DIR"):
@@ -101,7 +99,7 @@ def test_an_unknown_model_is_named() -> None:
         find_weights("qwen2.5-coder-0.5")
 
 
-def test_the_hash_of_a_file_of_the_user_is_computed(tmp_path: Path) -> None:
+def test_the_hash_of_a_gguf_file_is_computed(tmp_path: Path) -> None:
     (tmp_path / "mine.gguf").write_bytes(b"GGUF")
     first = model_sha256(f"gguf:{tmp_path}/mine.gguf")
     (tmp_path / "mine.gguf").write_bytes(b"GGUF2")
