@@ -51,13 +51,13 @@ def provider(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch):
-    """Fits of the difficulty estimator end sooner, a little before they converge."""
+    """End fits of the difficulty estimator early, a little before they converge."""
     monkeypatch.setattr("odar.difficulty.training.STEPS", 2000)
 
 
 @pytest.fixture
 def odar(capsys, monkeypatch):
-    """Runs a command line and returns exit code, output and errors."""
+    """Return a function that runs a command line and returns exit code, output and errors."""
 
     def run(*arguments: str, stdin: bytes | None = None, typed: bytes = b"") -> Result:
         monkeypatch.setattr(sys, "stdin", Stdin(stdin, typed))
@@ -71,7 +71,7 @@ def odar(capsys, monkeypatch):
 
 
 class Stdin(io.TextIOWrapper):
-    """Standard input with these bytes; without any, a terminal where this is typed, or with nobody at it."""
+    """Standard input with these bytes; without bytes, a terminal where `typed` is typed."""
 
     def __init__(self, content: bytes | None, typed: bytes = b"") -> None:
         super().__init__(io.BytesIO(typed if content is None else content))

@@ -9,12 +9,12 @@ from odar.errors import ProviderError
 from support.scripted import completion
 
 
-def test_the_answer_is_all_there_is_on_standard_output(odar, provider):
+def test_only_the_answer_is_on_standard_output(odar, provider):
     result = odar("ask", "What is 2 + 2?")
     assert (result.code, result.out) == (0, "4\n")
 
 
-def test_the_question_may_come_from_standard_input_or_a_file(odar, provider, tmp_path):
+def test_the_question_can_come_from_standard_input_or_a_file(odar, provider, tmp_path):
     assert odar("ask", "-", stdin=b"What is 2 + 2?").out == "4\n"
     assert odar("ask", stdin=b"What is 2 + 2?").out == "4\n"
     (tmp_path / "q.txt").write_text("What is 2 + 2?")
@@ -22,7 +22,7 @@ def test_the_question_may_come_from_standard_input_or_a_file(odar, provider, tmp
     assert all("What is 2 + 2?" in request.messages[-1].text for request in provider.requests)
 
 
-def test_json_has_every_promised_field(odar, provider):
+def test_json_has_every_documented_field(odar, provider):
     result = odar("ask", "--json", "--path", "hard", "--seed", "7", "What is 2 + 2?")
     body = json.loads(result.out)
     promised = {"answer", "text", "path", "difficulty", "scorer", "degraded", "calls", "cost_usd", "latency_s"}
@@ -45,7 +45,7 @@ def test_an_unknown_cost_is_null(odar, provider, tmp_path):
     assert json.loads(odar("ask", "--json", "What is 2 + 2?").out)["cost_usd"] is None
 
 
-def test_explain_shows_how_it_came_about_within_80_columns(odar, provider):
+def test_explain_fits_80_columns(odar, provider):
     result = odar("ask", "--explain", "--path", "hard", "What is 2 + 2?")
     assert result.out == "4\n"
     for word in (
@@ -121,7 +121,7 @@ def test_a_chosen_profile_is_announced_and_a_named_one_is_not(odar, provider):
         (["asc"], None, "unknown command 'asc'; did you mean 'ask'?"),
     ],
 )
-def test_bad_input_is_one_clear_line(odar, provider, arguments, stdin, message):
+def test_invalid_input_is_a_one_line_error(odar, provider, arguments, stdin, message):
     result = odar(*arguments, stdin=stdin)
     assert result.code == 2
     assert message in result.err
@@ -129,13 +129,13 @@ def test_bad_input_is_one_clear_line(odar, provider, arguments, stdin, message):
     assert result.out == ""
 
 
-def test_a_malformed_settings_file_is_one_clear_line(odar, provider, tmp_path):
+def test_a_malformed_settings_file_is_a_one_line_error(odar, provider, tmp_path):
     (tmp_path / "odar.toml").write_text("[fast\n")
     result = odar("ask", "What?")
     assert (result.code, result.err.startswith("odar: odar.toml is not valid TOML")) == (2, True)
 
 
-def test_a_megabyte_of_question_is_refused_by_a_small_model(odar, provider):
+def test_a_question_beyond_the_context_is_rejected(odar, provider):
     result = odar("ask", "--set", "models.m.context=8192", "-", stdin=b"x" * 2**20)
     assert result.code == 2
     assert "1,048,576 characters cannot fit the context of m, 8,192 tokens" in result.err

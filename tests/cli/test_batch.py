@@ -21,7 +21,7 @@ def questions(tmp_path, provider):
     return write_jsonl(tmp_path / "in.jsonl", sums(6))
 
 
-def test_every_question_gets_a_row_in_its_place(odar, questions, tmp_path, provider):
+def test_every_question_gets_a_row_in_order(odar, questions, tmp_path, provider):
     result = odar("batch", "in.jsonl", "out.jsonl", "--yes")
     assert result.code == 0
     assert "6 of 6 questions to answer, at most $" in result.err
@@ -58,13 +58,13 @@ def test_conversations_are_read_as_the_gateway_reads_them(odar, tmp_path, provid
     assert (bad.code, "line 2: messages[0].role" in bad.err) == (2, True)
 
 
-def test_money_is_not_spent_unasked(odar, questions, provider):
+def test_a_batch_with_a_cost_needs_consent(odar, questions, provider):
     result = odar("batch", "in.jsonl", "out.jsonl", stdin=b"")
     assert (result.code, "add --budget USD or --yes" in result.err) == (2, True)
     assert provider.requests == []
 
 
-def test_a_budget_stops_it_before_it_is_passed(odar, questions, tmp_path):
+def test_a_budget_stops_the_batch_before_it_is_exceeded(odar, questions, tmp_path):
     result = odar("batch", "in.jsonl", "out.jsonl", "--budget", "0.002", "--concurrency", "1")
     assert result.code == 4
     assert "odar: stopped: the budget of $0.002 does not cover what" in result.err
@@ -75,7 +75,7 @@ def test_a_budget_stops_it_before_it_is_passed(odar, questions, tmp_path):
     assert (more.code, f"{6 - len(rows)} of 6 questions to answer" in more.err) == (0, True)
 
 
-def test_failed_rows_say_why_and_are_tried_again(odar, questions, tmp_path, provider):
+def test_failed_rows_name_the_error_and_are_retried(odar, questions, tmp_path, provider):
     works = provider.script
 
     def sometimes(request, index):
@@ -94,25 +94,25 @@ def test_failed_rows_say_why_and_are_tried_again(odar, questions, tmp_path, prov
     assert len(read_jsonl(tmp_path / "out.jsonl")) == 6
 
 
-def test_a_limit_of_a_row_is_its_own(odar, tmp_path, provider):
+def test_a_row_can_have_its_own_limit(odar, tmp_path, provider):
     write_jsonl(tmp_path / "in.jsonl", [{"query": "x", "max_cost": 0}, {"query": "y"}])
     result = odar("batch", "in.jsonl", "out.jsonl", "--yes", "--json")
     assert (result.code, json.loads(result.out)["errors"]) == (4, {"BudgetExceeded": 1})
 
 
-def test_other_settings_do_not_mix_into_the_same_file(odar, questions):
+def test_a_file_with_other_settings_is_rejected(odar, questions):
     odar("batch", "in.jsonl", "out.jsonl", "--yes")
     result = odar("batch", "in.jsonl", "out.jsonl", "--yes", "--set", "fast.temperature=1")
     assert (result.code, "with other settings" in result.err) == (2, True)
 
 
-def test_a_rate_that_cannot_be_kept_is_refused(odar, questions, provider):
+def test_a_rate_limit_below_one_question_is_rejected(odar, questions, provider):
     result = odar("batch", "in.jsonl", "out.jsonl", "--yes", "--set", "providers.script.requests_per_min=3")
     assert (result.code, "one item may take 6 requests" in result.err) == (2, True)
     assert provider.requests == []
 
 
-def test_empty_replies_are_asked_for_again(odar, tmp_path, provider):
+def test_empty_replies_are_retried(odar, tmp_path, provider):
     write_jsonl(tmp_path / "in.jsonl", sums(1, ("simple",)))
     works, provider.script = provider.script, lambda request, index: [completion("")]
     assert odar("batch", "in.jsonl", "out.jsonl", "--yes").code == 3
@@ -131,7 +131,7 @@ async def start(folder, *arguments):
 
 
 def kept(folder):
-    """Replies that are on the disk, and rows."""
+    """Return the number of kept replies and rows on disk."""
     parts, out = folder / "out.jsonl.parts", folder / "out.jsonl"
     calls = sum(row["calls"] for row in read_jsonl(out)) if out.exists() else 0
     lines = parts.read_text().splitlines() if parts.exists() else []
@@ -139,8 +139,8 @@ def kept(folder):
 
 
 @pytest.mark.parametrize("free", [1, 17])
-async def test_kill_9_loses_nothing_and_nothing_is_paid_twice(tmp_path, free):
-    """9 questions are 27 calls. The server answers so many, the rest hang; what arrived is on the disk; kill."""
+async def test_resuming_after_kill_9_pays_for_no_reply_twice(tmp_path, free):
+    """9 questions are 27 calls. The process is killed when the server has answered `free` of them."""
     async with Upstream() as server:
         server.configure(tmp_path)
         write_jsonl(tmp_path / "in.jsonl", sums(9))
@@ -165,8 +165,8 @@ async def test_kill_9_loses_nothing_and_nothing_is_paid_twice(tmp_path, free):
         assert not parts.exists()
 
 
-async def test_killed_again_and_again_it_still_ends_up_whole(tmp_path):
-    """Kills at arbitrary moments. A reply that was sent in the very moment of a kill may be lost, nothing else."""
+async def test_repeated_kills_lose_no_row(tmp_path):
+    """Kill at arbitrary moments. Only a reply sent at the moment of a kill can be lost."""
     async with Upstream(delay_s=0.02) as server:
         server.configure(tmp_path)
         write_jsonl(tmp_path / "in.jsonl", sums(12))
@@ -191,7 +191,7 @@ async def test_killed_again_and_again_it_still_ends_up_whole(tmp_path):
         assert sum(server.paid.values()) <= 36 + kills * 2 * 5  # what two questions had in flight at a kill
 
 
-async def test_ctrl_c_leaves_a_file_that_goes_on(tmp_path):
+async def test_a_batch_can_be_resumed_after_ctrl_c(tmp_path):
     async with Upstream() as server:
         server.configure(tmp_path)
         write_jsonl(tmp_path / "in.jsonl", sums(6, ("simple",)))
@@ -210,7 +210,7 @@ async def test_ctrl_c_leaves_a_file_that_goes_on(tmp_path):
         assert set(server.paid.values()) == {1}
 
 
-async def test_two_processes_do_not_write_the_same_file(tmp_path):
+async def test_a_second_process_cannot_write_the_same_file(tmp_path):
     async with Upstream() as server:
         server.configure(tmp_path)
         write_jsonl(tmp_path / "in.jsonl", sums(2, ("simple",)))
@@ -226,14 +226,14 @@ async def test_two_processes_do_not_write_the_same_file(tmp_path):
         assert sum(server.paid.values()) == 2
 
 
-async def test_a_rate_holds_in_a_real_run(tmp_path):
+async def test_requests_per_minute_are_limited(tmp_path):
     async with Upstream() as server:
         server.configure(tmp_path, "requests_per_min = 4")
         write_jsonl(tmp_path / "in.jsonl", sums(9, ("simple",)))
         process = await start(tmp_path)
         await until(lambda: len(server.requests) == 3)
         await asyncio.sleep(1.0)
-        # A simple question may take two requests: a fourth could be one too many while three count.
+        # A simple question may take two requests, so a fourth question could exceed the limit.
         assert len(server.requests) == 3
         process.send_signal(signal.SIGINT)
         await process.communicate()

@@ -15,7 +15,7 @@ FREE = "price = { input = 0, output = 0 }"
 
 @pytest.fixture
 def data(tmp_path, provider):
-    """Forty sums; the fast agent gets every second one wrong, the slow one none."""
+    """A file of forty sums; the fast agent gets every second one wrong, the slow one none."""
 
     provider.script = unsure_where_wrong
     toml = tmp_path / "odar.toml"
@@ -25,7 +25,7 @@ def data(tmp_path, provider):
     return file
 
 
-def test_calibrate_writes_a_file_that_changes_what_odar_does(odar, data, tmp_path):
+def test_calibrate_writes_a_file_that_changes_routing(odar, data, tmp_path):
     result = odar("calibrate", str(data), "--recording", "r.jsonl")
     assert result.code == 0
     assert "of the items take another path" in result.out
@@ -53,7 +53,7 @@ def test_a_second_run_makes_no_calls(odar, data, provider):
     assert body["after"]["accuracy"]["value"] >= body["before"]["accuracy"]["value"] - 0.005
 
 
-def test_statistics_alone_leave_everything_else_as_it_is(odar, data, tmp_path):
+def test_statistics_only_changes_nothing_else(odar, data, tmp_path):
     assert odar("calibrate", str(data), "--recording", "r.jsonl", "--statistics-only").code == 0
     body = json.loads((tmp_path / "calibration.json").read_text())
     assert (body["settings"], body["posterior"], body["estimator"]) == ({}, None, None)
@@ -62,7 +62,7 @@ def test_statistics_alone_leave_everything_else_as_it_is(odar, data, tmp_path):
     assert all("length" in tables for tables in fast["quantiles"].values())
 
 
-def test_statistics_alone_need_no_answers(odar, data, tmp_path):
+def test_statistics_only_needs_no_answers(odar, data, tmp_path):
     bare = [json.dumps({"query": json.loads(line)["query"]}) for line in data.read_text().splitlines()]
     (tmp_path / "bare.jsonl").write_text("\n".join(bare))
     assert "has no answer" in odar("calibrate", "bare.jsonl", "--recording", "r.jsonl").err
@@ -76,7 +76,7 @@ def test_statistics_alone_need_no_answers(odar, data, tmp_path):
     assert first["sources"] == second["sources"]
 
 
-def test_money_is_not_spent_unasked(odar, data, provider, tmp_path):
+def test_a_calibration_with_a_cost_needs_consent(odar, data, provider, tmp_path):
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
     result = odar("calibrate", str(data), "--recording", "r.jsonl", stdin=b"")
@@ -86,14 +86,8 @@ def test_money_is_not_spent_unasked(odar, data, provider, tmp_path):
     assert odar("calibrate", str(data), "--recording", "r.jsonl", "--yes", stdin=b"").code == 0
 
 
-def test_too_few_items_are_refused(odar, data, tmp_path):
-    (tmp_path / "few.jsonl").write_text("\n".join(data.read_text().split("\n")[:5]))
-    result = odar("calibrate", "few.jsonl", "--recording", "few-records.jsonl")
-    assert (result.code, "at least 30 are needed" in result.err) == (2, True)
-
-
 @pytest.mark.parametrize("content", ["{}", "[", '{"format": "odar-calibration-99"}'])
-def test_a_bad_calibration_file_is_refused_by_name(odar, provider, tmp_path, content):
+def test_an_invalid_calibration_file_is_named(odar, provider, tmp_path, content):
     (tmp_path / "c.json").write_text(content)
     result = odar("ask", "--set", "calibration=c.json", "What?")
     assert (result.code, "calibration c.json" in result.err) == (2, True)
@@ -101,7 +95,7 @@ def test_a_bad_calibration_file_is_refused_by_name(odar, provider, tmp_path, con
     assert (missing.code, "cannot be read" in missing.err) == (2, True)
 
 
-def test_too_few_questions_are_refused_before_anybody_is_asked(odar, data, provider, tmp_path):
+def test_too_few_questions_are_rejected_before_any_call(odar, data, provider, tmp_path):
     few = tmp_path / "few.jsonl"
     few.write_text("\n".join(data.read_text().splitlines()[:29]))
     for arguments in ([str(few)], ["--limit", "8"]):
@@ -112,7 +106,7 @@ def test_too_few_questions_are_refused_before_anybody_is_asked(odar, data, provi
     assert not (tmp_path / "r.jsonl").exists()
 
 
-def test_what_is_saved_is_told_with_an_interval(odar, data):
+def test_savings_are_shown_with_an_interval(odar, data):
     result = odar("calibrate", str(data), "--recording", "r.jsonl")
     gain = next(line for line in result.out.splitlines() if line.startswith("gain"))
     assert gain.count("[") == 2
@@ -124,7 +118,7 @@ def test_what_is_saved_is_told_with_an_interval(odar, data):
     assert body["tolerance"] == 0.05
 
 
-def test_dollars_are_told_where_they_are_charged(odar, data, tmp_path):
+def test_costs_are_shown_if_the_models_have_prices(odar, data, tmp_path):
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
     result = odar("calibrate", str(data), "--recording", "r.jsonl", "--budget", "5")
@@ -133,8 +127,8 @@ def test_dollars_are_told_where_they_are_charged(odar, data, tmp_path):
     assert body["report"]["cost_usd_gain"] is not None
 
 
-def test_something_worse_is_refused_and_says_why(odar, data, tmp_path, monkeypatch):
-    """Fitted by a rule that sees the price alone: the fast agent for all, which is right half of the time."""
+def test_a_worse_fit_is_rejected_with_a_reason(odar, data, tmp_path, monkeypatch):
+    """The fit is replaced by one that always uses the fast agent, which is right half of the time."""
     monkeypatch.setattr("odar.calibration.routing_fit.holds", lambda *_: True)
     monkeypatch.setattr("odar.calibration.routing_fit.points", lambda *_: [Thresholds(1.0, 1.0)])
     always_hard = ("--set", "routing.tau1=0", "--set", "routing.tau2=0")
@@ -151,7 +145,7 @@ def test_something_worse_is_refused_and_says_why(odar, data, tmp_path, monkeypat
     assert json.loads((tmp_path / "calibration.json").read_text())["settings"]["routing.tau1"] == 1.0
 
 
-def test_a_goal_with_limits_and_a_guarantee(odar, data, tmp_path):
+def test_a_goal_with_a_limit_and_a_guarantee(odar, data, tmp_path):
     common = ("calibrate", str(data), "--recording", "r.jsonl")
     result = odar(*common, "--goal", "accuracy", "--max-calls", "3.6", "--json")
     assert json.loads(result.out)["after"]["calls"]["value"] < 4.5
@@ -167,7 +161,7 @@ def test_a_goal_with_limits_and_a_guarantee(odar, data, tmp_path):
     assert (result.code, "--at-most-worse 0" in result.err) == (2, True)
 
 
-def test_a_place_that_cannot_be_written_costs_no_second_run(odar, data, provider, tmp_path):
+def test_an_unwritable_output_keeps_the_recording(odar, data, provider, tmp_path):
     result = odar("calibrate", str(data), "--recording", "r.jsonl", "--out", "nowhere/c.json")
     assert result.code == 2
     assert "odar: nowhere/c.json cannot be written: No such file or directory" in result.err
@@ -177,7 +171,7 @@ def test_a_place_that_cannot_be_written_costs_no_second_run(odar, data, provider
     assert sorted(path.name for path in tmp_path.glob("c.json*")) == ["c.json"]
 
 
-def test_a_provider_that_mostly_fails_leaves_too_little_to_fit(odar, data, provider, tmp_path):
+def test_too_many_failures_leave_too_few_items(odar, data, provider, tmp_path):
     speak = provider.script
     provider.script = lambda request, index: (
         speak(request, index)
@@ -192,7 +186,7 @@ def test_a_provider_that_mostly_fails_leaves_too_little_to_fit(odar, data, provi
 
 
 @pytest.mark.parametrize(("typed", "code"), [(b"y\n", 0), (b"n\n", 130), (b"", 130)])
-def test_somebody_at_the_terminal_is_asked_before_money_is_spent(odar, data, provider, tmp_path, typed, code):
+def test_the_terminal_asks_for_consent(odar, data, provider, tmp_path, typed, code):
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
     result = odar("calibrate", str(data), "--recording", "r.jsonl", typed=typed)
@@ -201,7 +195,7 @@ def test_somebody_at_the_terminal_is_asked_before_money_is_spent(odar, data, pro
     assert bool(provider.requests) == (code == 0)
 
 
-def test_a_recording_that_was_paid_for_once_is_used_again(odar, data, provider, tmp_path):
+def test_a_recording_can_be_used_for_calibration(odar, data, provider, tmp_path):
     assert odar("eval", "collect", str(data), "--out", "r.jsonl", "--quiet", "--yes").code == 0
     asked = len(provider.requests)
     fresh = odar("calibrate", str(data), "--recording", "own.jsonl", "--json")
@@ -217,7 +211,7 @@ def test_a_recording_that_was_paid_for_once_is_used_again(odar, data, provider, 
     assert odar("calibrate", "--from", "own.jsonl").code == 0  # what calibrate recorded is a recording too
 
 
-def test_a_recording_of_something_else_is_refused(odar, data, provider, tmp_path):
+def test_a_recording_with_other_settings_is_rejected(odar, data, provider, tmp_path):
     assert odar("eval", "collect", str(data), "--out", "r.jsonl", "--quiet", "--yes", "--samples", "3").code == 0
     other = odar("calibrate", "--from", "r.jsonl", "--set", "fast.temperature=0.9")
     assert (other.code, "(fast.temperature was 0.2 and is 0.9); calibrate with those" in other.err) == (2, True)
@@ -228,7 +222,7 @@ def test_a_recording_of_something_else_is_refused(odar, data, provider, tmp_path
     assert (both.code, "does not go together" in both.err) == (2, True)
 
 
-def test_items_to_judge_with_take_no_part_in_a_fit(odar, data, provider, tmp_path):
+def test_items_of_the_judge_split_are_not_fitted(odar, data, provider, tmp_path):
     rows = [json.loads(line) for line in data.read_text().splitlines()]
     split = [{**row, "split": "judge" if i < 5 else "calibrate"} for i, row in enumerate(rows)]
     (tmp_path / "split.jsonl").write_text("\n".join(map(json.dumps, split)))
@@ -237,7 +231,7 @@ def test_items_to_judge_with_take_no_part_in_a_fit(odar, data, provider, tmp_pat
     assert json.loads((tmp_path / "calibration.json").read_text())["made"]["items"] == len(rows) - 5
 
 
-def test_prompt_sets_are_compared_and_nothing_is_written(odar, data, tmp_path, provider):
+def test_comparing_prompt_sets_writes_no_calibration(odar, data, tmp_path, provider):
     arguments = ("calibrate", str(data), "--prompts", "default", "--prompts", "default without step-limit")
     rows = json.loads(odar(*arguments, "--json").out)
     steps = ("answer", "verify", "solve")
@@ -252,7 +246,7 @@ def test_prompt_sets_are_compared_and_nothing_is_written(odar, data, tmp_path, p
     assert not (tmp_path / "calibration.json").exists()
 
 
-def test_an_unknown_prompt_set_is_refused_before_a_call(odar, data, provider):
+def test_an_unknown_prompt_set_is_rejected_before_any_call(odar, data, provider):
     result = odar("calibrate", str(data), "--prompts", "default", "--prompts", "nowhere")
     assert result.code != 0 and "nowhere" in result.err
     assert not provider.requests

@@ -10,7 +10,7 @@ LONG = "A tram leaves town at noon and another follows it an hour later at twice
 
 
 def rows(count: int, *, inverted: bool = False) -> str:
-    """Long queries are hard and questions easy; inverted, the other way round: the shipped estimator is wrong there."""
+    """Return rows whose long queries are hard; if inverted, they are easy and the shipped estimator is wrong."""
     lines = []
     for n in range(count):
         hard = n % 2 == 1
@@ -28,7 +28,7 @@ def data(tmp_path, provider):
     return "data.jsonl"
 
 
-def test_learns_says_how_well_and_is_used(odar, data, tmp_path):
+def test_a_trained_estimator_is_reported_and_used(odar, data, tmp_path):
     result = odar("calibrate", "--difficulty", data)
     assert result.code == 0, result.err
     assert "60 rows" in result.out and "written to estimator.json" in result.out
@@ -41,7 +41,7 @@ def test_learns_says_how_well_and_is_used(odar, data, tmp_path):
         assert (body["difficulty"] > shipped) if side == 0 else (body["difficulty"] < shipped)
 
 
-def test_report_for_machines(odar, data, tmp_path):
+def test_the_json_report(odar, data, tmp_path):
     result = odar("calibrate", "--difficulty", data, "--out", "mine.json", "--json")
     body = json.loads(result.out)
     assert body["rows"] == 60 and body["written"] == "mine.json"
@@ -52,7 +52,7 @@ def test_report_for_machines(odar, data, tmp_path):
     assert not (tmp_path / "mine.json.part").exists()
 
 
-def test_what_is_worse_is_not_written(odar, provider, tmp_path):
+def test_a_worse_estimator_is_not_written(odar, provider, tmp_path):
     import random
 
     from odar.difficulty.estimator import shipped_estimator
@@ -85,13 +85,13 @@ def test_what_is_worse_is_not_written(odar, provider, tmp_path):
         ),
     ],
 )
-def test_bad_input_is_one_clear_line(odar, data, arguments, message):
+def test_invalid_input_is_a_one_line_error(odar, data, arguments, message):
     result = odar("calibrate", "--difficulty", *arguments)
     assert (result.code, message in result.err) == (2, True), result.err
     assert len(result.err.strip().splitlines()) == 1
 
 
-def test_another_version_is_refused_by_the_engine(odar, data, tmp_path):
+def test_an_estimator_of_another_version_is_rejected(odar, data, tmp_path):
     (tmp_path / "old.json").write_text('{"format": "odar-estimator/1"}')
     result = odar("difficulty", "--set", "routing.estimator=old.json", "Hi")
     assert result.code == 2 and "odar-estimator/1" in result.err and "odar calibrate" in result.err

@@ -1,4 +1,4 @@
-"""`odar calibrate --judge`: a judge is switched on only if clearly more answers are right with it (SPEC 5.15)."""
+"""`odar calibrate --judge`: a judge is enabled only if it significantly raises accuracy (SPEC 5.15)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HARD = [word for each in SETTINGS for word in ("--set", each)]
 
 @pytest.fixture
 def judge(tmp_path, provider, monkeypatch):
-    """Thirty questions: three slow samples agree on something false, the fourth is right. Says how to judge."""
+    """Thirty questions where three slow samples agree on a wrong answer and the fourth is right."""
     told = {"names": TRUE, "count": 0}
 
     def script(request, index):
@@ -55,7 +55,7 @@ def judge(tmp_path, provider, monkeypatch):
 
 
 def trial_of(odar, tmp_path) -> JudgeTrial:
-    """What the judge does with the recorded items."""
+    """Run the judge on the recorded items."""
     assert odar("eval", "collect", "data.jsonl", "--out", "r.jsonl", "--quiet", "--yes", *HARD).code == 0
     values = dict(each.replace(".", "__").split("=") for each in SETTINGS)
     settings = load_settings(
@@ -74,7 +74,7 @@ def trial_of(odar, tmp_path) -> JudgeTrial:
     return judge_trial(evidence, setup, [row_id(item.key) for item in items], asked, rows)
 
 
-def test_a_judge_that_finds_the_right_answers_is_switched_on_once(odar, judge, tmp_path):
+def test_a_useful_judge_is_enabled(odar, judge, tmp_path):
     command = ("calibrate", "data.jsonl", "--recording", "r.jsonl", "--judge", "--yes", "--json", *HARD)
     body = json.loads(odar(*command).out)
     assert body["judge"]["accuracy_gain"]["value"] == 1.0
@@ -85,13 +85,13 @@ def test_a_judge_that_finds_the_right_answers_is_switched_on_once(odar, judge, t
     assert settings.fusion.judge == "slow"
 
 
-def test_a_judge_that_is_right_in_every_order_pays(odar, judge, tmp_path):
+def test_a_judge_that_is_right_in_every_order_is_accepted(odar, judge, tmp_path):
     trial = trial_of(odar, tmp_path)
     assert (trial.accuracy_gain.value, trial.order_dependent, trial.unreadable) == (1.0, 0.0, 0)
     assert trial.rejection_reason() is None
 
 
-def test_a_judge_that_finds_nothing_better_stays_off(odar, judge, tmp_path):
+def test_a_judge_without_a_gain_is_rejected(odar, judge, tmp_path):
     judge["names"] = FALSE[0]
     assert "not significantly above" in trial_of(odar, tmp_path).rejection_reason()
 
@@ -102,13 +102,13 @@ def test_the_position_bias_of_a_judge_is_measured(odar, judge, tmp_path):
     assert (trial.first_place, trial.expected_first, trial.order_dependent) == (1.0, 0.25, 1.0)
 
 
-def test_a_reply_that_names_nothing_leaves_the_choice_as_it_is(odar, judge, tmp_path):
+def test_an_unreadable_verdict_keeps_the_choice(odar, judge, tmp_path):
     judge["names"] = "nothing that is shown"
     trial = trial_of(odar, tmp_path)
     assert (trial.unreadable, trial.accuracy_gain.value) == (60, 0.0)
 
 
-def test_without_any_verdict_nothing_is_switched_on(odar, judge, tmp_path):
+def test_a_failing_judge_is_rejected(odar, judge, tmp_path):
     judge["names"] = ProviderError("gone", provider="script")
     trial = trial_of(odar, tmp_path)
     assert trial.items == 0

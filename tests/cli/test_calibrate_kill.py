@@ -1,4 +1,4 @@
-"""Kill -9 in the middle of `odar calibrate`: a process, a server that counts, and the same command once more."""
+"""`odar calibrate` is killed and run again; a server counts the requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ temperature = {temperature}
 
 
 class Sums:
-    """Answers so many requests, and lets the others wait."""
+    """Answer a number of requests and let the others wait."""
 
     def __init__(self) -> None:
         self.answered: Counter[int] = Counter()
@@ -61,12 +61,12 @@ async def start(folder) -> asyncio.subprocess.Process:
 
 
 def answers_kept(folder):
-    """Items in the one journal of this run, without its header."""
+    """Return the number of items in the journal of this run."""
     journals = list((folder / "cache" / "calibration").glob("*.jsonl"))
     return sum(len(journal.read_text().splitlines()) - 1 for journal in journals)
 
 
-async def test_killed_half_way_it_goes_on_and_another_setting_begins_anew(tmp_path):
+async def test_a_killed_calibration_is_resumed_unless_settings_change(tmp_path):
     sums = Sums()
     lines = [json.dumps({"query": f"What is {i} + 0 ?", "answer": i}) for i in range(ITEMS)]
     (tmp_path / "data.jsonl").write_text("\n".join(lines))

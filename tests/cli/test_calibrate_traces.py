@@ -1,4 +1,4 @@
-"""`odar calibrate --from-traces`, from questions asked by the engine itself to the file it writes."""
+"""`odar calibrate --from-traces`, with traces that the engine recorded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def number_of(request):
 
 
 def speak(request, index):
-    """The fast agent is wrong on every third sum, and then unsure and wordy."""
+    """Answer as a fast agent that is wrong on every third sum, with long and uncertain answers."""
     number = number_of(request)
     rng = random.Random(number)
     if step_of(request) == "answer" and number % 3 == 0:
@@ -37,7 +37,7 @@ def speak(request, index):
 
 
 def serve(provider, tmp_path, count, *, content=True, marked=None, path=None):
-    """Ask so many questions, store the traces, and mark them."""
+    """Ask questions, store the traces, and mark them."""
     provider.script = speak
     settings = load_settings(config=tmp_path / "odar.toml")
 
@@ -57,7 +57,7 @@ def serve(provider, tmp_path, count, *, content=True, marked=None, path=None):
     database.close()
 
 
-def test_traffic_with_feedback_teaches_posterior_and_statistics(odar, provider, store, tmp_path):
+def test_traffic_with_feedback_fits_posterior_and_statistics(odar, provider, store, tmp_path):
     serve(provider, tmp_path, 90, path="simple")
     result = odar("calibrate", "--from-traces")
     assert (result.code, result.err) == (0, "")
@@ -76,14 +76,14 @@ def test_traffic_with_feedback_teaches_posterior_and_statistics(odar, provider, 
     assert body["made"]["data"] == "traces"
 
 
-def test_texts_are_not_needed_where_the_fast_answer_was_the_chosen_one(odar, provider, store, tmp_path):
+def test_texts_are_not_needed_for_chosen_fast_answers(odar, provider, store, tmp_path):
     serve(provider, tmp_path, 70, content=False, path="simple")
     body = json.loads(odar("calibrate", "--from-traces", "--json").out)
     assert (body["fast_answers"], body["with_feedback"]) == (70, 70)
     assert {part["part"] for part in body["parts"]} == {"estimator", "posterior"}
 
 
-def test_a_right_verification_tells_that_a_different_fast_answer_was_wrong(odar, provider, store, tmp_path):
+def test_a_correct_verification_marks_a_different_fast_answer_wrong(odar, provider, store, tmp_path):
     serve(provider, tmp_path, 60, path="medium")
     with_texts = json.loads(odar("calibrate", "--from-traces", "--json").out)
     assert with_texts["fast_answers"] >= 40
@@ -101,7 +101,7 @@ def test_too_little_feedback_says_how_much_is_missing(odar, provider, store, tmp
     assert not (tmp_path / "calibration.json").exists()
 
 
-def test_an_empty_store_and_a_file_beside_it_are_refused(odar, provider, store, tmp_path):
+def test_an_empty_store_or_a_file_argument_is_rejected(odar, provider, store, tmp_path):
     result = odar("calibrate", "--from-traces")
     assert (result.code, "holds no trace of m with the prompts in use" in result.err) == (2, True)
     result = odar("calibrate", "--from-traces", "data.jsonl")
@@ -110,13 +110,13 @@ def test_an_empty_store_and_a_file_beside_it_are_refused(odar, provider, store, 
     assert (result.code, "store.enabled is false" in result.err) == (2, True)
 
 
-def test_traces_of_other_prompts_are_passed_over(odar, provider, store, tmp_path):
+def test_traces_with_other_prompts_are_skipped(odar, provider, store, tmp_path):
     serve(provider, tmp_path, 5, path="simple")
     result = odar("calibrate", "--from-traces", "--set", "prompts=tiny")
     assert (result.code, "holds no trace" in result.err) == (2, True)
 
 
-def test_a_posterior_that_nobody_asks_is_said_not_to_be_in_use(odar, provider, store, tmp_path):
+def test_a_posterior_that_is_not_in_use_is_marked(odar, provider, store, tmp_path):
     serve(provider, tmp_path, 90, path="simple")
     result = odar("calibrate", "--from-traces", "--set", "routing.mode=prior")
     assert "            not in use: routing.mode = prior" in result.out
@@ -130,7 +130,7 @@ def test_traffic_without_feedback_has_no_mix_to_show(odar, provider, store, tmp_
     assert "simple / medium / hard of these" not in result.out
 
 
-def test_a_place_that_cannot_be_written(odar, provider, store, tmp_path):
+def test_an_unwritable_output_is_an_error(odar, provider, store, tmp_path):
     serve(provider, tmp_path, 90, path="simple")
     result = odar("calibrate", "--from-traces", "--out", "nowhere/c.json")
     assert (result.code, "nowhere/c.json cannot be written: No such file" in result.err) == (2, True)

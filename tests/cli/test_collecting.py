@@ -1,4 +1,4 @@
-"""What every command that asks many questions shares."""
+"""Functions shared by the commands that ask many questions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def items(*costs):
 
 class TestConfirm:
     def ask(self, *costs, budget=None, yes=False, given=None, **more):
-        """What it says to a terminal, or to nobody where `given` is None."""
+        """Run the confirmation in a terminal, or without one if `given` is None."""
 
         @click.command()
         def command():
@@ -48,31 +48,31 @@ class TestConfirm:
 
         return CliRunner().invoke(command, catch_exceptions=True)
 
-    def test_what_is_free_is_not_asked_about(self):
+    def test_free_calls_need_no_consent(self):
         result = self.ask(0.0, 0.0)
         assert result.exit_code == 0
         assert "odar: 2 of 9 things to answer, 6 calls each, at most $0.0000" in result.output
 
-    def test_nothing_to_do_is_nothing_to_say(self):
+    def test_no_items_print_nothing(self):
         assert self.ask().output == ""
 
-    def test_money_needs_a_word(self):
+    def test_a_cost_needs_consent(self):
         result = self.ask(0.5, 0.25)
         assert isinstance(result.exception, InputError)
         assert "at most $0.7500" in result.output
 
     @pytest.mark.parametrize("consent", [{"yes": True}, {"budget": 1.0}, {"budget": 0.0}])
-    def test_yes_or_a_budget_is_a_word(self, consent):
+    def test_yes_or_a_budget_is_consent(self, consent):
         assert self.ask(0.5, **consent).exit_code == 0
 
-    def test_an_unknown_price_is_said_and_no_budget_can_be_kept_with_it(self):
+    def test_an_unknown_price_is_shown_and_rejected_under_a_budget(self):
         result = self.ask(0.5, None)
         assert "an unknown amount: a price is missing" in result.output
         assert isinstance(result.exception, InputError)
         assert isinstance(self.ask(None, budget=5.0).exception, BudgetExceeded)
         assert self.ask(None, yes=True).exit_code == 0
 
-    def test_a_rate_that_one_item_breaks_is_refused_first(self):
+    def test_a_rate_limit_below_one_item_is_rejected_first(self):
         limited = settings(providers={"p": {"kind": "openai", "requests_per_min": 5}})
         result = self.ask(0.0, given=limited)
         assert isinstance(result.exception, SettingsError)
@@ -80,7 +80,7 @@ class TestConfirm:
 
 
 class TestEngine:
-    def test_the_local_one_is_the_work_itself(self):
+    def test_the_local_engine_is_the_work_itself(self):
         work = object()
         assert work_on("local", work, None, 2) is work
 
@@ -92,7 +92,7 @@ class TestEngine:
         work_on("ray", None, "there:2", 8)
         assert asked == [(None, "here:1", 2), (None, "there:2", 8)]
 
-    def test_its_options_are_the_same_everywhere(self):
+    def test_the_options_of_the_engine(self):
         @click.command()
         @engine_options
         def command(engine, ray_address, workers):
@@ -106,7 +106,7 @@ class TestEngine:
         assert run(command, ["--engine", "spark"]).exit_code == 2
 
 
-def test_patience_changes_times_alone():
+def test_long_timeouts_change_only_times():
     usual = settings()
     found = with_long_timeouts(usual)
     assert found.fast.timeout_s == TIMEOUT_FACTOR * usual.fast.timeout_s
@@ -116,7 +116,7 @@ def test_patience_changes_times_alone():
 
 
 @pytest.mark.parametrize(("cores", "threads", "expected"), [(1, 0, 1), (2, 0, 2), (8, 2, MOST_COPIES), (4, 8, 1)])
-def test_a_copy_for_each_core_but_never_too_many(monkeypatch, cores, threads, expected):
+def test_one_copy_per_core_up_to_a_limit(monkeypatch, cores, threads, expected):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(cores), raising=False)
     assert copies(settings(local__threads=threads) if threads else settings()) == expected
 
@@ -134,7 +134,7 @@ def test_the_cost_so_far_and_to_go(progress, said):
     assert costs_of(progress) == said
 
 
-def test_a_quiet_bar_says_nothing(capsys):
+def test_a_quiet_progress_bar_prints_nothing(capsys):
     with shown(3, quiet=True) as show:
         show(Progress(3, 1, 0, 0.0))
     with shown(3, 1, quiet=False) as show:
@@ -149,7 +149,7 @@ def failed(*kinds):
     return {f"q{i}": {"type": kind, "message": f"why {i}"} for i, kind in enumerate(kinds)}
 
 
-def test_failures_are_read_from_the_rows_of_these_items_alone(tmp_path):
+def test_only_failures_of_the_given_items_are_read(tmp_path):
     with Journal(tmp_path / "out.jsonl") as journal:
         journal.write({"id": "0", "error": {"type": "X", "message": "m"}, "digest": ""})
         journal.write({"id": "1", "error": None, "digest": ""})
@@ -161,7 +161,7 @@ def ended(**figures):
     return Progress(**{"total": 9, "done": 9, "failed": 0, "cost_usd": 1.0, **figures})
 
 
-def test_each_kind_of_failure_is_told_once_with_its_first(capsys):
+def test_each_kind_of_failure_is_shown_once(capsys):
     report_failures(
         failed("ProviderTimeout", "InputError", "ProviderTimeout"), ended(stopped="the budget is spent")
     )
@@ -186,7 +186,7 @@ def test_each_kind_of_failure_is_told_once_with_its_first(capsys):
         (("SomethingNobodyKnows",), None, 1),
     ],
 )
-def test_the_exit_code_is_what_is_worst_to_miss(kinds, stopped, code):
+def test_the_exit_code_is_that_of_the_worst_failure(kinds, stopped, code):
     assert exit_code(failed(*kinds), stopped) == code
 
 

@@ -1,8 +1,9 @@
-"""What every command promises, found out from the commands themselves: exit codes, one clear line, JSON for machines."""
+"""Rules for every command, checked on all of them: help, exit codes, one-line errors, JSON."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import click
@@ -34,8 +35,8 @@ NUMBERS = [
 ]
 
 
-def needed(command: click.Command) -> list[str]:
-    """The arguments and options that a command cannot go without; none of them names anything that is there."""
+def required_arguments(command: click.Command) -> list[str]:
+    """Return values for the required arguments and options of a command; none of them exists."""
     words: list[str] = []
     for parameter in command.params:
         if parameter.required:
@@ -46,16 +47,19 @@ def needed(command: click.Command) -> list[str]:
     return words
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_within_80_columns(odar, name):
+    *group, command = name.split()
+    assert re.search(rf"^  {command} ", odar(*group, "--help").out, re.MULTILINE)
+    result = odar(*group, command, "--help")
+    assert result.code == 0
+    assert result.out.startswith(f"Usage: odar {name}")
+    assert max(map(len, result.out.splitlines())) <= 80
+
+
 def one_line(result) -> str:
     (line,) = result.err.strip().splitlines()
     return line
-
-
-def test_there_are_as_many_as_we_think():
-    assert len(COMMANDS) > 20
-    assert len(WITH_SETTINGS) > 15
-    assert len(WITH_JSON) > 15
-    assert len(NUMBERS) > 25
 
 
 @pytest.mark.parametrize("name", WITH_SETTINGS)
@@ -73,8 +77,8 @@ def test_there_are_as_many_as_we_think():
     ],
     ids=["unknown key", "bad value", "no value", "unknown profile", "no file"],
 )
-def test_a_setting_at_fault_is_named_by_every_command(odar, provider, name, given, said):
-    result = odar(*name.split(), *needed(COMMANDS[name]), *given)
+def test_every_command_names_an_invalid_setting(odar, provider, name, given, said):
+    result = odar(*name.split(), *required_arguments(COMMANDS[name]), *given)
     assert result.code == 2
     assert result.out == ""
     assert said in one_line(result)
@@ -82,8 +86,8 @@ def test_a_setting_at_fault_is_named_by_every_command(odar, provider, name, give
 
 
 @pytest.mark.parametrize("name", sorted({*WITH_JSON} & {*WITH_SETTINGS}))
-def test_with_json_errors_are_json(odar, provider, name):
-    result = odar(*name.split(), *needed(COMMANDS[name]), "--set", "fast.tempratur=1", "--json")
+def test_every_json_command_prints_errors_as_json(odar, provider, name):
+    result = odar(*name.split(), *required_arguments(COMMANDS[name]), "--set", "fast.tempratur=1", "--json")
     assert result.code == 2
     error = json.loads(result.out)["error"]
     assert error["type"] == "SettingsError"
@@ -92,26 +96,26 @@ def test_with_json_errors_are_json(odar, provider, name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_unknown_option_is_rejected_with_a_hint_at_the_help(odar, name):
+def test_every_command_rejects_an_unknown_option(odar, name):
     result = odar(*name.split(), "--nothing-such")
     assert result.code == 2
     assert "No such option" in result.err and "--nothing-such" in result.err
 
 
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if needed(command)])
-def test_what_is_missing_is_named(odar, provider, name):
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if required_arguments(command)])
+def test_every_command_names_a_missing_argument(odar, provider, name):
     result = odar(*name.split())
     assert result.code == 2
     assert "Missing" in result.err
 
 
 @pytest.mark.parametrize(("name", "option"), NUMBERS, ids=[f"{name} {option.name}" for name, option in NUMBERS])
-def test_a_number_out_of_bounds_is_refused_before_anything_happens(odar, provider, name, option):
+def test_every_number_out_of_bounds_is_rejected(odar, provider, name, option):
     below = "-1" if option.type.min is None else str(option.type.min - 1)
-    result = odar(*name.split(), *needed(COMMANDS[name]), option.opts[0], below)
+    result = odar(*name.split(), *required_arguments(COMMANDS[name]), option.opts[0], below)
     assert result.code == 2
     assert f"'{option.opts[0]}'" in result.err and "not in the range" in result.err
-    words = odar(*name.split(), *needed(COMMANDS[name]), option.opts[0], "many")
+    words = odar(*name.split(), *required_arguments(COMMANDS[name]), option.opts[0], "many")
     assert (words.code, "is not a valid" in words.err) == (2, True)
     assert provider.requests == []
 
@@ -121,9 +125,9 @@ FRACTIONS = [(name, option) for name, option in NUMBERS if isinstance(option.typ
 
 @pytest.mark.parametrize(("name", "option"), FRACTIONS, ids=[f"{name} {option.name}" for name, option in FRACTIONS])
 @pytest.mark.parametrize("number", ["nan", "inf", "1e999"])
-def test_a_limit_that_nothing_passes_is_none(odar, provider, name, option, number):
-    """A budget of nan is below no cost and above none: the key or the batch would have had no limit at all."""
-    result = odar(*name.split(), *needed(COMMANDS[name]), option.opts[0], number)
+def test_every_limit_rejects_nan_and_infinity(odar, provider, name, option, number):
+    """Every comparison with nan is false, so a budget of nan would be no limit."""
+    result = odar(*name.split(), *required_arguments(COMMANDS[name]), option.opts[0], number)
     assert result.code == 2
     assert f"'{option.opts[0]}'" in result.err
     assert "is not a finite number" in result.err or "not in the range" in result.err
@@ -131,7 +135,7 @@ def test_a_limit_that_nothing_passes_is_none(odar, provider, name, option, numbe
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_options_have_a_word_of_help_and_names_that_are_spoken(name):
+def test_every_option_has_help_and_a_long_name(name):
     for option in COMMANDS[name].params:
         if isinstance(option, click.Option):
             assert option.help, f"{name} {option.opts}"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 
-def test_the_score_can_be_read_off(odar, provider):
+def test_difficulty_shows_score_path_and_contributions(odar, provider):
     result = odar("difficulty", "Derive the time-dependent Schrödinger equation.")
     assert result.code == 0
     assert "path        hard" in result.out
@@ -27,7 +27,7 @@ def test_contributions_sum_to_the_logit(odar, provider):
     assert body["path"] == "simple"
 
 
-def test_many_at_once(odar, provider, tmp_path):
+def test_a_file_of_questions(odar, provider, tmp_path):
     (tmp_path / "q.jsonl").write_text('{"query": "Hi"}\n\n{"query": "Prove it."}\n')
     lines = odar("difficulty", "--file", "q.jsonl", "--json").out.strip().split("\n")
     assert [json.loads(line)["query"] for line in lines] == ["Hi", "Prove it."]
@@ -47,7 +47,7 @@ def test_many_at_once(odar, provider, tmp_path):
         (["difficulty", "--file", "odar.toml"], "line 2: "),
     ],
 )
-def test_bad_input_is_one_clear_line(odar, provider, arguments, message):
+def test_invalid_input_is_a_one_line_error(odar, provider, arguments, message):
     result = odar(*arguments)
     assert (result.code, message in result.err) == (2, True)
     assert len(result.err.strip().splitlines()) == 1
@@ -74,9 +74,7 @@ def test_bad_input_is_one_clear_line(odar, provider, arguments, message):
     ],
     ids=["surrogate", "NUL", "no picture"],
 )
-def test_a_line_that_cannot_be_asked_is_named_before_anything_is_fetched(
-    odar, tmp_path, monkeypatch, command, line, message
-):
+def test_an_invalid_line_is_named_before_any_download(odar, tmp_path, monkeypatch, command, line, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q.jsonl").write_text('{"query": "Hi", "answer": "b", "correct": 1}\n' + line)
     result = odar(*command, "q.jsonl")
@@ -86,13 +84,13 @@ def test_a_line_that_cannot_be_asked_is_named_before_anything_is_fetched(
     assert len(result.err.strip().splitlines()) == 1
 
 
-def test_a_long_query_is_cut_where_many_are_listed(odar, tmp_path):
+def test_a_long_query_is_shortened_in_a_list(odar, tmp_path):
     (tmp_path / "q.jsonl").write_text(json.dumps({"query": "word " * 100}) + "\n" + json.dumps({"query": "a\n b"}))
     long, short = odar("difficulty", "--file", str(tmp_path / "q.jsonl")).out.splitlines()
     assert len(long) <= 80 and long.endswith("…")
     assert short.endswith("  a b")
 
 
-def test_an_estimator_without_features_shows_its_score_alone(odar, provider):
+def test_an_estimator_without_features_shows_only_its_score(odar, provider):
     result = odar("difficulty", "--set", "routing.estimator=constant", "Who wrote Hamlet?")
     assert [line.split()[0] for line in result.out.splitlines()] == ["difficulty", "path", "expert"]

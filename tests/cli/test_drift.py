@@ -14,7 +14,7 @@ from odar.types import Step
 
 @pytest.fixture
 def drifted(tmp_path, monkeypatch):
-    """The local model, serving energies twice as high as it was calibrated with."""
+    """Settings of the local model with served energies twice as high as the calibrated ones."""
     monkeypatch.chdir(tmp_path)
     settings = load_settings(profile="tiny")
     odar = Odar(settings, served=alignment_file(settings.store))
@@ -27,7 +27,7 @@ def drifted(tmp_path, monkeypatch):
     return settings
 
 
-def test_doctor_names_drift_and_what_to_do(odar, drifted):
+def test_doctor_names_drift_and_the_remedy(odar, drifted):
     result = odar("doctor", "--profile", "tiny")
     assert "served energies drift from the calibrated ones: smollm2-135m answer (z = +" in result.out
     assert "odar calibrate" in result.out
@@ -46,7 +46,7 @@ def test_metrics_show_drift(drifted):
     assert 'odar_energy_drifting{model="smollm2-135m",step="answer"} 1.0' in text
 
 
-def test_ask_feeds_the_file(odar, provider, tmp_path):
+def test_ask_adds_energies_to_the_file(odar, provider, tmp_path):
     assert odar("ask", "--path", "medium", "What is 2 + 2?").code == 0
     file = alignment_file(load_settings().store)
     assert sum(row["seen"] for row in json.loads(file.read_text())["sources"]) == 2

@@ -16,7 +16,7 @@ FREE = "price = { input = 0, output = 0 }"
 
 @pytest.fixture
 def sums(tmp_path, provider, monkeypatch):
-    """Sums that the fast agent gets wrong every second time, at no cost."""
+    """Free sums; the fast agent gets every second one wrong."""
 
     provider.script = unsure_where_wrong
     monkeypatch.setitem(BENCHMARKS._things, "sums", Sums(20))
@@ -25,7 +25,7 @@ def sums(tmp_path, provider, monkeypatch):
     return toml
 
 
-def test_collect_makes_a_panel_and_a_second_run_asks_nobody(odar, sums, provider, tmp_path):
+def test_a_second_run_makes_no_calls(odar, sums, provider, tmp_path):
     arguments = ("eval", "collect", "sums", "--out", "p.jsonl", "--limit", "6", "--seed", "42", "--seed", "123")
     first = odar(*arguments, "--samples", "7", "--quiet")
     assert first.code == 0
@@ -43,7 +43,7 @@ def test_collect_makes_a_panel_and_a_second_run_asks_nobody(odar, sums, provider
     assert (refused.code, "other models, prompts or settings (samples was 7 and is 3)" in refused.err) == (2, True)
 
 
-def test_money_is_not_spent_unasked(odar, sums, provider):
+def test_a_collection_with_a_cost_needs_consent(odar, sums, provider):
     sums.write_text(sums.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
     result = odar("eval", "collect", "sums", "--out", "p.jsonl", stdin=b"")
     assert (result.code, "add --budget USD or --yes to go on" in result.err) == (2, True)
@@ -53,7 +53,7 @@ def test_money_is_not_spent_unasked(odar, sums, provider):
     assert "spent; p.jsonl holds 20" in result.err
 
 
-def test_a_budget_stops_it_and_a_failure_is_an_exit_code(odar, sums, provider):
+def test_a_budget_stops_the_collection_with_an_exit_code(odar, sums, provider):
     sums.write_text(sums.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
     result = odar("eval", "collect", "sums", "--out", "p.jsonl", "--yes", "--budget", "0.00001", stdin=b"")
     assert (result.code, "0 of 20 items done; p.jsonl holds 0; the same command continues" in result.err) == (
@@ -64,7 +64,7 @@ def test_a_budget_stops_it_and_a_failure_is_an_exit_code(odar, sums, provider):
     assert provider.requests == []
 
 
-def test_failed_items_are_named_and_tried_again(odar, sums, provider):
+def test_failed_items_are_named_and_retried(odar, sums, provider):
     works = provider.script
 
     def sometimes(request, index):
@@ -86,17 +86,12 @@ def test_failed_items_are_named_and_tried_again(odar, sums, provider):
     assert (again.code, "1 of 20 items to answer" in again.err, "p.jsonl holds 20" in again.err) == (0, True, True)
 
 
-def test_what_is_not_there_is_named(odar, sums):
+def test_an_unknown_benchmark_is_named(odar, sums):
     unknown = odar("eval", "collect", "smus", "--out", "p.jsonl")
     assert (unknown.code, "unknown benchmark 'smus'; did you mean 'sums'?" in unknown.err) == (2, True)
 
 
-def test_help_lists_every_subcommand(odar):
-    out = odar("eval", "--help").out
-    assert all(name in out for name in ("collect", "compare", "list", "replay", "report", "fuse"))
-
-
-def test_what_its_own_harness_grades_is_explained_before_anybody_is_asked(odar, sums, provider, tmp_path):
+def test_a_benchmark_graded_elsewhere_is_rejected_before_any_call(odar, sums, provider, tmp_path):
     refused = odar("eval", "collect", "swe_bench", "--out", "p.jsonl")
     assert (refused.code, "odar eval import --fast FAST.RUN.json --slow SLOW.RUN.json" in refused.err) == (2, True)
     assert provider.requests == []
@@ -107,7 +102,7 @@ def test_what_its_own_harness_grades_is_explained_before_anybody_is_asked(odar, 
     assert "odar: left out: swe_bench is graded by its own harness" in rest.err
 
 
-def test_the_questions_of_a_recording_are_asked_again_with_other_prompts(odar, sums, provider, tmp_path):
+def test_the_questions_of_a_recording_can_be_collected_with_other_prompts(odar, sums, provider, tmp_path):
     assert odar("eval", "collect", "sums", "--out", "a.jsonl", "--limit", "4", "--quiet").code == 0
     assert odar("eval", "convert", "a.jsonl", "a.jsonl.gz").code == 0
     for name, options in (("a.jsonl", ()), ("a.jsonl.gz", ("--set", "prompts=default without self-check"))):
@@ -118,7 +113,7 @@ def test_the_questions_of_a_recording_are_asked_again_with_other_prompts(odar, s
     assert [item.attempts[0].score for item in after] == [item.attempts[0].score for item in before]
 
 
-def test_recordings_of_the_same_items_with_other_prompts_or_models_are_ablations(odar, sums, provider, tmp_path):
+def test_recordings_with_other_prompts_or_models_are_ablations(odar, sums, provider, tmp_path):
     assert odar("eval", "collect", "sums", "--out", "a.jsonl", "--limit", "4", "--quiet").code == 0
     prompts = [f"prompts=default without {part}" for part in ("self-check", "structure")]
     others = {f"{i}.jsonl": ["--set", change] for i, change in enumerate([*prompts, "dispatch.models=false"])} | {
@@ -131,7 +126,7 @@ def test_recordings_of_the_same_items_with_other_prompts_or_models_are_ablations
     assert sum("(4 items)" in row for row in rows) >= 3
 
 
-def test_where_the_form_is_scored_nothing_is_added_to_the_question(odar, sums, provider, tmp_path):
+def test_questions_whose_form_is_scored_are_sent_unchanged(odar, sums, provider, tmp_path):
     data = tmp_path / "data" / "ifeval"
     data.mkdir(parents=True)
     row = {"key": 1, "prompt": "What is 4 + 0, in lower case?", "kwargs": [{}]}
@@ -145,13 +140,13 @@ def test_where_the_form_is_scored_nothing_is_added_to_the_question(odar, sums, p
     assert (mixed.code, "collect them into two recordings" in mixed.err) == (2, True)
 
 
-def test_a_rate_that_cannot_be_kept_is_refused(odar, sums, provider):
+def test_a_rate_limit_below_one_item_is_rejected(odar, sums, provider):
     result = odar("eval", "collect", "sums", "--out", "p.jsonl", "--set", "providers.script.requests_per_min=5")
     assert (result.code, "one item may take 7 requests" in result.err) == (2, True)
     assert provider.requests == []
 
 
-def test_ray_is_asked_for_only_where_it_is_named(odar, sums, monkeypatch):
+def test_ray_is_needed_only_with_engine_ray(odar, sums, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert odar("eval", "collect", "sums", "--out", "p.jsonl", "--limit", "2", "--quiet").code == 0
     result = odar("eval", "collect", "sums", "--out", "p.jsonl", "--engine", "ray", "--quiet")
@@ -159,13 +154,13 @@ def test_ray_is_asked_for_only_where_it_is_named(odar, sums, monkeypatch):
     assert "p.jsonl holds 2; the same command continues" in result.err
 
 
-def test_an_empty_benchmark_is_said(odar, sums, monkeypatch):
+def test_an_empty_benchmark_is_an_error(odar, sums, monkeypatch):
     monkeypatch.setitem(BENCHMARKS._things, "none", Sums(0, name="none"))
     result = odar("eval", "collect", "none", "--out", "p.jsonl")
     assert (result.code, "set none holds no items" in result.err) == (2, True)
 
 
-def test_questions_of_ones_own_are_recorded_like_a_benchmark(odar, sums, provider, tmp_path):
+def test_a_file_of_questions_is_recorded_like_a_benchmark(odar, sums, provider, tmp_path):
     rows = [{"query": f"What is {i} + 0 ?", "answer": i, "domain": "sums", "split": "judge"} for i in range(4)]
     by_benchmark = [{"query": f"What is {i} + 0 ?", "gold": str(i), "set": "sums", "id": i} for i in range(2)]
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, [*rows, *by_benchmark])))
@@ -183,7 +178,7 @@ def test_questions_of_ones_own_are_recorded_like_a_benchmark(odar, sums, provide
     assert (refused.code, "line 1: has no answer" in refused.err) == (2, True)
 
 
-def test_a_recording_that_grows_is_jsonl_and_can_be_converted(odar, sums, tmp_path):
+def test_a_new_recording_is_jsonl_and_can_be_converted(odar, sums, tmp_path):
     refused = odar("eval", "collect", "sums", "--out", "p.parquet")
     assert (refused.code, "is a .jsonl file" in refused.err) == (2, True)
     assert odar("eval", "collect", "sums", "--out", "p.jsonl", "--limit", "3", "--quiet").code == 0
@@ -196,14 +191,14 @@ def test_a_recording_that_grows_is_jsonl_and_can_be_converted(odar, sums, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["swe_bench", "imo_2025"])
-def test_how_to_import_results_of_another_harness_is_said_without_the_data(odar, name, tmp_path):
+def test_a_benchmark_graded_elsewhere_names_the_import_command(odar, name, tmp_path):
     result = odar("eval", "collect", name, "--data", str(tmp_path), "--out", "x.jsonl", "--yes")
     assert result.code == 2
     assert "odar eval import --fast" in result.err
     assert f"--set-name {name}" in result.err
 
 
-def test_the_list_names_all(odar):
+def test_list_names_all_benchmarks(odar):
     rows = json.loads(odar("eval", "list", "--json").out)
     assert len(rows) >= 24
     gpqa = next(row for row in rows if row["name"] == "gpqa")
@@ -213,7 +208,7 @@ def test_the_list_names_all(odar):
     assert "gated" in text
 
 
-def test_a_folder_without_the_benchmark_says_how_to_get_it(odar, tmp_path):
+def test_a_folder_without_the_benchmark_names_the_download_command(odar, tmp_path):
     result = odar("eval", "collect", "gsm8k", "--data", str(tmp_path), "--out", str(tmp_path / "r.jsonl"))
     assert result.code == 2
     assert "gsm8k is not in" in result.err and "fetch it with `hf download" in result.err

@@ -33,14 +33,14 @@ def test_every_rule_is_listed_as_configured_and_as_fitted(odar, recorded):
     assert "fitted on four folds, judged on the fifth" in result.out
 
 
-def test_few_questions_are_not_fitted_to(odar, recorded):
+def test_few_questions_are_not_fitted(odar, recorded):
     result = odar("eval", "fuse", recorded(5))
     assert result.code == 0
     assert "fitted" not in result.out
 
 
 @pytest.mark.parametrize("count", [5, 30])
-def test_json_is_one_object_that_any_reader_takes(odar, recorded, count):
+def test_json_is_one_strict_object(odar, recorded, count):
     result = odar("eval", "fuse", recorded(count), "--json")
 
     def refuse(constant):
@@ -52,7 +52,7 @@ def test_json_is_one_object_that_any_reader_takes(odar, recorded, count):
     assert {"value", "low", "high"} <= body["rules"][0]["accuracy"].keys()
 
 
-def test_stopping_early_costs_no_more_than_half_a_point_on_what_we_recorded(odar):
+def test_early_stopping_loses_at_most_half_a_point_on_the_recordings(odar):
     items, lost = 0, 0.0
     for file in sorted(DATA.glob("embedded-*.jsonl.gz")):
         policies = [f"{file}#odar:tau1=0,tau2=0,stop={stop}" for stop in ("0.8", "none")]

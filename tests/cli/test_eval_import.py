@@ -13,7 +13,7 @@ FAST, SLOW = map(str, sorted(FILES.glob("samples_starter_gen_*.jsonl")))
 
 @pytest.fixture
 def pair(tmp_path):
-    """A table with both models: the large one is right more often, and sure where the small one is not."""
+    """A table with both models; the large one is right more often."""
     rows = [
         {"question": f"What is {i} + {i}?", "gold": 2 * i, "outputs": {
             "small": f"Answer: {2 * i + (i % 3 == 0)}", "large": f"Answer: {2 * i + (i % 10 == 0)}"},
@@ -25,7 +25,7 @@ def pair(tmp_path):
             "--fast-map", "mean_probability=sure", "--fast-model", "small", "--slow-model", "large")  # fmt: skip
 
 
-def test_the_table_a_user_wants(odar, provider, pair, tmp_path):
+def test_a_table_of_two_models_is_imported_and_summarised(odar, provider, pair, tmp_path):
     result = odar("eval", "import", *pair, "--out", "pair.jsonl.gz", "--fast-price", "1,2")
     assert result.code == 0
     assert "60 questions, fast small, slow large" in result.out
@@ -49,7 +49,7 @@ def test_the_table_a_user_wants(odar, provider, pair, tmp_path):
     assert rows["always slow"]["cost_usd"] is None
 
 
-def test_files_of_the_harness(odar):
+def test_lm_eval_files_are_imported(odar):
     result = odar(
         "eval", "import", "--fast", FAST, "--slow", SLOW, "--fast-model", "smollm2", "--slow-model", "odar"
     )
@@ -57,7 +57,7 @@ def test_files_of_the_harness(odar):
     assert "the slow model is not better on these questions" in result.out
 
 
-def test_a_batch_is_joined_with_its_questions(odar):
+def test_batch_output_is_joined_with_its_questions(odar):
     batch, questions = str(FILES / "openai_batch.jsonl"), str(FILES / "questions.jsonl")
     without = odar("eval", "import", "--fast", batch, "--slow", batch)
     assert (without.code, "or give --questions" in without.err) == (2, True)
@@ -65,7 +65,7 @@ def test_a_batch_is_joined_with_its_questions(odar):
     assert (result.code, "6 questions" in result.out) == (0, True)
 
 
-def test_what_is_wrong_is_named(odar, provider, pair):
+def test_invalid_options_are_named(odar, provider, pair):
     assert "write FIELD=COLUMN" in odar("eval", "import", *pair, "--map", "text").err
     assert "write two numbers" in odar("eval", "import", *pair, "--slow-price", "1").err
     assert "unknown benchmark" in odar("eval", "import", *pair, "--score-by", "none").err
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_named(odar, provider, pair):
     assert (nobody.code, "none.jsonl: no such file" in nobody.err) == (2, True)
 
 
-def test_graded_results_of_a_harness_become_a_row_of_the_report(odar, provider, tmp_path):
+def test_graded_results_can_be_imported_and_reported(odar, provider, tmp_path):
     names = [f"a__b-{i}" for i in range(12)]
     for model, count in (("small", 3), ("large", 8)):
         report = {"submitted_ids": names, "resolved_ids": names[:count]}

@@ -22,7 +22,7 @@ def test_replay_shows_every_baseline_with_its_interval(odar, panel):
         assert name in result.out
 
 
-def test_replay_in_json_for_any_setting(odar, panel):
+def test_replay_accepts_settings_and_prints_json(odar, panel):
     out = odar("eval", "replay", panel, "--policy", "odar:beta=inf,n=3", "--policy", "oracle", "--json").out
     first, second = json.loads(out)
     assert first["name"] == "odar:beta=inf,n=3"
@@ -32,7 +32,7 @@ def test_replay_in_json_for_any_setting(odar, panel):
     assert first["arena_score"] is None or 0 < first["arena_score"] < 1
 
 
-def test_a_policy_against_itself_gains_exactly_nothing(odar, panel):
+def test_a_policy_compared_with_itself_has_no_gain(odar, panel):
     body = json.loads(odar("eval", "compare", panel, f"{panel}#odar", "--json").out)
     assert (body["interval"]["value"], body["p"], body["test"]) == (0.0, 1.0, "McNemar")
     assert (body["same_path"], body["same_path_corrected"]) == (1.0, 1.0)
@@ -53,7 +53,7 @@ def test_compare_pairs_two_panels_by_item(odar, panel, tmp_path):
     assert (refused.code, "share no item" in refused.err) == (2, True)
 
 
-def test_what_the_panel_cannot_show_is_said_and_left_out(odar, tmp_path):
+def test_policies_that_the_panel_does_not_support_are_skipped(odar, tmp_path):
     synthetic_panel(tmp_path, 20, samples=2)
     result = odar(
         "eval", "replay", str(tmp_path / "recording.parquet"), "--policy", "odar", "--policy", "best-of-n:n=9"

@@ -14,7 +14,7 @@ def test_report_writes_a_page(odar, tmp_path):
     assert "<!doctype html>" in out.read_text(encoding="utf-8")
 
 
-def test_no_panel_is_said(odar, tmp_path):
+def test_a_missing_panel_is_an_error(odar, tmp_path):
     result = odar("eval", "report", str(tmp_path / "recording.parquet"))
     assert (result.code, "no such recording" in result.err) == (2, True)
 
@@ -38,7 +38,7 @@ PANELS = {
 
 
 @pytest.mark.parametrize("answers", PANELS.values(), ids=PANELS)
-def test_panels_that_show_nothing_are_replayed_all_the_same(odar, tmp_path, answers):
+def test_uninformative_panels_can_be_replayed(odar, tmp_path, answers):
     handmade_panel(tmp_path, answers, [FLAT] * len(answers))
     rows = json.loads(
         odar("eval", "replay", str(tmp_path / "recording.parquet"), "--policy", "baselines", "--json").out
@@ -66,14 +66,14 @@ def test_panels_that_show_nothing_are_replayed_all_the_same(odar, tmp_path, answ
         ([["5", *["4"] * 6]], "Router quality cannot be measured here: "),
     ],
 )
-def test_a_report_says_what_cannot_be_measured(odar, tmp_path, answers, said):
+def test_a_report_names_what_cannot_be_measured(odar, tmp_path, answers, said):
     handmade_panel(tmp_path, answers, [FLAT] * len(answers))
     page = tmp_path / "r.html"
     assert odar("eval", "report", str(tmp_path / "recording.parquet"), "--out", str(page)).code == 0
     assert said in page.read_text(encoding="utf-8")
 
 
-def test_a_place_that_cannot_be_written_is_one_clear_line(odar, tmp_path):
+def test_an_unwritable_output_is_a_one_line_error(odar, tmp_path):
     handmade_panel(tmp_path, PANELS["one item"], [FLAT])
     (tmp_path / "file").write_text("")
     recording, out = str(tmp_path / "recording.parquet"), str(tmp_path / "file" / "r.html")
@@ -83,7 +83,7 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(odar, tmp_path):
     assert len(result.err.strip().splitlines()) == 1
 
 
-def test_panels_that_share_nothing_cannot_be_compared(odar, tmp_path):
+def test_panels_without_common_items_cannot_be_compared(odar, tmp_path):
     for name, items in (("a", 3), ("b", 3)):
         (tmp_path / name).mkdir()
         synthetic_panel(tmp_path / name, items, benchmarks=((name, "Mathematics"),))
@@ -94,7 +94,7 @@ def test_panels_that_share_nothing_cannot_be_compared(odar, tmp_path):
     assert "share no item: set, id and seed must be the same" in result.err
 
 
-def test_what_only_one_panel_holds_is_left_out_and_counted(odar, tmp_path):
+def test_items_of_only_one_panel_are_skipped_and_counted(odar, tmp_path):
     for name, items in (("a", 9), ("b", 6)):
         (tmp_path / name).mkdir()
         synthetic_panel(tmp_path / name, items)
@@ -104,14 +104,14 @@ def test_what_only_one_panel_holds_is_left_out_and_counted(odar, tmp_path):
     assert shown.startswith("6 items in both, 3 left out\n")
 
 
-def test_an_unknown_policy_is_refused_with_a_hint(odar, tmp_path):
+def test_an_unknown_policy_gets_a_suggestion(odar, tmp_path):
     handmade_panel(tmp_path, PANELS["one item"], [FLAT])
     for arguments in (("--policy", "odr"), ("--against", "odr")):
         result = odar("eval", "replay", str(tmp_path / "recording.parquet"), *arguments)
         assert (result.code, "did you mean 'odar'" in result.err) == (2, True)
 
 
-def test_the_report_holds_both_studies(odar, tmp_path):
+def test_the_report_has_attacks_and_transfer(odar, tmp_path):
     benchmarks = (("alpha", "Mathematics"), ("beta", "Coding"))
     place = str(synthetic_panel(tmp_path, 120, benchmarks=benchmarks))
     (part,) = json.loads(odar("eval", "report", place, "--json").out)

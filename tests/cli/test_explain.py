@@ -1,4 +1,4 @@
-"""`--explain`: what it says of an answer, whatever the answer holds."""
+"""The output of `--explain` for any answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.traces import make_answer
 
 @pytest.fixture
 def explain(capsys):
-    """The lines of the explanation, and the facts by their names."""
+    """Return a function that returns the lines of the explanation and its facts by name."""
 
     def explain(answer):
         print_explanation(answer, Query("What is 2 + 2?"), "named by --profile")
@@ -40,7 +40,7 @@ def test_every_reason_for_a_degraded_answer_has_its_line(explain):
     ]
 
 
-def test_the_posterior_is_shown_where_the_fast_answer_was_looked_at(explain):
+def test_the_posterior_is_shown_if_there_is_one(explain):
     answer = make_answer()
     assert not any(line.startswith("posterior") for line in explain(answer)[0])
     looked = with_trace(answer, decision=replace(answer.trace.decision, posterior=0.8125))
@@ -56,7 +56,7 @@ def test_the_posterior_is_shown_where_the_fast_answer_was_looked_at(explain):
         (Usage(20, None, None, None), "20 in, unknown out"),
     ],
 )
-def test_tokens_that_nobody_counted_are_unknown_and_not_none(explain, usage, said):
+def test_unreported_tokens_are_unknown(explain, usage, said):
     answer = make_answer()
     assert explain(with_trace(answer, spend=replace(answer.trace.spend, usage=usage)))[1]["tokens"] == said
 
@@ -65,11 +65,11 @@ def test_tokens_that_nobody_counted_are_unknown_and_not_none(explain, usage, sai
     ("cost", "said"),
     [(None, "unknown: a price or a token count is missing"), (0.0, "$0.000000"), (1.5, "$1.500000")],
 )
-def test_an_unknown_cost_is_never_zero(explain, cost, said):
+def test_an_unknown_cost_is_not_shown_as_zero(explain, cost, said):
     assert explain(make_answer(cost=cost))[1]["cost"] == said
 
 
-def test_candidates_without_energies_and_with_a_verdict_on_them(explain):
+def test_candidates_without_energies_and_with_judgments_are_shown(explain):
     answer = make_answer()
     candidates = (
         Candidate(Step.ANSWER, "cheap", "x", "4", (), None, "stop", None),
@@ -83,7 +83,7 @@ def test_candidates_without_energies_and_with_a_verdict_on_them(explain):
     assert "agrees: 漢字" in agreeing and "…" in agreeing  # wide letters take two columns each
 
 
-def test_the_worst_that_a_model_can_write_breaks_nothing(explain):
+def test_hostile_answers_are_shown_safely(explain):
     answer = make_answer()
     hostile = "[/red]\x1b[31m\n\t" + "\u202e" * 3 + "é" * 300
     candidate = replace(answer.trace.candidates[0], answer=hostile)

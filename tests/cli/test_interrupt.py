@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of work that costs money: it ends at once, says so, and what was paid for is kept."""
+"""Ctrl-C during commands that cost money: they end at once, say so, and keep paid replies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMANDS = {
 
 @pytest.fixture
 def ctrl_c(provider, tmp_path, monkeypatch):
-    """Data for every command; the user presses Ctrl-C while this request, counted from 0, is under way."""
+    """Write data for every command; return a function that interrupts request `at`, counted from 0."""
     rows = [{"query": f"What is {i} + 0 ?", "answer": i} for i in range(ITEMS)]
     (tmp_path / "qa.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "data.jsonl").write_text("\n".join(json.dumps({"query": row["query"]}) for row in rows))
@@ -47,7 +47,7 @@ def ctrl_c(provider, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("at", [0, 17])
-def test_it_ends_at_once_and_the_same_command_goes_on_from_there(odar, provider, ctrl_c, name, at):
+def test_an_interrupted_command_can_be_resumed(odar, provider, ctrl_c, name, at):
     ctrl_c(at)
     result = odar(*COMMANDS[name])
     assert result.code == 130
@@ -62,14 +62,14 @@ def test_it_ends_at_once_and_the_same_command_goes_on_from_there(odar, provider,
     assert len(provider.requests) == len(set(map(repr, provider.requests))) + len(twice)  # and then nobody
 
 
-def test_a_question_is_given_up_and_nothing_is_printed_as_its_answer(odar, provider, ctrl_c):
+def test_an_interrupted_question_prints_no_answer(odar, provider, ctrl_c):
     ctrl_c(0)
     result = odar("ask", "--path", "hard", "What is 2 + 2 ?")
     assert (result.code, result.out, result.err.strip()) == (130, "", "odar: interrupted")
     assert provider.closed or provider.in_flight == 0
 
 
-def test_for_machines_too_it_is_an_exit_code_and_no_half_an_object(odar, ctrl_c):
+def test_an_interrupted_json_command_prints_nothing(odar, ctrl_c):
     ctrl_c(0)
     result = odar("ask", "--json", "What is 2 + 2 ?")
     assert (result.code, result.out) == (130, "")

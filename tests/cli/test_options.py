@@ -26,7 +26,7 @@ NAMES = {
     "report",
     "config",
 }
-"""Parameters that do, whatever they are shown as."""
+"""Parameters that name a file or a folder under another metavar."""
 LINES = {
     "ask --file": ["ask", "-f", NOBODY],
     "ask --image": ["ask", "What is it?", "--image", NOBODY],
@@ -58,7 +58,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_the_home_of_nobody_is_refused_before_anything_is_done(odar, provider, tmp_path, line):
+def test_an_unknown_home_is_rejected_first(odar, provider, tmp_path, line):
     before = sorted(tmp_path.iterdir())
     result = odar(*LINES[line])
     assert result.code == 2
@@ -69,7 +69,7 @@ def test_the_home_of_nobody_is_refused_before_anything_is_done(odar, provider, t
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_the_same_as_json(odar, provider):
+def test_an_unknown_home_is_a_json_error(odar, provider):
     result = odar("batch", "in.jsonl", NOBODY, "--json")
     assert result.code == 2
     error = json.loads(result.out)["error"]
@@ -85,7 +85,7 @@ def parameters(group: click.Command, path: tuple[str, ...] = ()) -> Iterator[tup
         yield " ".join((*path, parameter.name)), parameter
 
 
-def test_every_parameter_that_names_a_file_writes_out_the_home():
+def test_every_path_parameter_expands_the_home():
     assert set(COMMANDS) <= {name.split()[0] for name, _ in parameters(cli)}
     places = [
         (name, parameter) for name, parameter in parameters(cli)
@@ -95,7 +95,7 @@ def test_every_parameter_that_names_a_file_writes_out_the_home():
     assert [name for name, parameter in places if not isinstance(parameter.type, UserPath)] == []
 
 
-def test_a_home_on_the_command_line_is_the_users(odar, monkeypatch, tmp_path):
+def test_a_tilde_on_the_command_line_is_expanded(odar, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "questions.jsonl").write_text('{"query": "2 + 2?"}\n')
     listed = odar("difficulty", "--file=~/questions.jsonl", "--json", "--config", "/dev/null")
@@ -119,7 +119,7 @@ def test_a_home_on_the_command_line_is_the_users(odar, monkeypatch, tmp_path):
         (("fast.model=a\nslow.model=b",), {"fast": {"model": "a\nslow.model=b"}}),
     ],
 )
-def test_sets_are_toml_or_plain_words(given, tree):
+def test_sets_are_toml_or_plain_strings(given, tree):
     assert parse_sets(given) == tree
 
 
@@ -134,6 +134,6 @@ def test_sets_are_toml_or_plain_words(given, tree):
         ((".".join("a" * 300) + "=1",), "nested too deeply"),
     ],
 )
-def test_sets_that_make_no_sense_are_refused(given, why):
+def test_invalid_sets_are_rejected(given, why):
     with pytest.raises(SettingsError, match=why):
         parse_sets(given)

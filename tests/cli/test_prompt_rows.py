@@ -19,7 +19,7 @@ def attempt(score, tokens, finish="stop", stated=True):
     )
 
 
-def test_accuracy_is_weighed_against_tokens():
+def test_rows_have_accuracy_and_tokens():
     items = [Item(attempt(1.0, 30)), Item(attempt(0.0, 50, "length", stated=False)), Item(attempt(1.0, 40))]
     (found,) = prompt_rows("mine", items)
     assert (found["prompts"], found["step"], found["answers"]) == ("mine", "answer", 3)
@@ -28,5 +28,5 @@ def test_accuracy_is_weighed_against_tokens():
     assert (found["cut_off"], found["unstated"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
 
 
-def test_steps_without_answers_are_left_out():
+def test_steps_without_answers_are_skipped():
     assert prompt_rows("mine", []) == []

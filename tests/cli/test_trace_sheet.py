@@ -1,4 +1,4 @@
-"""The sheet that `--explain` and `odar traces show` share."""
+"""The sheet printed by `--explain` and `odar traces show`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shown(capsys, lines, facts=(), winner=0):
     return capsys.readouterr().out.splitlines()
 
 
-def test_it_is_what_the_documentation_shows(capsys):
+def test_the_layout_of_facts_and_candidates(capsys):
     assert [line.rstrip() for line in shown(capsys, LINES, [("path", "hard (asked for\nby the caller)")])] == [
         "path  hard (asked for by the caller)",
         "",
@@ -40,7 +40,7 @@ def test_it_is_what_the_documentation_shows(capsys):
     ]
 
 
-def test_an_answer_is_cut_and_a_figure_never(capsys):
+def test_answers_are_shortened_and_numbers_are_not(capsys):
     hostile = "[bold]漢字[/bold] \x1b[31m" + "word " * 100
     line = candidate("verify", False, hostile, (123.45678, None, 1e-9, float("inf")))
     _, _, row, _ = shown(capsys, [line])[-4:]
@@ -50,7 +50,7 @@ def test_an_answer_is_cut_and_a_figure_never(capsys):
     assert "\x1b" not in row
 
 
-def test_the_lines_are_within_80_columns(capsys):
+def test_lines_fit_80_columns(capsys):
     facts = [("degraded", "x" * 300)]
     wide = candidate("verify", True, "y" * 300, (99999.9, 99999.9, 99999.9, 99999.9))
     assert max(map(len, shown(capsys, [*LINES, wide], facts))) <= 80
@@ -60,7 +60,7 @@ def test_without_candidates_there_is_no_table(capsys):
     assert shown(capsys, [], [("error", "no agent")]) == ["error  no agent"]
 
 
-def test_one_answer_looks_the_same_asked_and_recorded(odar, provider):
+def test_explain_and_traces_show_print_the_same_table(odar, provider):
     asked = odar("ask", "--explain", "--path", "hard", "--set", "store.content=true", "What is 2 + 2?")
     trace_id = re.search(r"^trace +(\w+)", asked.err, re.MULTILINE)[1]
     recorded = odar("traces", "show", trace_id)

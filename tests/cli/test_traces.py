@@ -27,7 +27,7 @@ def url(tmp_path, monkeypatch):
 
 @pytest.fixture
 def put(url):
-    """Writes records into the store that the commands will open."""
+    """Return a function that writes records into the store of the commands."""
 
     def write(*records: Record, content: bool = False) -> None:
         database = Database(load_settings("tiny", config="/dev/null").store)
@@ -41,7 +41,7 @@ def put(url):
 FAILED = Record(Query("Who?"), Unanswered(id="dead", started_at=ago(), profile="p", error="fast: down"))
 
 
-def test_asking_leaves_a_trace_without_texts(odar, provider, url):
+def test_ask_stores_a_trace_without_texts(odar, provider, url):
     trace_id = json.loads(odar("ask", "--json", "--path", "hard", "What is 2 + 2?").out)["trace_id"]
     shown = json.loads(odar("traces", "show", trace_id[:8], "--json").out)
     assert (shown["id"], shown["path"], shown["calls"], shown["status"]) == (trace_id, "hard", 6, "ok")
@@ -49,7 +49,7 @@ def test_asking_leaves_a_trace_without_texts(odar, provider, url):
     assert "Answer" not in json.dumps(shown)
 
 
-def test_asking_keeps_texts_when_told_to_and_nothing_when_told_not_to(odar, provider, url):
+def test_the_settings_decide_whether_texts_or_traces_are_stored(odar, provider, url):
     odar("ask", "--set", "store.content=true", "What is 2 + 2?")
     odar("ask", "--set", "store.enabled=false", "What is 3 + 3?")
     (trace,) = json.loads(odar("traces", "--json").out)["traces"]
@@ -58,7 +58,7 @@ def test_asking_keeps_texts_when_told_to_and_nothing_when_told_not_to(odar, prov
 
 
 @pytest.mark.parametrize("trouble", ["no database", "a folder", "locked"])
-def test_a_broken_store_costs_one_line_and_not_the_answer(odar, provider, tmp_path, monkeypatch, trouble):
+def test_a_broken_store_prints_one_line_and_the_answer(odar, provider, tmp_path, monkeypatch, trouble):
     monkeypatch.setattr("odar.cli.ask._STORE_TIMEOUT_S", 0.05)
     path = tmp_path / "broken.db"
     other = None
@@ -128,7 +128,7 @@ def test_relative_times(odar, put):
     assert [t["id"] for t in json.loads(odar("traces", "--json", "--until", "1h").out)["traces"]] == ["old"]
 
 
-def test_nothing_there_is_said(odar, url):
+def test_an_empty_list_prints_a_hint(odar, url):
     assert odar("traces").err == "odar: no traces yet; try: odar ask\n"
     result = odar("traces", "--text", "heron")
     assert (result.code, result.out) == (0, "")
@@ -137,7 +137,7 @@ def test_nothing_there_is_said(odar, url):
     )
 
 
-def test_show_says_what_was_not_kept(odar, put):
+def test_show_marks_texts_that_were_not_stored(odar, put):
     put(make_record("What is 2 plus 2?", id="ab12", degradations=("slow agent: down",), key_id="key_1"), FAILED)
     odar("feedback", "ab", "wrong", "--note", "it is 5")
     result = odar("traces", "show", "ab")
@@ -182,7 +182,7 @@ def test_export_streams_and_appends(odar, put, tmp_path):
         (["traces", "--set", "store.url=mysql://host/db"], "store.url has the scheme 'mysql'"),
     ],
 )
-def test_bad_input_is_one_clear_line(odar, url, arguments, message):
+def test_invalid_input_is_a_one_line_error(odar, url, arguments, message):
     result = odar(*arguments)
     assert (result.code, result.out) == (2, "")
     assert message in result.err
@@ -194,7 +194,7 @@ def test_feedback_prints_the_full_id(odar, put):
     assert odar("feedback", "ab", "right").out == "ab12 right\n"
 
 
-def test_a_failed_question_leaves_no_half_trace(odar, provider, url):
+def test_a_failed_question_stores_no_trace(odar, provider, url):
     provider.script = lambda request, index: ProviderError("no credit", status=402)
     assert odar("ask", "What?").code == 3
     provider.script = lambda request, index: [completion("Answer: 4")] * request.n
@@ -212,7 +212,7 @@ def test_passwords_are_not_shown(odar, provider, monkeypatch):
     assert "secret" not in odar("config").err
 
 
-def test_the_summary_shows_what_was_saved_and_warns(odar, put):
+def test_the_summary_shows_savings_and_warnings(odar, put):
     put(*(make_record(id=f"a{i}", cost=0.01) for i in range(25)), FAILED)
     shown = odar("traces", "--summary").out
     assert "26 questions" in shown
@@ -225,7 +225,7 @@ def test_the_summary_shows_what_was_saved_and_warns(odar, put):
     assert odar("traces", "--summary", "--since", "2099-01-01").err.startswith("odar: no traces match")
 
 
-def test_the_history_of_thresholds_and_its_undo(odar, put, tmp_path):
+def test_history_lists_threshold_changes_and_undo_reverts_one(odar, put, tmp_path):
     assert "routing.learn" in odar("calibrate", "--history").err
     certificate = {"at_most_worse": 0.1, "confidence": 0.95, "against": "always-hard", "t": 0.4, "sources": []}
     certificate |= {"path": [[1, 1], [0.3, 0.7], [0, 0]], "reference_accuracy": 0.9}

@@ -1,4 +1,4 @@
-"""A user's own rows for the estimator."""
+"""Training rows for the estimator."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def load_rows(path: Path) -> list[TrainingRow]:
     return load_lines(path, training_row, "rows")
 
 
-def test_difficulty_as_given(tmp_path: Path) -> None:
+def test_a_given_difficulty_is_the_target(tmp_path: Path) -> None:
     rows = load_rows(write(tmp_path, {"query": "a", "difficulty": 0.25}, "", {"query": "b", "difficulty": 1}))
     assert [row.query.text for row in rows] == ["a", "b"]
     assert targets(rows).tolist() == [0.25, 1.0]
 
 
-def test_difficulty_from_outcomes(tmp_path: Path) -> None:
+def test_targets_are_computed_from_outcomes(tmp_path: Path) -> None:
     rows = load_rows(
         write(
             tmp_path,
@@ -45,7 +45,7 @@ def test_difficulty_from_outcomes(tmp_path: Path) -> None:
     assert reasoned == pytest.approx(0.75)
 
 
-def test_effort_does_not_touch_a_given_difficulty() -> None:
+def test_effort_does_not_change_a_given_difficulty() -> None:
     rows = [TrainingRow(Query("a"), difficulty=0.3, effort=9.0), TrainingRow(Query("b"), correct=0.0, effort=1.0)]
     assert targets(rows).tolist() == [0.3, 1.0]
 
@@ -65,12 +65,12 @@ def test_effort_does_not_touch_a_given_difficulty() -> None:
         ({"query": "a", "correct": True, "time": "long"}, "time: Expected `float`, got `str`"),
     ],
 )
-def test_bad_rows_name_their_line(tmp_path: Path, row: object, says: str) -> None:
+def test_an_invalid_row_names_its_line(tmp_path: Path, row: object, says: str) -> None:
     with pytest.raises(InputError, match=says):
         load_rows(write(tmp_path, row))
 
 
-def test_empty_and_missing_files(tmp_path: Path) -> None:
+def test_empty_and_missing_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no rows"):
         load_rows(write(tmp_path, ""))
     with pytest.raises(InputError, match="cannot be read"):

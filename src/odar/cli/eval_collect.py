@@ -259,8 +259,8 @@ def judge(
     it; choose another model if you can.
 
     \b
-    odar eval judge runs/mine.jsonl --model gpt-5.1 --rubric rubric.txt
-    odar eval judge runs/mine.jsonl --first slow --second fast --only truthfulqa_text
+    odar eval judge mine.jsonl --model gpt-5.1 --rubric rubric.txt
+    odar eval judge mine.jsonl --first slow --second fast --only truthfulqa_text
     """
     if first == second:
         raise UsageError(f"--first and --second are both {first}: choose two different answers")
