@@ -133,7 +133,7 @@ class Components:
         self._limits = Limits(own.deadline_s, own.max_calls, own.max_cost_usd, MAX_RETRIES)
 
         # models and prompts
-        self._common_terms: dict[tuple[Role, str], Request] = {}
+        self._request_templates: dict[tuple[Role, str], Request] = {}
         self.providers = ProviderPool(self.settings, providers, observed_guard(guard, self.observer))
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")
@@ -195,7 +195,7 @@ class Components:
         team = Team(self.settings, pair, self.prompts, self.providers, query, ledger)
         team.seed = self.settings.seed if seed is None else seed
         if query.options is NO_OPTIONS and seed is None:
-            team.known_terms = self._common_terms
+            team.request_templates = self._request_templates
         return team
 
     def plain_team(self, query: Query, model: str, ledger: Ledger | None = None, seed: int | None = None) -> Team:

@@ -149,7 +149,8 @@ class Odar(Components):
 
         winner, cut_off = candidates[verdict.winner], []
         if any(candidate.finish == "length" for candidate in candidates):
-            cut_off = cut_off_notes(cut_off_counts(candidates, query.options), team.token_limits())
+            limits = {role: team.request_template(role).sampling.max_tokens for role in team.cards}
+            cut_off = cut_off_notes(cut_off_counts(candidates, query.options), limits)
         faults = [decision.estimate.fallback, *team.notes, *map(str, team.failures), winner.fault, *cut_off]
         trace = Trace(
             id=serving.trace_id or uuid.uuid4().hex,

@@ -74,11 +74,11 @@ class EnergyScorer:
 
     def _source(self, step: Step, team: Team, scorer: str = "", model: str = "") -> Source | None:
         """Return the source of a step's answers with this query's sampling; None if the server sets part of it."""
-        terms = team.terms(step.role).sampling
-        if terms.temperature is None or terms.top_p is None or terms.max_tokens is None:
+        used = team.request_template(step.role).sampling
+        if used.temperature is None or used.top_p is None or used.max_tokens is None:
             return None
         model, md5 = model or team.cards[step.role].name, team.prompts[step].md5  # a fallback may have answered
-        return Source(model, md5, terms.temperature, terms.top_p, terms.max_tokens, self.varentropy_weight, scorer)
+        return Source(model, md5, used.temperature, used.top_p, used.max_tokens, self.varentropy_weight, scorer)
 
 
 SCORING_TOKENS = 1
@@ -216,13 +216,12 @@ class LLMJudge:
 
     async def ask(self, answers: Sequence[str], team: Team) -> Completion:
         """Show the answers in this order and return the reply; a counted call within the limits."""
-        card, terms = team.cards[Role.SLOW], team.terms(Role.SLOW)
-        sampling = terms.sampling if self.writes else replace(terms.sampling, temperature=0.0)
-        messages = self.prompt.messages(team.query, "", numbered(answers))
-        request = replace(terms, messages=messages, sampling=sampling, logprobs=self.writes and terms.logprobs)
-        read, provider = team.billed_messages(messages), team.providers[card.provider]
-        team.ledger.affordable(card, read, sampling.max_tokens, 1)
-        reply = await team.ledger.bill(Step.SOLVE, card, request, read, provider.complete, scoring=not self.writes)
+        card, template = team.cards[Role.SLOW], team.request_template(Role.SLOW)
+        request = replace(template, messages=self.prompt.messages(team.query, "", numbered(answers)))
+        if not self.writes:
+            request = replace(request, sampling=replace(template.sampling, temperature=0.0), logprobs=False)
+        team.affordable(card, request)
+        reply = await team.complete(Step.SOLVE, card, request, scoring=not self.writes)
         if not reply.completions:
             raise ProviderProtocolError("no reply", provider=card.provider)
         return reply.completions[0]

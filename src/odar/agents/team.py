@@ -32,7 +32,7 @@ from odar.observer import observed
 from odar.policy.answers import extract_judgment, find_answer, is_bare_answer
 from odar.policy.cut_off import wants_continuation
 from odar.policy.response_format import canonical_json, fault_of
-from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Request, Sampling
+from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings
 from odar.types import Candidate, Query, Role, Step
@@ -81,8 +81,8 @@ class Team:
     """Deviations from the request that are not failures."""
     extra_prompts: dict[str, str] = field(default_factory=dict)
     """MD5 of prompts that were used besides those of the steps, by name."""
-    known_terms: dict[tuple[Role, str], Request] = field(default_factory=dict)
-    """Cached `terms` by role and model; teams share them if the client sets no options."""
+    request_templates: dict[tuple[Role, str], Request] = field(default_factory=dict)
+    """Cached `request_template` by role and model; teams share them if the client sets no options."""
 
     async def answer(self, on_delta: OnDelta | None = None, samples: int = 1) -> list[Candidate]:
         """Return the fast agent's answer, or several."""
@@ -117,26 +117,21 @@ class Team:
                 await prepare(card.id)
         self.ledger.exclude(self.ledger.clock() - started)
 
-    def terms(self, role: Role, card: ModelCard | None = None) -> Request:
+    def request_template(self, role: Role, card: ModelCard | None = None) -> Request:
         """Return a request of this agent without its conversation, for its own model or another."""
-        card = card or self.cards[role]
+        card, options = card or self.cards[role], self.query.options
         if self.plain:
             priced = self.ledger.limits.cost_usd is not None
-            return plain_terms(card, self.query.options, self.ledger.time_left(), priced=priced)
-        known = self.known_terms.get((role, card.name))
-        if known is None:
-            agent = self.settings.agent(role)
-            known = self.known_terms[role, card.name] = agent_terms(agent, card, self.query.options, self.seed)
-        return known
+            return plain_request_template(card, options, self.ledger.time_left(), priced=priced)
+        key, templates = (role, card.name), self.request_templates
+        if key not in templates:
+            templates[key] = agent_request_template(self.settings.agent(role), card, options, self.seed)
+        return templates[key]
 
     @property
     def prices(self) -> dict[Role, Price | None]:
         """What each agent's model costs; None is unknown."""
         return {role: card.price for role, card in self.cards.items()}
-
-    def token_limits(self) -> dict[Role, int | None]:
-        """Return the longest answer of each agent, in tokens."""
-        return {role: self.terms(role).sampling.max_tokens for role in self.cards}
 
     def models(self, role: Role) -> Iterator[ModelCard]:
         """Yield the agent's model, then its fallbacks."""
@@ -174,15 +169,15 @@ class Team:
         proposed = (proposal.answer, _draft(proposal)) if proposal else ("", "")
         messages = self.prompts[step].messages(self.query, *proposed)
         for card in models:
-            before, terms = len(self.failures), self.terms(step.role, card)
+            before, template = len(self.failures), self.request_template(step.role, card)
             request = replace(
-                terms,
+                template,
                 messages=messages,
-                sampling=_seeded(terms.sampling, first),
+                sampling=_seeded(template.sampling, first),
                 n=samples,
                 retry_rate_limit=card is models[-1] and not self.plain,  # otherwise the next model is asked
                 unlisted_model=card.name not in self.settings.models,
-                options=self._options(card, terms.quirks),
+                options=self._options(card, template.quirks),
             )
             found = await self._sample(step, card, request, proposed[0], handler, enough)
             new = [failure.error for failure in self.failures[before:]]
@@ -200,16 +195,13 @@ class Team:
         enough: Enough | None,
     ) -> list[Candidate]:
         """Return answers of one model, as many of `request.n` as fit the limits, until there are `enough`."""
-        wanted = request.n
         try:
-            count = self.ledger.affordable(
-                card, self.billed_messages(request.messages), request.sampling.max_tokens, wanted
-            )
+            count = self.affordable(card, request)
         except BudgetExceeded as error:
             self.failures.append(Failure(step.role, error))
             return []
-        if count < wanted:
-            short = BudgetExceeded(f"only {count} of {wanted} samples fit the limits")
+        if count < request.n:
+            short = BudgetExceeded(f"only {count} of {request.n} samples fit the limits")
             self.failures.append(Failure(step.role, short))
         candidates: dict[int, Candidate] = {}
         async with aclosing(self._samples(step, card, replace(request, n=count), on_delta)) as found:
@@ -218,6 +210,20 @@ class Team:
                 if enough is not None and await enough(list(candidates.values())):
                     break
         return [candidates[index] for index in sorted(candidates)]
+
+    def affordable(self, card: ModelCard, request: Request) -> int:
+        """Return how many of the request's samples fit the limits; raises BudgetExceeded if not one does."""
+        read = self.billed_messages(request.messages)
+        return self.ledger.affordable(card, read, request.sampling.max_tokens, request.n)
+
+    async def complete(
+        self, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None = None, scoring: bool = False
+    ) -> Reply:
+        """Send a request to a model, and bill it; `scoring`: it only judges what others wrote."""
+        provider, read = self.providers[card.provider], self.billed_messages(request.messages)
+        return await self.ledger.bill(
+            step, card, request, read, lambda sent: provider.complete(sent, on_delta), scoring=scoring
+        )
 
     def billed_messages(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Return all messages billed as input; descriptions of tools are part of the prompt."""
@@ -282,15 +288,8 @@ class Team:
         self, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None = None
     ) -> list[Completion]:
         """Return the usable completions of one request on the ledger. A failure is recorded, not raised."""
-        provider = self.providers[card.provider]
         try:
-            reply = await self.ledger.bill(
-                step,
-                card,
-                request,
-                self.billed_messages(request.messages),
-                lambda sent: provider.complete(sent, on_delta),
-            )
+            reply = await self.complete(step, card, request, on_delta)
         except ProviderError as error:
             self.failures.append(Failure(step.role, error))
             return []
@@ -319,15 +318,12 @@ class Team:
         so_far = Message("assistant", completion.text if kind == "local" else completion.text.rstrip())
         turns = (so_far,) if kind == "local" else (so_far, Message("user", _CONTINUE_PROMPT))
         further = replace(request, messages=(*request.messages, *turns), n=1)
-        limit, read = further.sampling.max_tokens, self.billed_messages(further.messages)
         length = sum(len(each.text) for each in further.messages)
-        if card.context and length // 3 + (limit or 0) > card.context:
+        if card.context and length // 3 + (further.sampling.max_tokens or 0) > card.context:
             return completion
-        model = self.providers[card.provider]
         try:
-            self.ledger.affordable(card, read, limit, 1)
-            reply = await self.ledger.bill(step, card, further, read, lambda sent: model.complete(sent, on_delta))
-            rest = reply.completions[0]
+            self.affordable(card, further)
+            rest = (await self.complete(step, card, further, on_delta)).completions[0]
         except (BudgetExceeded, ProviderError, IndexError):
             return completion  # the answer that exists is used; the trace says that it was cut off
         between = "" if kind == "local" or completion.text[-1:].isspace() else " "
@@ -394,7 +390,7 @@ def _seeded(sampling: Sampling, index: int) -> Sampling:
 T = TypeVar("T")
 
 
-def agent_terms(agent: AgentSettings, card: ModelCard, options: Options, seed: int | None) -> Request:
+def agent_request_template(agent: AgentSettings, card: ModelCard, options: Options, seed: int | None) -> Request:
     """Return the client's options, else the agent's settings; log-probabilities if the model has them (SPEC 5)."""
     # Our own limit leaves at least half of a small model's context to the conversation.
     longest = min(agent.max_tokens, max(1, card.context // 2)) if card.context else agent.max_tokens
@@ -409,7 +405,7 @@ def agent_terms(agent: AgentSettings, card: ModelCard, options: Options, seed: i
     return Request(card.id, (), sampling, logprobs=card.logprobs, timeout_s=agent.timeout_s, quirks=quirks)
 
 
-def plain_terms(card: ModelCard, options: Options, timeout_s: float, *, priced: bool = False) -> Request:
+def plain_request_template(card: ModelCard, options: Options, timeout_s: float, *, priced: bool = False) -> Request:
     """Return the client's options alone, without what the model refuses; the server chooses the rest.
 
     If money is limited (`priced`), the length limit uses the field name that this model is known to support.

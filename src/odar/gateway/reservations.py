@@ -131,13 +131,13 @@ def _path_need(team: Team, path: Path, samples: int, priced: bool) -> Need:
 def _need(team: Team, step: Step, priced: bool, drafts: int = 0) -> Need:
     """Return the need of one call of a step; a judge also reads this many drafts."""
     card, *fallbacks = team.models(step.role)
-    max_tokens = team.terms(step.role).sampling.max_tokens
+    max_tokens = team.request_template(step.role).sampling.max_tokens
     messages = team.prompts[step].messages(team.query, "", "")
     if step is Step.VERIFY:
-        draft = _DRAFT_BYTES * (team.terms(Role.FAST).sampling.max_tokens or 0)
+        draft = _DRAFT_BYTES * (team.request_template(Role.FAST).sampling.max_tokens or 0)
         messages = (*messages, Message("assistant", "x" * draft))
     if drafts:
-        longest = max(team.terms(role).sampling.max_tokens or 0 for role in Role)
+        longest = max(team.request_template(role).sampling.max_tokens or 0 for role in Role)
         messages = (*messages, Message("assistant", "x" * (_DRAFT_BYTES * longest * drafts)))
     read = team.billed_messages(messages)
     usd = Ledger.worst_cost(card, read, max_tokens) if priced else 0.0

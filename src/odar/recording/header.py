@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from odar import __version__
-from odar.agents.team import agent_terms
+from odar.agents.team import agent_request_template
 from odar.calibration_file import Calibration
 from odar.conversation import NO_OPTIONS
 from odar.errors import InputError
@@ -202,7 +202,7 @@ def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:
 
 def _source(odar: Odar, card: ModelCard, step: Step) -> dict[str, Any]:
     """Return sampling as the engine looks it up: the length limit is the one that fits the model's context."""
-    sampling = agent_terms(odar.settings.agent(step.role), card, NO_OPTIONS, None).sampling
+    sampling = agent_request_template(odar.settings.agent(step.role), card, NO_OPTIONS, None).sampling
     return {
         "step": step.value,
         "model": card.name,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from odar.agents.ledger import Ledger, most_tokens
 from odar.agents.scoring import SCORING_TOKENS
-from odar.agents.team import agent_terms
+from odar.agents.team import agent_request_template
 from odar.catalogue import ModelCard
 from odar.conversation import Message
 from odar.engine import Odar
@@ -54,7 +54,7 @@ def worst_case(
         agent = odar.settings.agent(step.role)
         choices = []
         for card in odar.cards[step.role]:
-            longest = agent_terms(agent, card, query.options, None).sampling.max_tokens or 0
+            longest = agent_request_template(agent, card, query.options, None).sampling.max_tokens or 0
             choices.append(add(card, messages, longest, count))
         costs.append(None if None in choices else max(cost or 0.0 for cost in choices))
     if scored and odar.judge.surrogate is not None:
