@@ -16,7 +16,8 @@ import numpy as np
 from odar.calibration.fusion_fit import BETAS, FOLDS, GAMMAS, fit_fusion, plain_rule, skill_weights
 from odar.errors import InputError
 from odar.files import user_path
-from odar.policy.rules import Array, Bools, Ints, Votes, fuse
+from odar.policy.arrays import Array, Bools, Ints
+from odar.policy.rules import Votes, fuse
 from odar.recording.files import arrow
 
 CONSTANT = ("deepseek-chat",)

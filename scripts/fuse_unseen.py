@@ -14,8 +14,9 @@ import numpy as np
 from odar.calibration.bootstrap import bootstrap_mean
 from odar.calibration.fusion_fit import FusionFit, fit_fusion
 from odar.evals.fusion_study import load_fusion_items
+from odar.policy.arrays import Array
 from odar.policy.fusion import Fusion
-from odar.policy.rules import Array, Votes, fuse
+from odar.policy.rules import Votes, fuse
 from odar.types import Step
 
 VARENTROPY_WEIGHT = 0.1

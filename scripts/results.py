@@ -31,8 +31,8 @@ from odar.engine import Odar
 from odar.evals.replay.arrays import PanelArrays, load_arrays, with_calibration
 from odar.evals.replay.policies import run
 from odar.evals.replay.simulate import Setting, always, odar, posterior_of, prior_of
+from odar.policy.arrays import Array
 from odar.policy.path import HARD, MEDIUM, SIMPLE, Routing, Thresholds
-from odar.policy.rules import Array
 from odar.policy.target import ThresholdPath
 from odar.recording.files import open_recording
 from odar.recording.schema import RecordedItem

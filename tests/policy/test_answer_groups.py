@@ -31,7 +31,7 @@ def test_any_subset_of_answers_is_grouped_as_by_fusion(rows, mask):
 
 @given(ROWS, ROWS)
 def test_concatenated_groupings_equal_those_of_all_rows(first, second):
-    joined = AnswerRows.join([grouped(first), grouped(second)])
+    joined = AnswerRows.concatenate([grouped(first), grouped(second)])
     whole = grouped([*first, *second])
     assert (joined.groups == whole.groups).all()
     assert joined.open == whole.open

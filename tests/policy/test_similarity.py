@@ -224,5 +224,5 @@ def test_similarity_of_rows_equals_that_of_single_questions():
     assert rows.among(present)[1][2, 0, 2] > 0
     assert rows.rows(np.array([1])).among(present[:1])[1] is None
     assert rows.exact().among(present)[1] is None
-    joined = AnswerRows.join([rows, rows]).among(np.tile(present, (2, 1)))[1]
+    joined = AnswerRows.concatenate([rows, rows]).among(np.tile(present, (2, 1)))[1]
     assert (joined[3] == found[0]).all()

@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odar.difficulty.training import d_star
 from odar.policy.alignment import Statistics
+from odar.policy.arrays import Array, Bools, Rows
 from odar.policy.energy import free_energy
 from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, is_complete, tie_order
-from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import AnswerKind, AnswerSignals, QuantileTables, SignalArrays
 from odar.policy.similarity import AnswerRows
 from odar.recording.schema import RIGHT, Attempt, RecordedItem, figures_of, recorded_signals
 from odar.types import Step
 
-T = TypeVar("T", bound=Any)
-
-
-def select(whole: T, index: Bools | Ints) -> T:
-    """Return some of the items of a dataclass of arrays; its other values stay."""
-    values = {each.name: getattr(whole, each.name) for each in fields(whole)}
-    parts = {name: value[index] for name, value in values.items() if isinstance(value, np.ndarray)}
-    parts |= {name: value.rows(index) for name, value in values.items() if hasattr(value, "rows")}
-    return replace(whole, **parts)
-
 
 @dataclass(frozen=True, slots=True)
-class FastAnswers:
+class FastAnswers(Rows):
     """What is known of each item once the fast agent has answered; one entry per item in every array."""
 
     prior: Array
@@ -56,13 +46,9 @@ class FastAnswers:
         """d* (SPEC 2.5)."""
         return d_star(self.wrong, self.effort)
 
-    def rows(self, index: Bools | Ints) -> FastAnswers:
-        """Return some of the items."""
-        return select(self, index)
-
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Rows):
     """Everything that was recorded of each item; columns are those of `CandidateArrays`."""
 
     fast: FastAnswers
@@ -77,10 +63,6 @@ class Evidence:
 
     def __len__(self) -> int:
         return len(self.fast)
-
-    def rows(self, index: Bools | Ints) -> Evidence:
-        """Return some of the items."""
-        return select(self, index)
 
 
 def evidence_of(

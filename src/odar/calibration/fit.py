@@ -21,9 +21,10 @@ from odar.calibration.routing_fit import (
 )
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import LearnedEstimator
+from odar.policy.arrays import Array, Ints
 from odar.policy.path import PATHS, Thresholds, path_shares
 from odar.policy.posterior import PosteriorDifficulty
-from odar.policy.rules import Array, Ints, Votes
+from odar.policy.rules import Votes
 
 Parts = tuple[Part[LearnedEstimator], Part[PosteriorDifficulty]]
 

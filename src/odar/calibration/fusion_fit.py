@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odar.policy.rules import Array, Bools, Votes, fuse, log_masses
+from odar.policy.arrays import Array, Bools
+from odar.policy.rules import Votes, fuse, log_masses
 
 BETAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, np.inf)
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)

@@ -24,9 +24,9 @@ from odar.calibration.evidence import Evidence
 from odar.calibration.fit import Incumbents, fit_setup
 from odar.calibration.setup import Setup
 from odar.errors import InputError
+from odar.policy.arrays import Array, Bools, Ints
 from odar.policy.fusion import SOLVE
 from odar.policy.path import Thresholds
-from odar.policy.rules import Array, Bools, Ints
 from odar.policy.target import ThresholdPath
 
 SEED = 42

@@ -20,8 +20,8 @@ from odar.calibration_file import Calibration
 from odar.difficulty.estimator import LearnedEstimator
 from odar.engine import Odar
 from odar.policy.alignment import Source, Statistics, StatisticsTable
+from odar.policy.arrays import Array
 from odar.policy.posterior import PosteriorDifficulty
-from odar.policy.rules import Array
 from odar.types import Step
 
 STEPS = (Step.ANSWER, Step.VERIFY, Step.SOLVE)

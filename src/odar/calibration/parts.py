@@ -18,9 +18,9 @@ from odar.calibration.evidence import FastAnswers
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.training import FEWEST, cross_predict, fit_features
+from odar.policy.arrays import Array, Bools, Ints
 from odar.policy.path import Thresholds
 from odar.policy.posterior import TERMS, PosteriorDifficulty
-from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import AnswerKind
 
 M = TypeVar("M")

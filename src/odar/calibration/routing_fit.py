@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odar.calibration.bootstrap import Interval
-from odar.calibration.evidence import select
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.parts import folds
 from odar.calibration.setup import PathOutcomes
 from odar.difficulty.estimator import LearnedEstimator
+from odar.policy.arrays import Array, Bools, Ints, Rows
 from odar.policy.path import HARD, SIMPLE, Routing, Thresholds
 from odar.policy.posterior import PosteriorDifficulty
-from odar.policy.rules import Array, Bools, Ints
 
 GRID_1 = (0.2, 0.3, 0.4)
 GRID_2 = (0.6, 0.7, 0.8)
@@ -78,7 +77,7 @@ BALANCED = Goal()
 
 
 @dataclass(frozen=True, slots=True)
-class RoutingOption:
+class RoutingOption(Rows):
     """One way to a difficulty and to a choice among candidates, and what they make of every item."""
 
     estimator: LearnedEstimator | None
@@ -88,10 +87,6 @@ class RoutingOption:
     fusion: FusionFit
     outcomes: PathOutcomes
     """What each path gives for each item under that fusion rule."""
-
-    def rows(self, index: Bools) -> RoutingOption:
-        """Return some of the items."""
-        return select(self, index)
 
     def under(self, paths: Ints) -> tuple[Array, Array]:
         """Right or wrong of each item on these paths, and its price."""

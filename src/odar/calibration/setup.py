@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from odar.calibration.evidence import Evidence, FastAnswers, select
+from odar.calibration.evidence import Evidence, FastAnswers
 from odar.calibration.fusion_fit import FusionFit
 from odar.difficulty.estimator import LearnedEstimator
 from odar.policy.alignment import Statistics
+from odar.policy.arrays import Array, Bools, Ints, Rows
 from odar.policy.fusion import FAST, SOLVE, CandidateArrays, Fusion
 from odar.policy.path import HARD, MEDIUM, PATHS, Route, Routing, Thresholds
 from odar.policy.posterior import PosteriorDifficulty
-from odar.policy.rules import Array, Bools, Ints, Votes
+from odar.policy.rules import Votes
 from odar.policy.signals import QuantileTables
 from odar.policy.simulation import Simulation, simulate
 from odar.policy.stopping import Stopping
@@ -26,7 +27,7 @@ NEVER_STOP = Stopping(None)
 
 
 @dataclass(frozen=True, slots=True)
-class PathOutcomes:
+class PathOutcomes(Rows):
     """What each path gives for each item: (N, 3), columns are Simple, Medium, Hard."""
 
     correct: Bools
@@ -38,10 +39,6 @@ class PathOutcomes:
     def price(self) -> Array:
         """(N, 3) US dollars; calls if some prices are unknown or nothing is charged: all in one unit."""
         return self.cost if np.isfinite(self.cost).all() and self.cost.any() else self.calls.astype(np.float64)
-
-    def rows(self, index: Bools) -> PathOutcomes:
-        """Return some of the items."""
-        return select(self, index)
 
     def under(self, paths: Ints) -> tuple[Array, Array, Array]:
         """Return correctness, calls and cost of each item if it takes this path."""
@@ -127,14 +124,15 @@ class Setup:
         β and skills change nothing on rows without enough log-probabilities (SPEC 5.6): these are left out.
         """
         fusion = Fusion(self.rule, self.fusion.beta)
-        candidates, parts = self.align(evidence.candidates), []
+        candidates, parts = self.align(evidence.candidates), list[Votes]()
+        sources = tuple(source_columns(candidates))
         for path in (MEDIUM, HARD):
             read = self.simulate(evidence, np.full(len(evidence), path)).read
             view = fusion.compare(candidates, read)
             groups, similarity = candidates.answers.among(view.scored)
-            votes = Votes(view.energy, groups, evidence.correct & view.scored, similarity=similarity)
+            votes = Votes(view.energy, groups, evidence.correct & view.scored, sources, similarity)
             parts.append(votes.rows(~view.ladder))
-        return Votes.join(parts, tuple(source_columns(candidates)))
+        return Votes.concatenate(parts)
 
     @property
     def tables(self) -> QuantileTables | None:

@@ -21,11 +21,11 @@ from odar.calibration.parts import Part, fit_estimator_part, fit_posterior_part
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.features import FEATURES
+from odar.policy.arrays import Array
 from odar.policy.energy import free_energy
 from odar.policy.equivalence import equivalent
 from odar.policy.path import Thresholds, path_shares
 from odar.policy.posterior import PosteriorDifficulty
-from odar.policy.rules import Array
 from odar.policy.signals import AnswerKind, AnswerSignals, SignalArrays
 from odar.types import Step
 

@@ -21,7 +21,7 @@ from odar.difficulty.training import check_enough, cross_predict, d_star, extrac
 from odar.errors import InputError
 from odar.evals.router_quality import bootstrap, pearson
 from odar.files import atomic_write
-from odar.policy.rules import Array
+from odar.policy.arrays import Array
 from odar.recording.questions import effort_of, load_lines, query_of
 from odar.settings import Settings
 from odar.types import Query

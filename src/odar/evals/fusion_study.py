@@ -13,9 +13,10 @@ from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.fusion_fit import FOLDS, fit_fusion
 from odar.calibration.parts import folds
 from odar.errors import InputError
+from odar.policy.arrays import Array
 from odar.policy.energy import Alignment, measure
 from odar.policy.fusion import Fusion
-from odar.policy.rules import RULES, Array, Votes
+from odar.policy.rules import RULES, Votes
 from odar.recording.files import open_recording
 from odar.recording.schema import RIGHT
 from odar.types import Candidate, Step

@@ -16,8 +16,8 @@ from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.errors import InputError
 from odar.evals.router_quality import apgr
 from odar.evals.statistics import known_mean
+from odar.policy.arrays import Array, Bools
 from odar.policy.posterior import PosteriorDifficulty
-from odar.policy.rules import Array, Bools
 from odar.policy.signals import QuantileTables, SignalArrays
 from odar.recording.schema import Attempt, RecordedItem, recorded_signals, total_cost
 from odar.types import Step

@@ -16,7 +16,7 @@ from odar.errors import InputError
 from odar.evals.replay.arrays import PanelArrays
 from odar.evals.replay.simulate import PolicyOutcome
 from odar.evals.selection import label_free_strata
-from odar.policy.rules import Array, Ints
+from odar.policy.arrays import Array, Ints
 
 LEVEL = 0.95
 LEAST_ITEMS = 10

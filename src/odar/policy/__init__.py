@@ -8,5 +8,5 @@ The engine, calibration and replay all call these modules. In the order in which
 - `equivalence`: which answers are the same; `stopping`: when enough samples have been taken
 - `energy`, `alignment`: the free energy of a candidate, comparable between models
 - `rules`, `fusion`: which candidate wins, with or without log-probabilities
-- `simulation`: all of it over recorded questions, as arrays, for calibration and replay
+- `simulation`: all of it over recorded questions, as arrays (`arrays`), for calibration and replay
 """

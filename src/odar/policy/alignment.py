@@ -12,8 +12,9 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
+from odar.policy.arrays import Array
 from odar.policy.energy import Alignment
-from odar.policy.signals import GRID, Array, QuantileTables
+from odar.policy.signals import GRID, QuantileTables
 
 
 @dataclass(frozen=True, slots=True)

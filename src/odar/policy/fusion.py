@@ -9,24 +9,14 @@ tests/policy/test_agreement.py holds the two equal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from odar.policy.arrays import Array, Bools, Ints, Rows
 from odar.policy.equivalence import group
 from odar.policy.response_format import call_key
-from odar.policy.rules import (
-    RULES,
-    Array,
-    Ballot,
-    Bools,
-    Ints,
-    Rule,
-    answer_energies,
-    majority,
-    same_answer,
-    winners,
-)
+from odar.policy.rules import RULES, Ballot, Rule, answer_energies, majority, same_answer, winners
 from odar.policy.similarity import (
     EXACT_ONLY,
     SIMILARITIES,
@@ -344,7 +334,7 @@ def _lowest_window(logprobs: Array) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class CandidateArrays:
+class CandidateArrays(Rows):
     """N recorded questions with up to M candidates each; every array is (N, M).
 
     Columns are the fast answer, the verification, then the slow samples. Where there is no candidate, `present` is
@@ -376,12 +366,6 @@ class CandidateArrays:
 
     def __len__(self) -> int:
         return len(self.present)
-
-    def rows(self, index: Ints | Bools) -> CandidateArrays:
-        """Return the questions at these indices."""
-        parts = {each.name: getattr(self, each.name) for each in fields(self)}
-        answers = parts.pop("answers").rows(index)
-        return CandidateArrays(**{name: part[index] for name, part in parts.items()}, answers=answers)
 
     def eligible(self, among: Bools) -> Bools:
         """Return the candidates that may win, of some of them: `eligible` as arrays."""

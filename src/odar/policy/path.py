@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.policy.rules import Array, Bools, Ints
+from odar.policy.arrays import Array, Bools, Ints
 from odar.types import Assignment, Decision, Estimate, Path, Role
 
 if TYPE_CHECKING:

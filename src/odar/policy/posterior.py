@@ -22,7 +22,8 @@ import numpy as np
 
 from odar.errors import InputError
 from odar.formats import check_format
-from odar.policy.signals import RANKED, AnswerKind, AnswerSignals, Array, QuantileTables, SignalArrays, interpolate
+from odar.policy.arrays import Array
+from odar.policy.signals import RANKED, AnswerKind, AnswerSignals, QuantileTables, SignalArrays, interpolate
 from odar.types import Look
 
 FORMAT = "odar-posterior/4"

@@ -8,16 +8,13 @@ carries. Rules know nothing of models, prompts or paths.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from odar.policy.arrays import Array, Bools, Ints, Rows
 from odar.registry import Registry
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 TIE = 1e-12
 """Answers whose weights differ by less than this share have equal weights: sums are rounded."""
 
@@ -189,7 +186,7 @@ def _softmax(values: Array, ballot: Ballot) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Votes:
+class Votes(Rows):
     """N questions with up to M candidates each; a column is always the same source, such as one model."""
 
     energy: Array
@@ -206,19 +203,12 @@ class Votes:
     def __len__(self) -> int:
         return len(self.groups)
 
-    def rows(self, index: Ints | Bools | slice) -> Votes:
-        """Return some of the questions."""
-        similarity = None if self.similarity is None else self.similarity[index]
-        return Votes(self.energy[index], self.groups[index], self.correct[index], self.sources, similarity)
-
     @classmethod
-    def join(cls, parts: Sequence[Votes], sources: tuple[int, ...]) -> Votes:
-        """Return the questions of several parts, in order."""
-        energy, groups, correct = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("energy", "groups", "correct")
-        )
-        soft = any(part.similarity is not None for part in parts)
-        return cls(energy, groups, correct, sources, np.concatenate([p.overlaps for p in parts]) if soft else None)
+    def concatenate(cls, parts: Sequence[Votes]) -> Votes:
+        """Return the questions of several parts, in order; the columns of all have the same sources."""
+        if any(part.similarity is not None for part in parts):
+            parts = [replace(part, similarity=part.overlaps) for part in parts]
+        return super(Votes, cls).concatenate(parts)
 
     @property
     def overlaps(self) -> Array:

@@ -19,12 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from odar.policy.answers import MAX_ANSWER_WORDS
+from odar.policy.arrays import Array, Bools, Rows
 from odar.policy.equivalence import equivalent
 from odar.policy.similarity import answer_form, is_free_text, word_overlap
 from odar.types import Candidate, Token
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 class AnswerKind(StrEnum):
@@ -74,7 +72,7 @@ class AnswerSignals:
 
 
 @dataclass(frozen=True, slots=True)
-class SignalArrays:
+class SignalArrays(Rows):
     """Signals of many answers of one model; NaN is unknown."""
 
     kind: NDArray[np.str_]
@@ -95,15 +93,6 @@ class SignalArrays:
 
     def __len__(self) -> int:
         return len(self.prior)
-
-    @classmethod
-    def join(cls, parts: Sequence[SignalArrays]) -> SignalArrays:
-        """Return the answers of several parts, in order."""
-        return cls(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)})
-
-    def rows(self, index: Any) -> SignalArrays:
-        """Return some of the answers."""
-        return SignalArrays(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
 
 class QuantileTables:

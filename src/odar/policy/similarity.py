@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from odar.difficulty.features import word_rarity
+from odar.policy.arrays import Array, Bools, Ints, Rows
 from odar.policy.equivalence import canonical, depends_on_others, equivalent, group
-from odar.policy.rules import Array, Bools, Ints, same_answer
+from odar.policy.rules import same_answer
 from odar.registry import Registry
 
 Similarity = Callable[[Sequence[str]], Array]
@@ -217,7 +218,7 @@ def _compare_leaves(first: Any, second: Any) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerRows:
+class AnswerRows(Rows):
     """Groups and similarities of N recorded questions with up to M candidates, for any choice of candidates."""
 
     groups: Ints
@@ -258,7 +259,7 @@ class AnswerRows:
         """Return the same without similarities: answers are equal or not."""
         return replace(self, matrices={})
 
-    def rows(self, index: Ints | Bools) -> AnswerRows:
+    def rows(self, index: Ints | Bools | slice) -> AnswerRows:
         """Return some of the questions."""
         places = list(enumerate(np.arange(len(self.groups))[index].tolist()))
         open_rows = {new: self.open[old] for new, old in places if old in self.open}
@@ -266,8 +267,8 @@ class AnswerRows:
         return AnswerRows(self.groups[index], self.forms[index], open_rows, matrices)
 
     @classmethod
-    def join(cls, parts: Sequence[AnswerRows]) -> AnswerRows:
-        """Concatenate the questions of several parts."""
+    def concatenate(cls, parts: Sequence[AnswerRows]) -> AnswerRows:
+        """Return the questions of several parts, in order."""
         starts = np.cumsum([0, *(len(part.groups) for part in parts)]).tolist()
         each = list(zip(starts, parts, strict=False))
         return cls(

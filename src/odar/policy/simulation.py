@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from odar.policy.arrays import Bools, Ints
 from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, Fusion
 from odar.policy.path import HARD, MEDIUM, SIMPLE
-from odar.policy.rules import Bools, Ints
 from odar.policy.stopping import Stopping
 
 

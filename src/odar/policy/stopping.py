@@ -13,7 +13,8 @@ from math import comb
 
 import numpy as np
 
-from odar.policy.rules import TIE, Array, Bools, Ints
+from odar.policy.arrays import Array, Bools, Ints
+from odar.policy.rules import TIE
 
 
 @cache

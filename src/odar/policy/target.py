@@ -14,13 +14,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from odar.errors import InputError
+from odar.policy.arrays import Array
 from odar.policy.path import PATHS
 from odar.types import Path
 
-Array = NDArray[np.float64]
 KINDS = ("calls", "cost_usd")
 BINS = 200
 """Number of bins in the histogram of difficulties."""

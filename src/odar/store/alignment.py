@@ -26,8 +26,9 @@ from odar.policy.alignment import (
     StatisticsTable,
     alignment_row,
 )
+from odar.policy.arrays import Array
 from odar.policy.energy import Alignment
-from odar.policy.signals import FEWEST, RANKED, AnswerSignals, Array, QuantileTables
+from odar.policy.signals import FEWEST, RANKED, AnswerSignals, QuantileTables
 from odar.settings import AlignmentSettings, StoreSettings
 from odar.store.shared_counts import SharedCounts
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from odar.calibration_file import Calibration, load_calibration
 from odar.errors import InputError
+from odar.policy.arrays import Array, Bools, Ints, Rows
 from odar.policy.fusion import FAST, SOLVE, VERIFY, tie_order
-from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import AnswerSignals, SignalArrays
 from odar.policy.similarity import AnswerRows
 from odar.recording.files import damage_reported, open_recording
@@ -31,7 +31,7 @@ class _NoItemsError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class Items(Rows):
     """What is known of each item before it is answered."""
 
     keys: list[ItemKey]
@@ -50,7 +50,7 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(Rows):
     """What is known of each answer: columns are the fast one, the verification, then the slow samples."""
 
     energy: Array
@@ -81,11 +81,8 @@ class Answers:
     """Signals of the fast answers (SPEC 5.11)."""
 
 
-T = TypeVar("T", Items, Answers)
-
-
 @dataclass(frozen=True, slots=True)
-class PanelArrays:
+class PanelArrays(Rows):
     """A recording, ready to be replayed."""
 
     header: Header
@@ -96,11 +93,6 @@ class PanelArrays:
 
     def __len__(self) -> int:
         return len(self.items.keys)
-
-    def rows(self, index: Bools | Ints) -> PanelArrays:
-        """Return some of the items, by a mask or by their places."""
-        places = np.arange(len(self))[index]
-        return replace(self, items=_some(self.items, places), answers=_some(self.answers, places))
 
     def sets(self) -> list[str]:
         """Return the benchmarks, in the order in which they were recorded."""
@@ -135,7 +127,7 @@ def load_arrays(place: str | Path, calibration: str | None = None, split: str = 
     if not parts:
         kind = f"items to {split} with" if split else "finished items yet; go on with odar eval collect"
         raise _NoItemsError(f"{place} holds no {kind}")
-    return _joined(parts)
+    return PanelArrays.concatenate(parts)
 
 
 def load_panels(
@@ -163,34 +155,7 @@ def load_panels(
             parts.append(arrays.rows(fresh))
     if not groups:
         raise InputError(f"none of {', '.join(map(str, places))} holds items{f' to {split} with' * bool(split)}")
-    return {" ".join(files): _joined(parts) for files, parts in groups.values()}
-
-
-def _joined(parts: Sequence[PanelArrays]) -> PanelArrays:
-    items, answers = ([getattr(part, name) for part in parts] for name in ("items", "answers"))
-    return replace(parts[0], items=_concatenated(items), answers=_concatenated(answers))
-
-
-def _concatenated(parts: Sequence[T]) -> T:
-    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(parts[0])}
-    return type(parts[0])(**{name: _join(values) for name, values in columns.items()})
-
-
-def _join(parts: list[Any]) -> Any:
-    if isinstance(parts[0], AnswerRows | SignalArrays):
-        return type(parts[0]).join(parts)
-    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [each for part in parts for each in part]
-
-
-def _some(columns: T, places: Ints) -> T:
-    """Return the rows at some places in every column."""
-
-    def pick(values: Any) -> Any:
-        if isinstance(values, list):
-            return [values[place] for place in places.tolist()]
-        return values[places] if isinstance(values, np.ndarray) else values.rows(places)
-
-    return type(columns)(**{field.name: pick(getattr(columns, field.name)) for field in fields(columns)})
+    return {" ".join(files): PanelArrays.concatenate(parts) for files, parts in groups.values()}
 
 
 def with_calibration(header: Header, calibration: Calibration) -> Header:

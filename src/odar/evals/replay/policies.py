@@ -26,9 +26,10 @@ from odar.evals.replay.simulate import (
     route,
     simulate_paths,
 )
+from odar.policy.arrays import Bools, Ints
 from odar.policy.fusion import FAST, SOLVE, VERIFY
 from odar.policy.path import HARD, MEDIUM, SIMPLE
-from odar.policy.rules import RULES, Bools, Ints
+from odar.policy.rules import RULES
 from odar.policy.simulation import Simulation
 
 SEEDS = (42, 123, 456)

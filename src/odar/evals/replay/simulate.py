@@ -14,11 +14,11 @@ from odar.difficulty.training import d_star
 from odar.errors import InputError, UnknownName
 from odar.evals.replay.arrays import PanelArrays
 from odar.policy.alignment import Source, Statistics
+from odar.policy.arrays import Array, Bools, Ints
 from odar.policy.energy import free_energy
 from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, Fusion
 from odar.policy.path import HARD, MEDIUM, Route, Routing, Thresholds, path_shares, thresholds_by_expert
 from odar.policy.posterior import PosteriorDifficulty
-from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import QuantileTables
 from odar.policy.similarity import EXACT_ONLY, AnswerRows
 from odar.policy.simulation import Simulation, simulate

@@ -22,8 +22,8 @@ from odar.evals.report.findings import KINDS, Findings, error_kinds
 from odar.evals.report.results import PATHS, RADAR
 from odar.evals.router_quality import gap_recovered, oracle_score, router_row
 from odar.evals.statistics import difference, item_names, known_mean, label_free, paired, show_p, strata_of
+from odar.policy.arrays import Array
 from odar.policy.path import HARD
-from odar.policy.rules import Array
 from odar.recording.header import changed_facts
 from odar.types import Query
 

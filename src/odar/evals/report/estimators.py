@@ -20,9 +20,9 @@ from odar.evals.replay.simulate import prior_of, route, simulate_paths, targets_
 from odar.evals.report.draw import Exhibit, columns_of
 from odar.evals.report.findings import Findings
 from odar.evals.router_quality import auroc, pearson
+from odar.policy.arrays import Array, Bools
 from odar.policy.fusion import FAST
 from odar.policy.path import HARD, MEDIUM, Thresholds
-from odar.policy.rules import Array, Bools
 
 LEAST_ROWS = 50
 """Items of a domain below which no estimator is trained on it, and none is judged on it."""

@@ -16,9 +16,9 @@ from odar.evals.replay.arrays import PanelArrays
 from odar.evals.replay.policies import run_all, suites
 from odar.evals.replay.simulate import PolicyOutcome, Setting
 from odar.evals.statistics import Difference, Standing, item_names, paired, standings, strata_of
+from odar.policy.arrays import Bools
 from odar.policy.fusion import SOLVE, VERIFY
 from odar.policy.path import MEDIUM
-from odar.policy.rules import Bools
 from odar.recording.schema import RIGHT
 
 KINDS = {

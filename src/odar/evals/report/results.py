@@ -13,8 +13,8 @@ from odar.evals.report.draw import Column, Exhibit, Palette, colour_legend, colu
 from odar.evals.report.findings import Findings
 from odar.evals.router_quality import pearson
 from odar.evals.statistics import LEAST_ITEMS, known_mean
+from odar.policy.arrays import Array, Bools
 from odar.policy.path import path_shares
-from odar.policy.rules import Array, Bools
 
 PATHS = ("Simple", "Medium", "Hard")
 PUBLISHED = (
