@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odar.calibration_file import FITTED, FORMAT, SHIPPED, Calibration, load_calibration
 from odar.errors import SettingsError
-from odar.policy.alignment import Source, Statistics, StatisticsTable
+from odar.policy.alignment import Source, Statistics, statistics_from_rows, statistics_to_rows
 
 SOURCE = Source("m", "0" * 32, 0.2, 0.9, 512, 0.1)
 STATISTICS = Statistics(0.25, 0.1, 160, 0.8)
@@ -20,14 +20,14 @@ statistics = st.builds(Statistics, finite, finite, st.integers(0, 10**6), finite
 
 
 def text(**changes: object) -> str:
-    body = json.loads(Calibration(StatisticsTable({SOURCE: STATISTICS})).to_json())
+    body = json.loads(Calibration({SOURCE: STATISTICS}).to_json())
     return json.dumps({**body, **changes})
 
 
 @given(st.dictionaries(sources, statistics, max_size=4))
 def test_a_statistics_table_survives_a_round_trip(entries):
-    rows = json.loads(json.dumps(StatisticsTable(entries).to_rows()))
-    assert StatisticsTable.from_rows(rows).entries == entries
+    rows = json.loads(json.dumps(statistics_to_rows(entries)))
+    assert statistics_from_rows(rows) == entries
 
 
 @given(
@@ -37,11 +37,11 @@ def test_a_statistics_table_survives_a_round_trip(entries):
     st.dictionaries(st.text(max_size=5), st.integers(), max_size=3),
 )
 def test_a_file_survives_a_round_trip_including_infinity(settings, made):
-    whole = Calibration(StatisticsTable({SOURCE: STATISTICS}), settings, {"a": 1}, None, made, {"b": [1]})
+    whole = Calibration({SOURCE: STATISTICS}, settings, {"a": 1}, None, made, {"b": [1]})
     again = Calibration.from_json(whole.to_json(), "x")
     assert again.settings == settings
     assert (again.posterior, again.estimator, again.made, again.report) == ({"a": 1}, None, made, {"b": [1]})
-    assert again.statistics.find(SOURCE) == STATISTICS
+    assert again.statistics.get(SOURCE) == STATISTICS
 
 
 @pytest.mark.parametrize(
@@ -58,25 +58,25 @@ def test_a_file_survives_a_round_trip_including_infinity(settings, made):
     ids=lambda change: next(iter(change)),
 )
 def test_a_source_with_any_difference_is_uncalibrated(change):
-    table = StatisticsTable({SOURCE: STATISTICS})
-    assert table.find(SOURCE) == STATISTICS
-    assert table.find(replace(SOURCE, **change)) is None
+    table = {SOURCE: STATISTICS}
+    assert table.get(SOURCE) == STATISTICS
+    assert table.get(replace(SOURCE, **change)) is None
 
 
 def test_a_row_may_lack_only_fields_added_later():
-    row = StatisticsTable({SOURCE: STATISTICS}).to_rows()[0]
+    row = statistics_to_rows({SOURCE: STATISTICS})[0]
     old = {key: row[key] for key in row if key not in ("scorer", "signal", "skill", "quantiles")}
-    assert StatisticsTable.from_rows([old]).entries == {SOURCE: Statistics(0.25, 0.1, 160)}
+    assert statistics_from_rows([old]) == {SOURCE: Statistics(0.25, 0.1, 160)}
     for needed in ("model", "temperature", "mean", "deviation", "count"):
         with pytest.raises(ValueError, match=needed):
-            StatisticsTable.from_rows([{key: value for key, value in row.items() if key != needed}])
-    assert StatisticsTable.from_rows([row | {"more": 1}]).entries == {SOURCE: STATISTICS}
+            statistics_from_rows([{key: value for key, value in row.items() if key != needed}])
+    assert statistics_from_rows([row | {"more": 1}]) == {SOURCE: STATISTICS}
 
 
 def test_invalid_quantiles_are_rejected():
-    row = StatisticsTable({SOURCE: STATISTICS}).to_rows()[0]
+    row = statistics_to_rows({SOURCE: STATISTICS})[0]
     with pytest.raises(ValueError, match="ascending"):
-        StatisticsTable.from_rows([row | {"quantiles": {"direct": {"length": [2.0, 1.0]}}}])
+        statistics_from_rows([row | {"quantiles": {"direct": {"length": [2.0, 1.0]}}}])
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_an_unreadable_file_is_a_settings_error(tmp_path):
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_calibrations_are_valid(name):
     shipped = load_calibration(name)
-    assert shipped.statistics.entries
+    assert shipped.statistics
     assert set(shipped.settings) <= set(FITTED)
     assert json.loads(shipped.to_json())["format"] == FORMAT
-    assert all(each.deviation > 0 and 0 < each.skill <= 1 for each in shipped.statistics.entries.values())
+    assert all(each.deviation > 0 and 0 < each.skill <= 1 for each in shipped.statistics.values())

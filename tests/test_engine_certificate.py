@@ -14,7 +14,6 @@ from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import SettingsError
 from odar.gateway.service import Service
-from odar.policy.alignment import StatisticsTable
 from odar.policy.target import Target
 from support.scripted import ScriptedProvider, completion
 
@@ -52,7 +51,7 @@ def certified(tmp_path):
     }
     file = tmp_path / "calibration.json"
     made = {"certificate": certificate}
-    file.write_text(Calibration(StatisticsTable({}), FITTED, made=made).to_json(), encoding="utf-8")
+    file.write_text(Calibration({}, FITTED, made=made).to_json(), encoding="utf-8")
     return file
 
 

@@ -12,7 +12,7 @@ from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar, ServingOptions
 from odar.errors import ProviderError, SettingsError
-from odar.policy.alignment import Statistics, StatisticsTable
+from odar.policy.alignment import Statistics
 from odar.policy.signals import AnswerKind, QuantileTables
 from odar.types import Path, Step
 from support.scripted import ScriptedProvider, completion, step_of
@@ -68,7 +68,7 @@ def engine(prior, fast_logprob, *, calibrated=True, slow=None, **overrides):
     odar = Odar(settings, providers=providers, estimator=ConstantEstimator(prior))
     if calibrated:
         known = Statistics(0.3, 0.1, 50, quantiles=USUAL.document())
-        odar.alignment.calibrated = StatisticsTable({odar.source("quick", Step.ANSWER): known})
+        odar.alignment.calibrated = {odar.source("quick", Step.ANSWER): known}
     return odar, providers["fast"], providers["slow"]
 
 
@@ -174,10 +174,10 @@ async def test_a_path_chosen_by_the_caller_is_taken():
 
 async def test_quantiles_of_other_sampling_settings_are_not_used():
     odar, _, _ = engine(0.45, SURE)
-    known = odar.alignment.calibrated.entries
+    known = odar.alignment.calibrated
     source, statistics = next(iter(known.items()))
     other = dataclasses.replace(source, temperature=1.7)
-    odar.alignment.calibrated = StatisticsTable({other: statistics})
+    odar.alignment.calibrated = {other: statistics}
     answer = await odar.aask("What is 2 + 2?")
     assert answer.trace.decision.look.quantiles == "shipped"
 

@@ -13,7 +13,6 @@ from odar.calibration_file import load_calibration
 from odar.difficulty.estimator import LearnedEstimator
 from odar.errors import InputError, OdarError, SettingsError, StoreError
 from odar.formats import DEEPEST, check_format, deeper_than, dump_json, load_json
-from odar.policy.alignment import StatisticsTable
 from odar.recording.files import open_recording
 from odar.settings import AlignmentSettings
 from odar.store.alignment import ServedAlignment
@@ -26,7 +25,7 @@ SMALL = st.recursive(
 
 
 def load_alignment(path):
-    return ServedAlignment(AlignmentSettings(), StatisticsTable({}), path).load()
+    return ServedAlignment(AlignmentSettings(), {}, path).load()
 
 
 def depth(value) -> int:

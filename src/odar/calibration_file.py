@@ -12,7 +12,7 @@ from typing import Any
 from odar.errors import SettingsError
 from odar.files import user_path
 from odar.formats import check_format, load_json
-from odar.policy.alignment import StatisticsTable
+from odar.policy.alignment import Source, Statistics, statistics_from_rows, statistics_to_rows
 
 FORMAT = "odar-calibration-1"
 SHIPPED = ("local", "tiny")
@@ -28,7 +28,8 @@ FITTED = (
 class Calibration:
     """What was fitted, and the evidence for it."""
 
-    statistics: StatisticsTable
+    statistics: Mapping[Source, Statistics] = field(default_factory=dict)
+    """μ, σ, skill and quantiles; a source that is missing is uncalibrated."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
     """Fitted settings by key, such as fusion.beta; they rank above the profile and below the user's own."""
     posterior: Mapping[str, Any] | None = None
@@ -47,7 +48,8 @@ class Calibration:
             for key, value in self.settings.items()
         }
         body: dict[str, Any] = {"format": FORMAT, "made": self.made, "report": self.report, "settings": settings}
-        body |= {"posterior": self.posterior, "estimator": self.estimator, "sources": self.statistics.to_rows()}
+        sources = statistics_to_rows(self.statistics)
+        body |= {"posterior": self.posterior, "estimator": self.estimator, "sources": sources}
         return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
@@ -60,7 +62,7 @@ class Calibration:
                 raise SettingsError(f"{origin} sets {strange[0]}; a calibration may only set {', '.join(FITTED)}")
             settings = {key: _setting(value) for key, value in body["settings"].items()}
             rest = {name: body[name] for name in ("posterior", "estimator", "made", "report")}
-            return cls(StatisticsTable.from_rows(body["sources"]), settings, **rest)
+            return cls(statistics_from_rows(body["sources"]), settings, **rest)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(f"{origin} is not a calibration file: {error!r}") from None
 
@@ -68,11 +70,11 @@ class Calibration:
 def load_calibration(name: str) -> Calibration:
     """Return a shipped calibration by name, a file, or the empty one for an empty name.
 
-    >>> len(load_calibration("").statistics.entries)
-    0
+    >>> load_calibration("").statistics
+    {}
     """
     if not name:
-        return Calibration(StatisticsTable({}))
+        return Calibration()
     if name in SHIPPED:
         file: Any = resources.files("odar.data").joinpath(f"calibration-{name}.json")
     else:

@@ -170,7 +170,7 @@ class Components:
             for step in Step
             for card in self.cards[step.role]
             for scorer in scorers
-            if (known := calibrated.find(self.source(card.name, step, scorer))) is not None
+            if (known := calibrated.get(self.source(card.name, step, scorer))) is not None
         }
         prepare_similarity(fusion.similarity)
         self.fusion = Fusion(fusion.rule, fusion.beta, skills, fusion.similarity)

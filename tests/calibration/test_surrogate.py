@@ -123,7 +123,7 @@ async def test_the_engine_uses_the_fitted_statistics_of_the_surrogate(servers, t
     assert before.scorer == "fep by surrogate judge (uncalibrated)"
     assert trace.verdict.scorer == "fep by surrogate judge"
     assert [c.energy.origin for c in trace.candidates] == ["calibrated", "calibrated"]
-    assert {s.scorer for s, known in calibration.statistics.entries.items() if known.count} == {"judge"}
+    assert {s.scorer for s, known in calibration.statistics.items() if known.count} == {"judge"}
     assert not any(each and each.count for each in known.statistics)
     assert [statistics.count for statistics in known.surrogate] == [30, 30, 90]
     assert known.fusion.skills.tolist() == [0.5, 1.0, 1.0]
@@ -142,7 +142,7 @@ async def test_statistics_alone_include_those_of_the_surrogate(servers, tmp_path
         entries, _ = await recorded(odar, tmp_path / "r.jsonl")
         found = evidence_of(entries, 0.1)
         calibration = statistics_alone(odar, found, {})
-    assert {s.scorer for s, known in calibration.statistics.entries.items() if known.count} == {"judge"}
+    assert {s.scorer for s, known in calibration.statistics.items() if known.count} == {"judge"}
 
 
 def scored(attempt, shift):

@@ -19,7 +19,7 @@ def drifted(tmp_path, monkeypatch):
     settings = load_settings(profile="tiny")
     odar = Odar(settings, served=alignment_file(settings.store))
     source = odar.source("smollm2-135m", Step.ANSWER)
-    mean = odar.calibration.statistics.find(source).mean
+    mean = odar.calibration.statistics.get(source).mean
     draws = np.random.default_rng(0).gamma(9, 2 * mean / 9, 200).tolist()
     for energy in draws:
         odar.alignment.observe(source, energy)

@@ -9,7 +9,6 @@ import pytest
 from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.errors import ProviderError
-from odar.policy.alignment import StatisticsTable
 from odar.store.database import Database
 from odar.store.record import Record, Unanswered
 from odar.store.writer import make_row, write_rows
@@ -230,7 +229,7 @@ def test_history_lists_threshold_changes_and_undo_reverts_one(odar, put, tmp_pat
     certificate = {"at_most_worse": 0.1, "confidence": 0.95, "against": "always-hard", "t": 0.4, "sources": []}
     certificate |= {"path": [[1, 1], [0.3, 0.7], [0, 0]], "reference_accuracy": 0.9}
     file = tmp_path / "c.json"
-    file.write_text(Calibration(StatisticsTable({}), made={"certificate": certificate}).to_json())
+    file.write_text(Calibration({}, made={"certificate": certificate}).to_json())
     record = make_record(id="abc")
     decision = dataclasses.replace(record.outcome.trace.decision, certificate="holds: yes")
     answer = dataclasses.replace(record.outcome, trace=dataclasses.replace(record.outcome.trace, decision=decision))

@@ -30,7 +30,7 @@ from odar.engine import Odar
 from odar.errors import ProviderError
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
-from odar.policy.alignment import Statistics, StatisticsTable
+from odar.policy.alignment import Statistics
 from odar.policy.fusion import SOLVE
 from odar.policy.path import PATHS
 from odar.providers.base import Completion, Reply
@@ -232,7 +232,7 @@ def engine(setting: Setting) -> tuple[Odar, Speaker, FixedEstimator]:
         )
     }
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        file.write(Calibration(StatisticsTable(rows)).to_json())
+        file.write(Calibration(rows).to_json())
         file.flush()
         return build(file.name), speaker, estimator
 

@@ -14,7 +14,7 @@ import pytest
 from filelock import FileLock
 
 from odar.errors import StoreError
-from odar.policy.alignment import Source, Statistics, StatisticsTable
+from odar.policy.alignment import Source, Statistics
 from odar.policy.energy import Alignment
 from odar.settings import AlignmentSettings, StoreSettings
 from odar.store.alignment import ServedAlignment, alignment_path
@@ -27,7 +27,7 @@ DAY_S = 86_400.0
 
 
 def alignment(file=None, calibrated=None, clock=lambda: 0.0, timer=lambda: 0.0, **settings):
-    table = StatisticsTable(calibrated or {})
+    table = calibrated or {}
     return ServedAlignment(AlignmentSettings(**settings), table, file, clock, timer)
 
 
@@ -108,9 +108,9 @@ def test_counts_of_concurrent_processes_add_up(file):
     code = (
         "import sys; from pathlib import Path; from odar.settings import AlignmentSettings\n"
         "from odar.store.alignment import ServedAlignment\n"
-        "from odar.policy.alignment import Source, StatisticsTable\n"
+        "from odar.policy.alignment import Source\n"
         f"source = Source('m', '{'0' * 32}', 0.2, 0.9, 96, 0.1)\n"
-        "table, file, still = StatisticsTable({}), Path(sys.argv[1]), lambda: 86400.0\n"
+        "table, file, still = {}, Path(sys.argv[1]), lambda: 86400.0\n"
         "served = ServedAlignment(AlignmentSettings(), table, file, still, lambda: 0.0)\n"
         "served.sync()\n"
         "for i in range(10): served.observe(source, 0.1); served.observe(source, 0.3); served.sync()\n"

@@ -14,7 +14,7 @@ from odar.config import load_settings
 from odar.difficulty.features import FEATURES
 from odar.engine import Odar
 from odar.evals.selection import plan
-from odar.policy.alignment import Statistics, StatisticsTable
+from odar.policy.alignment import Statistics
 from odar.policy.equivalence import equivalent
 from odar.policy.signals import AnswerKind, QuantileTables
 from odar.providers.base import Completion
@@ -101,7 +101,7 @@ def calibration(folder: Path) -> str:
         plain.source("deep", Step.SOLVE): Statistics(0.35, 0.2, 50, 1.0),
     }
     file = folder / "calibration.json"
-    file.write_text(Calibration(StatisticsTable(rows)).to_json())
+    file.write_text(Calibration(rows).to_json())
     return str(file)
 
 

@@ -19,7 +19,7 @@ from odar.calibration.setup import Setup
 from odar.calibration_file import Calibration
 from odar.difficulty.estimator import LearnedEstimator
 from odar.engine import Odar
-from odar.policy.alignment import Source, Statistics, StatisticsTable
+from odar.policy.alignment import Source, Statistics
 from odar.policy.arrays import Array
 from odar.policy.posterior import PosteriorDifficulty
 from odar.types import Step
@@ -35,7 +35,7 @@ def incumbents(odar: Odar) -> Incumbents:
     skills = [
         odar.fusion.skills.get((source.model, step), 1.0) for source, step in zip(sources, STEPS, strict=True)
     ]
-    find = odar.calibration.statistics.find
+    find = odar.calibration.statistics.get
     setup = Setup(
         thresholds=odar.routing.thresholds,
         fusion=FusionFit(odar.fusion.beta, 0.0, np.array(skills)),
@@ -102,7 +102,7 @@ def table(
     statistics: tuple[Statistics | None, ...],
     scores: tuple[Statistics | None, ...] | None = None,
     skills: Array | None = None,
-) -> StatisticsTable:
+) -> dict[Source, Statistics]:
     """Statistics under the sources they belong to, a surrogate's among them; those of other sources stay.
 
     `skills` are those of the three steps; by default the statistics have them already.
@@ -112,7 +112,7 @@ def table(
         for number, (source, known) in enumerate(zip(source_list(odar, surrogate), found or (), strict=False)):
             if known is not None:
                 measured[source] = known if skills is None else replace(known, skill=float(skills[number]))
-    return StatisticsTable({**odar.calibration.statistics.entries, **measured})
+    return {**odar.calibration.statistics, **measured}
 
 
 def source_list(odar: Odar, surrogate: str = "") -> list[Source]:

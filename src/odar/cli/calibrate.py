@@ -267,7 +267,7 @@ def _fit_and_write(
         calibration = statistics_alone(odar, evidence, made)
         if as_json:
             click.echo(json.dumps({"written": out, "statistics_only": True}, ensure_ascii=False))
-        for source, known in () if as_json else calibration.statistics.entries.items():
+        for source, known in () if as_json else calibration.statistics.items():
             click.echo(f"{source.model}: μ = {known.mean:.4f}, σ = {known.deviation:.4f} of {known.count} answers")
         write_calibration(calibration, out, quiet=as_json)
         return 0

@@ -280,7 +280,7 @@ def _statistics(service: Service, model: str) -> list[dict[str, Any]]:
         dataclasses.asdict(source)
         | dataclasses.asdict(known)
         | {"step": steps.get(source.prompt_md5), "in_use": source in here}
-        for source, known in odar.calibration.statistics.entries.items()
+        for source, known in odar.calibration.statistics.items()
         if source.model == model
     ]
 

@@ -59,30 +59,20 @@ class Statistics:
         return None if self.quantiles is None else QuantileTables.from_document(self.quantiles)
 
 
-class StatisticsTable:
-    """Statistics by source."""
+def statistics_to_rows(statistics: Mapping[Source, Statistics]) -> list[dict[str, Any]]:
+    """Return statistics by source as JSON-ready rows."""
+    return [{**asdict(source), **asdict(known)} for source, known in statistics.items()]
 
-    def __init__(self, entries: Mapping[Source, Statistics]) -> None:
-        self.entries = dict(entries)
 
-    def find(self, source: Source) -> Statistics | None:
-        """Return the statistics of this very source, or None: such a source is uncalibrated."""
-        return self.entries.get(source)
+def statistics_from_rows(rows: Iterable[Mapping[str, Any]]) -> dict[Source, Statistics]:
+    """Read what `statistics_to_rows` wrote; raises ValueError if a row lacks something or has invalid tables.
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """Return the table as JSON-ready rows."""
-        return [{**asdict(source), **asdict(statistics)} for source, statistics in self.entries.items()]
-
-    @classmethod
-    def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> StatisticsTable:
-        """Read what `to_rows` wrote; raises ValueError if a row lacks something.
-
-        A field with a default may be missing: files outlive the code that wrote them.
-        """
-        table = cls({msgspec.convert(row, Source): msgspec.convert(row, Statistics) for row in rows})
-        for statistics in table.entries.values():
-            _ = statistics.tables  # rejects a file with invalid tables when it is read
-        return table
+    A field with a default may be missing: files outlive the code that wrote them.
+    """
+    found = {msgspec.convert(row, Source): msgspec.convert(row, Statistics) for row in rows}
+    for statistics in found.values():
+        _ = statistics.tables
+    return found
 
 
 RATIO = 1.02

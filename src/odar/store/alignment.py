@@ -23,7 +23,6 @@ from odar.policy.alignment import (
     Running,
     Source,
     Statistics,
-    StatisticsTable,
     alignment_row,
 )
 from odar.policy.arrays import Array
@@ -83,7 +82,7 @@ class ServedAlignment(SharedCounts[Source, Running]):
     def __init__(
         self,
         settings: AlignmentSettings,
-        calibrated: StatisticsTable,
+        calibrated: Mapping[Source, Statistics],
         file: Path | None = None,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
@@ -100,7 +99,7 @@ class ServedAlignment(SharedCounts[Source, Running]):
 
     def find(self, source: Source) -> KnownAlignment | None:
         """μ and σ of this source, or None: it is uncalibrated."""
-        calibrated = self.calibrated.find(source)
+        calibrated = self.calibrated.get(source)
         if calibrated is not None and calibrated.count:  # without log-probabilities it holds quantiles alone
             return KnownAlignment(calibrated.alignment, CALIBRATED)
         self.warm_up()
@@ -114,7 +113,7 @@ class ServedAlignment(SharedCounts[Source, Running]):
 
     def tables(self, source: Source) -> tuple[QuantileTables | None, str]:
         """Quantiles of the signals of this source and where they come from; None for the shipped ones."""
-        calibrated = self.calibrated.find(source)
+        calibrated = self.calibrated.get(source)
         if calibrated is not None and calibrated.quantiles is not None:
             known = self._calibrated_tables.get(source)
             if known is None or known[0] is not calibrated:
@@ -148,12 +147,12 @@ class ServedAlignment(SharedCounts[Source, Running]):
         if self.total is None or self._timer() >= self._sync_at:
             self.sync()
         served = self._faded(self.total or {})
-        sources = dict.fromkeys(source for source in (*self.calibrated.entries, *served) if not source.signal)
+        sources = dict.fromkeys(source for source in (*self.calibrated, *served) if not source.signal)
         rows = [
             alignment_row(
                 source,
                 steps.get(source.prompt_md5, source.prompt_md5[:8]),
-                self.calibrated.find(source),
+                self.calibrated.get(source),
                 served.get(source, Running()),
             )
             for source in sources

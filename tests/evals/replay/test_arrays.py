@@ -11,7 +11,6 @@ from odar.errors import InputError
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
 from odar.evals.replay.simulate import Setting, align, raw, skills_of
-from odar.policy.alignment import StatisticsTable
 from odar.policy.fusion import FAST
 from odar.recording.files import ROWS, open_recording, write_recording
 from odar.recording.schema import figures_of
@@ -69,7 +68,7 @@ async def test_a_calibration_sets_thresholds_and_fusion(tmp_path):
     place = await collect_panel(tmp_path, items=40, calibration="")
     file = tmp_path / "always-hard.json"
     settings = {"routing.tau1": 0.0, "routing.tau2": 0.0, "fusion.beta": 2.0}
-    file.write_text(Calibration(StatisticsTable({}), settings=settings).to_json())
+    file.write_text(Calibration({}, settings=settings).to_json())
     arrays = load_arrays(place, str(file))
     assert Setting.of(arrays.header).beta == 2.0
     assert (run(arrays, "odar:mode=prior").path == 2).all()

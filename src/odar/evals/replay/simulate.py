@@ -285,7 +285,7 @@ def _find(arrays: PanelArrays, source: Mapping[str, Any], weight: float, max_tok
     """
     terms = {name: source[name] for name in ("model", "prompt_md5", "temperature", "top_p")}
     place = Source(**terms, max_tokens=max_tokens, varentropy_weight=weight)
-    return calibration_of(arrays.header).statistics.find(place)
+    return calibration_of(arrays.header).statistics.get(place)
 
 
 def _measured(arrays: PanelArrays, values: Array, number: int) -> Statistics | None:
