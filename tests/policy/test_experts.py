@@ -34,7 +34,7 @@ from odar.types import Image, Query, Role
     ],
 )
 def test_cues_choose_the_expert(text, expert):
-    assert route_expert(Query(text)).expert == expert
+    assert route_expert(Query(text))[0] == expert
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_cues_choose_the_expert(text, expert):
     ],
 )
 def test_a_keyword_in_another_sense_is_not_a_cue(text, not_):
-    assert route_expert(Query(text)).expert != not_
+    assert route_expert(Query(text))[0] != not_
 
 
 @pytest.mark.parametrize(
@@ -67,25 +67,25 @@ def test_a_keyword_in_another_sense_is_not_a_cue(text, not_):
     ],
 )
 def test_a_keyword_in_its_own_sense_is_a_cue(text, expert):
-    assert route_expert(Query(text)).expert == expert
+    assert route_expert(Query(text))[0] == expert
 
 
 def test_modality_comes_before_keywords():
     routed = route_expert(Query("Solve the equation in this picture", (Image("image/png", b"x"),)))
-    assert (routed.expert, routed.cue) == (Expert.MULTIMODAL, "modality: image")
+    assert routed == (Expert.MULTIMODAL, "modality: image")
 
 
 def test_more_keywords_win_and_ties_go_by_the_fixed_order():
-    assert route_expert(Query("Write a python function for the integral")).expert is Expert.CODE
-    assert route_expert(Query("the polynomial in python")).expert is Expert.MATH
+    assert route_expert(Query("Write a python function for the integral"))[0] is Expert.CODE
+    assert route_expert(Query("the polynomial in python"))[0] is Expert.MATH
 
 
 def test_keywords_are_whole_words():
-    assert route_expert(Query("I saw a prankster at the summit")).expert is Expert.GENERAL
+    assert route_expert(Query("I saw a prankster at the summit"))[0] is Expert.GENERAL
 
 
 def test_the_assignment_names_the_cue():
-    assert route_expert(Query("Solve the equation by calculus")).cue == "keywords: calculus, equation"
+    assert route_expert(Query("Solve the equation by calculus"))[1] == "keywords: calculus, equation"
 
 
 @given(st.text(max_size=300))
@@ -121,7 +121,7 @@ def test_any_keywords_are_found_as_defined(keywords, text):
 @pytest.mark.parametrize("unit", ["word ", "$", "1 ", "is ", " ", "c+", "\\sqr"])
 def test_a_long_text_takes_linear_time(unit):
     """Quadratic time would exceed the limit of a test."""
-    assert route_expert(Query(unit * (2_000_000 // len(unit)))).expert in Expert
+    assert route_expert(Query(unit * (2_000_000 // len(unit))))[0] in Expert
 
 
 DEFAULT = ModelCard("default", "p", "default", scores={"math": 0.6})
@@ -177,4 +177,4 @@ def test_each_rule_can_be_switched_off():
     ],
 )
 def test_everyday_words_count_only_in_context(text, expert):
-    assert route_expert(Query(text)).expert == expert
+    assert route_expert(Query(text))[0] == expert

@@ -48,7 +48,7 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
     estimator = open_estimator(settings.routing.estimator, fitted, settings.calibration)
     routing = Routing.configured(settings.routing)
     for asked in queries:
-        decision = routing.decide(estimator.estimate(asked), Assignment(route_expert(asked).expert))
+        decision = routing.decide(estimator.estimate(asked), Assignment(*route_expert(asked)))
         if as_json:
             click.echo(json.dumps(_data(asked, decision), ensure_ascii=False))
         elif file:
@@ -66,7 +66,7 @@ def _data(query: Query, decision: Decision) -> dict[str, Any]:
         "middle": estimate.difficulty,
         "path": decision.path.value,
         "reason": decision.reason,
-        "expert": route_expert(query).expert.value,
+        "expert": decision.assignment.expert,
         "estimator": estimate.estimator,
         "features": {
             name: {"value": value, "contribution": share} for name, value, share in estimate.contributions
@@ -75,10 +75,10 @@ def _data(query: Query, decision: Decision) -> dict[str, Any]:
 
 
 def _show(query: Query, decision: Decision) -> None:
-    estimate, routed = decision.estimate, route_expert(query)
+    estimate, assignment = decision.estimate, decision.assignment
     click.echo(f"difficulty  {describe_difficulty(estimate)}")
     click.echo(f"path        {decision.path} ({decision.reason})")
-    click.echo(f"expert      {routed.expert} ({routed.cue})")
+    click.echo(f"expert      {assignment.expert} ({assignment.cue})")
     if not estimate.contributions:
         return
     largest = max(abs(share) for _, _, share in estimate.contributions) or 1.0

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from odar.errors import SettingsError
 from odar.policy.path import Thresholds
 from odar.policy.target import ThresholdPath
@@ -34,8 +36,8 @@ class InstalledCertificate:
     """The cheapest setting that was certified."""
     path: ThresholdPath
     reference_accuracy: float
-    sources: tuple[str, ...]
-    """Model, prompt and sampling of each step, as JSON."""
+    sources: tuple[Mapping[str, Any], ...]
+    """Model, prompt and sampling of each step."""
     digest: str
     """Names this certificate in the store."""
 
@@ -45,16 +47,9 @@ class InstalledCertificate:
         if document is None:
             return None
         try:
-            return cls(
-                at_most_worse=float(document["at_most_worse"]),
-                confidence=float(document["confidence"]),
-                against=str(document["against"]),
-                t=float(document["t"]),
-                path=ThresholdPath(tuple((float(a), float(b)) for a, b in document["path"])),
-                reference_accuracy=float(document["reference_accuracy"]),
-                sources=tuple(json.dumps(each, sort_keys=True) for each in document["sources"]),
-                digest=hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16],
-            )
+            digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
+            path = {"knots": document["path"]}
+            return msgspec.convert({**document, "path": path, "digest": digest}, cls)
         except (KeyError, TypeError, ValueError) as error:
             raise SettingsError(
                 f"{origin}: its certificate cannot be read ({error!r}); run odar calibrate again"
@@ -86,7 +81,7 @@ class InstalledCertificate:
             experts: whether single experts have thresholds of their own.
         """
         found = [f"{key} = {used[key]} in place of {value}" for key, value in fitted.items() if used[key] != value]
-        now = tuple(json.dumps(dict(each), sort_keys=True) for each in sources)
+        now = tuple(map(dict, sources))
         if now != self.sources:
             changed = [_difference(a, b) for a, b in zip(self.sources, now, strict=False) if a != b]
             found.append(f"another {changed[0] if changed else 'number of steps'} than it was certified with")
@@ -114,7 +109,6 @@ def describe(certificate: InstalledCertificate, problems: Iterable[str]) -> str:
     return f"removed: {'; '.join(reasons)}" if reasons else f"{HOLDS}: {certificate}"
 
 
-def _difference(a: str, b: str) -> str:
-    before, after = json.loads(a), json.loads(b)
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     names = {"model": "model", "prompt_md5": "prompt"}
     return next((names.get(key, key) for key in before if before[key] != after.get(key)), "source")

@@ -30,26 +30,18 @@ class Expert(StrEnum):
     GENERAL = "general"
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
-    """An expert, and the cue that chose it."""
+def route_expert(query: Query) -> tuple[Expert, str]:
+    """Return the expert for a query, and the cue that chose it.
 
-    expert: Expert
-    cue: str
-
-
-def route_expert(query: Query) -> Routed:
-    """Return the expert for a query.
-
-    >>> route_expert(Query("Solve the equation x + 2 = 5 for x.")).expert
-    <Expert.MATH: 'math'>
-    >>> route_expert(Query("What is the integral role of women in this novel?")).expert
+    >>> route_expert(Query("Solve the equation x + 2 = 5 for x."))
+    (<Expert.MATH: 'math'>, 'keywords: equation')
+    >>> route_expert(Query("What is the integral role of women in this novel?"))[0]
     <Expert.KNOWLEDGE: 'knowledge'>
-    >>> route_expert(Query("Hello there")).cue
-    'fallback'
+    >>> route_expert(Query("Hello there"))
+    (<Expert.GENERAL: 'general'>, 'fallback')
     """
     if query.images:
-        return Routed(Expert.MULTIMODAL, "modality: image")
+        return Expert.MULTIMODAL, "modality: image"
     rules = _rules()
     text = rules.other_senses.sub(" ", query.text[:_READ].lower())
     words = set(_WORD.findall(text))
@@ -59,11 +51,11 @@ def route_expert(query: Query) -> Routed:
         if len(found) > len(hits) and not rules.other_meaning(expert, found, text):  # the first of equals
             best, hits = expert, found
     if hits:
-        return Routed(best, "keywords: " + ", ".join(sorted(hits)[:5]))
+        return best, "keywords: " + ", ".join(sorted(hits)[:5])
     for expert, name, pattern in rules.questions:
         if pattern.search(text):
-            return Routed(expert, f"question type: {name}")
-    return Routed(Expert.GENERAL, "fallback")
+            return expert, f"question type: {name}"
+    return Expert.GENERAL, "fallback"
 
 
 _READ = 20_000
@@ -169,9 +161,9 @@ class Dispatcher:
 
     def assign(self, query: Query) -> Assignment:
         """Return the expert and the pair of models for a query."""
-        routed = route_expert(query) if self.by_expert else Routed(Expert.GENERAL, "switched off")
+        expert, cue = route_expert(query) if self.by_expert else (Expert.GENERAL, "switched off")
         images, tokens, pair = bool(query.images), query.estimated_tokens, {}
         for role, cards in self.cards.items():
             able = cards if self.by_model else cards[:1]
-            pair[role] = route_model(able, routed.expert, images=images, tokens=tokens, fallbacks=self.fallbacks)
-        return Assignment(routed.expert, routed.cue, pair[Role.FAST].name, pair[Role.SLOW].name)
+            pair[role] = route_model(able, expert, images=images, tokens=tokens, fallbacks=self.fallbacks)
+        return Assignment(expert, cue, pair[Role.FAST].name, pair[Role.SLOW].name)

@@ -138,30 +138,25 @@ class SessionRequest:
         up, down = self.routings(routing, prices)
         decision = up.decide(estimate, assignment)
         use = SessionUse("stay", ratio=ratio, requests=session.requests, switches=session.switches)
+        slow = replace(decision, path=session.path, alone=True, session=replace(use, slow=True))
         if not self.in_tool_loop:
+            scaled = f"; thresholds × {ratio:.2f} for what is cached"
             kept = down.decide(estimate, assignment)
             if session.agent is Role.SLOW and decision.path is Path.SIMPLE is not kept.path:
                 # Only the cache favours the slow agent, so one answer is enough.
-                reason = f"{kept.reason}; thresholds × {ratio:.2f} for what is cached"
-                return replace(kept, path=session.path, reason=reason, alone=True, session=replace(use, slow=True))
-            reason = (
-                f"{decision.reason}; thresholds × {ratio:.2f} for what is cached" if ratio > 1 else decision.reason
-            )
+                return replace(slow, reason=kept.reason + scaled)
+            reason = decision.reason + (scaled if ratio > 1 else "")
             return replace(decision, reason=reason, session=replace(use, slow=decision.path is not Path.SIMPLE))
+        fast = replace(decision, path=Path.SIMPLE, session=replace(use, looks=not session.escalated))
         if session.agent is Role.FAST:
-            reason = "tool loop of the fast agent"
-            return replace(
-                decision, path=Path.SIMPLE, reason=reason, session=replace(use, looks=not session.escalated)
-            )
+            return replace(fast, reason="tool loop of the fast agent")
         left = session.difficulty * DECAY**session.steps
         known, tau1 = _usable(prices), routing.thresholds_of(assignment.expert).tau1
         if left < tau1 and self.cost(Role.FAST, known[Role.FAST]) < self.cost(Role.SLOW, known[Role.SLOW]):
-            reason = f"the hard part is over: {left:.3f} < τ1 = {tau1:g} after {session.steps} steps"
-            return replace(
-                decision, path=Path.SIMPLE, reason=reason, session=replace(use, looks=not session.escalated)
-            )
+            over = f"the hard part is over: {left:.3f} < τ1 = {tau1:g} after {session.steps} steps"
+            return replace(fast, reason=over)
         reason = f"tool loop of the slow agent, difficulty {session.difficulty:.3f}, step {session.steps + 1}"
-        return replace(decision, path=session.path, reason=reason, alone=True, session=replace(use, slow=True))
+        return replace(slow, reason=reason)
 
     def afford(self, decision: Decision, prices: Mapping[Role, Price | None]) -> Decision:
         """Return the decision, with the slow agent alone if the session has not saved what the path costs more."""

