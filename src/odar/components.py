@@ -151,7 +151,7 @@ class Components:
         self.calibration = load_calibration(fitted_in)
         self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator, fitted_in)
         self.estimates = InProcessEstimator(self.estimator)
-        self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior, fitted_in)
+        self.posterior = PosteriorDifficulty.load(self.calibration.posterior, fitted_in)
         self.routing = Routing.configured(routing, switches.strategy)
         self.target = Target.of(calls=routing.target_calls, cost_usd=routing.target_cost_usd)
         along = ThresholdPath.medium_first(routing.tau1, routing.tau2)

@@ -19,7 +19,7 @@ from odar.recording.joining import join_answers, to_items
 from odar.recording.schema import Attempt, ItemKey, RecordedItem
 from odar.types import Step, Usage
 
-POSTERIOR = PosteriorDifficulty.fitted()
+POSTERIOR = PosteriorDifficulty.load()
 
 
 def item(i, fast, slow, mean=None, difficulty=0.5, usd=(0.001, 0.01)):

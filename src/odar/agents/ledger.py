@@ -180,30 +180,27 @@ class Ledger:
         )
         held = self.reserve(card, read, request.sampling.max_tokens, request.n)
         started = self.seconds()
-
-        def settle(samples: int, usage: Usage, retries: int = 0, error: str | None = None) -> None:
+        samples, usage, retries = request.n, Usage(), 0
+        error: str | None = CANCELLED
+        try:
+            async with asyncio.timeout(timeout_s + GRACE_S):
+                reply = await ask(request)
+            # Some servers send more completions than were asked for.
+            samples, error = max(1, min(len(reply.completions), request.n)), None
+            usage, retries = reply.usage, reply.retries
+            return reply
+        except TimeoutError:
+            error = f"{card.provider} gave no answer within {timeout_s:g} s"
+            raise ProviderTimeout(error, provider=card.provider, retryable=True) from None
+        except ProviderError as failure:
+            samples, retries, error = request.n if failure.reached else 0, failure.retries, one_line(failure)
+            usage = Usage() if failure.may_be_billed else NO_USAGE
+            raise
+        finally:
             cost = card.price.cost(usage) if card.price else (0.0 if usage == NO_USAGE else None)
             took, model = self.seconds() - started, card.name
             call = Call(step, card.provider, model, samples, usage, cost, took, retries, error, started, scoring)
             self.settle(held, call)
-
-        try:
-            try:
-                async with asyncio.timeout(timeout_s + GRACE_S):
-                    reply = await ask(request)
-            except TimeoutError:
-                why = f"{card.provider} gave no answer within {timeout_s:g} s"
-                raise ProviderTimeout(why, provider=card.provider, retryable=True) from None
-        except ProviderError as error:
-            usage = Usage() if error.may_be_billed else NO_USAGE
-            settle(request.n if error.reached else 0, usage, error.retries, one_line(error))
-            raise
-        except BaseException:
-            settle(request.n, Usage(), error=CANCELLED)
-            raise
-        # Some servers send more completions than were asked for.
-        settle(max(1, min(len(reply.completions), request.n)), reply.usage, reply.retries)
-        return reply
 
     def spend(self) -> Spend:
         """Return the sums so far."""

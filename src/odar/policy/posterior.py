@@ -177,14 +177,9 @@ class PosteriorDifficulty:
         return cls(weights, knots, tables, raw.get("about", {}))
 
     @classmethod
-    def fitted(cls, document: Any = None, name: str = "") -> PosteriorDifficulty:
-        """Return the weights that a calibration of this name found, or else the shipped ones."""
-        return cls.load() if document is None else cls.from_document(document, f"the posterior of {name}")
-
-    @classmethod
-    def load(cls) -> PosteriorDifficulty:
-        """Return the shipped weights and tables."""
-        return _shipped()
+    def load(cls, fitted: Any = None, name: str = "") -> PosteriorDifficulty:
+        """Return what a calibration of this name fitted; the shipped weights and tables if it fitted nothing."""
+        return _shipped() if fitted is None else cls.from_document(fitted, f"the posterior of {name}")
 
 
 def _terms_of_one(answer: AnswerSignals, ranks: Mapping[str, float | None]) -> tuple[float | None, ...]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from odar.errors import InputError
 from odar.policy.arrays import Array
 from odar.policy.path import PATHS
-from odar.types import Path
+from odar.types import Path, TargetUse
 
 KINDS = ("calls", "cost_usd")
 BINS = 200
@@ -193,14 +193,6 @@ class TargetState:
         return cls(histogram, spent, taken, float(raw["debt"]), int(raw["questions"]), float(raw["total"]))
 
 
-class TargetChoice(NamedTuple):
-    """The thresholds that a target chose for one question."""
-
-    t: float
-    tau1: float
-    tau2: float
-
-
 class TargetController:
     """Chooses thresholds question by question. Not thread-safe: its owner must lock.
 
@@ -218,12 +210,12 @@ class TargetController:
         self._curve: Array | None = None
         self._age = 0
 
-    def choose(self) -> TargetChoice:
-        """Return the thresholds for the next question."""
+    def choose(self) -> TargetUse:
+        """Return the thresholds for the next question, and what led to them."""
         curve = self._expected_spending()
         wanted = self.target.value - self.state.debt / HORIZON
         t = float(np.interp(wanted, curve, np.linspace(0, 1, _STEPS)))
-        return TargetChoice(t, *self.path.thresholds(t))
+        return TargetUse(self.target.kind, self.target.value, t, *self.path.thresholds(t), self.state.mean)
 
     def book(self, difficulty: float, path: Path) -> float:
         """Count a question that takes this path; returns the spending that was assumed, for `settle`."""

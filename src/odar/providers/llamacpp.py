@@ -27,6 +27,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
+from odar.errors import ProviderError
 from odar.types import Token
 
 Chunk = Mapping[str, Any]
@@ -48,16 +49,16 @@ class StoppedError(Exception):
     """The request was cancelled, or the engine closed, before the end."""
 
 
-class TemplateError(Exception):
-    """The model's chat template rejects the conversation; carries what it says."""
-
-
-class RefusedError(Exception):
-    """The runtime rejected the request; carries its error."""
-
-    def __init__(self, error: Mapping[str, Any]) -> None:
-        super().__init__(str(error.get("message", "")))
-        self.error = error
+def runtime_error(error: Mapping[str, Any]) -> ProviderError:
+    """Return the error behind a rejection of the runtime; `LocalProvider` adds its name."""
+    kind, status = str(error.get("type", "")), int(error.get("code", 500))
+    message = f"the local runtime refused the request: {error.get('message', kind)}"
+    if kind == "exceed_context_size_error":
+        message = (
+            f"the prompt has {error.get('n_prompt_tokens')} tokens and the local model's context is "
+            f"{error.get('n_ctx')}: shorten it, or choose a model with a longer one"
+        )
+    return ProviderError(message, status=status, code=kind, retryable=status >= 500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,7 @@ class Engine:
 
         Raises:
             StoppedError: `stop` was set or the engine closed; the model is free again.
-            RefusedError: the runtime refused.
+            ProviderError: the runtime refused.
         """
         self.prepare()
         failures: list[BaseException] = []
@@ -236,7 +237,7 @@ class Engine:
                 return True
             try:
                 if "error" in chunk:
-                    raise RefusedError(chunk["error"])
+                    raise runtime_error(chunk["error"])
                 if chunk.get("choices") and "prompt_progress" not in chunk:
                     tokens += 1
                     first = monotonic() if tokens == 1 else first
@@ -255,7 +256,7 @@ class Engine:
         if cancelled():
             raise StoppedError
         if refusal:
-            raise RefusedError(refusal["error"])
+            raise runtime_error(refusal["error"])
 
     def _watch_rate(self, tokens: int, seconds: float) -> None:
         """Load the model anew with one thread where several have become slower than one would be."""
@@ -272,14 +273,14 @@ class Engine:
         stays open, so that the model continues it.
 
         Raises:
-            TemplateError: the template rejects the conversation.
+            ProviderError: the template rejects the conversation.
         """
         self.prepare()
         messages = list(messages)
         roles = tuple(role for role, _ in messages)
         try:
             pieces = self._template(roles)
-        except TemplateError:
+        except ProviderError:
             if roles[:2] != ("system", "user"):
                 raise
             # Some templates have no system turn: their models read instructions in the user's first one.
@@ -302,14 +303,18 @@ class Engine:
         status, body = self._call("/apply-template", {"messages": turns})
         if status != 200:
             error = body.get("error") or {}
-            raise TemplateError(str(error.get("message", "rejected")).splitlines()[0][:200])
+            raise self._template_error(str(error.get("message", "rejected")).splitlines()[0][:200])
         pieces, rest = [], str(body["prompt"])
         for number, mark in enumerate(marks):
             before, found, rest = rest.partition(mark)
             if not found:
-                raise TemplateError(f"it leaves out the {roles[number]} message at place {number + 1}")
+                raise self._template_error(f"it leaves out the {roles[number]} message at place {number + 1}")
             pieces += [before, str(number)]
         return (*pieces, rest)
+
+    def _template_error(self, why: str) -> ProviderError:
+        name = self.settings.path.name
+        return ProviderError(f"the chat template of {name} rejects the conversation: {why}", status=400)
 
     def tokenize(self, text: str) -> list[Mapping[str, Any]]:
         """Return the tokens of a plain text, each with its id and its piece. Call on the engine's thread."""
@@ -354,13 +359,13 @@ def force(engine: Engine, prompt: Sequence[int], text: str, stop: threading.Even
 
     Raises:
         StoppedError: `stop` was set or the engine closed.
-        RefusedError: the runtime refused, for instance because the text does not fit the context.
+        ProviderError: the runtime refused, for instance because the text does not fit the context.
     """
     pieces = engine.tokenize(text)
     total = len(prompt) + len(pieces)
     if total > engine.settings.context:  # the runtime would notice only after writing that much
         counts = {"n_prompt_tokens": total, "n_ctx": engine.settings.context}
-        raise RefusedError({"type": "exceed_context_size_error", "code": 400, **counts})
+        raise runtime_error({"type": "exceed_context_size_error", "code": 400, **counts})
     tokens: list[Token] = []
     written = list(prompt)
     cached: int | None = None
@@ -401,7 +406,7 @@ def _write(engine: Engine, prompt: list[int], ids: list[int], stop: threading.Ev
     }
     engine.generate(body, on_chunk, stop)
     if [number for number, _ in found] != ids:
-        raise RefusedError({"message": "other tokens were written than the text has", "code": 500})
+        raise runtime_error({"message": "other tokens were written than the text has", "code": 500})
     return [value for _, value in found], cached
 
 

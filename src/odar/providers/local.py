@@ -19,9 +19,7 @@ from odar.providers.llamacpp import (
     Chunk,
     Engine,
     EngineSettings,
-    RefusedError,
     StoppedError,
-    TemplateError,
     acquire_engine,
     force,
     release_engine,
@@ -206,14 +204,11 @@ class LocalProvider:
         """Turn every failure on the engine's thread into a ProviderError or StoppedError."""
         try:
             yield
-        except (ProviderError, StoppedError):
+        except StoppedError:
             raise
-        except RefusedError as error:
-            raise self._refused(error.error) from None
-        except TemplateError as error:
-            raise ProviderError(
-                f"the chat template of {model} rejects the conversation: {error}", provider=self.name, status=400
-            ) from None
+        except ProviderError as error:
+            error.provider = self.name
+            raise
         except OdarError as error:
             raise ProviderUnreachable(str(error), provider=self.name) from error
         except Exception as error:  # the runtime's own messages may quote the prompt: name the kind only
@@ -222,17 +217,6 @@ class LocalProvider:
                 provider=self.name,
                 status=400,
             ) from error
-
-    def _refused(self, error: Mapping[str, Any]) -> ProviderError:
-        kind, status = str(error.get("type", "")), int(error.get("code", 500))
-        if kind == "exceed_context_size_error":
-            message = (
-                f"the prompt has {error.get('n_prompt_tokens')} tokens and the local model's context is "
-                f"{error.get('n_ctx')}: shorten it, or choose a model with a longer one"
-            )
-        else:
-            message = f"the local runtime refused the request: {error.get('message', kind)}"
-        return ProviderError(message, provider=self.name, status=status, code=kind, retryable=status >= 500)
 
 
 def _turns(messages: tuple[Message, ...], provider: str) -> list[tuple[str, str]]:

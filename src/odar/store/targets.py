@@ -77,9 +77,7 @@ class ServedTargets(SharedCounts[str, TargetState]):
         if not known:
             self._open(key, target)
         with self._lock:
-            controller = self._controllers[key]
-            choice = controller.choose()
-            return TargetUse(target.kind, target.value, choice.t, choice.tau1, choice.tau2, controller.state.mean)
+            return self._controllers[key].choose()
 
     def book(self, target: Target, scope: str, difficulty: float, path: Path) -> Booking:
         """Count a question that takes this path."""

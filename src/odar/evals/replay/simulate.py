@@ -323,7 +323,7 @@ def prior_of(arrays: PanelArrays, setting: Setting) -> Array:
 
 def posterior_of(arrays: PanelArrays, setting: Setting, prior: Array) -> Array:
     """Return d(x, y_fast) of each item; NaN if its fast answer shows nothing."""
-    model = PosteriorDifficulty.fitted(calibration_of(arrays.header).posterior, "the panel's calibration")
+    model = PosteriorDifficulty.load(calibration_of(arrays.header).posterior, "the panel's calibration")
     signals, found = replace(arrays.answers.fast, prior=prior), np.full(len(arrays), np.nan)
     for number, known in enumerate(statistics_of(arrays, setting)):
         own = arrays.answers.source[:, FAST] == number
