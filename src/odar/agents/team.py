@@ -150,13 +150,14 @@ class Team:
     async def _run(
         self,
         step: Step,
-        samples: int,
+        count: int,
         proposal: Candidate | None = None,
         on_delta: OnDelta | None = None,
         *,
         first: int = 0,
         enough: Enough | None = None,
     ) -> list[Candidate]:
+        """Return answers of the first model that gives any, until there are `enough`."""
         models, sent = list(self.models(step.role)), False
 
         def pass_on(delta: Delta) -> None:
@@ -174,42 +175,21 @@ class Team:
                 template,
                 messages=messages,
                 sampling=_seeded(template.sampling, first),
-                n=samples,
+                n=count,
                 retry_rate_limit=card is models[-1] and not self.plain,  # otherwise the next model is asked
                 unlisted_model=card.name not in self.settings.models,
                 options=self._options(card, template.quirks),
             )
-            found = await self._sample(step, card, request, proposed[0], handler, enough)
+            found: dict[int, Candidate] = {}
+            async with aclosing(self._samples(step, card, request, handler)) as samples:
+                async for index, completion in samples:
+                    found[index] = self._candidate(step, card, completion, proposed[0])
+                    if enough is not None and await enough(list(found.values())):
+                        break
             new = [failure.error for failure in self.failures[before:]]
             if found or sent or not new or not all(map(_another_may_answer, new)):
                 break
-        return found
-
-    async def _sample(
-        self,
-        step: Step,
-        card: ModelCard,
-        request: Request,
-        proposal: str,
-        on_delta: OnDelta | None,
-        enough: Enough | None,
-    ) -> list[Candidate]:
-        """Return answers of one model, as many of `request.n` as fit the limits, until there are `enough`."""
-        try:
-            count = self.affordable(card, request)
-        except BudgetExceeded as error:
-            self.failures.append(Failure(step.role, error))
-            return []
-        if count < request.n:
-            short = BudgetExceeded(f"only {count} of {request.n} samples fit the limits")
-            self.failures.append(Failure(step.role, short))
-        candidates: dict[int, Candidate] = {}
-        async with aclosing(self._samples(step, card, replace(request, n=count), on_delta)) as found:
-            async for index, completion in found:
-                candidates[index] = self._candidate(step, card, completion, proposal)
-                if enough is not None and await enough(list(candidates.values())):
-                    break
-        return [candidates[index] for index in sorted(candidates)]
+        return [found[index] for index in sorted(found)]
 
     def affordable(self, card: ModelCard, request: Request) -> int:
         """Return how many of the request's samples fit the limits; raises BudgetExceeded if not one does."""
@@ -261,7 +241,19 @@ class Team:
     async def _samples(
         self, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> AsyncGenerator[tuple[int, Completion]]:
-        """`request.n` numbered samples: one request where the server can, the rest by separate concurrent ones."""
+        """Yield numbered samples, as many of `request.n` as fit the limits.
+
+        One request gets them all where the server can; the rest are separate concurrent requests.
+        """
+        try:
+            count = self.affordable(card, request)
+        except BudgetExceeded as error:
+            self.failures.append(Failure(step.role, error))
+            return
+        if count < request.n:
+            short = BudgetExceeded(f"only {count} of {request.n} samples fit the limits")
+            self.failures.append(Failure(step.role, short))
+            request = replace(request, n=count)
         # A client that names a model outside the catalogue asks it as it would without ODAR.
         in_one_request = request.n == 1 or card.n or (self.plain and request.unlisted_model)
         together = await self._call(step, card, request, on_delta) if in_one_request else []
