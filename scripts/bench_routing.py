@@ -95,7 +95,9 @@ def measure(outcomes: Outcomes, estimator: Estimator, seed: int = 42) -> list[Ro
     }
     if outcomes.confidence is not None and outcomes.tokens is not None:
         signals = _signals(outcomes, prior)
-        scores["posterior (no labels)"] = PosteriorDifficulty.load().predict(signals, QuantileTables.of(signals))
+        scores["posterior (no labels)"] = PosteriorDifficulty.load().predict(
+            signals, QuantileTables.from_signals(signals)
+        )
         scores["posterior (cross-validated)"] = _cross_validated(outcomes, signals, seed)
     scores["oracle"] = oracle_score(outcomes.weak, outcomes.strong)
     return [router_row(name, score, outcomes.weak, outcomes.strong, rng) for name, score in scores.items()]
@@ -124,7 +126,7 @@ def _cross_validated(outcomes: Outcomes, signals: SignalArrays, seed: int) -> Ar
     shipped, kind, scores = PosteriorDifficulty.load(), AnswerKind.REASONED, np.zeros(len(signals))
     for held_out in range(FOLDS):
         train, test = fold != held_out, fold == held_out
-        tables, kept = QuantileTables.of(signals.rows(train)), train & signals.finished
+        tables, kept = QuantileTables.from_signals(signals.rows(train)), train & signals.finished
         terms = shipped.terms(signals.rows(kept), kind, tables)
         model = shipped.with_weights(kind, fit_weights(terms, gain[kept], start=shipped.weights[kind.value]))
         scores[test] = model.predict(signals.rows(test), tables)

@@ -148,7 +148,7 @@ def read_outputs(data: Path, name: str) -> list[Model]:
         fast = [
             (item, item.attempts[0]) for item in to_items(join_answers(answers, [answers]), estimator, name, {})
         ]
-        signals = SignalArrays.of([recorded_signals(attempt, item.difficulty) for item, attempt in fast])
+        signals = SignalArrays.from_answers([recorded_signals(attempt, item.difficulty) for item, attempt in fast])
         models.append(Model(model, np.array([attempt.score for _, attempt in fast], float), signals))
     return models
 
@@ -159,7 +159,7 @@ def judge_outputs(models: list[Model], posterior: PosteriorDifficulty, best: str
     for fast in models:
         if slow := partners(fast, models, every):
             gain = gains(fast, slow, every)
-            d = posterior.predict(fast.signals, QuantileTables.of(fast.signals))
+            d = posterior.predict(fast.signals, QuantileTables.from_signals(fast.signals))
             found = {"posterior": np.where(np.isnan(d), fast.signals.prior, d)}
             if best in fast.single(every):
                 noise.append(deviations(found["posterior"], fast.single(every)[best], gain))
@@ -236,7 +236,7 @@ def fit_reasoned(*sets: tuple[list[Model], np.ndarray]) -> dict[str, float]:
             if not slow or fast.right[rows].mean() < FAST_RIGHT:
                 continue
             signals = fast.signals.rows(rows)
-            tables, per_pair = QuantileTables.of(signals), gains(fast, slow, rows)
+            tables, per_pair = QuantileTables.from_signals(signals), gains(fast, slow, rows)
             kept = signals.finished
             terms.append(EMPTY.terms(signals, AnswerKind.REASONED, tables)[kept])
             gain.append((per_pair / per_pair.mean(axis=0)).mean(axis=1)[kept])
@@ -289,11 +289,15 @@ def judge_left_out(models: list[Model]) -> dict[str, object]:
             if not slow:
                 continue
             gain = gains(fast, slow, test)
-            ours = apgrs(score(posterior, fast, test, QuantileTables.of(fast.signals.rows(train))), gain)
-            few = apgrs(score(posterior, fast, test, QuantileTables.of(fast.signals.rows(train[:60]), 10)), gain)
+            ours = apgrs(score(posterior, fast, test, QuantileTables.from_signals(fast.signals.rows(train))), gain)
+            few = apgrs(
+                score(posterior, fast, test, QuantileTables.from_signals(fast.signals.rows(train[:60]), 10)), gain
+            )
             cold = apgrs(score(posterior, fast, test, shipped), gain)
             silent = replace(fast, signals=replace(fast.signals, mean_logprob=fast.signals.answer_logprob))
-            none = apgrs(score(posterior, silent, test, QuantileTables.of(silent.signals.rows(train))), gain)
+            none = apgrs(
+                score(posterior, silent, test, QuantileTables.from_signals(silent.signals.rows(train))), gain
+            )
             alone = {name: apgrs(values, gain) for name, values in fast.single(test).items()}
             for i, partner in enumerate(slow):
                 row = {"fast": fast.name, "slow": partner.name, "fast_right": fast.right.mean(), "best": best,
@@ -306,7 +310,7 @@ def judge_left_out(models: list[Model]) -> dict[str, object]:
 
 def pooled_tables(models: list[Model], rows: np.ndarray) -> QuantileTables:
     """The median table of several models, for models of which nothing is known."""
-    own = [QuantileTables.of(m.signals.rows(rows)).tables for m in models]
+    own = [QuantileTables.from_signals(m.signals.rows(rows)).tables for m in models]
     keys = {key for tables in own for key in tables}
     return QuantileTables({key: np.median([t[key] for t in own if key in t], axis=0) for key in sorted(keys)})
 
@@ -344,14 +348,14 @@ def judge_nano(models: list[Model]) -> dict[str, float]:
     others = [m for m in models if m.family != "gpt-4"]
     posterior = with_reasoned(fit_reasoned((others, rows)))
     pooled = pooled_tables([m for m in others if m.right.mean() >= FAST_RIGHT], rows)
-    tables = QuantileTables.of(fast.signals)
+    tables = QuantileTables.from_signals(fast.signals)
     out["zero-shot, shipped tables"] = apgr(score(posterior, fast, rows, pooled), fast.right, slow.right)
     out["zero-shot, own quantiles"] = apgr(score(posterior, fast, rows, tables), fast.right, slow.right)
     fold = np.random.default_rng(42).integers(0, 5, len(rows))
     found = np.zeros(len(rows))
     for k in range(5):
         seen = fold != k
-        own = QuantileTables.of(fast.signals.rows(seen))
+        own = QuantileTables.from_signals(fast.signals.rows(seen))
         terms = posterior.terms(fast.signals, AnswerKind.REASONED, own)
         kept = seen & fast.signals.finished
         fitted = fit_weights(
@@ -400,7 +404,7 @@ def served_signals(rows: list[dict]) -> SignalArrays:
         text, mean = served["text"], served["mean_logprob"]
         attempt = Attempt(step=Step.ANSWER, model="fast", text=text, answer=text, mean_logprob=mean)
         found.append(replace(recorded_signals(attempt, np.nan), agreement=f1(first["text"], text)))
-    return SignalArrays.of(found)
+    return SignalArrays.from_answers(found)
 
 
 def judge_free_text(data: Path, posterior: PosteriorDifficulty) -> dict[str, dict[str, float]]:
@@ -412,7 +416,7 @@ def judge_free_text(data: Path, posterior: PosteriorDifficulty) -> dict[str, dic
         slow = np.array([row["slow"][0]["score"] for row in part])
         two = served_signals(part)
         one = replace(two, agreement=np.full(len(two), np.nan))
-        own = QuantileTables.of(two)
+        own = QuantileTables.from_signals(two)
         scores = {
             "length": two.length,
             "mean log-prob": -two.mean_logprob,
@@ -437,7 +441,7 @@ def free_text_tables(data: Path) -> QuantileTables:
     its answers has nearly one rank.
     """
     signals = served_signals([row for name, rows in free_text(data).items() if name != "cnli" for row in rows])
-    tables = QuantileTables.of(signals)
+    tables = QuantileTables.from_signals(signals)
     for name in ("answer_logprob", "mean_logprob"):
         known = getattr(signals, name)[signals.kind == "direct"]
         wide = -np.logspace(-6, 0, len(known))
@@ -480,7 +484,9 @@ def knots(posterior: PosteriorDifficulty, models: list[Model]) -> dict[str, tupl
         if kind is AnswerKind.REASONED:
             some = [m for m in models if m.right.mean() >= FAST_RIGHT]
             every = np.arange(len(models[0].right))
-            values = np.concatenate([score(posterior, m, every, QuantileTables.of(m.signals)) for m in some])
+            values = np.concatenate(
+                [score(posterior, m, every, QuantileTables.from_signals(m.signals)) for m in some]
+            )
         else:
             terms = np.random.default_rng(42).random((20_000, len(TERMS)))
             terms[:, [TERMS.index("disagreement"), TERMS.index("unstated")]] = np.nan, 0.0

@@ -80,7 +80,10 @@ async def test_changed_settings_remove_the_certificate(certified, overrides, why
 
 async def test_a_target_or_a_chosen_path_removes_the_certificate_for_one_question(certified):
     odar = engine(certified)
-    assert await note(odar, target=Target.of(calls=1.8)) == "removed: a target of 1.8 calls chose the thresholds"
+    assert (
+        await note(odar, target=Target.from_options(calls=1.8))
+        == "removed: a target of 1.8 calls chose the thresholds"
+    )
     assert await note(odar, path="hard") == "removed: the caller chose the path"
     assert (await note(odar)).startswith("holds")
 

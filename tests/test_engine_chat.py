@@ -57,7 +57,7 @@ def calls(*arguments, name="weather"):
 @pytest.mark.parametrize("path", list(Path))
 async def test_both_agents_get_the_clients_turns_unchanged(path):
     odar, fast, slow = engine(say("Four, arr."), say("Four, arr!"))
-    answer = await odar.aask(Query.of(TURNS), path=path)
+    answer = await odar.aask(Query.from_messages(TURNS), path=path)
     assert fast.requests[0].messages == TURNS
     assert all(request.messages[:2] == TURNS for request in slow.requests)
     assert answer.text in ("Four, arr.", "Four, arr!")
@@ -65,7 +65,7 @@ async def test_both_agents_get_the_clients_turns_unchanged(path):
 
 async def test_the_verifier_sees_the_whole_draft_and_its_reply_is_the_text():
     odar, _, slow = engine(say("Long draft. Answer: 5"), say("CORRECT spelling is hard.", -0.01))
-    answer = await odar.aask(Query.of(TURNS), path="medium")
+    answer = await odar.aask(Query.from_messages(TURNS), path="medium")
     assert "Long draft. Answer: 5" in slow.requests[0].messages[-1].text
     assert answer.trace.candidates[1].judgment is None
     assert answer.text == "CORRECT spelling is hard."
@@ -74,7 +74,7 @@ async def test_the_verifier_sees_the_whole_draft_and_its_reply_is_the_text():
 async def test_the_clients_sampling_overrides_that_of_the_agent():
     options = Options(temperature=0.9, max_tokens=7, stop=("X",), seed=5, top_logprobs=3, user="ann")
     odar, fast, _ = engine(say("4"), say("4"))
-    await odar.aask(Query.of(TURNS, options), path="simple")
+    await odar.aask(Query.from_messages(TURNS, options), path="simple")
     (request,) = fast.requests
     sampling = request.sampling
     assert (sampling.temperature, sampling.max_tokens, sampling.stop, sampling.seed) == (0.9, 7, ("X",), 5)
@@ -87,7 +87,7 @@ async def test_a_tool_call_can_win_on_every_path(path):
     options = Options(tools=(Tool("weather", "", CITY),))
     script = calls('{"city": "Rome"}')
     odar, _, _ = engine(script, script)
-    answer = await odar.aask(Query.of(TURNS, options), path=path)
+    answer = await odar.aask(Query.from_messages(TURNS, options), path=path)
     winner = answer.trace.candidates[answer.trace.verdict.winner]
     assert winner.tool_calls[0].name == "weather"
     assert not answer.degraded
@@ -99,7 +99,7 @@ async def test_equal_tool_calls_are_counted_together_and_invalid_ones_lose():
         calls('{"city": "Oslo"}'),
         calls('{"city": "Rome"}', '{"city":  "Rome"}', '{"town": 1}', '{"town": 1}', '{"town": 1}'),
     )
-    answer = await odar.aask(Query.of(TURNS, options), path="hard")
+    answer = await odar.aask(Query.from_messages(TURNS, options), path="hard")
     winner = answer.trace.candidates[answer.trace.verdict.winner]
     assert json.loads(winner.tool_calls[0].arguments) == {"city": "Rome"}
     assert "3 of 6 did not keep to the form" in answer.trace.verdict.reason
@@ -108,24 +108,24 @@ async def test_equal_tool_calls_are_counted_together_and_invalid_ones_lose():
 async def test_an_answer_that_does_not_fit_the_schema_loses_or_is_marked():
     options = Options(format=Format(CITY))
     odar, _, _ = engine(say('{"city": "Rome"}'), say("Rome it is", -0.001))
-    answer = await odar.aask(Query.of(TURNS, options), path="hard")
+    answer = await odar.aask(Query.from_messages(TURNS, options), path="hard")
     assert (answer.text, answer.degraded) == ('{"city": "Rome"}', False)
     odar, _, _ = engine(say("Rome"), say("Rome it is"))
-    answer = await odar.aask(Query.of(TURNS, options), path="medium")
+    answer = await odar.aask(Query.from_messages(TURNS, options), path="medium")
     assert any("not JSON" in reason for reason in answer.trace.degradations)
 
 
 async def test_an_answer_without_the_required_tool_call_loses():
     options = Options(tools=(Tool("weather", "", CITY),), tool_choice=ToolChoice("required"))
     odar, _, _ = engine(calls('{"city": "Rome"}'), say("It is sunny.", -0.001))
-    answer = await odar.aask(Query.of(TURNS, options), path="medium")
+    answer = await odar.aask(Query.from_messages(TURNS, options), path="medium")
     assert answer.trace.verdict.winner == 0
 
 
 @pytest.mark.parametrize(("path", "fast_n", "slow_n"), [("simple", 3, 0), ("medium", 1, 3), ("hard", 1, 5)])
 async def test_n_answers_are_returned_on_every_path(path, fast_n, slow_n):
     odar, fast, slow = engine(say("4"), say("4"))
-    answer = await odar.aask(Query.of(TURNS, Options(n=3)), path=path)
+    answer = await odar.aask(Query.from_messages(TURNS, Options(n=3)), path=path)
     assert sum(request.n for request in fast.requests) == fast_n
     assert sum(request.n for request in slow.requests) == slow_n
     assert len(answer.trace.candidates) >= 3
@@ -134,7 +134,7 @@ async def test_n_answers_are_returned_on_every_path(path, fast_n, slow_n):
 class TestNamedModel:
     async def test_no_settings_of_the_agents_are_sent(self):
         odar, fast, slow = engine(say("4"), say("4"))
-        answer = await odar.aask(Query.of(TURNS), serving=ServingOptions(model="quick"))
+        answer = await odar.aask(Query.from_messages(TURNS), serving=ServingOptions(model="quick"))
         (request,) = fast.requests
         sampling, quirks = request.sampling, request.quirks
         assert (sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.stop) == (None, None, None, ())
@@ -146,7 +146,7 @@ class TestNamedModel:
     async def test_a_failure_is_raised_without_a_fallback(self):
         odar, _, slow = engine(lambda request, index: DOWN, say("4"))
         with pytest.raises(ProviderError) as caught:
-            await odar.aask(Query.of(TURNS), serving=ServingOptions(model="quick"))
+            await odar.aask(Query.from_messages(TURNS), serving=ServingOptions(model="quick"))
         assert caught.value is DOWN
         assert slow.requests == []
 
@@ -165,13 +165,15 @@ async def test_a_failure_after_streamed_final_text_is_raised():
     fast.complete = hand_over_then_break
     pieces: list[str] = []
     with pytest.raises(ProviderError):
-        await odar.aask(Query.of(TURNS), path="simple", on_text=pieces.append, serving=ServingOptions(final=True))
+        await odar.aask(
+            Query.from_messages(TURNS), path="simple", on_text=pieces.append, serving=ServingOptions(final=True)
+        )
     assert (pieces, slow.requests) == (["Fo"], [])
-    assert (await odar.aask(Query.of(TURNS), path="simple", on_text=pieces.append)).degraded
+    assert (await odar.aask(Query.from_messages(TURNS), path="simple", on_text=pieces.append)).degraded
 
 
 async def test_a_local_model_gets_no_tools_and_the_answer_is_degraded():
     odar, *_ = engine(say("Sunny."), say("Sunny."), kind="local")
-    query = Query.of(TURNS, Options(tools=(Tool("weather", "The weather.", CITY),)))
+    query = Query.from_messages(TURNS, Options(tools=(Tool("weather", "The weather.", CITY),)))
     answer = await odar.aask(query, path=Path.SIMPLE)
     assert any("get no tools" in reason for reason in answer.trace.degradations)

@@ -75,7 +75,7 @@ async def test_the_mean_number_of_calls_meets_the_target():
 async def test_a_request_can_have_its_own_target():
     async with engine(routing__target_calls=1.2) as odar:
         await ask_many(odar, 40)
-        own = await ask_many(odar, 150, target=Target.of(calls=3.0))
+        own = await ask_many(odar, 150, target=Target.from_options(calls=3.0))
     assert np.mean([answer.trace.spend.calls for answer in own][40:]) == pytest.approx(3.0, rel=0.1)
     assert [(row.scope, row.target) for row in odar.targets.report()] == [("settings", 1.2), ("request", 3.0)]
 
@@ -94,7 +94,7 @@ async def test_the_calls_of_a_failed_question_count():
     async with engine(script=fail, routing__target_calls=1.5) as odar:
         with pytest.raises(ProviderError):
             await odar.aask("How hard is 0.1")
-        assert odar.targets.choose(Target.of(calls=1.5)).t > 0
+        assert odar.targets.choose(Target.from_options(calls=1.5)).t > 0
 
 
 async def test_the_state_of_a_target_survives_a_restart(tmp_path):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from odar.calibration_file import load_calibration
 from odar.difficulty.estimator import LearnedEstimator
 from odar.errors import InputError, OdarError, SettingsError, StoreError
-from odar.formats import DEEPEST, check_format, deeper_than, dump_json, load_json
+from odar.formats import MAX_DEPTH, check_format, deeper_than, dump_json, load_json
 from odar.recording.files import open_recording
 from odar.settings import AlignmentSettings
 from odar.store.alignment import ServedAlignment
@@ -52,7 +52,7 @@ def test_a_document_is_rejected_only_for_its_depth(value, limit, as_bytes):
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
-@pytest.mark.parametrize("levels", [DEEPEST + 1, 800, 1_000, 5_000, 200_000])
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 800, 1_000, 5_000, 200_000])
 def test_any_excessive_depth_is_rejected(opening, levels):
     with pytest.raises(ValueError, match=r"nested more than 200 deep|Expecting"):
         load_json(opening * levels + "1")
@@ -62,7 +62,7 @@ def test_any_excessive_depth_is_rejected(opening, levels):
 
 
 def test_the_deepest_document_can_be_written_from_a_deep_stack():
-    value = load_json("[" * DEEPEST + "]" * DEEPEST)
+    value = load_json("[" * MAX_DEPTH + "]" * MAX_DEPTH)
 
     def down(frames: int) -> str:
         return down(frames - 1) if frames else json.dumps(value)

@@ -107,7 +107,7 @@ def posterior() -> Data:
     curves = {}
     for prior in PRIORS:
         answers = [AnswerSignals(AnswerKind.DIRECT, prior, True, 5.0, r, float(r)) for r in 1 - ranks]
-        curves[f"{prior}"] = [round(float(d), 4) for d in model.predict(SignalArrays.of(answers), tables)]
+        curves[f"{prior}"] = [round(float(d), 4) for d in model.predict(SignalArrays.from_answers(answers), tables)]
     return {"unsureness": [round(float(r), 3) for r in ranks], "posterior": curves}
 
 

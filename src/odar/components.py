@@ -152,11 +152,11 @@ class Components:
         self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator, fitted_in)
         self.estimates = InProcessEstimator(self.estimator)
         self.posterior = PosteriorDifficulty.load(self.calibration.posterior, fitted_in)
-        self.routing = Routing.configured(routing, switches.strategy)
-        self.target = Target.of(calls=routing.target_calls, cost_usd=routing.target_cost_usd)
+        self.routing = Routing.from_settings(routing, switches.strategy)
+        self.target = Target.from_options(calls=routing.target_calls, cost_usd=routing.target_cost_usd)
         along = ThresholdPath.medium_first(routing.tau1, routing.tau2)
         self.targets = ServedTargets(along, (1.0, 2.0, 1.0 + routing.samples), targets_file(served))
-        self.certificate = InstalledCertificate.of(self.calibration.made.get("certificate"), fitted_in)
+        self.certificate = InstalledCertificate.from_dict(self.calibration.made.get("certificate"), fitted_in)
         self._drift: list[str] = []
         self._drift_at = 0.0
 
@@ -174,8 +174,8 @@ class Components:
         }
         prepare_similarity(fusion.similarity)
         self.fusion = Fusion(fusion.rule, fusion.beta, skills, fusion.similarity)
-        surrogate = Surrogate.of(self.settings, self.scorer, self.fusion)
-        self.judge = Judge(self.fusion, self.scorer, surrogate, LLMJudge.of(self.settings, self.fusion))
+        surrogate = Surrogate.from_settings(self.settings, self.scorer, self.fusion)
+        self.judge = Judge(self.fusion, self.scorer, surrogate, LLMJudge.from_settings(self.settings, self.fusion))
         self.sampler = Sampler(Stopping(fusion.stop_confidence, fusion.first_wave), self.fusion)
 
     async def warm_up(self) -> None:

@@ -27,7 +27,7 @@ import msgspec
 from odar.calibration_file import load_calibration
 from odar.errors import SettingsError, UnknownName, did_you_mean
 from odar.files import user_path
-from odar.formats import DEEPEST, deeper_than
+from odar.formats import MAX_DEPTH, deeper_than
 from odar.secrets import is_secret, masked
 from odar.settings import Settings
 
@@ -267,7 +267,7 @@ def _toml_layer(source: Any, origin: str) -> Layer:
         raise SettingsError(f"{origin} is not valid TOML: {why}") from None
     except OSError as error:
         raise SettingsError(f"{origin} cannot be read: {error.strerror or error}") from None
-    if deeper_than(DEEPEST, tree):  # a.a.a.a… parses, but recursive functions fail on it
+    if deeper_than(MAX_DEPTH, tree):  # a.a.a.a… parses, but recursive functions fail on it
         raise SettingsError(f"{origin} is not valid TOML: nested too deeply")
     return dict(_walk(Settings, tree, origin))
 

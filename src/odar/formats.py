@@ -12,9 +12,9 @@ import orjson
 
 from odar.errors import InputError, OdarError
 
-DEEPEST = 200
+MAX_DEPTH = 200
 """Far more than odar, its files or its upstreams need; deeper JSON is an attack on the parser."""
-LARGEST = sys.float_info.max
+MAX_NUMBER = sys.float_info.max
 """Whole numbers in JSON can be larger than any float."""
 _NUMBERED = re.compile(r"(.+?)[-/](\d{1,9})")
 _DIGITS_AS_ZEROS = bytes(ord("0") if chr(i).isdecimal() else ord(" ") for i in range(128)).ljust(256)
@@ -22,7 +22,7 @@ _TOO_LONG = b"0" * 19
 """An integer of 19 digits can have more than 64 bits; orjson would return a float."""
 
 
-def load_json(text: str | bytes, deepest: int = DEEPEST) -> Any:
+def load_json(text: str | bytes, deepest: int = MAX_DEPTH) -> Any:
     """Read JSON with a limited depth, so that recursive functions can process the value.
 
     Raises:

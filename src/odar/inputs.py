@@ -9,7 +9,7 @@ from odar.errors import InputError
 from odar.files import user_path
 from odar.types import Image, Query
 
-CHARACTERS_PER_TOKEN_AT_MOST = 8
+MAX_CHARACTERS_PER_TOKEN = 8
 """No tokenizer needs fewer tokens for ordinary text: a longer question cannot fit the context."""
 MAX_BYTES = 20 * 1024 * 1024
 _SIGNATURES = (
@@ -38,7 +38,7 @@ def check_length(query: Query, contexts: Mapping[str, int]) -> None:
     """Raise InputError if a query cannot fit the context, in tokens, of one of these models."""
     length = sum(len(message.text) for message in query.messages)
     for model, context in contexts.items():
-        if length > context * CHARACTERS_PER_TOKEN_AT_MOST:
+        if length > context * MAX_CHARACTERS_PER_TOKEN:
             raise InputError(
                 f"the question of {length:,} characters cannot fit the context of {model}, {context:,} tokens"
             )
@@ -57,10 +57,10 @@ def load_image(path: str | Path) -> Image:
         data = file.read_bytes()
     except OSError as error:
         raise InputError(f"image {str(path)!r} cannot be read: {error.strerror or error}") from None
-    return recognise(data, f"image {str(path)!r}")
+    return image_from_bytes(data, f"image {str(path)!r}")
 
 
-def recognise(data: bytes, what: str) -> Image:
+def image_from_bytes(data: bytes, what: str) -> Image:
     """Return the bytes of a picture as part of a query; `what` names it in the error.
 
     Raises:

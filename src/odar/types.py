@@ -58,10 +58,10 @@ class Query:
     options: Options = NO_OPTIONS
 
     @classmethod
-    def of(cls, turns: tuple[Message, ...], options: Options | None = None) -> Query:
+    def from_messages(cls, turns: tuple[Message, ...], options: Options | None = None) -> Query:
         """Return the query that a conversation puts.
 
-        >>> Query.of((Message("system", "Be brief."), Message("user", "Hello"), Message("assistant", "Hi"))).text
+        >>> Query.from_messages((Message("user", "Hello"), Message("assistant", "Hi"))).text
         'Hello'
         """
         last = next((turn for turn in reversed(turns) if turn.role == "user"), Message("user", ""))

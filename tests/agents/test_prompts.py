@@ -79,7 +79,7 @@ def test_the_chat_set_leaves_a_conversation_unchanged():
         Message("tool", "a ship", tool_call_id="1"),
     )
     prompts = load_prompts("chat")
-    query = Query.of(turns)
+    query = Query.from_messages(turns)
     assert prompts[Step.ANSWER].messages(query) == prompts[Step.SOLVE].messages(query) == turns
     *same, closing = prompts[Step.VERIFY].messages(query, "42", "It is 42.")
     assert tuple(same) == turns
@@ -91,7 +91,7 @@ def test_the_chat_set_leaves_a_conversation_unchanged():
 
 def test_other_sets_fill_the_last_user_turn_of_a_conversation():
     turns = (Message("user", "One"), Message("assistant", "1"), Message("user", "Two"), Message("assistant", "…"))
-    messages = load_prompts("default")[Step.VERIFY].messages(Query.of(turns), "2")
+    messages = load_prompts("default")[Step.VERIFY].messages(Query.from_messages(turns), "2")
     assert [m.role for m in messages] == ["system", "user", "assistant", "user", "assistant"]
     assert messages[3].text == "Two\n\nProposed answer: 2"
 

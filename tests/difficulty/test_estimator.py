@@ -282,7 +282,7 @@ def test_no_parse_where_none_is_needed(shipped: LearnedEstimator) -> None:
 )
 def test_a_conversation_takes_the_path_of_the_full_parse(users: list[str]) -> None:
     turns = [Message(role, text) for user in users for role, text in (("user", user), ("assistant", "…"))]
-    query, model = Query.of(tuple(turns)), LearnedEstimator.load()
+    query, model = Query.from_messages(tuple(turns)), LearnedEstimator.load()
     full = estimate_turn(model, query)
     for thresholds in ((0.3, 0.7), (full.exact, 0.9), (full.difficulty,)):
         lazy = estimate_turn(model, query, thresholds)

@@ -28,7 +28,7 @@ def talk(*users: str) -> Query:
     turns = [Message("system", "s")]
     for user in users:
         turns += [Message("user", user), Message("assistant", "…")]
-    return Query.of(tuple(turns))
+    return Query.from_messages(tuple(turns))
 
 
 def test_commit_it_after_a_hard_turn_is_not_simple():

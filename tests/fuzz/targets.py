@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from itertools import pairwise
 
-from odar.policy.answers import conclusion, extract_answer, extract_judgment, find_answer
+from odar.policy.answers import concluding_number, extract_answer, extract_judgment, find_answer
 from odar.policy.equivalence import canonical, equivalent, group
 from odar.providers.anthropic import StreamedMessage
 from odar.providers.openai import StreamedReply, Thinking
@@ -61,7 +61,7 @@ def answer(data: bytes) -> None:
     assert found is None or found in text, (found, text)
     assert extract_answer(text) == (text.strip() if found is None else found)
     assert extract_judgment(text) in (True, False, None)
-    said = conclusion(text)
+    said = concluding_number(text)
     assert said is None or said in text
     assert equivalent(text, text)
 

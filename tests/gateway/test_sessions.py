@@ -18,7 +18,7 @@ TOOL = {"type": "function", "function": {"name": "run", "parameters": {"type": "
 
 def decided(table: SessionTable, messages: Sequence[Message], **options: Any) -> SessionUse:
     """Answer a request of a conversation; the slow agent has it afterwards."""
-    opened = table.open(Query.of(tuple(messages), Options(user=options.pop("user", None))), **options)
+    opened = table.open(Query.from_messages(tuple(messages), Options(user=options.pop("user", None))), **options)
     decision = Decision(Path.MEDIUM, Estimate(0.5, "t"), 5, "", Assignment(fast="q", slow="d"))
     settled = opened.request.settle(decision, [], {})
     table.close(opened, settled, [])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 
-from odar.policy.alignment import RATIO, Running, Source, Statistics, alignment_row, bin_of, drift
+from odar.policy.alignment import RATIO, Histogram, Source, Statistics, alignment_row, bin_of, drift
 
 energies = st.lists(st.floats(1e-3, 50.0), min_size=1, max_size=60)
 days = st.floats(0, 100)
@@ -19,7 +19,7 @@ def served(mean, deviation, count=400, seed=0, day=0.0):
     """Return energies distributed like those of models: positive, with a longer right tail."""
     spread = math.sqrt(math.log1p((deviation / mean) ** 2))
     draws = np.random.default_rng(seed).lognormal(math.log(mean) - spread**2 / 2, spread, count)
-    return Running.of(draws.tolist(), day)
+    return Histogram.from_values(draws.tolist(), day)
 
 
 @given(st.floats(1e-4, 1e3))
@@ -33,7 +33,7 @@ def test_odd_energies_fall_into_an_outer_bin(odd):
 
 
 def test_nan_is_not_counted():
-    assert Running.of([math.nan, 0.2], 0.0).seen == 1
+    assert Histogram.from_values([math.nan, 0.2], 0.0).seen == 1
 
 
 @pytest.mark.parametrize(("mean", "deviation"), [(0.19, 0.12), (0.15, 0.08), (1.0, 0.3)])
@@ -47,15 +47,15 @@ def test_mean_and_deviation_are_those_of_the_energies(mean, deviation):
 def test_order_makes_no_difference(values, rng):
     shuffled = list(values)
     rng.shuffle(shuffled)
-    assert Running.of(shuffled, 0.0) == Running.of(values, 0.0)
+    assert Histogram.from_values(shuffled, 0.0) == Histogram.from_values(values, 0.0)
 
 
 @given(energies, energies, energies, days, days, days)
 def test_merging_is_adding_in_any_order(first, second, third, one, two, three):
-    parts = [Running.of(values, day) for values, day in ((first, one), (second, two), (third, three))]
+    parts = [Histogram.from_values(values, day) for values, day in ((first, one), (second, two), (third, three))]
 
     def together(order):
-        total = Running()
+        total = Histogram()
         for i in order:
             total = total.merged(parts[i], HALF_LIFE)
         return total
@@ -70,15 +70,18 @@ def test_merging_is_adding_in_any_order(first, second, third, one, two, three):
 
 @given(energies, energies)
 def test_counts_of_two_processes_on_one_day_are_added(first, second):
-    apart = Running.of(first, 1.0).merged(Running.of(second, 1.0), HALF_LIFE)
-    assert apart == Running.of(first + second, 1.0)
+    apart = Histogram.from_values(first, 1.0).merged(Histogram.from_values(second, 1.0), HALF_LIFE)
+    assert apart == Histogram.from_values(first + second, 1.0)
 
 
 @given(st.lists(st.floats(0.05, 0.5), min_size=20, max_size=80), st.floats(0, 1e12), st.integers(1, 3))
 def test_outliers_move_mean_and_deviation_by_a_bounded_amount(values, wild, count):
     """Up to three of twenty values can be anywhere: they count as if at the fences, so the bound always holds."""
-    clean = Running.of(values, 0.0)
-    before, after = clean.alignment(), clean.merged(Running.of([wild] * count, 0.0), HALF_LIFE).alignment()
+    clean = Histogram.from_values(values, 0.0)
+    before, after = (
+        clean.alignment(),
+        clean.merged(Histogram.from_values([wild] * count, 0.0), HALF_LIFE).alignment(),
+    )
     if before is None or after is None:
         return
     # All values lie in [0.05, 0.5]: quartiles do too, so the fences lie within 0.5 + 3·0.45.
@@ -88,14 +91,14 @@ def test_outliers_move_mean_and_deviation_by_a_bounded_amount(values, wild, coun
 
 def test_one_outlier_among_many_changes_the_mean_little():
     clean = served(0.2, 0.1)
-    wild = clean.merged(Running.of([900.0], 0.0), HALF_LIFE)
+    wild = clean.merged(Histogram.from_values([900.0], 0.0), HALF_LIFE)
     assert wild.alignment().mean == pytest.approx(clean.alignment().mean, rel=0.02)
     assert wild.alignment().deviation == pytest.approx(clean.alignment().deviation, rel=0.05)
 
 
 @given(energies, days)
 def test_old_counts_decay(values, later):
-    running = Running.of(values, 0.0)
+    running = Histogram.from_values(values, 0.0)
     faded = running.faded(later, HALF_LIFE)
     expected = len(values) * 0.5 ** (later / HALF_LIFE)
     assert faded.count == pytest.approx(expected, abs=1e-3 * len(values) + 1e-9)
@@ -103,13 +106,13 @@ def test_old_counts_decay(values, later):
 
 
 def test_a_clock_that_went_back_does_not_make_counts_grow():
-    running = Running.of([0.1, 0.2], 10.0)
+    running = Histogram.from_values([0.1, 0.2], 10.0)
     assert running.faded(3.0, HALF_LIFE) == running
 
 
 @pytest.mark.parametrize("values", [[], [0.3], [0.3] * 50])
 def test_energies_that_do_not_differ_have_no_alignment(values):
-    assert Running.of(values, 0.0).alignment() is None
+    assert Histogram.from_values(values, 0.0).alignment() is None
 
 
 CALIBRATED = Statistics(0.2, 0.1, 100)
@@ -118,7 +121,7 @@ SOURCE = Source("m", "0" * 32, 0.2, 0.9, 96, 0.1)
 
 def traffic(mean, deviation, count, seed=0):
     shape = (mean / deviation) ** 2
-    return Running.of(np.random.default_rng(seed).gamma(shape, mean / shape, count).tolist(), 0.0)
+    return Histogram.from_values(np.random.default_rng(seed).gamma(shape, mean / shape, count).tolist(), 0.0)
 
 
 @profile(max_examples=200)
@@ -150,7 +153,7 @@ def test_a_small_shift_is_not_drift_even_if_significant():
 
 def test_too_few_candidates_give_no_drift():
     assert drift(traffic(0.9, 0.1, 29), CALIBRATED) is None
-    assert drift(Running(), CALIBRATED) is None
+    assert drift(Histogram(), CALIBRATED) is None
 
 
 @pytest.mark.parametrize("calibrated", [Statistics(0.2, 0.0, 100), Statistics(0.2, 0.1, 1)])
@@ -177,4 +180,4 @@ def test_a_row_has_calibrated_and_served_figures():
     assert row.running_mean == pytest.approx(0.9, rel=0.05)
     assert row.drifting
     assert row.drift_z > 4
-    assert alignment_row(SOURCE, "solve", CALIBRATED, Running()).drift_z is None
+    assert alignment_row(SOURCE, "solve", CALIBRATED, Histogram()).drift_z is None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.answers import conclusion, extract_answer, extract_judgment, find_answer, last_boxed
+from odar.policy.answers import concluding_number, extract_answer, extract_judgment, find_answer, last_boxed
 from odar.policy.equivalence import group
 
 
@@ -177,7 +177,7 @@ def test_text_before_a_box_does_not_matter(before):
     ],
 )
 def test_the_final_number_of_prose_is_found(text, number):
-    assert conclusion(text) == number
+    assert concluding_number(text) == number
 
 
 def test_prose_is_grouped_with_its_final_number():
@@ -206,8 +206,8 @@ def test_grouping_is_a_partition_independent_of_order(answers):
 @pytest.mark.timeout(180)
 def test_a_long_text_takes_linear_time():
     """Quadratic time would exceed the limit of a test."""
-    conclusion("1,1," * 250_000)
-    conclusion("a. " * 250_000)
+    concluding_number("1,1," * 250_000)
+    concluding_number("a. " * 250_000)
 
 
 def test_an_answer_is_found_in_endlessly_repeated_instructions():

@@ -45,14 +45,14 @@ answers = st.builds(
 @given(answers, st.booleans())
 def test_one_answer_is_rated_as_in_an_array(answer, own_tables):
     tables = TABLES if own_tables else None
-    [expected] = POSTERIOR.predict(SignalArrays.of([answer]), tables)
+    [expected] = POSTERIOR.predict(SignalArrays.from_answers([answer]), tables)
     found = difficulty(answer, tables)
     assert (found is None and math.isnan(expected)) or found == pytest.approx(expected)
 
 
 @given(st.lists(answers, min_size=1, max_size=8))
 def test_scalar_and_array_predictions_agree(found):
-    together = POSTERIOR.predict(SignalArrays.of(found), TABLES)
+    together = POSTERIOR.predict(SignalArrays.from_answers(found), TABLES)
     for value, answer in zip(together, found, strict=True):
         alone = difficulty(answer)
         assert (math.isnan(value) and alone is None) or value == pytest.approx(alone)
@@ -132,7 +132,7 @@ def test_even_ranks_give_the_papers_mix():
     rng = np.random.default_rng(0)
     for kind in (AnswerKind.DIRECT, AnswerKind.FREE_TEXT):
         found = [AnswerSignals(kind, *rng.random(1), True, *rng.random(3)) for _ in range(4000)]
-        d = POSTERIOR.predict(SignalArrays.of(found), TABLES)
+        d = POSTERIOR.predict(SignalArrays.from_answers(found), TABLES)
         shares = [(d < 0.3).mean(), (d >= 0.7).mean()]
         assert shares == pytest.approx([0.41, 0.24], abs=0.03)
 
@@ -168,7 +168,7 @@ def test_direct_answers_keep_the_order_of_their_probability_after_30_of_them(sca
     signals, fast, slow = direct_pair(scale, digits=digits)
     raw = apgr(-signals.answer_logprob, fast, slow)
     for known in (signals, signals.rows(slice(30))):
-        assert apgr(POSTERIOR.predict(signals, QuantileTables.of(known)), fast, slow) > raw - 0.03
+        assert apgr(POSTERIOR.predict(signals, QuantileTables.from_signals(known)), fast, slow) > raw - 0.03
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -17,8 +17,8 @@ PRICES = {Role.FAST: Price(0.2, 0.02, 1.25), Role.SLOW: Price(2.5, 0.25, 15.0)}
 ROUTING = Routing(Thresholds(0.3, 0.7), 5, looks=True, clearly_hard=0.85)
 PAIR = Assignment(fast="quick", slow="deep")
 LONG = Message("user", "word " * 16_000)
-TURN = Query.of((LONG, Message("assistant", "done"), Message("user", "and now?")))
-STEP = Query.of((LONG, Message("assistant", ""), Message("tool", "3 passed", tool_call_id="c1")))
+TURN = Query.from_messages((LONG, Message("assistant", "done"), Message("user", "and now?")))
+STEP = Query.from_messages((LONG, Message("assistant", ""), Message("tool", "3 passed", tool_call_id="c1")))
 
 
 def decide(request: SessionRequest, d: float) -> Decision:

@@ -108,8 +108,8 @@ def test_a_common_value_has_the_rank_of_its_middle():
 def test_few_answers_give_no_table_and_unfinished_ones_are_excluded():
     answer = AnswerSignals(AnswerKind.REASONED, 0.5, True, 100.0, -0.2, -0.1)
     silent = AnswerSignals(AnswerKind.REASONED, 0.5, True, 9000.0, -0.2, finished=False)
-    assert not QuantileTables.of(SignalArrays.of([answer] * 29 + [silent] * 50)).tables
-    tables = QuantileTables.of(SignalArrays.of([answer] * 30 + [silent] * 50))
+    assert not QuantileTables.from_signals(SignalArrays.from_answers([answer] * 29 + [silent] * 50)).tables
+    tables = QuantileTables.from_signals(SignalArrays.from_answers([answer] * 30 + [silent] * 50))
     assert tables.tables["reasoned", "length"].max() == 100
     assert math.isnan(tables.rank("direct", "length", [5.0])[0])
 

@@ -36,7 +36,7 @@ def test_5000_questions_with_a_shift_in_the_middle_stay_within_5_percent(value, 
     rng = np.random.default_rng(7)
     difficulties = np.clip(np.r_[rng.beta(2, 4, 2500), rng.beta(*after, 2500)], 0, 0.99)
     difficulties[rng.random(5000) < 0.1] = 0.97  # answers that state nothing all have the same difficulty
-    spent = stream(TargetController(Target.of(calls=value), PATH), difficulties, in_flight)
+    spent = stream(TargetController(Target.from_options(calls=value), PATH), difficulties, in_flight)
     total = np.r_[0.0, np.cumsum(spent)]
     windows = (total[700:] - total[200:-500]) / 500
     assert np.abs(windows / value - 1).max() < 0.05
@@ -45,7 +45,7 @@ def test_5000_questions_with_a_shift_in_the_middle_stay_within_5_percent(value, 
 
 
 def test_a_cost_target_is_met_without_known_prices():
-    controller = TargetController(Target.of(cost_usd=0.004), PATH)
+    controller = TargetController(Target.from_options(cost_usd=0.004), PATH)
     rng, spent = np.random.default_rng(1), []
     for d in rng.beta(2, 3, 3000):
         choice = controller.choose()
@@ -57,7 +57,7 @@ def test_a_cost_target_is_met_without_known_prices():
 
 
 def test_the_controller_recovers_from_an_unreachable_target():
-    controller = TargetController(Target.of(calls=1.5), PATH)
+    controller = TargetController(Target.from_options(calls=1.5), PATH)
     for _ in range(500):  # every question is forced to cost 6
         controller.settle(Path.SIMPLE, controller.book(0.1, Path.SIMPLE), 6.0)
     rng = np.random.default_rng(0)
@@ -66,7 +66,7 @@ def test_the_controller_recovers_from_an_unreachable_target():
 
 
 def test_cancelled_questions_leave_no_debt():
-    controller = TargetController(Target.of(calls=1.8), PATH)
+    controller = TargetController(Target.from_options(calls=1.8), PATH)
     for _ in range(50):
         controller.cancel(controller.book(0.9, Path.HARD))
     assert controller.state.debt == pytest.approx(0.0)
@@ -105,7 +105,7 @@ def test_t_0_is_always_simple_and_t_1_always_hard():
 )
 def test_an_invalid_target_is_rejected(options, why):
     with pytest.raises(InputError, match=why):
-        Target.of(**options)
+        Target.from_options(**options)
 
 
 def test_rising_thresholds_are_rejected():

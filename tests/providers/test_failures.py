@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import ProviderError
-from odar.providers.response import BODY_CHARS, Failures, explain, quotes, retry_after
+from odar.providers.response import BODY_CHARS, Failures, parse_error_body, quotes_prompt, retry_after
 from support.requests import KEY
 
 FAILURES = Failures("up", key_hint="set UP_API_KEY", secrets=(KEY,))
@@ -89,8 +89,8 @@ def test_messages_do_not_quote_prompts_but_the_body_is_kept() -> None:
 
 
 def test_quotations_of_short_prompts_are_detected() -> None:
-    assert quotes("bad input: 'hello there'", ["hello there"])
-    assert not quotes("the model is overloaded", ["hi"])
+    assert quotes_prompt("bad input: 'hello there'", ["hello there"])
+    assert not quotes_prompt("the model is overloaded", ["hi"])
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_errors_in_a_payload_are_classified(
 
 @given(json_values)
 def test_any_body_can_be_explained(value: object) -> None:
-    code, said = explain(json.dumps(value))
+    code, said = parse_error_body(json.dumps(value))
     assert code is None or isinstance(code, str)
     assert isinstance(said, str)
 
 
 def test_a_body_nested_too_deeply_has_no_explanation() -> None:
-    assert explain("[" * 100_000) == (None, "")
+    assert parse_error_body("[" * 100_000) == (None, "")
 
 
 @given(st.floats(0, 1e6))

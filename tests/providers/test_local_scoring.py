@@ -12,7 +12,7 @@ from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import ProviderError, ProviderTimeout
 from odar.providers.base import Message, Request, Sampling
-from odar.providers.llamacpp import EngineSettings, force
+from odar.providers.llamacpp import EngineSettings, teacher_force
 from odar.providers.local import LocalProvider
 from support.fault_server import FaultServer, anthropic_ok
 
@@ -100,4 +100,4 @@ class Unwilling:
 
 def test_a_runtime_that_generates_other_tokens_is_an_error():
     with pytest.raises(ProviderError, match="other tokens were written"):
-        force(Unwilling(), [1], "a", threading.Event())
+        teacher_force(Unwilling(), [1], "a", threading.Event())

@@ -108,8 +108,8 @@ def difficulties(folder: Path, form: Row, *, questions: bool = False, shipped: b
     fast, slow = (read_answers(folder / f"{name}.jsonl") for name in ("fast", "slow"))
     items = to_items(join_answers(fast, [slow]), LearnedEstimator.load(), "table", {})
     assert [item.key.id for item in items] == [f"q{i}" for i in range(COUNT)]
-    signals = SignalArrays.of([recorded_signals(item.attempts[0], item.difficulty) for item in items])
-    tables = None if shipped else QuantileTables.of(signals)
+    signals = SignalArrays.from_answers([recorded_signals(item.attempts[0], item.difficulty) for item in items])
+    tables = None if shipped else QuantileTables.from_signals(signals)
     return PosteriorDifficulty.load().predict(signals, tables)
 
 

@@ -19,7 +19,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def conversation(messages):
     if not all("content" in message for message in messages):
         raise ValueError("messages[0].content is missing")
-    return Query.of(tuple(Message(m["role"], m["content"]) for m in messages))
+    return Query.from_messages(tuple(Message(m["role"], m["content"]) for m in messages))
 
 
 def load(tmp_path, *rows):

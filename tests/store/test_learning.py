@@ -27,7 +27,7 @@ DOCUMENT = {
     "reference_accuracy": 0.9,
     "sources": [],
 }
-CERTIFICATE = InstalledCertificate.of(DOCUMENT)
+CERTIFICATE = InstalledCertificate.from_dict(DOCUMENT)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_undo_adds_a_row_that_restores_t(database):
         assert current_t(connection, CERTIFICATE) == pytest.approx(0.408)
     with pytest.raises(InputError, match="no change 9"):
         undo(database, CERTIFICATE, 9)
-    other = InstalledCertificate.of({**DOCUMENT, "t": 0.6})
+    other = InstalledCertificate.from_dict({**DOCUMENT, "t": 0.6})
     with database.read() as connection:
         assert current_t(connection, other) == 0.6  # another certificate starts at its own t
 

@@ -11,7 +11,7 @@ from odar.policy.target import Target, ThresholdPath
 from odar.store.targets import ServedTargets
 from odar.types import Path
 
-TARGET = Target.of(calls=1.8)
+TARGET = Target.from_options(calls=1.8)
 CALLS = (1.0, 2.0, 6.0)
 
 
@@ -60,7 +60,7 @@ def test_several_processes_meet_the_target_together(tmp_path):
 
 
 def test_each_key_has_its_own_target():
-    targets, other = served(), Target.of(calls=3.0)
+    targets, other = served(), Target.from_options(calls=3.0)
     rng = np.random.default_rng(2)
     spent = {"key:a": [], "settings": []}
     for d in rng.beta(2, 3, 1000):

@@ -225,7 +225,7 @@ class Ledger:
                 f"the price of {card.name} is unknown, so max_cost cannot be kept; "
                 f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
             )
-        price, size = card.price, most_tokens(messages)
+        price, size = card.price, token_upper_bound(messages)
         if price.up_to is not None and size > price.up_to:
             raise BudgetExceeded(
                 f"the price of {card.name} holds for prompts of up to {price.up_to:,} tokens, and this one may "
@@ -247,12 +247,12 @@ _ELSEWHERE = frozenset({"file_id", "file_url"})
 """Fields that name a file which is not part of the request."""
 
 
-def most_tokens(messages: Iterable[Message]) -> int:
+def token_upper_bound(messages: Iterable[Message]) -> int:
     """Return an upper bound of the tokens: a token has at least one byte, and images count by number.
 
     A turn that is sent as the client wrote it counts with all it holds, not only with what we understood of it.
 
-    >>> most_tokens([Message("user", "hello")])
+    >>> token_upper_bound([Message("user", "hello")])
     21
 
     Raises:

@@ -95,7 +95,7 @@ class Surrogate:
     timeout_s: float
 
     @classmethod
-    def of(cls, settings: Settings, scorer: EnergyScorer, fusion: Fusion) -> Surrogate | None:
+    def from_settings(cls, settings: Settings, scorer: EnergyScorer, fusion: Fusion) -> Surrogate | None:
         """Return the surrogate of the settings; its timeout for a text is the slow agent's for an answer."""
         name = settings.fusion.surrogate
         return cls(settings.card(name), scorer, fusion, settings.slow.timeout_s) if name else None
@@ -167,7 +167,7 @@ class LLMJudge:
     """Whether it writes an answer instead of naming one."""
 
     @classmethod
-    def of(cls, settings: Settings, fusion: Fusion) -> LLMJudge | None:
+    def from_settings(cls, settings: Settings, fusion: Fusion) -> LLMJudge | None:
         """Return the judge that the settings ask for; None if they ask for none."""
         if not settings.fusion.judge:
             return None

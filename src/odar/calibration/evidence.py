@@ -94,7 +94,9 @@ def evidence_of(
     slow_right = (correct & present)[:, SOLVE:].sum(axis=1) / np.maximum(1, present[:, SOLVE:].sum(axis=1))
     fast = FastAnswers(
         prior=prior,
-        signals=SignalArrays.of([_signals(row[FAST], float(d)) for row, d in zip(rows, prior, strict=True)]),
+        signals=SignalArrays.from_answers(
+            [_signals(row[FAST], float(d)) for row, d in zip(rows, prior, strict=True)]
+        ),
         wrong=~correct[:, FAST],
         gain=slow_right - correct[:, FAST],
         effort=np.array([np.nan if item.effort is None else item.effort for item in items]),
@@ -205,7 +207,7 @@ def statistics_of(energy: Array, signals: SignalArrays | None = None) -> Statist
     Statistics(mean=0.2, deviation=0.1, count=2, skill=1.0, quantiles=None)
     """
     known = energy[np.isfinite(energy)]
-    quantiles = (QuantileTables.of(signals).document() or None) if signals is not None else None
+    quantiles = (QuantileTables.from_signals(signals).document() or None) if signals is not None else None
     if not known.size:
         return None if quantiles is None else Statistics(0.0, 1.0, 0, quantiles=quantiles)
     drawn = np.clip(known, *np.percentile(known, [1, 99])) if known.size > 2 else known

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from odar.agents.ledger import most_tokens
+from odar.agents.ledger import token_upper_bound
 from odar.agents.scoring import LLMJudge, named_index, numbered
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.evidence import Evidence, columns_of
@@ -90,7 +90,7 @@ def judge_items(odar: Odar, items: Sequence[RecordedItem], evidence: Evidence, s
         random.Random(item.key.seed).shuffle(shown)  # noqa: S311 - an order, not a secret
         choice = Choice(query, tuple(candidates[i].answer for i in shown), tuple(read[i] for i in shown))
         messages = judge.prompt.messages(query, "", numbered(choice.answers))
-        needs = {card.provider: Amount(ORDERS, ORDERS * (most_tokens(messages) + longest))}
+        needs = {card.provider: Amount(ORDERS, ORDERS * (token_upper_bound(messages) + longest))}
         digest = digest_of(query, choice.answers, judge.prompt.md5)
         found.append(Item(row_id(item.key), choice, digest, needs, worst_cost(card, messages, longest, ORDERS)))
     return found
@@ -175,7 +175,7 @@ def _named(text: str, count: int) -> int | None:
 
 
 def _judge(odar: Odar) -> LLMJudge:
-    judge = LLMJudge.of(odar.settings, odar.fusion)
+    judge = LLMJudge.from_settings(odar.settings, odar.fusion)
     assert judge is not None, "made for settings with fusion.judge"
     assert not judge.writes, "what a synthesis writes has no recorded score"
     return judge

@@ -131,7 +131,7 @@ class Setup:
             view = fusion.compare(candidates, read)
             groups, similarity = candidates.answers.among(view.scored)
             votes = Votes(view.energy, groups, evidence.correct & view.scored, sources, similarity)
-            parts.append(votes.rows(~view.ladder))
+            parts.append(votes.rows(~view.without_energy))
         return Votes.concatenate(parts)
 
     @property

@@ -103,7 +103,7 @@ def read_traffic(
         recorded = [name for name, _, _ in shares] == list(FEATURES)  # φ(x), whatever the estimator's weights were
         if wrong is not None and (recorded or estimator is None):
             known.append((every[-1], wrong, [float(value) for _, value, _ in shares]))
-    signals = SignalArrays.of([fast for fast, _, _ in known])
+    signals = SignalArrays.from_answers([fast for fast, _, _ in known])
     features, prior = None, signals.prior
     if estimator is not None and known:
         features = np.array([phi for _, _, phi in known])
@@ -118,7 +118,7 @@ def read_traffic(
         features=features,
     )
     by_step = {step: np.array(values, dtype=np.float64) for step, values in energies.items()}
-    return Traffic(traces, marked, answers, by_step, SignalArrays.of(every))
+    return Traffic(traces, marked, answers, by_step, SignalArrays.from_answers(every))
 
 
 def fast_is_wrong(document: Mapping[str, Any], correct: bool) -> bool | None:

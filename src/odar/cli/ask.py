@@ -71,7 +71,7 @@ def command(
     pictures = [load_image(image) for image in images]
     if not as_json:
         announce_profile(settings)
-    options = {**limits, "images": pictures, "target": Target.of(calls=target_calls)}
+    options = {**limits, "images": pictures, "target": Target.from_options(calls=target_calls)}
     settings = fetch_fast_weights(settings, quiet=as_json)
     preload_store(settings)
     answer, shown = asyncio.run(_ask(settings, text, options, watch=not as_json))

@@ -195,7 +195,8 @@ def _learned(settings: Settings, number: int | None, *, as_json: bool) -> int:
     """Undo a change of the thresholds by feedback, if one is named, and list all changes."""
     with Database(settings.store) as database:
         if number is not None:
-            certificate = InstalledCertificate.of(load_calibration(settings.calibration).made.get("certificate"))
+            made = load_calibration(settings.calibration).made
+            certificate = InstalledCertificate.from_dict(made.get("certificate"))
             if certificate is None:
                 raise InputError("--undo needs the certificate that the change was made under; set calibration")
             undo(database, certificate, number)

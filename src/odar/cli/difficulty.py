@@ -46,7 +46,7 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
         queries = [Query(query)]
     fitted = load_calibration(settings.calibration).estimator
     estimator = open_estimator(settings.routing.estimator, fitted, settings.calibration)
-    routing = Routing.configured(settings.routing)
+    routing = Routing.from_settings(settings.routing)
     for asked in queries:
         decision = routing.decide(estimator.estimate(asked), Assignment(*route_expert(asked)))
         if as_json:

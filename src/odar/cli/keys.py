@@ -102,7 +102,8 @@ def create(name: str, admin: bool, as_json: bool, settings: Settings, **limits: 
     A target moves the thresholds of this key's questions until their mean reaches it. A request can set a lower
     target (odar.target), not a higher one.
     """
-    _ = Target.of(calls=limits["target_calls"], cost_usd=limits["target_cost_usd"])  # refuses both at once
+    # refuses both at once
+    _ = Target.from_options(calls=limits["target_calls"], cost_usd=limits["target_cost_usd"])
     with Database(settings.store) as database:
         key, secret = create_key(database, name, KeyLimits(**limits), admin=admin)
     if as_json:

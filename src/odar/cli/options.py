@@ -16,7 +16,7 @@ import click
 from odar.config import load_settings
 from odar.errors import SettingsError
 from odar.files import user_path
-from odar.formats import DEEPEST, deeper_than
+from odar.formats import MAX_DEPTH, deeper_than
 from odar.secrets import masked
 from odar.settings import Settings
 
@@ -103,7 +103,7 @@ def parse_sets(sets: tuple[str, ...]) -> dict[str, Any]:
         tree = tomllib.loads("\n".join(lines))
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"--set {' '.join(sets)!r} cannot be read: {error}") from None
-    if deeper_than(DEEPEST, tree):
+    if deeper_than(MAX_DEPTH, tree):
         raise SettingsError("--set: nested too deeply")
     return tree
 

@@ -260,7 +260,7 @@ def feedback(trace: str, verdict: str, note: str | None, settings: Settings) -> 
     `odar traces --feedback wrong` lists answers marked wrong.
     """
     made = load_calibration(settings.calibration).made if settings.routing.learn else {}
-    certificate = InstalledCertificate.of(made.get("certificate"))
+    certificate = InstalledCertificate.from_dict(made.get("certificate"))
     with Database(settings.store) as database:
         full = Archive(database).mark(trace, verdict == "right", note, certificate=certificate)
     click.echo(f"{full} {verdict}")

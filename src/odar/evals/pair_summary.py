@@ -116,8 +116,8 @@ def _posterior_scores(
     An answer without any signal is rated by the difficulty of its question.
     """
     answers = [recorded_signals(each, item.difficulty) for item, each in zip(items, fast, strict=True)]
-    signals = SignalArrays.of(answers)
-    scores = posterior.predict(signals, QuantileTables.of(signals))
+    signals = SignalArrays.from_answers(answers)
+    scores = posterior.predict(signals, QuantileTables.from_signals(signals))
     single: dict[str, Array] = {
         "prior": signals.prior,
         "answer log-prob": -signals.answer_logprob,

@@ -89,7 +89,7 @@ async def judge_pairs(
         draft = numbered(shown) + (f"\n\nJudge by this rubric:\n{rubric.strip()}" if rubric else "")
         messages = prompt.messages(Query(question), "", draft)
         async with gate:
-            query = Query.of(messages, Options(temperature=0.0, max_tokens=_MAX_TOKENS))
+            query = Query.from_messages(messages, Options(temperature=0.0, max_tokens=_MAX_TOKENS))
             team = odar.plain_team(query, model)
             found = await team.answer()
         spend = team.ledger.spend()

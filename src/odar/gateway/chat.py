@@ -26,7 +26,7 @@ from odar.gateway.errors import ApiError, bad_field, openai_body
 from odar.gateway.fields import Count, convert, needed
 from odar.gateway.reply import calls_of, choices, deltas_of, extras_of, thinking_of
 from odar.providers.base import Delta, wire_value
-from odar.providers.openai import PROTOCOL, SAID, call_entry
+from odar.providers.openai import MESSAGE_FIELDS, PROTOCOL, call_entry
 from odar.types import Answer, Candidate, Query, Spend
 
 
@@ -89,7 +89,7 @@ def read_chat(body: Any) -> ChatRequest:
     # Most requests have no options.
     options = NO_OPTIONS if body.keys() <= _WITHOUT_OPTIONS else _options(request, body)
     usage = request.stream_options is not None and request.stream_options.get("include_usage") is True
-    return ChatRequest.of(request, Query.of(turns, options), include_usage=usage)
+    return ChatRequest.of(request, Query.from_messages(turns, options), include_usage=usage)
 
 
 def _options(request: ChatBody, body: Mapping[str, Any]) -> Options:
@@ -206,7 +206,9 @@ class ChatStream:
     def piece(self, piece: Delta, index: int = 0) -> bytes:
         """Return a piece of the answer, as it is generated."""
         said: Mapping[str, Any] = wire_value(piece.wire, PROTOCOL) or {}
-        delta = {name: value for name, value in (said.get("delta") or {}).items() if name not in SAID and value}
+        delta = {
+            name: value for name, value in (said.get("delta") or {}).items() if name not in MESSAGE_FIELDS and value
+        }
         if piece.thinking and not said:
             delta["reasoning_content"] = piece.thinking
         if piece.text:
@@ -263,7 +265,7 @@ class ChatStream:
 def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -> dict[str, Any]:
     """One choice; with all fields that a provider of this protocol sent."""
     said: Mapping[str, Any] = (wire_value(candidate.wire, PROTOCOL) or {}).get("message") or {}
-    message = {name: value for name, value in said.items() if name not in SAID}
+    message = {name: value for name, value in said.items() if name not in MESSAGE_FIELDS}
     if thought := thinking_of(candidate):
         message.setdefault("reasoning_content", thought)
     refused = said.get("content") is None and isinstance(said.get("refusal"), str)

@@ -50,7 +50,7 @@ class TargetField(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         try:
-            Target.of(calls=self.calls, cost_usd=self.cost_usd)
+            Target.from_options(calls=self.calls, cost_usd=self.cost_usd)
         except InputError as error:
             raise ValueError(str(error)) from None
 
@@ -68,7 +68,11 @@ class Extras(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def target(self) -> Target | None:
         """The target as the policy knows it."""
-        return Target.of(calls=self.mean.calls, cost_usd=self.mean.cost_usd) if self.mean is not None else None
+        return (
+            Target.from_options(calls=self.mean.calls, cost_usd=self.mean.cost_usd)
+            if self.mean is not None
+            else None
+        )
 
 
 NO_EXTRAS = Extras()

@@ -22,7 +22,7 @@ from typing import Any
 from odar import errors
 from odar.gateway.records import Entry
 from odar.observer import outgoing_headers
-from odar.providers.response import quotes
+from odar.providers.response import quotes_prompt
 
 Line = Mapping[str, Any]
 """Time, level, logger, message and further values by name; None is unknown."""
@@ -73,7 +73,7 @@ def request_line(entry: Entry) -> Line:
         # In full only if ODAR wrote it: a client's error may quote the client, an upstream's the prompt.
         texts = [message.text for message in entry.query.messages if message.text] if entry.query else []
         kind = entry.error.partition(":")[0]
-        ours = entry.status >= 500 and kind in _OURS and not quotes(entry.error, texts)
+        ours = entry.status >= 500 and kind in _OURS and not quotes_prompt(entry.error, texts)
         line["error"] = entry.error if ours else kind
     if headers := outgoing_headers():
         line["traceparent"] = headers.get("traceparent")

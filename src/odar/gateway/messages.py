@@ -97,7 +97,7 @@ def read_messages(body: Any) -> ChatRequest:
         turns.append(Message("system", _system(request.system, "system"), wire=wire))
     for i, (turn, raw) in enumerate(zip(request.messages, body["messages"], strict=True)):
         turns += _turns(turn, raw, f"messages[{i}].content")
-    return ChatRequest.of(request, Query.of(tuple(turns), _options(request, body)))
+    return ChatRequest.of(request, Query.from_messages(tuple(turns), _options(request, body)))
 
 
 def _options(request: MessagesBody, body: Mapping[str, Any]) -> Options:

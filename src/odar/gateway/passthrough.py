@@ -73,7 +73,9 @@ def read_completions(body: Any) -> ChatRequest:
 
 def _query(texts: list[str], max_tokens: int, samples: int) -> Query:
     """Return a query that costs at least as much as the request: all texts are read once for each sample."""
-    return Query.of(tuple(Message("user", text) for text in texts), Options(max_tokens=max_tokens, n=samples))
+    return Query.from_messages(
+        tuple(Message("user", text) for text in texts), Options(max_tokens=max_tokens, n=samples)
+    )
 
 
 def _texts(given: Texts, name: str) -> list[str]:

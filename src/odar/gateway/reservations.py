@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from odar.agents.ledger import Ledger, most_tokens
+from odar.agents.ledger import Ledger, token_upper_bound
 from odar.agents.team import Team
 from odar.conversation import Message
 from odar.engine import Odar
@@ -144,7 +144,7 @@ def _need(team: Team, step: Step, priced: bool, drafts: int = 0) -> Need:
     for other in fallbacks if priced else ():  # one whose cost is unknown is not asked under a budget
         with contextlib.suppress(BudgetExceeded):
             usd = max(usd, Ledger.worst_cost(other, read, max_tokens))
-    return Need(usd, most_tokens(read) + (max_tokens or 0))
+    return Need(usd, token_upper_bound(read) + (max_tokens or 0))
 
 
 def _times(count: int, need: Need) -> Need:

@@ -131,7 +131,7 @@ def read_responses(body: Any) -> ChatRequest:
         "text": body.get("text") or {"format": {"type": "text"}},
     }
     options = _options(request, body, tuple(left_out))
-    return ChatRequest.of(request, Query.of(tuple(turns), options), echo=echo)
+    return ChatRequest.of(request, Query.from_messages(tuple(turns), options), echo=echo)
 
 
 def _options(request: ResponsesBody, body: Mapping[str, Any], left_out: tuple[str, ...]) -> Options:

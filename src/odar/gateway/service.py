@@ -234,7 +234,7 @@ def scoped_target(wanted: Target | None, key: Key | None) -> tuple[Target | None
     """
     if key is None:
         return wanted, "request"
-    own = Target.of(calls=key.limits.target_calls, cost_usd=key.limits.target_cost_usd)
+    own = Target.from_options(calls=key.limits.target_calls, cost_usd=key.limits.target_cost_usd)
     less = wanted is not None and own is not None and wanted.kind == own.kind and wanted.value < own.value
     return (wanted, f"request of key {key.id}") if own is None or less else (own, f"key {key.id}")
 

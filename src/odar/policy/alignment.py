@@ -81,7 +81,7 @@ _LOWEST, _HIGHEST = 1e-4, 1e6
 """Beyond these an energy counts as one of them."""
 _FENCE = 3.0
 """Tukey's outer fences: energies farther from the quartiles than this many times their distance are pulled in."""
-_FEWEST = 1e-3
+_MIN_WEIGHT = 1e-3
 """A bin that has faded below this is forgotten."""
 
 
@@ -91,10 +91,10 @@ def bin_of(energy: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class Histogram:
     """What has been served by one source.
 
-    >>> Running.of([0.1, 0.2, 0.3], day=0.0).count
+    >>> Histogram.from_values([0.1, 0.2, 0.3], day=0.0).count
     3.0
     """
 
@@ -106,7 +106,7 @@ class Running:
     """Candidates in all; these do not fade."""
 
     @classmethod
-    def of(cls, energies: Iterable[float], day: float) -> Running:
+    def from_values(cls, energies: Iterable[float], day: float) -> Histogram:
         """Counts of energies that were all served on one day; what is no number is left out."""
         bins = Counter(bin_of(energy) for energy in energies if not math.isnan(energy))
         return cls({number: float(count) for number, count in bins.items()}, day, bins.total())
@@ -116,19 +116,19 @@ class Running:
         """How many candidates it is worth by now."""
         return math.fsum(self.bins.values())
 
-    def merged(self, other: Running, half_life: float) -> Running:
+    def merged(self, other: Histogram, half_life: float) -> Histogram:
         """Both together, as of the later day. Which is given first, and in what order, makes no difference."""
         day = max(self.day, other.day)
         bins = dict(self.faded(day, half_life).bins)
         for number, weight in other.faded(day, half_life).bins.items():
             bins[number] = bins.get(number, 0.0) + weight
-        return Running(bins, day, self.seen + other.seen)
+        return Histogram(bins, day, self.seen + other.seen)
 
-    def faded(self, day: float, half_life: float) -> Running:
+    def faded(self, day: float, half_life: float) -> Histogram:
         """Return the same counts as they weigh on a later day."""
         left = 0.5 ** (max(0.0, day - self.day) / half_life)
-        bins = {number: weight * left for number, weight in self.bins.items() if weight * left > _FEWEST}
-        return Running(bins, max(day, self.day), self.seen)
+        bins = {number: weight * left for number, weight in self.bins.items() if weight * left > _MIN_WEIGHT}
+        return Histogram(bins, max(day, self.day), self.seen)
 
     def quantiles(self, levels: ArrayLike = GRID) -> Array:
         """Return the smallest values that these shares of the weight do not exceed; by default those of a table."""
@@ -155,15 +155,15 @@ class Running:
         return RATIO ** np.array(order, dtype=np.float64), np.array([self.bins[number] for number in order])
 
 
-SURE = 4.0
+DRIFT_ERRORS = 4.0
 """Standard errors beyond which a difference is no accident; samples of one question are alike, so more than 3."""
-SHIFT = 0.5
+DRIFT_SHIFT = 0.5
 """A mean that moved by less than this many σ changes no choice worth speaking of."""
-SPREAD = 1.5
+DRIFT_SPREAD = 1.5
 """Nor does a σ that grew or shrank by less than this factor."""
 MIN_SERVED = 50
 """Served candidates of a source before its own statistics are used."""
-FEWEST = 30
+MIN_COMPARED = 30
 """Served candidates below which nothing is said."""
 
 
@@ -178,21 +178,21 @@ class Drift(NamedTuple):
     """Whether the difference is both sure and large."""
 
 
-def drift(running: Running, calibrated: Statistics) -> Drift | None:
+def drift(running: Histogram, calibrated: Statistics) -> Drift | None:
     """Compare what is served with what was calibrated; None if there is too little to compare."""
     served = running.alignment()
     count = running.count
-    if served is None or count < FEWEST or calibrated.deviation <= 0 or calibrated.count < 2:
+    if served is None or count < MIN_COMPARED or calibrated.deviation <= 0 or calibrated.count < 2:
         return None
     shift = (served.mean - calibrated.mean) / calibrated.deviation
     spread = served.deviation / calibrated.deviation
     # Both means are estimates. The wider σ of the two: a source that became erratic must not look surely moved.
     error = max(1.0, spread) * math.sqrt(1 / count + 1 / calibrated.count)
     z = shift / error
-    moved = abs(z) > SURE and abs(shift) > SHIFT
+    moved = abs(z) > DRIFT_ERRORS and abs(shift) > DRIFT_SHIFT
     # The logarithm of σ has this error for tails somewhat heavier than a Gaussian's, as energies have.
     widened = abs(math.log(spread)) / math.sqrt(1 / count + 1 / calibrated.count)
-    reshaped = widened > SURE and not 1 / SPREAD < spread < SPREAD
+    reshaped = widened > DRIFT_ERRORS and not 1 / DRIFT_SPREAD < spread < DRIFT_SPREAD
     return Drift(z, spread, moved or reshaped)
 
 
@@ -220,7 +220,7 @@ class AlignmentRow:
     drifting: bool
 
 
-def alignment_row(source: Source, step: str, calibrated: Statistics | None, running: Running) -> AlignmentRow:
+def alignment_row(source: Source, step: str, calibrated: Statistics | None, running: Histogram) -> AlignmentRow:
     """One row of the report."""
     served = running.alignment()
     found = None if calibrated is None else drift(running, calibrated)

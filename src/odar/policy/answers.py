@@ -168,12 +168,12 @@ _TAIL = 2_000
 """Characters at the end in which the last sentence is looked for."""
 
 
-def conclusion(text: str) -> str | None:
+def concluding_number(text: str) -> str | None:
     """Return the last number in the last sentence of a text, or None if it has no number or is not prose.
 
-    >>> conclusion("She has 16 - 7 = 9 eggs left. So she makes 9 * $2 = $18 every day.")
+    >>> concluding_number("She has 16 - 7 = 9 eggs left. So she makes 9 * $2 = $18 every day.")
     '$18'
-    >>> conclusion("42 km") is None
+    >>> concluding_number("42 km") is None
     True
     """
     if len(text.split(maxsplit=_FEWEST_WORDS)) < _FEWEST_WORDS:

@@ -42,7 +42,9 @@ class InstalledCertificate:
     """Names this certificate in the store."""
 
     @classmethod
-    def of(cls, document: Mapping[str, Any] | None, origin: str = "calibration") -> InstalledCertificate | None:
+    def from_dict(
+        cls, document: Mapping[str, Any] | None, origin: str = "calibration"
+    ) -> InstalledCertificate | None:
         """Read what `odar calibrate --at-most-worse` wrote; None if there is no certificate."""
         if document is None:
             return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from odar.policy.answers import conclusion
+from odar.policy.answers import concluding_number
 
 
 class Form(NamedTuple):
@@ -25,9 +25,9 @@ class Form(NamedTuple):
     unit: str = ""
 
 
-LONGEST = 2_000
+MAX_CHARACTERS = 2_000
 """Longer texts are compared as they are, white space aside: they are prose or code, not a final answer."""
-DEEPEST = 8
+MAX_DEPTH = 8
 """A list in a list in a list… of more levels is text too."""
 
 _MONTHS = (
@@ -68,12 +68,12 @@ def canonical(answer: str) -> Form:
     >>> canonical("(B)") == canonical("b.")
     True
     """
-    return _canonical(answer, DEEPEST)
+    return _canonical(answer, MAX_DEPTH)
 
 
 def _canonical(answer: str, levels: int) -> Form:
     """Return the canonical form; collections nested deeper than `levels` are text."""
-    if len(answer) > LONGEST:
+    if len(answer) > MAX_CHARACTERS:
         return Form("text", " ".join(answer.split()))
     text = _clean(answer)
     simple = _choice(text) or _date(text) or _number(text) or _verdict(text)
@@ -113,7 +113,7 @@ def _concluded(form: Form, answer: str) -> Form:
     """Return the number that prose comes to, where it comes to one; everything else as it is."""
     if form.kind not in ("text", "formula"):
         return form
-    last = conclusion(answer)
+    last = concluding_number(answer)
     number = None if last is None else _number(_clean(last))
     return form if number is None else number
 
@@ -228,7 +228,7 @@ _UNIT_OF = {name: unit for unit, names in _UNITS.items() for name in (unit, *nam
 _SIGNED = re.compile(r"(?P<sign>[-+]?) ?(?P<rest>.+)", re.DOTALL)
 _WORDS_AFTER = re.compile(r" ?(?P<unit>[a-z%¢°][a-z0-9%/^]*(?: [a-z]+)?)?")
 _STEM = re.compile(r"[a-z%¢°]+")
-_LONGEST = 120
+_MAX_NUMBER_CHARACTERS = 120
 _SHORTEST_UNKNOWN_UNIT = 3
 
 
@@ -251,7 +251,7 @@ def parse_quantity(text: str) -> Quantity | None:
     True
     """
     text = text.strip()
-    if not text or len(text) > _LONGEST or not any(c.isdigit() for c in text):
+    if not text or len(text) > _MAX_NUMBER_CHARACTERS or not any(c.isdigit() for c in text):
         return None
     match = _SIGNED.fullmatch(text)
     sign, rest = (match["sign"], match["rest"]) if match else ("", text)

@@ -78,7 +78,7 @@ class Fusion:
         """
         if not candidates:
             raise ValueError("no candidate to choose from")
-        able = sorted(eligible(candidates), key=lambda i: last_resort(candidates[i]), reverse=True)
+        able = sorted(eligible(candidates), key=lambda i: tie_break_key(candidates[i]), reverse=True)
         return _among(self._choose([candidates[i] for i in able], question), able, candidates)
 
     def groups(self, candidates: Sequence[Candidate]) -> list[int]:
@@ -203,14 +203,14 @@ class Fusion:
         Every row must have a candidate.
         """
         view = self.compare(candidates, among)
-        voting = np.where(view.ladder[:, None], view.eligible, view.scored)
+        voting = np.where(view.without_energy[:, None], view.eligible, view.scored)
         by_rule = self._by_keys(candidates, voting, RULES[self.rule], view.energy)
-        if not view.ladder.any():
+        if not view.without_energy.any():
             return by_rule
         slow = view.eligible.copy()
         slow[:, FAST] &= ~slow[:, FAST + 1 :].any(axis=1)  # the fast answer votes only if it is alone
         by_vote = self._by_keys(candidates, slow, majority, np.zeros(slow.shape), view.eligible)
-        return np.where(view.ladder, by_vote, by_rule)
+        return np.where(view.without_energy, by_vote, by_rule)
 
     def _by_keys(
         self, candidates: CandidateArrays, voting: Bools, rule: Rule, energy: Array, seen: Bools | None = None
@@ -234,9 +234,9 @@ class Fusion:
         energy = np.where(column, candidates.surrogate, candidates.energy)
         aligned = np.where(column, candidates.surrogate_aligned, candidates.aligned)
         scored = able & np.isfinite(energy)
-        ladder = (silent & ~by_surrogate) | ~scored.any(axis=1)
+        without_energy = (silent & ~by_surrogate) | ~scored.any(axis=1)
         calibrated = ~(scored & np.isnan(aligned)).any(axis=1, keepdims=True)
-        return Comparison(able, scored, by_surrogate, ladder, np.where(calibrated, aligned, energy))
+        return Comparison(able, scored, by_surrogate, without_energy, np.where(calibrated, aligned, energy))
 
 
 def eligible(candidates: Sequence[Candidate]) -> list[int]:
@@ -290,21 +290,21 @@ def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
     groups = Fusion().groups(candidates)
     order = sorted(
         range(len(candidates)),
-        key=lambda i: (i == verdict.winner, not candidates[i].fault, weights[i], *last_resort(candidates[i])),
+        key=lambda i: (i == verdict.winner, not candidates[i].fault, weights[i], *tie_break_key(candidates[i])),
         reverse=True,
     )
     firsts = {group: i for i in reversed(order) for group in [groups[i]]}
     return sorted(order, key=lambda i: firsts[groups[i]] != i)  # stable: the order holds within both halves
 
 
-def last_resort(candidate: Candidate) -> tuple[bool, str, str]:
+def tie_break_key(candidate: Candidate) -> tuple[bool, str, str]:
     """Break exact ties by content, never by position: slow before fast, then by text."""
     return candidate.role is Role.SLOW, candidate.text, candidate.step
 
 
 def tie_order(candidates: Sequence[Candidate]) -> list[int]:
     """Return the candidates in the order in which exact ties are broken, the winner first."""
-    return sorted(range(len(candidates)), key=lambda i: last_resort(candidates[i]), reverse=True)
+    return sorted(range(len(candidates)), key=lambda i: tie_break_key(candidates[i]), reverse=True)
 
 
 def _among(verdict: Verdict, able: Sequence[int], candidates: Sequence[Candidate]) -> Verdict:
@@ -390,7 +390,7 @@ class Comparison:
     """(N, M) those that have an energy."""
     by_surrogate: Bools
     """(N,) whether a surrogate's scores decide; it scores every eligible candidate."""
-    ladder: Bools
+    without_energy: Bools
     """(N,) whether too few log-probabilities are known for any energy to decide."""
     energy: Array
     """(N, M) F̃ if every scored candidate of the row has one, else F: the two are never compared (SPEC 5.5)."""

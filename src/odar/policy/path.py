@@ -116,7 +116,7 @@ class Routing:
     by_expert: Mapping[str, Thresholds] = field(default_factory=dict)
 
     @classmethod
-    def configured(cls, settings: RoutingSettings, enabled: bool = True) -> Routing:
+    def from_settings(cls, settings: RoutingSettings, enabled: bool = True) -> Routing:
         """Make the routing that the settings describe."""
         common = Thresholds(settings.tau1, settings.tau2)
         return cls(

@@ -47,7 +47,7 @@ class Ballot:
         return self.groups >= 0
 
     @property
-    def own(self) -> Array:
+    def negative_energy(self) -> Array:
         """−F̃ of each candidate: higher is better."""
         return np.where(np.isnan(self.free_energy), 0.0, -self.free_energy)
 
@@ -68,8 +68,8 @@ def free_energy_rule(ballot: Ballot) -> tuple[Array, ...]:
     [0.18, 0.82]
     """
     if np.isinf(ballot.beta):
-        return _softmax(ballot.own, ballot), ballot.own
-    return _votes(ballot.skills * np.exp(_heights(ballot)[0]), ballot), ballot.own
+        return _softmax(ballot.negative_energy, ballot), ballot.negative_energy
+    return _votes(ballot.skills * np.exp(_heights(ballot)[0]), ballot), ballot.negative_energy
 
 
 def log_masses(ballot: Ballot) -> Array:
@@ -81,7 +81,7 @@ def log_masses(ballot: Ballot) -> Array:
     """
     s = _overlaps(ballot)
     if np.isinf(ballot.beta):
-        return np.asarray(np.where(s == 1.0, ballot.own[..., None, :], -np.inf).max(axis=-1))
+        return np.asarray(np.where(s == 1.0, ballot.negative_energy[..., None, :], -np.inf).max(axis=-1))
     heights, top = _heights(ballot)
     with np.errstate(divide="ignore"):  # log 0 = −∞: a model of no skill, or a candidate that is absent
         return np.asarray(top + np.log(_sums(s, ballot.skills * np.exp(heights))))
@@ -101,7 +101,7 @@ def answer_energies(ballot: Ballot) -> Array:
 
 def majority(ballot: Ballot) -> tuple[Array, ...]:
     """Return the answer most candidates gave, or the most similar to the others; ties by the lowest free energy."""
-    return _votes(np.ones(ballot.groups.shape), ballot), ballot.own
+    return _votes(np.ones(ballot.groups.shape), ballot), ballot.negative_energy
 
 
 def max_confidence(ballot: Ballot) -> tuple[Array, ...]:
@@ -157,7 +157,7 @@ def _overlaps(ballot: Ballot) -> Array:
 
 def _heights(ballot: Ballot) -> tuple[Array, Array]:
     """−β·F̃ below the highest of each question, −∞ if absent; and the highest."""
-    scaled = np.where(ballot.present, ballot.beta * ballot.own, -np.inf)
+    scaled = np.where(ballot.present, ballot.beta * ballot.negative_energy, -np.inf)
     top = scaled.max(axis=-1, keepdims=True)
     return scaled - top, top
 

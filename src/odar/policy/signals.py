@@ -40,7 +40,7 @@ RANKED = ("answer_logprob", "mean_logprob", "length", "prior")
 """The signals that are turned into ranks. The others are used as they are."""
 LEVELS = 51
 """Quantiles in a table."""
-FEWEST = 30
+MIN_ANSWERS = 30
 """Answers of a kind before their quantiles are used (SPEC 5.11)."""
 MAX_DIRECT_WORDS = 8
 """Words around a short answer, such as "The answer is", before the text counts as reasoned."""
@@ -85,7 +85,7 @@ class SignalArrays(Rows):
     finished: Bools
 
     @classmethod
-    def of(cls, answers: Sequence[AnswerSignals]) -> SignalArrays:
+    def from_answers(cls, answers: Sequence[AnswerSignals]) -> SignalArrays:
         """One row per answer."""
         kinds: dict[str, Any] = {"kind": "<U9", "stated": bool, "finished": bool}  # None becomes NaN in the others
         columns = {each.name: [getattr(answer, each.name) for answer in answers] for each in fields(cls)}
@@ -111,13 +111,13 @@ class QuantileTables:
         self._merged: tuple[QuantileTables, QuantileTables] | None = None
 
     @classmethod
-    def fit(cls, values: Mapping[tuple[str, str], Iterable[float]], fewest: int = FEWEST) -> QuantileTables:
+    def fit(cls, values: Mapping[tuple[str, str], Iterable[float]], fewest: int = MIN_ANSWERS) -> QuantileTables:
         """Tables of the signals with at least `fewest` finite values."""
         finite = {key: np.array([v for v in column if math.isfinite(v)]) for key, column in values.items()}
         return cls({key: np.quantile(v, GRID) for key, v in finite.items() if len(v) >= fewest})
 
     @classmethod
-    def of(cls, signals: SignalArrays, fewest: int = FEWEST) -> QuantileTables:
+    def from_signals(cls, signals: SignalArrays, fewest: int = MIN_ANSWERS) -> QuantileTables:
         """Tables of a model's own answers. Unfinished ones are left out: they are not compared."""
         rows = {kind: signals.rows((signals.kind == kind.value) & signals.finished) for kind in AnswerKind}
         return cls.fit(

@@ -44,7 +44,7 @@ _PRIOR_WEIGHT = 20.0
 class Target:
     """A mean to meet.
 
-    >>> Target.of(calls=1.8)
+    >>> Target.from_options(calls=1.8)
     Target(kind='calls', value=1.8)
     """
 
@@ -61,7 +61,7 @@ class Target:
             raise InputError(f"a target of {self.value:g} calls; every question takes at least 1")
 
     @classmethod
-    def of(cls, *, calls: float | None = None, cost_usd: float | None = None) -> Target | None:
+    def from_options(cls, *, calls: float | None = None, cost_usd: float | None = None) -> Target | None:
         """Return the target that is given; None if neither is."""
         if calls is not None and cost_usd is not None:
             raise InputError("a target is either calls or cost_usd, not both")

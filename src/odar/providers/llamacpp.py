@@ -348,7 +348,9 @@ class Engine:
         self._server = None
 
 
-def force(engine: Engine, prompt: Sequence[int], text: str, stop: threading.Event) -> tuple[tuple[Token, ...], int]:
+def teacher_force(
+    engine: Engine, prompt: Sequence[int], text: str, stop: threading.Event
+) -> tuple[tuple[Token, ...], int]:
     """Make the model write `text` after `prompt`: its tokens with log-probabilities, and how many were cached.
 
     Call on the engine's thread.

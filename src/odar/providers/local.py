@@ -21,8 +21,8 @@ from odar.providers.llamacpp import (
     EngineSettings,
     StoppedError,
     acquire_engine,
-    force,
     release_engine,
+    teacher_force,
 )
 from odar.providers.weights import GGUF, OnMessage, OnProgress, ensure_weights, find_weights, gguf_path
 from odar.types import NO_USAGE, Token, Usage
@@ -111,7 +111,7 @@ class LocalProvider:
         """Return the text with its log-probabilities as the next turn; one decoding step a token."""
 
         def score(engine: Engine, prompt: list[int]) -> Reply:
-            tokens, cached = force(engine, prompt, text, cancelled)
+            tokens, cached = teacher_force(engine, prompt, text, cancelled)
             usage = Usage(len(prompt), cached, len(tokens), 0, 0, 0)
             return Reply((Completion(text, tokens),), usage, model=engine.settings.path.stem)
 

@@ -40,10 +40,10 @@ _CONTROL = re.compile(
 _UNREADABLE = "\ufffd"
 """The text of a token that is a part of a character."""
 _Decoder = codecs.getincrementaldecoder("utf-8")
-_UNLIKELY = -9999.0
+_NOT_COMPUTED = -9999.0
 """What OpenAI and vLLM write for a log-probability that they did not compute."""
 PROTOCOL = "openai"
-SAID = frozenset({"role", "content", "refusal", "tool_calls", "function_call"})
+MESSAGE_FIELDS = frozenset({"role", "content", "refusal", "tool_calls", "function_call"})
 """Fields of a message that ODAR represents itself."""
 _TIERS = frozenset({"batch", "flex", "priority", "scale", "ultrafast"})
 """Service tiers whose prices are not the ordinary ones."""
@@ -251,7 +251,7 @@ class _Choice:
             self.finish = _FINISH.get(finish, str(finish))
             added += self._thinking.end()
         self._texts.append(added)
-        more = (added and logprobs) or any(value for name, value in message.items() if name not in SAID)
+        more = (added and logprobs) or any(value for name, value in message.items() if name not in MESSAGE_FIELDS)
         return Delta(added, tuple(calls), Wire(PROTOCOL, choice) if more else None, string(thought))
 
     def completion(self, wire: Wire | None = None) -> Completion:
@@ -347,7 +347,7 @@ def _text(content: Any) -> str:
 def logprob_of(value: Any) -> float | None:
     """Return a log-probability as a server reports it; None for what cannot be one."""
     number = type(value) is float or type(value) is int
-    return float(value) if number and _UNLIKELY < value <= 0 else None
+    return float(value) if number and _NOT_COMPUTED < value <= 0 else None
 
 
 def _index(choice: Mapping[str, Any]) -> int:

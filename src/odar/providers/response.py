@@ -56,9 +56,9 @@ _STATUS_OF_TYPE = {
 }
 """Status of an error inside a 200 response, whose status line was sent before the error occurred."""
 
-_NEVER_LATER = frozenset({"insufficient_quota"})
+_NOT_RETRYABLE = frozenset({"insufficient_quota"})
 """Codes that come with a retryable status although waiting does not help."""
-_GAVE_UP = frozenset({502, 504, 524})
+_PROXY_TIMEOUTS = frozenset({502, 504, 524})
 """Statuses of a proxy that stopped waiting: the model may have answered, and billed. Other errors cost nothing."""
 Payload = Mapping[str, Any]
 
@@ -237,7 +237,7 @@ class Failures:
     ) -> ProviderError:
         """Return the error behind an HTTP status that is not a success."""
         refusal = self._refusal(f"HTTP {status}", status, body, prompts, retry_after(headers))
-        refusal.may_be_billed = status in _GAVE_UP
+        refusal.may_be_billed = status in _PROXY_TIMEOUTS
         return refusal
 
     def from_payload(self, payload: Mapping[str, Any], prompts: Sequence[str] = ()) -> ProviderError:
@@ -258,12 +258,12 @@ class Failures:
         self, what: str, status: int | None, body: str, prompts: Sequence[str], wait: float | None = None
     ) -> ProviderError:
         body = self.redact(body)
-        code, said = explain(body)
+        code, said = parse_error_body(body)
         if status is None and code is not None:
             # OpenRouter puts the status of the provider behind it there.
             own = int(code) if len(code) == 3 and code.isdecimal() and code[0] in "45" else None
             status = _STATUS_OF_TYPE.get(code, own)
-        if quotes(said, prompts):
+        if quotes_prompt(said, prompts):
             said = "(upstream message withheld: it quotes the prompt)"
         message = f"{self.provider}: {what}{f' ({_short(code)})' if code else ''}"
         message += f": {_short(said)}" if said else ""
@@ -274,7 +274,7 @@ class Failures:
             status=status,
             code=code,
             retry_after=wait,
-            retryable=status in RETRYABLE_STATUSES and code not in _NEVER_LATER,
+            retryable=status in RETRYABLE_STATUSES and code not in _NOT_RETRYABLE,
             body=body[:BODY_CHARS],
         )
 
@@ -290,16 +290,16 @@ class Failures:
         return "" if wait is None else f"retry after {wait:g} s"
 
 
-def explain(body: str) -> tuple[str | None, str]:
+def parse_error_body(body: str) -> tuple[str | None, str]:
     """Return the code and the message of an error body, in any of the formats that servers use.
 
-    >>> explain('{"error": {"message": "no such model", "code": null, "type": "not_found_error"}}')
+    >>> parse_error_body('{"error": {"message": "no such model", "code": null, "type": "not_found_error"}}')
     ('not_found_error', 'no such model')
-    >>> explain('{"error": "model not loaded"}')
+    >>> parse_error_body('{"error": "model not loaded"}')
     (None, 'model not loaded')
-    >>> explain('{"detail": "Not Found"}')
+    >>> parse_error_body('{"detail": "Not Found"}')
     (None, 'Not Found')
-    >>> explain("<html>Bad gateway</html>")
+    >>> parse_error_body("<html>Bad gateway</html>")
     (None, '')
     """
     try:
@@ -328,12 +328,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return None
 
 
-def quotes(message: str, prompts: Iterable[str]) -> bool:
+def quotes_prompt(message: str, prompts: Iterable[str]) -> bool:
     """Return whether a message repeats part of a prompt.
 
-    >>> quotes("invalid input: 'What is the capital of France?'", ["What is the capital of France?"])
+    >>> quotes_prompt("invalid input: 'What is the capital of France?'", ["What is the capital of France?"])
     True
-    >>> quotes("the model `gpt-9` does not exist", ["What is the capital of France?"])
+    >>> quotes_prompt("the model `gpt-9` does not exist", ["What is the capital of France?"])
     False
     """
     start = message[: 4 * _MESSAGE_CHARS]

@@ -15,7 +15,7 @@ import msgspec
 
 from odar.errors import InputError
 from odar.files import user_path
-from odar.formats import LARGEST, load_json
+from odar.formats import MAX_NUMBER, load_json
 from odar.inputs import check_text, load_image
 from odar.policy.equivalence import equivalent
 from odar.recording.schema import Task
@@ -27,7 +27,7 @@ T = TypeVar("T")
 Decode = Callable[[dict[str, Any], int, FilePath], T]
 """Makes a value of an object, its line number and the file's folder; raises one of `_FAULTS` if it cannot."""
 _FAULTS = (ValueError, KeyError, TypeError, AttributeError, InputError, msgspec.ValidationError)
-_Number = Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
+_Number = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 

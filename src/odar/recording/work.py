@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from odar.agents.ledger import Ledger, most_tokens
+from odar.agents.ledger import Ledger, token_upper_bound
 from odar.agents.scoring import SCORING_TOKENS
 from odar.agents.team import agent_request_template
 from odar.catalogue import ModelCard
 from odar.conversation import Message
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
-from odar.inputs import CHARACTERS_PER_TOKEN_AT_MOST
+from odar.inputs import MAX_CHARACTERS_PER_TOKEN
 from odar.providers.base import OnDelta, Provider, ProviderWrapper, Reply, Request, score_text
 from odar.providers.replay import reply_from_json, reply_to_json
 from odar.recording.executor import Work
@@ -43,7 +43,7 @@ def worst_case(
     needs: dict[str, Amount] = {}
 
     def add(card: ModelCard, messages: Sequence[Message], longest: int, count: int) -> float | None:
-        most = Amount(count, count * (most_tokens(messages) + longest))
+        most = Amount(count, count * (token_upper_bound(messages) + longest))
         needs[card.provider] = needs.get(card.provider, NOTHING).plus(most)
         return worst_cost(card, messages, longest, count)
 
@@ -59,7 +59,7 @@ def worst_case(
         costs.append(None if None in choices else max(cost or 0.0 for cost in choices))
     if scored and odar.judge.surrogate is not None:
         for step, count in steps:
-            text = "x" * CHARACTERS_PER_TOKEN_AT_MOST * odar.settings.agent(step.role).max_tokens
+            text = "x" * MAX_CHARACTERS_PER_TOKEN * odar.settings.agent(step.role).max_tokens
             read = (*query.messages, Message("assistant", text))
             costs.append(add(odar.judge.surrogate.card, read, SCORING_TOKENS, count))
     return needs, None if None in costs else sum(cost or 0.0 for cost in costs)

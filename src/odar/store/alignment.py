@@ -20,14 +20,14 @@ from odar.files import user_path
 from odar.policy.alignment import (
     MIN_SERVED,
     AlignmentRow,
-    Running,
+    Histogram,
     Source,
     Statistics,
     alignment_row,
 )
 from odar.policy.arrays import Array
 from odar.policy.energy import Alignment
-from odar.policy.signals import FEWEST, RANKED, AnswerSignals, QuantileTables
+from odar.policy.signals import MIN_ANSWERS, RANKED, AnswerSignals, QuantileTables
 from odar.settings import AlignmentSettings, StoreSettings
 from odar.store.shared_counts import SharedCounts
 
@@ -71,7 +71,7 @@ class KnownAlignment(NamedTuple):
     origin: str
 
 
-class ServedAlignment(SharedCounts[Source, Running]):
+class ServedAlignment(SharedCounts[Source, Histogram]):
     """The statistics of one engine's sources; served energies are shared by all processes of a machine.
 
     `clock` gives seconds since 1970, for the decay of counts; `timer` monotonic seconds, for the syncs.
@@ -153,7 +153,7 @@ class ServedAlignment(SharedCounts[Source, Running]):
                 source,
                 steps.get(source.prompt_md5, source.prompt_md5[:8]),
                 self.calibrated.get(source),
-                served.get(source, Running()),
+                served.get(source, Histogram()),
             )
             for source in sources
         ]
@@ -165,43 +165,43 @@ class ServedAlignment(SharedCounts[Source, Running]):
         energies: dict[Source, list[float]] = {}
         for source, energy in waiting:
             energies.setdefault(source, []).append(energy)
-        new = {source: Running.of(found, self._clock() / _DAY_S) for source, found in energies.items()}
+        new = {source: Histogram.from_values(found, self._clock() / _DAY_S) for source, found in energies.items()}
         with self._lock:
             self._unsaved = self._merged(self._unsaved, new)
 
-    def _faded(self, counts: Mapping[Source, Running]) -> dict[Source, Running]:
+    def _faded(self, counts: Mapping[Source, Histogram]) -> dict[Source, Histogram]:
         day = self._clock() / _DAY_S
         return {source: running.faded(day, _HALF_LIFE_DAYS) for source, running in counts.items()}
 
-    def _synced(self, total: Mapping[Source, Running]) -> None:
+    def _synced(self, total: Mapping[Source, Histogram]) -> None:
         served = self._faded(total)
         found = {s: r.alignment() for s, r in served.items() if not s.signal and r.count >= MIN_SERVED}
         self._ready = {source: alignment for source, alignment in found.items() if alignment is not None}
         self._tables = _tables(served)
 
-    def _merged(self, old: dict[Source, Running], new: Mapping[Source, Running]) -> dict[Source, Running]:
+    def _merged(self, old: dict[Source, Histogram], new: Mapping[Source, Histogram]) -> dict[Source, Histogram]:
         total = dict(old)
         for source, running in new.items():
-            total[source] = total.get(source, Running()).merged(running, _HALF_LIFE_DAYS)
+            total[source] = total.get(source, Histogram()).merged(running, _HALF_LIFE_DAYS)
         today = max((running.day for running in total.values()), default=0.0)
         weights = {source: running.faded(today, _HALF_LIFE_DAYS).count for source, running in total.items()}
         order = sorted(total, key=lambda source: -weights[source])[:_MOST_SOURCES_STORED]
         return {source: total[source] for source in order if weights[source] >= _FADED}
 
-    def _to_json(self, counts: dict[Source, Running]) -> dict[str, Any]:
+    def _to_json(self, counts: dict[Source, Histogram]) -> dict[str, Any]:
         rows = []
         for source, running in counts.items():
             bins = {str(number): round(weight, 6) for number, weight in sorted(running.bins.items())}
             rows.append({**asdict(source), "day": running.day, "seen": running.seen, "bins": bins})
         return {"sources": rows}
 
-    def _from_json(self, body: Mapping[str, Any]) -> dict[Source, Running]:
+    def _from_json(self, body: Mapping[str, Any]) -> dict[Source, Histogram]:
         return {msgspec.convert(row, Source): _running(row) for row in body["sources"]}
 
 
-def _running(row: Mapping[str, Any]) -> Running:
+def _running(row: Mapping[str, Any]) -> Histogram:
     bins = {int(number): float(weight) for number, weight in row["bins"].items()}
-    running = Running(bins, float(row["day"]), int(row["seen"]))
+    running = Histogram(bins, float(row["day"]), int(row["seen"]))
     if not all(math.isfinite(weight) and weight >= 0 for weight in (running.day, *bins.values())):
         raise ValueError("no count")
     return running
@@ -213,12 +213,12 @@ def _signal_sources(source: Source, kind: str) -> tuple[Source, ...]:
     return tuple(replace(source, signal=f"{kind}/{name}") for name in RANKED)
 
 
-def _tables(served: Mapping[Source, Running]) -> dict[Source, QuantileTables]:
+def _tables(served: Mapping[Source, Histogram]) -> dict[Source, QuantileTables]:
     """Quantiles of signals by source, of those with enough answers."""
     found: dict[Source, dict[tuple[str, str], Array]] = {}
     for source, running in served.items():
         kind, _, name = source.signal.partition("/")
-        if name and running.count >= FEWEST:
+        if name and running.count >= MIN_ANSWERS:
             values = running.quantiles()
             ascending = -values[::-1] if name.endswith("logprob") else values
             found.setdefault(replace(source, signal=""), {})[kind, name] = ascending

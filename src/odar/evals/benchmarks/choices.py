@@ -11,7 +11,7 @@ from typing import Any
 
 from odar.evals.benchmarks.base import Dataset, Place, Row, Task
 from odar.evals.scorers.text import LETTERS, choice
-from odar.inputs import recognise
+from odar.inputs import image_from_bytes
 from odar.types import Image, Query
 
 
@@ -53,7 +53,7 @@ def shuffled(right: str, wrong: Sequence[str], key: str) -> tuple[list[str], str
 def picture(value: Any) -> tuple[Image, ...]:
     """Return a Parquet image field as part of a query; nothing where the row has none."""
     data = value.get("bytes") if isinstance(value, dict) else None
-    return (recognise(data, "a picture of this row"),) if data else ()
+    return (image_from_bytes(data, "a picture of this row"),) if data else ()
 
 
 def _ai2_tasks(row: Row, place: Place) -> Iterator[Task]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from odar.evals.benchmarks.base import About, Dataset, Place, Row, Task, by_answer
 from odar.evals.scorers.mathematics import math_equal
 from odar.evals.scorers.text import bigbench, chosen, exact_match, f1, grid_match, show, verdict
-from odar.inputs import recognise
+from odar.inputs import image_from_bytes
 from odar.recording.questions import QuestionSet, starter_questions
 from odar.types import Image, Query
 
@@ -112,7 +112,7 @@ def _hle_tasks(row: Row, place: Place) -> Iterator[Task]:
 def _hle_image(uri: str | None) -> tuple[Image, ...]:
     """Pictures come as data URIs; most questions have an empty one."""
     _, comma, data = (uri or "").partition(",")
-    return (recognise(b64decode(data), "a picture of this row"),) if comma else ()
+    return (image_from_bytes(b64decode(data), "a picture of this row"),) if comma else ()
 
 
 def _hle_score(task: Task, response: str, answer: str) -> float:

@@ -228,7 +228,7 @@ def _part(table: Any, header: Header, path: Path) -> PanelArrays:
     signals = [_signals(*row) for row in zip(fast, items["prior"].tolist(), strict=True)]
     compared = header.settings["fusion"].get("similarity", "lexical")
     said = AnswerRows.of_answers(texts("answer"), (answers["stated"] > 0).tolist(), items["query"], compared)
-    found = Answers(**answers, said=said, fast=SignalArrays.of(signals))
+    found = Answers(**answers, said=said, fast=SignalArrays.from_answers(signals))
     return PanelArrays(header, Items(**items), found, verified)
 
 
