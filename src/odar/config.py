@@ -62,7 +62,7 @@ def parse(text: str, kind: Any) -> Any:
 
 
 def coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> Any:
-    """Return the value as the field's type has it.
+    """Convert the value to the field's type.
 
     Raises:
         SettingsError: it is of another type, or out of bounds; names the key, the value and `origin`.

@@ -65,9 +65,8 @@ def secrets_in(url: str) -> list[str]:
 
 
 def _from_file(setting: str, given: str) -> str | None:
-    path = (
-        user_path(given, setting) if "/" in given else Path(given)
-    )  # user_path would show a key that begins with ~
+    # user_path would show a key that begins with ~
+    path = user_path(given, setting) if "/" in given else Path(given)
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise SettingsError(f"{setting} = {str(path)!r} can be read by others; run: chmod 600 {path}")

@@ -24,7 +24,7 @@ class Path(StrEnum):
 
 
 class Role(StrEnum):
-    """Which agent speaks."""
+    """Which agent acts."""
 
     FAST = "fast"
     SLOW = "slow"
@@ -59,7 +59,7 @@ class Query:
 
     @classmethod
     def from_messages(cls, turns: tuple[Message, ...], options: Options | None = None) -> Query:
-        """Return the query that a conversation puts.
+        """Return the query of a conversation: its last user turn.
 
         >>> Query.from_messages((Message("user", "Hello"), Message("assistant", "Hi"))).text
         'Hello'
@@ -193,7 +193,7 @@ class Look:
     quantiles: str = ""
     """Where the ranks come from: calibrated, served or shipped."""
     finished: bool = True
-    """Whether it came to an answer; one that was cut off did not, and is as difficult as can be."""
+    """Whether it came to an answer; one that was cut off did not, and has the maximum difficulty."""
 
 
 @dataclass(frozen=True, slots=True)

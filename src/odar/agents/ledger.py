@@ -37,7 +37,7 @@ class Limits:
     def tightened(
         self, deadline_s: float | None = None, calls: int | None = None, cost_usd: float | None = None
     ) -> Limits:
-        """These and a request's own, whichever is tighter: no request loosens what was configured.
+        """Return the stricter of these limits and a request's own: a request cannot loosen the configured ones.
 
         >>> Limits(120, calls=6).tightened(deadline_s=20, calls=9, cost_usd=0.5)
         Limits(deadline_s=20, calls=6, cost_usd=0.5, retries=6)

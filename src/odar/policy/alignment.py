@@ -78,21 +78,21 @@ def statistics_from_rows(rows: Iterable[Mapping[str, Any]]) -> dict[Source, Stat
 RATIO = 1.02
 """Ratio of adjacent bin edges: no energy is off by more than 1%."""
 _LOWEST, _HIGHEST = 1e-4, 1e6
-"""Beyond these an energy counts as one of them."""
+"""Values outside these bounds are clipped to them."""
 _FENCE = 3.0
 """Tukey's outer fences: energies farther from the quartiles than this many times their distance are pulled in."""
 _MIN_WEIGHT = 1e-3
-"""A bin that has faded below this is forgotten."""
+"""Bins with less weight than this are dropped."""
 
 
 def bin_of(energy: float) -> int:
-    """Return the bin an energy falls into; an infinite one falls into the last, and NaN has none."""
+    """Return the bin of an energy; infinity is in the last one, and NaN has none."""
     return round(math.log(min(max(energy, _LOWEST), _HIGHEST)) / math.log(RATIO))
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """What has been served by one source.
+    """Histogram of the served values of one source; older values weigh less.
 
     >>> Histogram.from_values([0.1, 0.2, 0.3], day=0.0).count
     3.0
@@ -103,21 +103,21 @@ class Histogram:
     day: float = 0.0
     """Days since 1970, with a fraction."""
     seen: int = 0
-    """Candidates in all; these do not fade."""
+    """Number of candidates, regardless of their age."""
 
     @classmethod
     def from_values(cls, energies: Iterable[float], day: float) -> Histogram:
-        """Counts of energies that were all served on one day; what is no number is left out."""
+        """Return the histogram of energies that were all served on one day; NaN is left out."""
         bins = Counter(bin_of(energy) for energy in energies if not math.isnan(energy))
         return cls({number: float(count) for number, count in bins.items()}, day, bins.total())
 
     @property
     def count(self) -> float:
-        """How many candidates it is worth by now."""
+        """The sum of the weights."""
         return math.fsum(self.bins.values())
 
     def merged(self, other: Histogram, half_life: float) -> Histogram:
-        """Both together, as of the later day. Which is given first, and in what order, makes no difference."""
+        """Return the sum of both, as of the later day; it does not depend on their order."""
         day = max(self.day, other.day)
         bins = dict(self.faded(day, half_life).bins)
         for number, weight in other.faded(day, half_life).bins.items():
@@ -125,7 +125,7 @@ class Histogram:
         return Histogram(bins, day, self.seen + other.seen)
 
     def faded(self, day: float, half_life: float) -> Histogram:
-        """Return the same counts as they weigh on a later day."""
+        """Return the same counts with their weights on a later day."""
         left = 0.5 ** (max(0.0, day - self.day) / half_life)
         bins = {number: weight * left for number, weight in self.bins.items() if weight * left > _MIN_WEIGHT}
         return Histogram(bins, max(day, self.day), self.seen)
@@ -156,15 +156,15 @@ class Histogram:
 
 
 DRIFT_ERRORS = 4.0
-"""Standard errors beyond which a difference is no accident; samples of one question are alike, so more than 3."""
+"""A shift is significant beyond this many standard errors; more than 3, as samples of one question correlate."""
 DRIFT_SHIFT = 0.5
-"""A mean that moved by less than this many σ changes no choice worth speaking of."""
+"""Minimum shift of the mean, in σ, that counts as drift."""
 DRIFT_SPREAD = 1.5
-"""Nor does a σ that grew or shrank by less than this factor."""
+"""Minimum factor by which σ grows or shrinks that counts as drift."""
 MIN_SERVED = 50
 """Served candidates of a source before its own statistics are used."""
 MIN_COMPARED = 30
-"""Served candidates below which nothing is said."""
+"""Minimum number of served candidates for a comparison."""
 
 
 class Drift(NamedTuple):
@@ -186,7 +186,7 @@ def drift(running: Histogram, calibrated: Statistics) -> Drift | None:
         return None
     shift = (served.mean - calibrated.mean) / calibrated.deviation
     spread = served.deviation / calibrated.deviation
-    # Both means are estimates. The wider σ of the two: a source that became erratic must not look surely moved.
+    # Both means are estimates. The larger σ is used, so that a wider spread is not taken for a shift.
     error = max(1.0, spread) * math.sqrt(1 / count + 1 / calibrated.count)
     z = shift / error
     moved = abs(z) > DRIFT_ERRORS and abs(shift) > DRIFT_SHIFT
@@ -198,7 +198,7 @@ def drift(running: Histogram, calibrated: Statistics) -> Drift | None:
 
 @dataclass(frozen=True, slots=True)
 class AlignmentRow:
-    """What is known of one source's energies: for a table, a page, a metric."""
+    """What is known of one source's energies, for reports and metrics."""
 
     model: str
     step: str

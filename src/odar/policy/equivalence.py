@@ -110,7 +110,7 @@ def group(answers: Sequence[str]) -> list[int]:
 
 
 def _concluded(form: Form, answer: str) -> Form:
-    """Return the number that prose comes to, where it comes to one; everything else as it is."""
+    """Return the number that prose concludes with, if there is one; other forms unchanged."""
     if form.kind not in ("text", "formula"):
         return form
     last = concluding_number(answer)

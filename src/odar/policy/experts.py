@@ -59,7 +59,7 @@ def route_expert(query: Query) -> tuple[Expert, str]:
 
 
 _READ = 20_000
-"""Characters that are looked at: a field shows early, and a megabyte is not worth reading for it."""
+"""Number of characters that are read: the field of a question shows early."""
 _WORD = re.compile(r"\w+")
 
 

@@ -312,9 +312,8 @@ def _among(verdict: Verdict, able: Sequence[int], candidates: Sequence[Candidate
     weights = dict(zip(able, verdict.weights, strict=True))
     energies = dict(zip(able, verdict.energies, strict=False))
     every = range(len(candidates))
-    faults = sum(bool(candidate.fault) for candidate in candidates) % len(
-        candidates
-    )  # if all have one, none counts
+    faulty = sum(bool(candidate.fault) for candidate in candidates)
+    faults = 0 if faulty == len(candidates) else faulty  # if all have one, none counts
     silent = len(candidates) - faults - len(able)
     notes = [f"{faults} of {len(candidates)} did not keep to the form asked for"] if faults else []
     notes += [f"{silent} of {len(candidates)} were cut off or stated no answer"] if silent else []

@@ -36,7 +36,7 @@ class Ballot:
     groups: Ints
     """Candidates with equal final answers share a number; −1 where there is no candidate."""
     skills: Array
-    """w_m: how much each candidate's model is trusted before it has said anything."""
+    """w_m: prior weight of each candidate's model."""
     beta: float = np.inf
     similarity: Array | None = None
     """(…, n, n) s between the answers, 1 for equal ones (SPEC 5.15); None: they are equal or not, by `groups`."""
@@ -143,7 +143,7 @@ def winners(keys: Sequence[Array], present: Bools) -> Ints:
 
 
 def same_answer(groups: Ints) -> Array:
-    """(…, n, n) 1 where two candidates share a group; one without a group (−1) is like none."""
+    """(…, n, n) 1 where two candidates share a group, else 0; a candidate without a group (−1) has only zeros."""
     there = (groups >= 0)[..., None]
     return np.asarray((groups[..., :, None] == groups[..., None, :]) & there, dtype=np.float64)
 

@@ -144,7 +144,7 @@ def weighted_words(text: str) -> dict[str, float]:
 
 
 def _weight(word: str) -> float:
-    """Return a negation is common but decides what a sentence says, so it weighs as much as a rare word."""
+    """Return the rarity of a word. Negations are common but decide what a sentence says: they count as rare."""
     return 1.0 if word in _NEGATIONS or word.endswith("n't") else word_rarity(word)
 
 

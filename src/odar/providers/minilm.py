@@ -128,10 +128,7 @@ class _Layer:
     def __init__(self, tensors: Mapping[str, Floats], name: str, heads: int) -> None:
         own = [_weight_and_bias(tensors, f"{name}.attention.self.{part}") for part in ("query", "key", "value")]
         scale = np.float32(math.sqrt(heads / len(own[0][1])))
-        own[0] = (
-            own[0][0] * scale,
-            own[0][1] * scale,
-        )  # scales the attention scores here once instead of for every text
+        own[0] = own[0][0] * scale, own[0][1] * scale  # scales the attention scores once, not for every text
         self._qkv = np.concatenate([w for w, _ in own]).T.copy(), np.concatenate([b for _, b in own])
         parts = ("attention.output", "intermediate", "output")
         pairs = [_weight_and_bias(tensors, f"{name}.{part}.dense") for part in parts]

@@ -46,9 +46,9 @@ PROTOCOL = "openai"
 MESSAGE_FIELDS = frozenset({"role", "content", "refusal", "tool_calls", "function_call"})
 """Fields of a message that ODAR represents itself."""
 _TIERS = frozenset({"batch", "flex", "priority", "scale", "ultrafast"})
-"""Service tiers whose prices are not the ordinary ones."""
+"""Service tiers with prices of their own."""
 _USER_CHARACTERS = 64
-"""The longest name of a user that OpenAI takes."""
+"""Maximum length of `user` at OpenAI."""
 _FINISH = {"eos": "stop", "end_turn": "stop", "max_tokens": "length", "function_call": "tool_calls"}
 
 
@@ -167,7 +167,7 @@ class StreamedReply:
         self._last: dict[str, Any] = {}
 
     def feed(self, payload: Mapping[str, Any]) -> Delta:
-        """Take one event in; what it adds to the answer."""
+        """Add one event, and return what it adds to the answer."""
         # Usage and model come in different events, depending on the server: the latest of each counts.
         self._last |= {name: payload[name] for name in ("model", "usage", "service_tier") if payload.get(name)}
         for part in payload.get("choices") or ():
@@ -186,7 +186,7 @@ class StreamedReply:
 
 
 class Thinking:
-    """Keeps a `<think>…</think>` block at the start of an answer out of its text, however it is cut.
+    """Removes a `<think>…</think>` block from the start of an answer that arrives in pieces.
 
     >>> thinking = Thinking()
     >>> [thinking.feed(piece) for piece in ("<thi", "nk>2 and 2</thi", "nk>\\n", "\\n4", " is it")]
@@ -217,7 +217,7 @@ class Thinking:
         return self._held
 
     def end(self) -> str:
-        """Return what was held back at the end of the text and turned out to be answer."""
+        """Return held-back text that turned out to be part of the answer."""
         held = "" if self._answering or self.seen else self._held
         self._answering = True
         return held
@@ -275,7 +275,7 @@ class _Choice:
             entries = [{"token": token, "logprob": logprob} for token, logprob in pairs]
         for entry in entries:
             token, raw = string(entry["token"]), entry.get("bytes")
-            if not isinstance(raw, list):  # null; or a number, of which bytes() would make that many zeros
+            if not isinstance(raw, list):  # null; bytes() of a number would be that many zeros
                 raw, text = None, token
                 self._decoder.reset()
                 self._partial = False
@@ -302,7 +302,7 @@ def _reply(choices: list[_Choice], payload: Mapping[str, Any], parts: Sequence[M
 
 
 def read_usage(payload: Mapping[str, Any], *, reasoned: bool = False) -> Usage:
-    """Return what a server says it counted; `reasoned` is whether it was seen to reason."""
+    """Return the usage that a server reports; `reasoned` is whether the reply contains reasoning."""
     usage = payload.get("usage") or {}
     prompt, completion = count(usage.get("prompt_tokens")), count(usage.get("completion_tokens"))
     read, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
@@ -357,7 +357,7 @@ def _index(choice: Mapping[str, Any]) -> int:
 def _call_delta(position: int, call: Mapping[str, Any]) -> CallDelta:
     function = call.get("function") or {}
     arguments = function.get("arguments")
-    if arguments is not None and not isinstance(arguments, str):  # an object where the protocol wants its JSON
+    if arguments is not None and not isinstance(arguments, str):  # an object instead of its JSON text
         arguments = json.dumps(arguments)
     index = count(call.get("index"))
     return CallDelta(
@@ -366,13 +366,13 @@ def _call_delta(position: int, call: Mapping[str, Any]) -> CallDelta:
 
 
 def _joined(parts: Sequence[CallDelta]) -> ToolCall:
-    """Return a tool call from its deltas; a server without ids gets none made up here."""
+    """Return a tool call from its deltas; its id is empty if the server sends none."""
     first = {name: next((v for part in parts if (v := getattr(part, name))), "") for name in ("id", "name")}
     return ToolCall(first["id"], first["name"], "".join(part.arguments for part in parts))
 
 
 def _messages(messages: Sequence[Message]) -> list[Any]:
-    """The turns. A system turn that an Anthropic client put between others becomes a reminder in a user's turn.
+    """Return the turns; a system turn that an Anthropic client put between others becomes a user's reminder.
 
     Many servers' chat templates allow a system turn only at the start.
     """
@@ -437,7 +437,7 @@ def image_url(image: Image) -> str:
 
 
 def score_body(request: Request, text: str) -> dict[str, Any]:
-    """Return a chat-completions request that writes next to nothing, and has the prompt scored, as vLLM can.
+    """Return a chat-completions request that generates one token and scores the prompt, as vLLM can.
 
     The text is sent as an unfinished turn, and `prompt_logprobs` come back.
 
@@ -469,7 +469,7 @@ def read_scores(payload: Mapping[str, Any], text: str) -> Reply:
 
 def _token(entry: Mapping[str, Any] | None) -> Token:
     """Return the prompt's own token: the only entry, or the first if there are alternatives."""
-    if not entry:  # the very first token of a prompt has nothing before it
+    if not entry:  # the first token of a prompt has no log-probability
         return Token("", None)
     own = next(iter(entry.values()))
     return Token(own.get("decoded_token") or "", logprob_of(own["logprob"]))

@@ -100,7 +100,7 @@ def record(request: Request, reply: Reply) -> str:
 
 
 def reply_to_json(reply: Reply) -> dict[str, Any]:
-    """Return a reply as plain data, without the server's own words.
+    """Return a reply as plain data, without the raw response.
 
     >>> reply_from_json(reply_to_json(Reply((), model="m"))).model
     'm'

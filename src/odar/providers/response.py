@@ -20,11 +20,11 @@ from odar.providers.base import Delta, OnDelta, Reply
 from odar.providers.connection import Connection
 
 MAX_BODY_BYTES = 64 * 2**20
-"""No answer of a language model is larger; something that is, is not one."""
+"""Maximum size of a response."""
 _MOST_TOKENS = 10**12
-"""No bill of one answer is longer; what is would not even fit the store."""
+"""Larger token counts are taken for errors; they would not fit the store."""
 _STREAM_TAIL_S = 0.1
-"""How long to wait after [DONE] for the end of the body, without which the connection is lost for reuse."""
+"""How long to wait after [DONE] for the end of the body, so that the connection can be reused."""
 T = TypeVar("T")
 E = TypeVar("E", bound=ProviderError)
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
@@ -33,7 +33,7 @@ BODY_CHARS = 8_000
 
 _MESSAGE_CHARS = 200
 _QUOTE_CHARS = 24
-"""This many characters in a row of a prompt count as a quotation of it."""
+"""A message that shares this many consecutive characters with a prompt quotes it."""
 _SHORTEST_SECRET = 5
 """Shorter values are placeholders such as "none"; redacting them would garble messages."""
 _REDACTED = "[redacted]"
@@ -59,7 +59,7 @@ _STATUS_OF_TYPE = {
 _NOT_RETRYABLE = frozenset({"insufficient_quota"})
 """Codes that come with a retryable status although waiting does not help."""
 _PROXY_TIMEOUTS = frozenset({502, 504, 524})
-"""Statuses of a proxy that stopped waiting: the model may have answered, and billed. Other errors cost nothing."""
+"""Timeouts of a proxy: the model may have answered, and billed. Other errors cost nothing."""
 Payload = Mapping[str, Any]
 
 
@@ -101,13 +101,13 @@ class SseReader:
 
 
 class Collector(Protocol):
-    """Puts a streamed answer together."""
+    """Assembles a streamed answer."""
 
     finished: bool
-    """Whether the answer is whole, going by what the protocol says."""
+    """Whether the answer is complete according to the protocol."""
 
     def feed(self, payload: Payload) -> Delta:
-        """Take one event in; what it adds to the answer."""
+        """Add one event, and return what it adds to the answer."""
         ...
 
     def reply(self) -> Reply:
@@ -116,7 +116,7 @@ class Collector(Protocol):
 
 
 class Response:
-    """An answer with a good status, to be read once."""
+    """A response with a success status; it can be read once."""
 
     def __init__(self, answer: Connection, failures: Failures, prompts: Sequence[str]) -> None:
         self.content_type = answer.content_type
@@ -211,7 +211,7 @@ def string(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Makes the errors of one provider.
+    """Creates the errors of one provider.
 
     >>> failures = Failures("openai", key_hint="set OPENAI_API_KEY", secrets=("sk-secret",))
     >>> error = failures.from_status(401, {}, '{"error": {"message": "bad key sk-secret", "code": "key"}}')
@@ -260,7 +260,7 @@ class Failures:
         body = self.redact(body)
         code, said = parse_error_body(body)
         if status is None and code is not None:
-            # OpenRouter puts the status of the provider behind it there.
+            # OpenRouter puts the status of the upstream provider there.
             own = int(code) if len(code) == 3 and code.isdecimal() and code[0] in "45" else None
             status = _STATUS_OF_TYPE.get(code, own)
         if quotes_prompt(said, prompts):
