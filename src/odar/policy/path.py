@@ -169,15 +169,12 @@ class Routing:
 
     def looks_first(self, decision: Decision) -> bool:
         """Return whether the fast answer could still change this path, so that it is worth waiting for."""
-        undecided = self.looks and self.enabled and not decision.forced and not decision.alone
-        session = decision.session
+        if not (self.looks and self.enabled) or decision.forced or decision.alone:
+            return False
+        undecided, session = decision.estimate.exact_or_middle < self.clearly_hard, decision.session
         if session is not None and session.requests:  # the session chose the path, not the prior
-            undecided = undecided and session.looks and not decision.alone
-            return undecided and (decision.path is Path.SIMPLE or not self._clearly_hard(decision))
-        return undecided and not self._clearly_hard(decision)
-
-    def _clearly_hard(self, decision: Decision) -> bool:
-        return decision.estimate.exact_or_middle >= self.clearly_hard
+            return session.looks and (decision.path is Path.SIMPLE or undecided)
+        return undecided
 
     def reconsider(self, decision: Decision, posterior: float, allowed: Collection[str] = PATHS) -> Decision:
         """Choose the path again after the fast answer (SPEC 5.11); a path that is not allowed is not taken.
