@@ -547,7 +547,7 @@ def main() -> None:
             "caps": {"unsure": UNSURE_CAP, "easy": EASY, "hard": HARD},
             "signals": list(RANKED),
         },
-    ).document()
+    ).to_dict()
     (args.out / "posterior.json").write_text(json.dumps(document, indent=1) + "\n", "utf8")
     (args.out / "posterior.report.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", "utf8")
 

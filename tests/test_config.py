@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.calibration_file import load_calibration
-from odar.config import PROFILES, environment_name, key_name, leaves, load_settings
+from odar.config import PROFILES, environment_name, iter_settings, key_name, load_settings
 from odar.errors import OdarError, SettingsError, UnknownName
 from odar.policy.path import Routing
 
@@ -239,7 +239,7 @@ def test_nested_overrides_do_not_change_the_callers_tables():
 
 
 def test_every_setting_has_documentation_and_an_environment_variable():
-    for path, _, field in leaves():
+    for path, _, field in iter_settings():
         assert field.metadata["doc"], key_name(path)
         assert environment_name(path).startswith("ODAR_")
 

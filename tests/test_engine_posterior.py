@@ -67,7 +67,7 @@ def engine(prior, fast_logprob, *, calibrated=True, slow=None, **overrides):
     providers = {"fast": ScriptedProvider(talk, "fast"), "slow": ScriptedProvider(slow or talk, "slow")}
     odar = Odar(settings, providers=providers, estimator=ConstantEstimator(prior))
     if calibrated:
-        known = Statistics(0.3, 0.1, 50, quantiles=USUAL.document())
+        known = Statistics(0.3, 0.1, 50, quantiles=USUAL.to_dict())
         odar.alignment.calibrated = {odar.source("quick", Step.ANSWER): known}
     return odar, providers["fast"], providers["slow"]
 

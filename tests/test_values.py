@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.config import coerce, key_name, parse, show
+from odar.config import coerce, key_name, parse_value, short_repr
 from odar.errors import SettingsError
 from odar.settings import setting
 
@@ -43,7 +43,7 @@ def test_a_key_name_is_a_valid_toml_key(path):
     ],
 )
 def test_a_variable_is_parsed_as_toml(text, kind, value):
-    assert parse(text, kind) == value
+    assert parse_value(text, kind) == value
 
 
 @pytest.mark.parametrize(
@@ -103,13 +103,13 @@ def test_an_open_bound_excludes_its_value():
 
 @given(st.text(), st.sampled_from(["api_key", "password", "x-token"]))
 def test_a_value_with_a_secret_name_is_hidden(value, name):
-    assert show(value, name) == "(hidden)"
+    assert short_repr(value, name) == "(hidden)"
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(), st.lists))
 def test_shown_values_are_short(value):
-    assert len(show(value)) <= 60
+    assert len(short_repr(value)) <= 60
 
 
 def test_a_password_in_an_address_is_not_shown():
-    assert "secret" not in show("postgresql://me:secret@host/odar")
+    assert "secret" not in short_repr("postgresql://me:secret@host/odar")

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from odar.config import environment_name, leaves, load_settings
+from odar.config import environment_name, iter_settings, load_settings
 from odar.settings import ModelSettings, PriceSettings, ProviderSettings, Settings
 
 PROFILES = ("local", "tiny", "custom", "open", "paper")
@@ -63,7 +63,7 @@ def _by_profile() -> str:
     named = {"custom": {"fast__model": "gpt-5.1", "slow__model": "gpt-5.1"}}
     settings = {name: load_settings(name, environ={}, **named.get(name, {})) for name in PROFILES}
     rows = []
-    for path, _, field in leaves():
+    for path, _, field in iter_settings():
         values = [_value_at(settings[name], path) for name in PROFILES]
         if _has_no_default(field) or len({repr(value) for value in values}) > 1:
             shown = [

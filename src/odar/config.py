@@ -49,7 +49,7 @@ def key_name(path: KeyPath) -> str:
     return ".".join(p if plain.fullmatch(p) else json.dumps(p, ensure_ascii=False) for p in path)
 
 
-def parse(text: str, kind: Any) -> Any:
+def parse_value(text: str, kind: Any) -> Any:
     """Parse a string from the environment or the command line as TOML; plain text if it is not valid TOML."""
     if kind is str:
         return text
@@ -76,13 +76,17 @@ def coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath, 
             raise ValueError
     except ValueError:
         plain = next(each for each in typing.get_args(kind) if each is not types.NoneType) if optional else kind
-        raise SettingsError(f"{key_name(path)} = {show(value)} in {origin} must be {_describe(plain)}") from None
+        raise _invalid(path, value, origin, _describe(plain)) from None
     for each in good.values() if isinstance(good, dict) else (good,):
         _check_bounds(each, field, path, origin)
     if (choices := field.metadata["choices"]) and good not in choices:
-        listed = f"one of: {', '.join(map(show, choices))}{did_you_mean(good, choices)}"
-        raise SettingsError(f"{key_name(path)} = {show(good)} in {origin} must be {listed}")
+        listed = f"one of: {', '.join(map(short_repr, choices))}{did_you_mean(good, choices)}"
+        raise _invalid(path, good, origin, listed)
     return good
+
+
+def _invalid(path: KeyPath, value: Any, origin: str, must_be: str) -> SettingsError:
+    return SettingsError(f"{key_name(path)} = {short_repr(value)} in {origin} must be {must_be}")
 
 
 def _check_bounds(value: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> None:
@@ -105,7 +109,7 @@ def _describe(kind: Any) -> str:
     return names.get(kind, "a table")
 
 
-def show(value: Any, name: str = "") -> str:
+def short_repr(value: Any, name: str = "") -> str:
     """Return a value for an error message: short, and hidden where its name says that it is a secret."""
     if is_secret(name):
         return "(hidden)"
@@ -164,11 +168,13 @@ def environment_name(path: KeyPath) -> str:
     return "ODAR_" + "_".join(path).upper()
 
 
-def leaves(schema: type = Settings, prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
+def iter_settings(
+    schema: type = Settings, prefix: KeyPath = ()
+) -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
     """Yield every plain setting: its path, its type and its field. Tables of models and providers are left out."""
     for field, kind in _fields(schema).values():
         if dataclasses.is_dataclass(kind):
-            yield from leaves(typing.cast(type, kind), (*prefix, field.name))
+            yield from iter_settings(typing.cast(type, kind), (*prefix, field.name))
         elif _table_of(kind) is None:
             yield (*prefix, field.name), kind, field
 
@@ -213,7 +219,7 @@ def _profile_layer(name: str) -> Layer:
         return _shipped_layer("odar.profiles", f"{name}.toml", f"profile {name}")
     if Path(name).suffix != ".toml":
         raise UnknownName("profile", name, PROFILES)
-    return _toml_layer(user_path(name, setting="profile"), f"profile {show(name)}")
+    return _toml_layer(user_path(name, setting="profile"), f"profile {short_repr(name)}")
 
 
 def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Layer:
@@ -273,16 +279,16 @@ def _toml_layer(source: Any, origin: str) -> Layer:
 
 
 def _environment_layer(environ: Mapping[str, str]) -> Layer:
-    known = {environment_name(path): (path, kind, field) for path, kind, field in leaves()}
+    known = {environment_name(path): (path, kind, field) for path, kind, field in iter_settings()}
     layer: Layer = {}
     for variable, text in environ.items():
         if not variable.startswith("ODAR_") or variable in _PROCESS_VARIABLES:
             continue
         if variable not in known:
             hint = did_you_mean(variable, known)
-            raise SettingsError(f"unknown environment variable {variable} = {show(text, variable)}{hint}")
+            raise SettingsError(f"unknown environment variable {variable} = {short_repr(text, variable)}{hint}")
         path, kind, field = known[variable]
-        layer[path] = (coerce(parse(text, kind), kind, field, path, variable), variable)
+        layer[path] = (coerce(parse_value(text, kind), kind, field, path, variable), variable)
     return layer
 
 
@@ -294,7 +300,7 @@ def _nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise SettingsError(f"{parent} = {show(node)} in argument must be a table, because of {key}")
+                raise _invalid((parent,), node, "argument", f"a table, because of {key}")
         # Tables are copied: a later `table__key` is put into ours, not into the caller's.
         node[last] = copy.deepcopy(value)
     return tree
@@ -338,20 +344,20 @@ def _walk(
             yield from _walk(schema, {"fallbacks": rest}, origin, prefix)
         if key not in fields:
             hint = did_you_mean(key, fields) or "; this version of odar knows none of that name"
-            raise SettingsError(f"unknown setting {key_name(path)} = {show(value, key)} in {origin}{hint}")
+            raise SettingsError(f"unknown setting {key_name(path)} = {short_repr(value, key)} in {origin}{hint}")
         field, kind = fields[key]
         table = _table_of(kind)
         if table is None and not dataclasses.is_dataclass(kind):
             yield path, (coerce(value, kind, field, path, origin), origin)
             continue
         if not isinstance(value, Mapping):
-            raise SettingsError(f"{key_name(path)} = {show(value)} in {origin} must be a table")
+            raise _invalid(path, value, origin, "a table")
         if table is None:
             yield from _walk(typing.cast(type, kind), value, origin, path)
             continue
         for name, entry in value.items():
             if not isinstance(entry, Mapping):
-                raise SettingsError(f"{key_name((*path, name))} = {show(entry)} in {origin} must be a table")
+                raise _invalid((*path, name), entry, origin, "a table")
             yield from _walk(table, entry, origin, (*path, name))
 
 

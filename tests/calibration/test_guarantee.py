@@ -86,7 +86,7 @@ def test_everything_is_fitted_to_the_other_half():
     assert certificate.items == 300
     assert setup.thresholds == certificate.thresholds
     assert certificate.cheaper
-    assert certificate.document()["assumes"].startswith("later questions are exchangeable")
+    assert certificate.to_dict()["assumes"].startswith("later questions are exchangeable")
 
 
 @pytest.mark.parametrize("options", [{"at_most_worse": 0.0}, {"at_most_worse": 0.05, "confidence": 1.0}])

@@ -32,14 +32,14 @@ def fitted():
     found = fit(evidence(size=60), incumbents(odar))
     posterior = PosteriorDifficulty.load().with_weights(AnswerKind.DIRECT, {"long": 1.0})
     estimator = shipped_estimator()
-    moved = type(estimator).from_document(estimator.document(), "copy")
+    moved = type(estimator).from_dict(estimator.to_dict(), "copy")
     moved.bias_ += 1.0
     setup = replace(
         found.setup,
         thresholds=Thresholds(0.25, 0.65),
         by_expert={"math": Thresholds(0.1, 0.2, "math")},
         fusion=FusionFit(np.inf, 1.0, np.array([0.5, 0.7, 1.0])),
-        statistics=tuple(Statistics(0.2, 0.1, 50, quantiles=TABLES.document()) for _ in range(3)),
+        statistics=tuple(Statistics(0.2, 0.1, 50, quantiles=TABLES.to_dict()) for _ in range(3)),
         posterior=posterior,
         estimator=moved,
     )
@@ -64,7 +64,7 @@ def test_the_engine_uses_the_installed_fit(fitted, tmp_path):
     assert odar.estimator.name == "calibrated/1"
     query = Query("Is Paris the capital of France?")
     assert odar.estimator.estimate(query).difficulty > shipped_estimator().estimate(query).difficulty
-    assert today.setup.tables.document() == TABLES.document()
+    assert today.setup.tables.to_dict() == TABLES.to_dict()
     assert odar.settings.routing.mode == "posterior"
 
 

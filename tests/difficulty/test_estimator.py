@@ -224,7 +224,7 @@ def fix(model: LearnedEstimator, x: list[float]) -> LearnedEstimator:
 
 
 def with_features(model: LearnedEstimator, x: list[float]) -> LearnedEstimator:
-    copy = LearnedEstimator.from_document(model.document(), "copy")
+    copy = LearnedEstimator.from_dict(model.to_dict(), "copy")
     return fix(copy, x)
 
 
@@ -235,7 +235,7 @@ numbers = st.lists(st.floats(-1e6, 1e6) | st.integers(0, 60).map(float), min_siz
 @given(numbers, st.lists(st.floats(0.01, 0.99), max_size=3), st.integers(0, 2**16))
 def test_the_lazy_decision_is_that_of_the_full_parse(x: list[float], thresholds: list[float], seed: int) -> None:
     """Any features, any weights (of either sign) and any thresholds, also ones that hit d exactly."""
-    model = LearnedEstimator.from_document(LearnedEstimator.load().document(), "copy")
+    model = LearnedEstimator.from_dict(LearnedEstimator.load().to_dict(), "copy")
     model.weights_ = np.random.default_rng(seed).normal(size=24)
     model = with_features(model, x)
     exact = model.estimate(Query("?")).exact

@@ -17,7 +17,7 @@ from docsite.settings_page import settings_page
 
 import odar
 from odar.cli.main import COMMANDS
-from odar.config import environment_name, leaves
+from odar.config import environment_name, iter_settings
 from odar.gateway.openapi import description
 
 REMEDY = "run: make docs-reference"
@@ -58,7 +58,7 @@ def test_every_command_is_in_the_reference():
 
 def test_every_setting_is_in_the_reference():
     page = settings_page()
-    assert [name for path, _, _ in leaves() if f"`{(name := environment_name(path))}`" not in page] == []
+    assert [name for path, _, _ in iter_settings() if f"`{(name := environment_name(path))}`" not in page] == []
     for section in ("[providers.NAME]", "[models.NAME]", "[models.NAME.price]"):
         assert f"## `{section}`" in page
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz.strategies import EVIL_NUMBERS, EVIL_TEXTS, examples, json_values, texts
-from odar.config import environment_name, leaves, load_settings
+from odar.config import environment_name, iter_settings, load_settings
 from odar.errors import SettingsError, UsageError
 from odar.settings import Settings
 
-LEAVES = [path for path, _, _ in leaves()]
+LEAVES = [path for path, _, _ in iter_settings()]
 TABLES = [("providers", "p", "kind"), ("providers", "p", "base_url"), ("providers", "p", "api_key_env")]
 TABLES += [("models", "m", name) for name in ("provider", "price", "context", "drop", "extra", "scores", "n")]
 keys = st.sampled_from([*LEAVES, *TABLES]) | st.lists(texts, min_size=1, max_size=3).map(tuple)

@@ -199,8 +199,8 @@ def test_a_look_has_kind_signals_and_terms():
 
 
 def test_a_document_survives_a_round_trip():
-    again = PosteriorDifficulty.from_document(json.loads(json.dumps(POSTERIOR.document())))
-    assert again.document() == POSTERIOR.document()
+    again = PosteriorDifficulty.from_dict(json.loads(json.dumps(POSTERIOR.to_dict())))
+    assert again.to_dict() == POSTERIOR.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -218,6 +218,6 @@ def test_a_document_survives_a_round_trip():
     ],
 )
 def test_an_invalid_document_is_rejected(change, why):
-    assert POSTERIOR.document()["format"] == FORMAT
+    assert POSTERIOR.to_dict()["format"] == FORMAT
     with pytest.raises(InputError, match=why):
-        PosteriorDifficulty.from_document(POSTERIOR.document() | change)
+        PosteriorDifficulty.from_dict(POSTERIOR.to_dict() | change)

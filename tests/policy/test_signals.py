@@ -123,7 +123,7 @@ def test_own_tables_come_before_shipped_ones():
 
 def test_tables_survive_a_round_trip():
     tables = QuantileTables.fit({("free_text", "mean_logprob"): np.linspace(-3, 0, 60)})
-    again = QuantileTables.from_document(tables.document())
+    again = QuantileTables.from_dict(tables.to_dict())
     assert again.tables["free_text", "mean_logprob"] == pytest.approx(
         tables.tables["free_text", "mean_logprob"], rel=1e-4, abs=1e-4
     )
@@ -132,7 +132,7 @@ def test_tables_survive_a_round_trip():
 @pytest.mark.parametrize("table", [[1.0], [float("nan")] * LEVELS, list(range(LEVELS, 0, -1)), ["a"] * LEVELS])
 def test_an_invalid_table_is_rejected(table):
     with pytest.raises(ValueError):
-        QuantileTables.from_document({"direct": {"length": table}})
+        QuantileTables.from_dict({"direct": {"length": table}})
 
 
 @pytest.mark.parametrize("size", [2, 200])

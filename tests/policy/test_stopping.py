@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.stopping import Stopping, lead_is_real
+from odar.policy.stopping import Stopping, probability_of_lead
 
 votes = st.lists(st.integers(0, 3), max_size=9)
 
@@ -37,7 +37,7 @@ def test_the_bound_is_the_beta_tail(leader, runner_up):
     """Compare with numerical integration of the Beta density over (1/2, 1)."""
     x = np.linspace(0, 1, 200_001)[1:-1]
     density = x**leader * (1 - x) ** runner_up
-    assert lead_is_real(leader, runner_up) == pytest.approx(density[x > 0.5].sum() / density.sum(), abs=1e-4)
+    assert probability_of_lead(leader, runner_up) == pytest.approx(density[x > 0.5].sum() / density.sum(), abs=1e-4)
 
 
 @given(votes, st.integers(0, 5), st.permutations(range(4)))

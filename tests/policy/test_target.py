@@ -120,7 +120,7 @@ def test_states_survive_a_round_trip_and_can_be_merged(events):
     for number, event in enumerate(events):
         together.count(*event)
         (first if number < len(events) // 2 else second).count(*event)
-    again = TargetState.from_document(first.followed_by(second).document())
+    again = TargetState.from_dict(first.followed_by(second).to_dict())
     assert again.questions == together.questions
     assert again.total == pytest.approx(together.total)
     assert again.histogram == pytest.approx(together.histogram, abs=1e-3)

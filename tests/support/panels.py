@@ -89,7 +89,7 @@ QUANTILES = QuantileTables.fit(
         for kind in AnswerKind
         for name, low, high in (("answer_logprob", -2.0, 0.0), ("mean_logprob", -2.0, 0.0), ("length", 5.0, 40.0))
     }
-).document()
+).to_dict()
 
 
 def calibration(folder: Path) -> str:

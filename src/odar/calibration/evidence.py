@@ -207,7 +207,7 @@ def statistics_of(energy: Array, signals: SignalArrays | None = None) -> Statist
     Statistics(mean=0.2, deviation=0.1, count=2, skill=1.0, quantiles=None)
     """
     known = energy[np.isfinite(energy)]
-    quantiles = (QuantileTables.from_signals(signals).document() or None) if signals is not None else None
+    quantiles = (QuantileTables.from_signals(signals).to_dict() or None) if signals is not None else None
     if not known.size:
         return None if quantiles is None else Statistics(0.0, 1.0, 0, quantiles=quantiles)
     drawn = np.clip(known, *np.percentile(known, [1, 99])) if known.size > 2 else known

@@ -75,7 +75,7 @@ class Certificate:
     path: ThresholdPath
     """How t moves the thresholds; every t from 1 down to this one was certified."""
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the certificate as a calibration file holds it."""
         names = ("t", "loss", "accuracy", "calls", "reference_calls", "more_items")
         return {

@@ -73,7 +73,7 @@ def to_calibration(
     made = made_of(made)
     if certificate is not None:
         sources = [asdict(source) for source in source_list(odar)]
-        made["certificate"] = {**certificate.document(), "sources": sources}
+        made["certificate"] = {**certificate.to_dict(), "sources": sources}
     return replace(calibration, made=made, report=report(fitted))
 
 
@@ -93,7 +93,7 @@ def calibration_of(odar: Odar, setup: Setup, *, choose_mode: bool) -> Calibratio
         statistics=table(odar, setup.statistics, setup.surrogate, setup.fusion.skills),
         settings=settings,
         posterior=posterior_document(odar, setup.posterior),
-        estimator=odar.calibration.estimator if setup.estimator is None else setup.estimator.document(),
+        estimator=odar.calibration.estimator if setup.estimator is None else setup.estimator.to_dict(),
     )
 
 
@@ -125,7 +125,7 @@ def posterior_document(odar: Odar, posterior: PosteriorDifficulty | None) -> Any
     """Return what the file holds for these coefficients; None for the shipped ones."""
     if posterior is None or posterior is odar.posterior:
         return odar.calibration.posterior
-    return posterior.document()
+    return posterior.to_dict()
 
 
 def made_of(made: dict[str, Any]) -> dict[str, Any]:

@@ -243,7 +243,7 @@ def _from_traces(settings: Settings, out: str, *, as_json: bool) -> int:
         statistics=table(odar, setup.statistics),
         settings={**odar.calibration.settings, **thresholds},
         posterior=posterior_document(odar, setup.posterior),
-        estimator=setup.estimator.document() if setup.estimator else odar.calibration.estimator,
+        estimator=setup.estimator.to_dict() if setup.estimator else odar.calibration.estimator,
         made=made_of({"command": command_line(), "data": "traces", "items": len(traffic.fast)}),
         report=report,
     )
@@ -295,7 +295,7 @@ def _fit_and_write(
         if trial is not None:
             told["judge"] = {**plain(trial), "rejected": rejected}
         if certificate is not None:
-            told["certificate"] = certificate.document()
+            told["certificate"] = certificate.to_dict()
         click.echo(json.dumps(told, ensure_ascii=False))
     else:
         if certificate is not None:

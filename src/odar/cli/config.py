@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from odar.cli.options import json_option, settings_options
-from odar.config import KeyPath, environment_name, key_name, leaves
+from odar.config import KeyPath, environment_name, iter_settings, key_name
 from odar.errors import UnknownName
 from odar.secrets import is_secret, masked
 from odar.settings import Settings
@@ -30,7 +30,7 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
     Arguments override ODAR_* variables, which override odar.toml, which overrides the profile.
     The variable of a setting is its name in capitals: fast.max_tokens is ODAR_FAST_MAX_TOKENS.
     """
-    meanings: dict[KeyPath, str] = {path: field.metadata["doc"] for path, _, field in leaves()}
+    meanings: dict[KeyPath, str] = {path: field.metadata["doc"] for path, _, field in iter_settings()}
     paths = [*meanings, *(path for path in settings.origins if path not in meanings)]
     rows = [(path, _value(settings, path), settings.origins.get(path, "default")) for path in paths]
     if key is None:  # the shipped catalogue is long, and `odar models` shows it better

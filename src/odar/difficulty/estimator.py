@@ -244,7 +244,7 @@ class LearnedEstimator:
             self._linear = _Linear(terms, middle, sum(spans) / 2 + _ROUNDING, knots)
         return self._linear
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Weights, scaling and what made them as plain data."""
         return {
             "format": FORMAT,
@@ -268,7 +268,7 @@ class LearnedEstimator:
 
     def save(self, path: Path) -> None:
         """Write `document` as readable JSON."""
-        path.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n", "utf-8")
+        path.write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
     @classmethod
     def load(cls, path: Path | None = None) -> LearnedEstimator:
@@ -278,13 +278,13 @@ class LearnedEstimator:
             raw = load_json(source.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{source}: not an estimator file ({error})") from error
-        model = cls.from_document(raw, str(source))
+        model = cls.from_dict(raw, str(source))
         if path is not None:
             model.name = f"{cls.name} ({path.name})"
         return model
 
     @classmethod
-    def from_document(cls, raw: Any, name: str) -> LearnedEstimator:
+    def from_dict(cls, raw: Any, name: str) -> LearnedEstimator:
         """From what `document` gave; another version or shape is refused."""
         found = raw.get("format") if isinstance(raw, dict) else None
         check_format(found, FORMAT, name, "train it again (`odar calibrate --difficulty`, `odar calibrate`)")
@@ -365,6 +365,6 @@ def shipped_estimator() -> LearnedEstimator:
 
 def calibrated_estimator(document: Mapping[str, Any], origin: str) -> LearnedEstimator:
     """Return the estimator that a calibration holds; traces tell it from the shipped one by its name."""
-    model = LearnedEstimator.from_document(document, f"the estimator of {origin}")
+    model = LearnedEstimator.from_dict(document, f"the estimator of {origin}")
     model.name = "calibrated/1"
     return model

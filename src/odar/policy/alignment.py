@@ -56,7 +56,7 @@ class Statistics:
     @property
     def tables(self) -> QuantileTables | None:
         """The quantiles as tables for looking up ranks; raises ValueError if they are invalid."""
-        return None if self.quantiles is None else QuantileTables.from_document(self.quantiles)
+        return None if self.quantiles is None else QuantileTables.from_dict(self.quantiles)
 
 
 def statistics_to_rows(statistics: Mapping[Source, Statistics]) -> list[dict[str, Any]]:

@@ -145,18 +145,18 @@ class PosteriorDifficulty:
         """Return the same with other weights for one kind of answer."""
         return replace(self, weights={**self.weights, kind.value: dict(weights)})
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return what a saved file holds."""
         return {
             "format": FORMAT,
             "weights": {kind: {t: round(w, 6) for t, w in row.items()} for kind, row in self.weights.items()},
             "knots": {kind: [round(value, 6) for value in pair] for kind, pair in self.knots.items()},
-            "quantiles": self.tables.document(),
+            "quantiles": self.tables.to_dict(),
             "about": dict(self.about),
         }
 
     @classmethod
-    def from_document(cls, raw: Any, name: str = "posterior") -> PosteriorDifficulty:
+    def from_dict(cls, raw: Any, name: str = "posterior") -> PosteriorDifficulty:
         """From a saved file's content; another version or shape is refused."""
         found = raw.get("format") if isinstance(raw, dict) else None
         check_format(found, FORMAT, name, "run `odar calibrate` again")
@@ -164,7 +164,7 @@ class PosteriorDifficulty:
         try:
             weights = {kind: msgspec.convert(raw["weights"][kind], dict[str, float]) for kind in kinds}
             knots = {kind: msgspec.convert(raw["knots"][kind], tuple[float, float]) for kind in kinds}
-            tables = QuantileTables.from_document(raw["quantiles"])
+            tables = QuantileTables.from_dict(raw["quantiles"])
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise InputError(f"{name} is not a posterior: {error}") from None
         for kind, row in weights.items():
@@ -179,7 +179,7 @@ class PosteriorDifficulty:
     @classmethod
     def load(cls, fitted: Any = None, name: str = "") -> PosteriorDifficulty:
         """Return what a calibration of this name fitted; the shipped weights and tables if it fitted nothing."""
-        return _shipped() if fitted is None else cls.from_document(fitted, f"the posterior of {name}")
+        return _shipped() if fitted is None else cls.from_dict(fitted, f"the posterior of {name}")
 
 
 def _terms_of_one(answer: AnswerSignals, ranks: Mapping[str, float | None]) -> tuple[float | None, ...]:
@@ -215,4 +215,4 @@ def _rise_of_one(value: float, ends: tuple[float, float]) -> float:
 @cache
 def _shipped() -> PosteriorDifficulty:
     text = resources.files("odar.policy").joinpath("posterior.json").read_text("utf-8")
-    return PosteriorDifficulty.from_document(json.loads(text), "posterior.json")
+    return PosteriorDifficulty.from_dict(json.loads(text), "posterior.json")

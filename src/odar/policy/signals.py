@@ -161,7 +161,7 @@ class QuantileTables:
             self._merged = fallback, both
         return self._merged[1]
 
-    def document(self) -> dict[str, dict[str, list[float]]]:
+    def to_dict(self) -> dict[str, dict[str, list[float]]]:
         """Return the tables as JSON."""
         out: dict[str, dict[str, list[float]]] = {}
         for (kind, signal), table in self.tables.items():
@@ -169,8 +169,8 @@ class QuantileTables:
         return out
 
     @classmethod
-    def from_document(cls, raw: Mapping[str, Mapping[str, Sequence[float]]]) -> QuantileTables:
-        """Read what `document` wrote; raises ValueError for a table of another size."""
+    def from_dict(cls, raw: Mapping[str, Mapping[str, Sequence[float]]]) -> QuantileTables:
+        """Read what `to_dict` wrote; raises ValueError for a table of another size."""
         tables = {(kind, name): [float(v) for v in row] for kind, rows in raw.items() for name, row in rows.items()}
         for key, table in tables.items():
             if len(table) != LEVELS or not all(map(math.isfinite, table)) or table != sorted(table):

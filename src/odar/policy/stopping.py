@@ -18,13 +18,13 @@ from odar.policy.rules import TIE
 
 
 @cache
-def lead_is_real(leader: int, runner_up: int) -> float:
+def probability_of_lead(leader: int, runner_up: int) -> float:
     """P(p₁ > p₂) for two answers with these numbers of votes, under a uniform prior.
 
     Given that a sample gives one of the two, the leader's share is Beta(v₁ + 1, v₂ + 1), and the probability that
     it exceeds one half is a binomial sum.
 
-    >>> lead_is_real(3, 0), lead_is_real(2, 1), lead_is_real(0, 0)
+    >>> probability_of_lead(3, 0), probability_of_lead(2, 1), probability_of_lead(0, 0)
     (0.9375, 0.6875, 0.5)
     """
     trials = leader + runner_up + 1
@@ -65,9 +65,9 @@ class Stopping:
 
 
 def _interpolated(leader: Array, runner_up: Array) -> Array:
-    """`lead_is_real` of votes that are no whole numbers, linear between those that are."""
+    """`probability_of_lead` of votes that are no whole numbers, linear between those that are."""
     counts = range(leader.shape[1] + 2)
-    table = np.array([[lead_is_real(a, b) for b in counts] for a in counts])
+    table = np.array([[probability_of_lead(a, b) for b in counts] for a in counts])
     low_a, low_b = np.floor(leader + TIE).astype(int), np.floor(runner_up + TIE).astype(int)
     part_a, part_b = np.maximum(leader - low_a, 0.0), np.maximum(runner_up - low_b, 0.0)
     low, high = (table[a, low_b] * (1 - part_b) + table[a, low_b + 1] * part_b for a in (low_a, low_a + 1))

@@ -177,15 +177,15 @@ class TargetState:
         """What a question cost on average under this target."""
         return self.total / self.questions if self.questions else None
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the state as JSON: bins that hold something, and figures."""
         bins = {str(i): round(float(w), 5) for i, w in enumerate(self.histogram) if w > 1e-4}
         rest = {"debt": self.debt, "questions": self.questions, "total": self.total}
         return {"bins": bins, "spent": self.spent.tolist(), "taken": self.taken.tolist(), **rest}
 
     @classmethod
-    def from_document(cls, raw: Mapping[str, Any]) -> TargetState:
-        """Read what `document` wrote; raises KeyError, TypeError or ValueError if it is invalid."""
+    def from_dict(cls, raw: Mapping[str, Any]) -> TargetState:
+        """Read what `to_dict` wrote; raises KeyError, TypeError or ValueError if it is invalid."""
         histogram = np.zeros(BINS)
         for number, weight in raw["bins"].items():
             histogram[int(number) % BINS] = float(weight)

@@ -143,10 +143,10 @@ class ServedTargets(SharedCounts[str, TargetState]):
         return {key: total[key] for key in kept}
 
     def _to_json(self, counts: dict[str, TargetState]) -> dict[str, Any]:
-        return {"targets": {key: state.document() for key, state in counts.items()}}
+        return {"targets": {key: state.to_dict() for key, state in counts.items()}}
 
     def _from_json(self, body: Mapping[str, Any]) -> dict[str, TargetState]:
-        return {str(key): TargetState.from_document(row) for key, row in body["targets"].items()}
+        return {str(key): TargetState.from_dict(row) for key, row in body["targets"].items()}
 
 
 class Aim:

@@ -292,7 +292,7 @@ def _measured(arrays: PanelArrays, values: Array, number: int) -> Statistics | N
     """Return the statistics of a source on the panel's own answers, without labels."""
     own = (arrays.answers.source == number) & np.isfinite(values)
     fast = arrays.answers.fast.rows(arrays.answers.source[:, FAST] == number)
-    quantiles = QuantileTables.from_signals(fast).document() or None
+    quantiles = QuantileTables.from_signals(fast).to_dict() or None
     if not own.any():
         return None if quantiles is None else Statistics(0.0, 1.0, 0, quantiles=quantiles)
     mean, deviation = float(values[own].mean()), float(values[own].std()) or 1.0
