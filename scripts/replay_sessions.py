@@ -32,7 +32,7 @@ from odar.gateway.responses import read_responses
 from odar.gateway.service import Service
 from odar.gateway.sessions import SessionTable
 from odar.policy.session import CACHE_S
-from odar.providers.base import Completion, OnDelta, Reply, Request
+from odar.providers.base import Completion, OnDelta, Provider, Reply, Request
 from odar.types import Answer, Role, Token, Usage
 
 READERS = {"chat": read_chat, "messages": read_messages, "responses": read_responses}
@@ -55,7 +55,7 @@ class Clock:
 
 
 @dataclass
-class Simulated:
+class Simulated(Provider):
     """A model that gives the transcript's reply, and its provider's prompt cache."""
 
     name: str

@@ -9,10 +9,10 @@ from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar, ServingOptions
 from odar.errors import ProviderUnreachable
-from odar.providers.base import Completion, Reply, Request
+from odar.providers.base import Completion, Provider, Reply, Request
 
 
-class Downloading:
+class Downloading(Provider):
     """A provider whose models take `seconds` to prepare."""
 
     name = "local"

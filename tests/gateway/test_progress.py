@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from odar.providers.base import Completion, Delta, OnDelta, Reply, Request
+from odar.providers.base import Completion, Delta, OnDelta, Provider, Reply, Request
 from odar.types import Token, Usage
 
 DRAFT, FINAL = "Four, I think.", "The answer is four."
 TOOL = {"name": "add", "description": "adds", "parameters": {"type": "object", "properties": {}}}
 
 
-class Gated:
+class Gated(Provider):
     """A model that waits for its turn before it answers, so that a test sees what was sent before."""
 
     def __init__(self, name: str, text: str, logprob: float = -0.1, *, calls: Any = ()) -> None:

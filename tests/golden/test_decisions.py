@@ -24,7 +24,7 @@ import pytest
 from odar.config import load_settings
 from odar.difficulty.features import FEATURES
 from odar.engine import Odar
-from odar.providers.base import Completion, Reply
+from odar.providers.base import Completion, Provider, Reply
 from odar.recording.files import open_recording
 from odar.types import Estimate, Query, Step, Token, Usage
 
@@ -145,7 +145,7 @@ class Spread:
 
 
 @dataclass
-class Player:
+class Player(Provider):
     """A provider that returns the recorded answers; slow samples come in their order."""
 
     question: Question | None = None

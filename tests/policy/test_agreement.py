@@ -33,7 +33,7 @@ from odar.evals.replay.policies import run
 from odar.policy.alignment import Statistics
 from odar.policy.fusion import SOLVE
 from odar.policy.path import PATHS
-from odar.providers.base import Completion, Reply
+from odar.providers.base import Completion, Provider, Reply
 from odar.recording.files import write_recording
 from odar.recording.header import header_of
 from odar.recording.schema import ItemKey, RecordedItem, SurrogateScore, attempts_of
@@ -158,7 +158,7 @@ class FixedEstimator:
         return Estimate(self.value, self.name, tuple((feature, 0.0, 0.0) for feature in FEATURES))
 
 
-class Speaker:
+class Speaker(Provider):
     """A provider that returns the recorded answers."""
 
     name = "speaker"

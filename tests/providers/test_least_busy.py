@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from odar.errors import ProviderError
-from odar.providers.base import Completion, Message, Reply, Request, score_text
+from odar.providers.base import Completion, Message, Reply, Request
 from odar.providers.pool import LeastBusyProvider
 from odar.types import Token
 from support.scripted import ScriptedProvider, completion
@@ -54,11 +54,11 @@ async def test_texts_are_scored_by_the_least_busy_member():
     """`odar calibrate` runs a local surrogate as several copies."""
     group = [Scoring(lambda r, i: [completion("4")], "m") for _ in range(2)]
     several = LeastBusyProvider(group)
-    replies = await asyncio.gather(*(score_text(several, REQUEST, text) for text in ("a", "b", "c", "d")))
+    replies = await asyncio.gather(*(several.score(REQUEST, text) for text in ("a", "b", "c", "d")))
     assert [reply.completions[0].tokens[0].text for reply in replies] == ["a", "b", "c", "d"]
     assert [len(member.requests) for member in group] == [2, 2]
 
 
 async def test_members_that_cannot_score_raise():
     with pytest.raises(ProviderError, match="m cannot score a given text"):
-        await score_text(LeastBusyProvider(members(2)), REQUEST, "4")
+        await LeastBusyProvider(members(2)).score(REQUEST, "4")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from odar.errors import ProviderError
 from odar.providers.anthropic import AnthropicProvider
-from odar.providers.base import Message, Request, score_text
+from odar.providers.base import Message, Request
 from odar.providers.breaker import Breaker, GuardedProvider
 from odar.providers.openai import OpenAIProvider, read_scores, score_body
 from support.fault_server import FaultServer, answer, no_logprobs, status
@@ -89,7 +89,7 @@ async def test_a_server_without_prompt_logprobs_is_named():
 
 async def test_a_provider_without_scores_raises():
     with pytest.raises(ProviderError, match="anthropic cannot score a given text") as caught:
-        await score_text(AnthropicProvider("anthropic"), ASK, "4")
+        await AnthropicProvider("anthropic").score(ASK, "4")
     assert not caught.value.may_be_billed
 
 
@@ -100,5 +100,5 @@ async def test_an_open_breaker_rejects_scoring():
         provider = GuardedProvider(inner, Breaker(failures=1, cooldown_s=60))
         for message in ("HTTP 503", "no request is sent"):
             with pytest.raises(ProviderError, match=message):
-                await score_text(provider, Request("m", ASK.messages, retry_billed=False, timeout_s=0.3), "4")
+                await provider.score(Request("m", ASK.messages, retry_billed=False, timeout_s=0.3), "4")
         await provider.close()

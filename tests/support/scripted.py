@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from odar.errors import ProviderError
-from odar.providers.base import Completion, Delta, OnDelta, Reply, Request
+from odar.providers.base import Completion, Delta, OnDelta, Provider, Reply, Request
 from odar.types import Token, Usage
 
 USAGE = Usage(10, 0, 5, 0)
@@ -20,7 +20,7 @@ def completion(text: str, logprob: float | None = -0.1, *, finish: str = "stop")
 
 
 @dataclass
-class ScriptedProvider:
+class ScriptedProvider(Provider):
     """Answers each request with what `script` says; records every request."""
 
     script: Callable[[Request, int], Sequence[Completion] | ProviderError]

@@ -25,7 +25,7 @@ from odar.policy.answers import extract_answer
 from odar.policy.energy import measure
 from odar.policy.fusion import Fusion, eligible
 from odar.policy.signals import AnswerSignals, QuantileTables
-from odar.providers.base import Completion, Message, Quirks, Request, Sampling, score_text
+from odar.providers.base import Completion, Message, Quirks, Request, Sampling
 from odar.settings import Settings
 from odar.store.alignment import SHIPPED, ServedAlignment
 from odar.types import Candidate, Path, Role, Step, Token, Verdict
@@ -140,7 +140,7 @@ class Surrogate:
             card,
             request,
             read,
-            lambda sent: score_text(provider, sent, candidate.text),
+            lambda sent: provider.score(sent, candidate.text),
             scoring=True,
         )
         tokens = reply.completions[0].tokens if reply.completions else ()

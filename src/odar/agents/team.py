@@ -113,8 +113,7 @@ class Team:
         """Download and load the role's model before its first use; the deadline does not run meanwhile."""
         started, card = self.ledger.clock(), self.cards[role]
         with suppress(OdarError):  # a provider that cannot be opened is reported by the call
-            if prepare := getattr(self.providers[card.provider], "prepare", None):
-                await prepare(card.id)
+            await self.providers[card.provider].prepare(card.id)
         self.ledger.exclude(self.ledger.clock() - started)
 
     def request_template(self, role: Role, card: ModelCard | None = None) -> Request:

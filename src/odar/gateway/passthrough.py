@@ -22,7 +22,7 @@ from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.exchange import EVENTS, JSON, Listening
 from odar.gateway.fields import MAX_INTEGER, check_values, convert, read_json
 from odar.gateway.reply import spend_headers
-from odar.providers.base import Message, Reply, Request, Sampling, forward_body
+from odar.providers.base import Message, Reply, Request, Sampling
 from odar.types import Path, Query, Step
 
 MAX_INPUTS = 2048
@@ -136,7 +136,7 @@ class PassThrough(Endpoint):
         to, address = service.odar.providers[card.provider], f"/{self._protocol.name}"
 
         async def forward(request: Request) -> Reply:
-            return await forward_body(to, address, sent, request)
+            return await to.forward(address, sent, request)
 
         with Listening(state.exchange):
             reply = await ledger.bill(Step.ANSWER, card, request, request.messages, forward)

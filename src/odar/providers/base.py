@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from odar.conversation import NO_OPTIONS, Options, ToolCall, Wire
 from odar.conversation import Message as Message  # part of a provider's vocabulary
@@ -136,78 +136,49 @@ def check_translatable(messages: Iterable[Message], protocol: str) -> None:
             )
 
 
-async def score_text(provider: Provider, request: Request, text: str) -> Reply:
-    """One completion: the text with its log-probabilities as the next turn.
+class Provider:
+    """A way to reach models. A subclass implements `complete`, and the other methods as far as it supports them.
 
-    A provider that supports this has a method `score(request, text)` with the guarantees of `Provider.complete`.
-
-    Raises:
-        ProviderError: the provider does not support it.
-    """
-    score = getattr(provider, "score", None)
-    if score is None:
-        raise ProviderError(
-            f"{provider.name} cannot score a given text; choose another fusion.surrogate",
-            provider=provider.name,
-            may_be_billed=False,
-        )
-    reply: Reply = await score(request, text)
-    return reply
-
-
-async def forward_body(provider: Provider, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-    """Send a body to an address of the server; the first completion's `wire` is what came back.
-
-    For requests that are not conversations, such as embeddings; `request` has texts, length limit and timeout.
-    A provider that supports this has a method `forward(address, body, request)`.
-
-    Raises:
-        ProviderError: the provider does not support it.
-    """
-    forward = getattr(provider, "forward", None)
-    if forward is None:
-        raise ProviderError(
-            f"{provider.name} has no {address}; name a model of a provider of kind openai",
-            provider=provider.name,
-            status=400,
-            may_be_billed=False,
-            reached=False,
-        )
-    reply: Reply = await forward(address, body, request)
-    return reply
-
-
-class Provider(Protocol):
-    """A way to reach models.
-
-    `complete` raises `ProviderError` (or a kind of it) and nothing else, returns within `request.timeout_s`, and
-    leaves no task or connection busy when it is cancelled. A method `prepare(model)`, if there is one, is
-    called before a model's first call, to download and load it; it raises nothing.
+    `complete`, `score` and `forward` raise `ProviderError` (or a kind of it) and nothing else, return within
+    `request.timeout_s`, and leave no task or connection busy when they are cancelled.
     """
 
     name: str
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Answer the request; with `on_delta` and n = 1, pass on the text while it is generated."""
-        ...
+        raise NotImplementedError
+
+    async def score(self, request: Request, text: str) -> Reply:
+        """Return one completion: the text with its log-probabilities as the next turn."""
+        why = f"{self.name} cannot score a given text; choose another fusion.surrogate"
+        raise ProviderError(why, provider=self.name, may_be_billed=False)
+
+    async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
+        """Send a body to an address of the server; the first completion's `wire` is what came back.
+
+        For requests that are not conversations, such as embeddings; `request` has texts, length limit and timeout.
+        """
+        why = f"{self.name} has no {address}; name a model of a provider of kind openai"
+        raise ProviderError(why, provider=self.name, status=400, may_be_billed=False, reached=False)
+
+    async def prepare(self, model: str) -> None:
+        """Download and load a model before its first call. Raises nothing: the call reports a failure."""
 
     async def check(self, model: str = "") -> str:
-        """One line on whether this provider, and this model of it, can be reached; ProviderError if not."""
-        ...
+        """Return one line about this provider, and this model of it; ProviderError if it cannot be reached."""
+        return "ready"
 
     async def close(self) -> None:
         """Close connections and unload models. Idempotent."""
-        ...
 
 
-class ProviderWrapper:
+class ProviderWrapper(Provider):
     """Base of providers that wrap another; a subclass can override `call`."""
 
     def __init__(self, provider: Provider) -> None:
         self.name = provider.name
         self._provider = provider
-        if hasattr(provider, "prepare"):  # most providers need no preparation
-            self.prepare = provider.prepare
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Answer the request."""
@@ -215,15 +186,19 @@ class ProviderWrapper:
 
     async def score(self, request: Request, text: str) -> Reply:
         """Score a text, if the provider supports it."""
-        return await self.call(request, lambda provider: score_text(provider, request, text))
+        return await self.call(request, lambda provider: provider.score(request, text))
 
     async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
         """Forward a body, if the provider supports it."""
-        return await self.call(request, lambda provider: forward_body(provider, address, body, request))
+        return await self.call(request, lambda provider: provider.forward(address, body, request))
 
     async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
         """Have the wrapped provider do the work."""
         return await work(self._provider)
+
+    async def prepare(self, model: str) -> None:
+        """Prepare the provider's model."""
+        await self._provider.prepare(model)
 
     async def check(self, model: str = "") -> str:
         """Check the provider itself."""

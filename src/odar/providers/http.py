@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable, SettingsError
 from odar.formats import dump_json
 from odar.observer import outgoing_headers
-from odar.providers.base import CallDelta, Delta, OnDelta, Reply, Request
+from odar.providers.base import CallDelta, Delta, OnDelta, Provider, Reply, Request
 from odar.providers.connection import Address, Broken, Connections, NotHttp, Unconnected
 from odar.providers.response import Collector, Failures, Payload, Response, string
 from odar.secrets import is_secret, secrets_in
@@ -64,7 +64,7 @@ class RetryPolicy:
         return jitter + (retry_after or 0.0)
 
 
-class HttpProvider:
+class HttpProvider(Provider):
     """What providers behind an HTTP server share. Use one from one event loop at a time, and close it there.
 
     Args:

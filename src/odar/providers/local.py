@@ -13,7 +13,7 @@ from typing import Any
 
 from odar.background import run_in_thread
 from odar.errors import OdarError, ProviderError, ProviderTimeout, ProviderUnreachable, WeightsError
-from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request
+from odar.providers.base import Completion, Delta, Message, OnDelta, Provider, Reply, Request
 from odar.providers.llamacpp import (
     STREAMED,
     Chunk,
@@ -34,7 +34,7 @@ RETRY_DOWNLOAD_S = 60.0
 _ROLES = frozenset({"system", "user", "assistant"})
 
 
-class LocalProvider:
+class LocalProvider(Provider):
     """Models in this process, each loaded at its first call.
 
     The same seed gives the same text and log-probabilities on any number of threads, as long as the same part of

@@ -120,9 +120,9 @@ def _tls_context(name: str, provider: ProviderSettings) -> SSLContext | None:
 class ObservedProvider(ProviderWrapper):
     """A provider, each of its calls a step of the query it is for."""
 
-    complete = observed("chat")(ProviderWrapper.complete)
-    score = observed("score")(ProviderWrapper.score)
-    forward = observed("forward")(ProviderWrapper.forward)
+    complete: Any = observed("chat")(ProviderWrapper.complete)
+    score: Any = observed("score")(ProviderWrapper.score)
+    forward: Any = observed("forward")(ProviderWrapper.forward)
 
 
 def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | None:

@@ -27,7 +27,7 @@ import msgspec
 
 from odar.errors import InputError, ProviderError
 from odar.formats import load_json
-from odar.providers.base import Delta, Message, OnDelta, Reply, Request
+from odar.providers.base import Delta, Message, OnDelta, Provider, Reply, Request
 
 
 class RecordedReply(NamedTuple):
@@ -39,7 +39,7 @@ class RecordedReply(NamedTuple):
     """Digest of the conversation; None answers any request to the model."""
 
 
-class ReplayProvider:
+class ReplayProvider(Provider):
     """Replays each recording once.
 
     >>> import asyncio
@@ -75,9 +75,6 @@ class ReplayProvider:
     async def check(self, model: str = "") -> str:
         """Return how many recordings are left."""
         return f"{sum(map(len, self._left.values()))} recordings"
-
-    async def close(self) -> None:
-        """Do nothing: there is no connection."""
 
 
 def digest(messages: Sequence[Message]) -> str:

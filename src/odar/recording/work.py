@@ -18,7 +18,7 @@ from odar.conversation import Message
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
 from odar.inputs import MAX_CHARACTERS_PER_TOKEN
-from odar.providers.base import OnDelta, Provider, ProviderWrapper, Reply, Request, score_text
+from odar.providers.base import OnDelta, Provider, ProviderWrapper, Reply, Request
 from odar.providers.replay import reply_from_json, reply_to_json
 from odar.recording.executor import Work
 from odar.recording.journal import Memo, save
@@ -124,7 +124,7 @@ class RememberingProvider(ProviderWrapper):
     async def score(self, request: Request, text: str) -> Reply:
         """Return the score from the memo, or else the provider's."""
         name = name_of(f"{self.name} score {text}", request)
-        return await _remembered(name, lambda: score_text(self._provider, request, text))
+        return await _remembered(name, lambda: self._provider.score(request, text))
 
 
 async def _remembered(same: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
