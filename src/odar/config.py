@@ -141,7 +141,7 @@ def load_settings(
     (0.3, 3)
     """
     environ = os.environ if environ is None else environ
-    arguments = dict(_walk(Settings, _nest(overrides), "argument"))
+    arguments = dict(_flatten(_nest(overrides), "argument"))
     variables = _environment_layer(environ)
     file = dict(_file_layer(config, environ))
     user = {**file, **variables, **arguments}
@@ -168,15 +168,11 @@ def environment_name(path: KeyPath) -> str:
     return "ODAR_" + "_".join(path).upper()
 
 
-def iter_settings(
-    schema: type = Settings, prefix: KeyPath = ()
-) -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
+def iter_settings() -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
     """Yield every plain setting: its path, its type and its field. Tables of models and providers are left out."""
-    for field, kind in _fields(schema).values():
-        if dataclasses.is_dataclass(kind):
-            yield from iter_settings(typing.cast(type, kind), (*prefix, field.name))
-        elif _table_of(kind) is None:
-            yield (*prefix, field.name), kind, field
+    for path, (kind, field) in _schema().items():
+        if "*" not in path:
+            yield path, kind, field
 
 
 # ── the layers ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -251,7 +247,7 @@ def _calibration_layer(layers: Layer) -> Layer:
     """Return fitted settings, which rank above the profile and below the user's settings."""
     name, _ = layers.get(("calibration",), ("", ""))
     fitted = {key.replace(".", "__"): value for key, value in load_calibration(name).settings.items()}
-    return dict(_walk(Settings, _nest(fitted), f"calibration {name}"))
+    return dict(_flatten(_nest(fitted), f"calibration {name}"))
 
 
 def _user_config() -> Path | None:
@@ -275,7 +271,7 @@ def _toml_layer(source: Any, origin: str) -> Layer:
         raise SettingsError(f"{origin} cannot be read: {error.strerror or error}") from None
     if deeper_than(MAX_DEPTH, tree):  # a.a.a.a… parses, but recursive functions fail on it
         raise SettingsError(f"{origin} is not valid TOML: nested too deeply")
-    return dict(_walk(Settings, tree, origin))
+    return dict(_flatten(tree, origin))
 
 
 def _environment_layer(environ: Mapping[str, str]) -> Layer:
@@ -310,26 +306,37 @@ def _nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _fields(schema: type) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
-    hints = typing.get_type_hints(schema)
-    return {f.name: (f, hints[f.name]) for f in dataclasses.fields(schema) if f.name not in _COMPUTED}
+def _schema() -> dict[KeyPath, tuple[Any, dataclasses.Field[Any]]]:
+    """Return type and field of every setting by its path; `*` stands for the name of a model or provider."""
+
+    def walk(table: Any, prefix: KeyPath) -> Iterator[tuple[KeyPath, tuple[Any, dataclasses.Field[Any]]]]:
+        hints = typing.get_type_hints(table)
+        for field in dataclasses.fields(table):
+            kind, path = hints[field.name], (*prefix, field.name)
+            entries = typing.get_args(kind)[1:]  # of a Mapping[str, ModelSettings]
+            if dataclasses.is_dataclass(kind):
+                yield from walk(kind, path)
+            elif entries and dataclasses.is_dataclass(entries[0]):
+                yield from walk(entries[0], (*path, "*"))
+            elif field.name not in _COMPUTED:
+                yield path, (kind, field)
+
+    return dict(walk(Settings, ()))
 
 
 @cache
-def _table_of(kind: Any) -> type | None:
-    """Return the dataclass that a `Mapping[str, dataclass]` is a table of."""
-    arguments = typing.get_args(kind)
-    is_table = len(arguments) == 2 and dataclasses.is_dataclass(arguments[1])
-    return typing.cast(type, arguments[1]) if is_table else None
+def _names(table: KeyPath) -> dict[str, None]:
+    """Return the keys of a table of the schema, in order."""
+    return dict.fromkeys(path[len(table)] for path in _schema() if path[: len(table)] == table)
 
 
-def _walk(
-    schema: type, tree: Mapping[str, Any], origin: str, prefix: KeyPath = ()
+def _flatten(
+    tree: Mapping[str, Any], origin: str, prefix: KeyPath = (), table: KeyPath = ()
 ) -> Iterator[tuple[KeyPath, tuple[Any, str]]]:
-    """Check a nested table against the schema and yield it flat."""
-    fields = _fields(schema)
+    """Check a nested table against the schema and yield it flat; `table` is its place in the schema."""
+    known = _names(table)
     for key, value in tree.items():
-        path = (*prefix, key)
+        path, place = (*prefix, key), (*table, "*" if "*" in known else key)
         if key == "api_key":
             raise SettingsError(
                 f"{key_name(path)} in {origin}: keys are not written here; name a variable with api_key_env "
@@ -339,44 +346,32 @@ def _walk(
             raise SettingsError(
                 f"{key_name(path)} in {origin} is not the name of an environment variable (hidden: is it the key?)"
             )
-        if path[:-1] in (("fast",), ("slow",)) and key == "model" and isinstance(value, list | tuple) and value:
+        if place in (("fast", "model"), ("slow", "model")) and isinstance(value, list | tuple) and value:
             value, *rest = value  # model = ["a", "b"]: b is asked where a cannot answer
-            yield from _walk(schema, {"fallbacks": rest}, origin, prefix)
-        if key not in fields:
-            hint = did_you_mean(key, fields) or "; this version of odar knows none of that name"
+            yield from _flatten({"fallbacks": rest}, origin, prefix, table)
+        if place[-1] not in known:
+            hint = did_you_mean(key, known) or "; this version of odar knows none of that name"
             raise SettingsError(f"unknown setting {key_name(path)} = {short_repr(value, key)} in {origin}{hint}")
-        field, kind = fields[key]
-        table = _table_of(kind)
-        if table is None and not dataclasses.is_dataclass(kind):
-            yield path, (coerce(value, kind, field, path, origin), origin)
-            continue
-        if not isinstance(value, Mapping):
+        if place in _schema():
+            yield path, (coerce(value, *_schema()[place], path, origin), origin)
+        elif isinstance(value, Mapping):
+            yield from _flatten(value, origin, path, place)
+        else:
             raise _invalid(path, value, origin, "a table")
-        if table is None:
-            yield from _walk(typing.cast(type, kind), value, origin, path)
-            continue
-        for name, entry in value.items():
-            if not isinstance(entry, Mapping):
-                raise _invalid((*path, name), entry, origin, "a table")
-            yield from _walk(table, entry, origin, (*path, name))
 
 
 def _build(layers: Layer, reason: str) -> Settings:
-    def make(schema: type, prefix: KeyPath) -> Any:
-        arguments: dict[str, Any] = {}
-        for field, kind in _fields(schema).values():
-            path = (*prefix, field.name)
-            if (table := _table_of(kind)) is not None:
-                names = dict.fromkeys(key[len(path)] for key in layers if key[: len(path)] == path)
-                arguments[field.name] = {name: make(table, (*path, name)) for name in names}
-            elif dataclasses.is_dataclass(kind):
-                arguments[field.name] = make(typing.cast(type, kind), path)
-            elif path in layers:
-                arguments[field.name] = layers[path][0]
-            elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-                raise SettingsError(f"setting {key_name(path)} is missing and has no default")
-        return schema(**arguments)
-
-    settings: Settings = make(Settings, ())
+    tree: dict[str, Any] = {}
+    for (*parents, last), (value, _) in layers.items():
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    for place, (_, field) in _schema().items():
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            for name in tree.get(place[0], {}) if "*" in place else ("",):
+                path = tuple(name if part == "*" else part for part in place)
+                if path not in layers:
+                    raise SettingsError(f"setting {key_name(path)} is missing and has no default")
     origins = {path: origin for path, (_, origin) in layers.items()}
-    return dataclasses.replace(settings, origins=origins, profile_reason=reason)
+    return dataclasses.replace(msgspec.convert(tree, Settings), origins=origins, profile_reason=reason)
