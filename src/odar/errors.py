@@ -125,15 +125,15 @@ class AllAgentsFailed(ProviderError):
 
     def __init__(self, reasons: Iterable[str], causes: Iterable[OdarError]) -> None:
         self.causes = tuple(causes)
-        first = next((c for c in self.causes if isinstance(c, ProviderError)), None)
+        first = next((c for c in self.causes if isinstance(c, ProviderError)), ProviderError(""))
         super().__init__(
             "no agent produced an answer: " + "; ".join(dict.fromkeys(reasons)),
-            provider=first.provider if first else "",
-            status=first.status if first else None,
-            code=first.code if first else None,
-            retry_after=first.retry_after if first else None,
+            provider=first.provider,
+            status=first.status,
+            code=first.code,
+            retry_after=first.retry_after,
             retryable=any(isinstance(c, ProviderError) and c.retryable for c in self.causes),
-            body=first.body if first else None,
+            body=first.body,
         )
 
 

@@ -36,9 +36,8 @@ def load_json(text: str | bytes, deepest: int = MAX_DEPTH) -> Any:
     """
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
-        value = (
-            orjson.loads(raw) if _TOO_LONG not in raw.translate(_DIGITS_AS_ZEROS) else _load_slowly(text, deepest)
-        )
+        is_exact = _TOO_LONG not in raw.translate(_DIGITS_AS_ZEROS)
+        value = orjson.loads(raw) if is_exact else _load_slowly(text, deepest)
     except orjson.JSONDecodeError:
         value = _load_slowly(text, deepest)  # NaN, half a surrogate pair, UTF-16; or no JSON at all
     if raw.count(b"{") + raw.count(b"[") > deepest and deeper_than(deepest, value):

@@ -163,9 +163,8 @@ class Routing:
             return decided(forced, reason="asked for by the caller", forced=True)
         if not self.enabled:
             return decided(Path.MEDIUM, reason="strategy switched off")
-        return decided(
-            thresholds.path(estimate.exact_or_middle), reason=thresholds.reason(estimate.exact_or_middle, "d")
-        )
+        d = estimate.exact_or_middle
+        return decided(thresholds.path(d), reason=thresholds.reason(d, "d"))
 
     def looks_first(self, decision: Decision) -> bool:
         """Return whether the fast answer could still change this path, so that it is worth waiting for."""

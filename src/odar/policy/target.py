@@ -261,9 +261,8 @@ class TargetController:
         """Return the mean spending at each step of t, by the recent difficulties."""
         if self._curve is None:
             centres = (np.arange(BINS) + 0.5) / BINS
-            weights = self.state.histogram + _PRIOR_WEIGHT * _prior_density(centres) * math.exp(
-                -self.state.questions / MEMORY
-            )
+            prior = _PRIOR_WEIGHT * _prior_density(centres) * math.exp(-self.state.questions / MEMORY)
+            weights = self.state.histogram + prior
             weights = weights / weights.sum()
             spending = self._spending()
             steps = np.linspace(0, 1, _STEPS)

@@ -99,11 +99,7 @@ def _ablated(name: str, prompts: Mapping[Step, Prompt], part: str) -> Mapping[St
     steps, pattern = PARTS[part]
     changed = dict(prompts)
     for step in steps:
-        system = (
-            re.sub(pattern, "", prompts[step].system, flags=re.MULTILINE).strip()
-            if pattern
-            else prompts[step].system
-        )
+        system = re.sub(pattern, "", prompts[step].system, flags=re.MULTILINE).strip()
         examples = prompts[step].examples if pattern else ()
         if (system, examples) != (prompts[step].system, prompts[step].examples):
             md5 = hashlib.md5(f"{prompts[step].md5} {part}".encode(), usedforsecurity=False).hexdigest()
