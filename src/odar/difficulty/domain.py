@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.difficulty.text import WordTable
+from odar.difficulty.text import WordTable, digits_as_zeros
 from odar.errors import InputError
 from odar.formats import check_format
 from odar.types import Query
@@ -45,13 +45,13 @@ class LinearDomainClassifier:
                 f"domain weights of shape {weights.shape} and {bias.shape}; expected ({BUCKETS}, "
                 f"{len(DOMAINS)}) and ({len(DOMAINS)},): retrain with scripts/train_domain.py"
             )
-        self.weights = weights.astype(np.float64)  # once: a product of mixed precisions converts at every look
+        self.weights = weights
         self.bias = bias
 
     def probabilities(self, query: Query) -> NDArray[np.float64]:
         """Softmax over `DOMAINS`."""
         index, value = hashed(query)
-        logits = self.bias + value @ self.weights.take(index, axis=0)
+        logits = self.bias + value @ self.weights.take(index, axis=0).astype(np.float64)
         odds = np.exp(logits - np.maximum.reduce(logits))
         return cast("NDArray[np.float64]", odds / np.add.reduce(odds))
 
@@ -77,7 +77,7 @@ def hashed(query: Query) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     CRC-32, not `hash()`: the same buckets in every process. A bigram's bucket mixes those of its two words.
     The text begins and ends with a mark of its own: how a query opens says much about what it asks.
     """
-    tokens = _TOKEN.findall(query.text.lower())
+    tokens = _TOKEN.findall(digits_as_zeros(query.text.lower()))
     marked = [_IMAGE if query.images else _START, *tokens, _END]
     words = np.array(list(map(_HASHES.__getitem__, marked)), dtype=np.uint32)
     pairs = words[:-1] * np.uint32(2654435761) + words[1:]

@@ -124,7 +124,7 @@ def word_rarity(word: str) -> float:
 def _rarity(word: str) -> float:
     if len(word) > LONGEST:
         return 1.0
-    tokens = _bpe().encode_ordinary(f" {word}")
+    tokens = _bpe().encode_ordinary(f" {clean(word)}")
     rank = tokens[0] if len(tokens) == 1 else _RANKS
     return max(0.05, math.log((2 + rank) / _COMMON_RANK) / math.log((2 + _RANKS) / _COMMON_RANK))
 
@@ -202,14 +202,17 @@ class _Forgetful(dict[str, Any]):
 
 @cache
 def _bpe() -> Any:
-    """OpenAI's tokenizer with the ranks of cl100k_base from the package: its own loader would download them."""
-    import tiktoken
+    """OpenAI's tokenizer with the ranks of cl100k_base from the package: its own loader would download them.
+
+    `tiktoken.Encoding` would keep the ranks a second time, as a dictionary of 13 MB.
+    """
+    from tiktoken._tiktoken import CoreBPE  # type: ignore[import-not-found]  # compiled, without types
 
     raw = resources.files("odar.difficulty").joinpath("data", "cl100k.zlib").read_bytes()
     data = zlib.decompress(raw)
     ends = list(accumulate(data[:_RANKS], initial=_RANKS))
     ranks = {data[start:end]: rank for rank, (start, end) in enumerate(pairwise(ends))}
-    return tiktoken.Encoding("cl100k", pat_str=_SPLIT, mergeable_ranks=ranks, special_tokens={})
+    return CoreBPE(ranks, {}, _SPLIT)
 
 
 def tfidf(counts: Mapping[str, int], vocabulary: Mapping[str, float]) -> float:

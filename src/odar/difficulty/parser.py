@@ -33,8 +33,8 @@ from odar.difficulty.tokenizer import Tokenizer, table_rows
 Vectors = NDArray[np.float32]
 Weights = Mapping[str, NDArray[Any]]
 """The arrays of data/parser.npz."""
-KNOWN_LIMIT = 20_000
-"""Chunks whose rows are kept (about 40 MB); then the table is cleared."""
+KNOWN_LIMIT = 3_000
+"""Chunks whose rows are kept (about 6 MB); then the table is cleared."""
 _BLOCK = 16
 # One blank after a word belongs to it; every other run of white space is a token.
 _CHUNK = re.compile(r"(?<=\S) |(\S+|\s+)")

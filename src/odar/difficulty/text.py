@@ -119,7 +119,7 @@ def _block_end(text: str, opener: re.Match[str], closers: dict[str, int]) -> int
 
 V = TypeVar("V")
 
-LIMIT = 1 << 15
+LIMIT = 1 << 13
 """Words kept; then the table is cleared."""
 LONGEST = 100
 """Characters: longer words are rare, and a table of them would be large."""

@@ -306,16 +306,19 @@ class LimitedProtocol(HttpToolsProtocol):
 IDLE_TIMEOUT_S = 30
 """How long a connection can stay open between requests."""
 _MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES = -3, 256 * 2**10  # of glibc's mallopt
+_ARENA_MAX = -8
 
 
-def return_large_buffers() -> None:
-    """Let the memory of a large request go back to the system when it is freed.
+def return_freed_memory() -> None:
+    """Let memory go back to the system when it is freed: that of a large request, and that of other threads.
 
-    glibc raises its own threshold after the first large buffer, and then keeps hundreds of megabytes for the next.
-    Other C libraries have no such function, and no such habit.
+    glibc raises its own threshold after the first large buffer, and then keeps hundreds of megabytes for the next;
+    and it keeps free memory for each thread. Other C libraries have no such function, and no such habit.
     """
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
+        mallopt(_ARENA_MAX, 1)
 
 
 class DrainingServer(uvicorn.Server):
@@ -332,7 +335,6 @@ class DrainingServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         # What was imported will never be garbage, and a request leaves no cycles worth looking for that often.
-        return_large_buffers()
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
@@ -349,6 +351,7 @@ class DrainingServer(uvicorn.Server):
 
 def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
     """Return a server for an application of `create_app`."""
+    return_freed_memory()  # before the models of difficulty are read
     protocol: Any = partial(LimitedProtocol, app.state.service.connections)  # uvicorn only calls it
     config = uvicorn.Config(
         app,

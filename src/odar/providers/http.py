@@ -264,7 +264,8 @@ class Refusals:
     async def ask(self, request: Request, send: Callable[[Request], Awaitable[Reply]]) -> Reply:
         """Send it without what the model is known to refuse, and again if it refuses more."""
         known = self._known.get(request.model, frozenset())
-        request = _leaving_out(request, known & _own_parameters(request))
+        if known:
+            request = _leaving_out(request, known & _own_parameters(request))
         try:
             return await send(request)
         except ProviderError as error:
