@@ -7,8 +7,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import json
 import math
+import zipfile
 from pathlib import Path
 
 import pyarrow
@@ -168,15 +171,45 @@ def test_invalid_rows_are_named(tmp_path, content, why):
         read_answers(path)
 
 
-def test_damaged_or_missing_files_are_named(tmp_path):
+def archive(header: str, sample: str = "{}") -> bytes:
+    """A log of inspect_ai with this header and one sample."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as log:
+        log.writestr("header.json", header)
+        log.writestr("samples/1.json", sample)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("x.eval", b"no zip", "cannot be read as inspect"),
+        ("x.eval", archive("{}"), "cannot be read as inspect"),
+        ("x.eval", archive('{"eval": {"task": "t", "model": "m"}}', "no JSON"), "cannot be read as inspect"),
+        ("x.json", b"no JSON", "cannot be read as swe-bench"),
+        ("x.json", b'{"resolved_ids": 5, "submitted_ids": []}', "cannot be read as swe-bench"),
+        ("x.jsonl.gz", b"no gzip", "is damaged or not gz"),
+        ("x.jsonl.gz", gzip.compress(b'{"text": "x"}')[:-9], "is damaged or not gz"),
+        ("x.parquet", b"no Parquet", "is damaged or not parquet"),
+        ("x.csv", b"text\n\xff", "is damaged or not csv"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "content",
+)
+def test_a_damaged_file_is_named(tmp_path, name, content, why):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=f"{name} {why}"):
+        read_answers(tmp_path / name)
+
+
+def test_a_long_answer_in_a_csv_file(tmp_path):
+    (tmp_path / "t.csv").write_text(f"text\n{'x ' * 100_000}4\n")
+    (answer,) = read_answers(tmp_path / "t.csv")
+    assert len(answer.text) == 200_001
+
+
+def test_missing_files_and_unknown_fields_are_named(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         read_answers(tmp_path / "none.jsonl")
-    (tmp_path / "x.eval").write_text("no zip")
-    with pytest.raises(InputError, match="cannot be read as inspect"):
-        read_answers(tmp_path / "x.eval")
-    (tmp_path / "x.jsonl.gz").write_text("no gzip")
-    with pytest.raises(InputError, match="cannot be read as table"):
-        read_answers(tmp_path / "x.jsonl.gz", ImportOptions("table"))
     with pytest.raises(InputError, match="unknown field 'txt'"):
         read_answers(write(tmp_path / "t.jsonl", ROWS), ImportOptions(columns={"txt": "response"}))
 

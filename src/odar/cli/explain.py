@@ -5,17 +5,19 @@ Both print the document that the store keeps. Readable in 80 columns, without co
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from odar.cli.terminal import WIDTH, plain_table, print_facts
 from odar.errors import one_line
-from odar.store.record import Record, dumps, loads, read_decision, to_document
+from odar.store.record import Record, dumps, to_document
 from odar.types import Answer, Decision, Estimate, Query, Step
 
 _ENERGIES = {"E": "energy", "V": "varentropy", "F": "free_energy", "F̃": "aligned"}
@@ -30,7 +32,7 @@ _ANSWER = 36
 
 def print_explanation(answer: Answer, query: Query, profile_reason: str) -> None:
     """Write difficulty, path, candidates, calls, tokens, cost and time to standard error."""
-    document = loads(dumps(to_document(Record(query, answer), content=True)))
+    document = json.loads(dumps(to_document(Record(query, answer), content=True)))
     profile = ("profile", f"{answer.trace.profile} ({profile_reason})")
     click.echo(err=True)
     print_document(document, [*document_facts(document), profile, ("trace", answer.trace.id)], stderr=True)
@@ -79,7 +81,7 @@ def document_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "path", document["path"] or "none was chosen"
         yield "models", ", ".join(dict.fromkeys(call["model"] for call in document["calls"])) or "none"
     else:
-        yield from _decision_facts(read_decision(document["decision"]), document["path"])
+        yield from _decision_facts(msgspec.convert(document["decision"], Decision), document["path"])
     if document["verdict"] is not None:
         yield from _verdict_facts(document)
     yield "calls", str(spend["calls"])

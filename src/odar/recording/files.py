@@ -7,9 +7,11 @@ the figures that fusion needs, so that a replay reads no tokens.
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,6 +46,10 @@ METADATA_KEY = b"odar"
 """The key of the header in the metadata of a Parquet file."""
 ROWS = 256
 """Items in a row group: what is held in memory at once."""
+_TABLE_ROWS = 64
+"""Rows of a user's Parquet file that are read at once: some hold several pictures."""
+_LONGEST_FIELD = 2**31 - 1
+"""Characters of a field in a CSV file; by default Python refuses more than 131,072, and answers can be longer."""
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 
 
@@ -124,21 +130,57 @@ def arrow() -> tuple[Any, Any]:
 
 
 @contextmanager
-def damage_reported(path: Path) -> Iterator[None]:
-    """Turn whatever is wrong with the content of a file into an InputError that names the file."""
+def damage_reported(
+    path: str | Path, fault: str = "is damaged", remedy: str = "; collect it again"
+) -> Iterator[None]:
+    """Turn whatever is wrong with a file into an InputError that names the file."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from None
         if not isinstance(error, _DAMAGE) and not type(error).__name__.startswith("Arrow"):
             raise
-        why = one_line(error, 200)
-        raise InputError(f"{path} is damaged ({type(error).__name__}: {why}); collect it again") from None
+        raise InputError(f"{path} {fault} ({type(error).__name__}: {one_line(error, 200)}){remedy}") from None
 
 
-_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError, zlib.error)
+_DAMAGE = (
+    *(LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError),
+    *(zlib.error, zipfile.BadZipFile, csv.Error),
+)
 """Exceptions raised by reading a damaged file, in addition to those of Arrow, which need not be installed."""
+
+
+def read_table(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table: a Parquet or CSV file, or else JSONL, also compressed (`.gz`).
+
+    Raises:
+        InputError: the file cannot be read, or is not what its suffix promises; names the file, and the line.
+    """
+    with damage_reported(path, f"is damaged or not {path.suffix[1:]}", remedy=""):
+        if path.suffix == ".parquet":
+            with arrow()[1].ParquetFile(path) as file:
+                for batch in file.iter_batches(batch_size=_TABLE_ROWS):
+                    yield from batch.to_pylist()
+        elif path.suffix == ".csv":
+            csv.field_size_limit(_LONGEST_FIELD)
+            with path.open(encoding="utf-8", newline="") as lines:
+                yield from csv.DictReader(lines)
+        else:
+            with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+                yield from (_object(line, number, path) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def _object(line: bytes, number: int, path: Path) -> dict[str, Any]:
+    try:
+        row = load_json(line)
+    except ValueError as error:
+        raise InputError(f"{path}: line {number} is not JSON: {one_line(error)}") from None
+    if not isinstance(row, dict):
+        raise InputError(f"{path}: line {number} is not an object")
+    return row
 
 
 def _kind(path: Path) -> str:
@@ -203,10 +245,8 @@ def _row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[An
 def _open_parquet(path: Path) -> tuple[Any, Header]:
     """Open a Parquet recording of this format with all its columns, or raise a clear error."""
     pa, parquet = arrow()
-    try:
+    with damage_reported(path, "cannot be read as a recording", remedy=""):
         file = parquet.ParquetFile(path)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise InputError(f"{path} cannot be read as a recording: {' '.join(str(error).split())}") from None
     metadata = file.schema_arrow.metadata or {}
     if METADATA_KEY not in metadata:
         raise InputError(f"{path} is a Parquet file, but not a recording of ODAR")

@@ -7,14 +7,11 @@ makes an `ImportedAnswer` of them. `joining` puts the files of a fast and a slow
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
 import math
 import re
 import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +22,7 @@ from odar.errors import InputError, one_line
 from odar.files import user_path
 from odar.formats import load_json
 from odar.policy.answers import find_answer
-from odar.recording.files import arrow
+from odar.recording.files import arrow, damage_reported, read_table
 from odar.recording.schema import Attempt, rounded
 from odar.types import Step, Usage
 
@@ -120,17 +117,15 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
     options, path = options or ImportOptions(), user_path(place)
     if not path.is_file():
         raise InputError(f"{place}: no such file")
-    kind = options.format if options.format != "auto" else _sniff(path, options)
     found: list[ImportedAnswer] = []
-    try:
+    with damage_reported(place, "cannot be read", remedy=""):
+        kind = options.format if options.format != "auto" else _sniff(path, options)
+    with damage_reported(place, f"cannot be read as {kind}", remedy=""):
         rows, fields_of = _READERS[kind](path, options)
         for number, row in enumerate(rows, 1):
             with _named(path, number):
                 if (fields := fields_of(row)) is not None:
                     found.append(_answer(fields, number, options.model))
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or one_line(error)
-        raise InputError(f"{place} cannot be read as {kind}: {why}") from None
     if not found:
         of = f" of model {options.model!r}" if options.model else ""
         raise InputError(f"{place} holds no answers{of}")
@@ -200,7 +195,7 @@ def _answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
 
 def _lm_eval(path: Path, options: ImportOptions) -> Reader:
     """Return a `samples_TASK_TIME.jsonl` of `lm_eval --log_samples`; a document has a row for every filter."""
-    rows = list(_rows(path))
+    rows = list(read_table(path))
     filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
     chosen = options.filter or (filters or ["none"])[-1]
     if chosen not in filters:
@@ -303,7 +298,7 @@ def _inspect_fields(sample: Row, metric: str) -> dict[str, Any]:
 
 def _openai_batch(path: Path, options: ImportOptions) -> Reader:
     """Return the output file of a batch of chat completions or responses; questions are joined by `custom_id`."""
-    return _rows(path), _openai_batch_fields
+    return read_table(path), _openai_batch_fields
 
 
 def _openai_batch_fields(row: Row) -> Fields | None:
@@ -425,15 +420,11 @@ def _follow(value: Any, path: str) -> tuple[bool, Any]:
 
 
 def _table_rows(path: Path) -> Iterator[Row]:
-    if path.suffix == ".parquet":
-        with arrow()[1].ParquetFile(path) as file:
-            for batch in file.iter_batches():
-                yield from batch.to_pylist()
-    elif path.suffix == ".csv":
-        with path.open(encoding="utf-8", newline="") as lines:
-            yield from ({k: v for k, v in row.items() if v not in (None, "")} for row in csv.DictReader(lines))
-    else:
-        yield from _rows(path)
+    """Return the rows of a table; an empty cell of a CSV file says nothing."""
+    rows = read_table(path)
+    if path.suffix != ".csv":
+        return rows
+    return ({name: value for name, value in row.items() if value not in (None, "")} for row in rows)
 
 
 _READERS: dict[str, Callable[[Path, ImportOptions], Reader]] = {
@@ -453,26 +444,12 @@ def _sniff(path: Path, options: ImportOptions) -> str:
         return "table"
     if path.suffix in _FORMAT_OF_SUFFIX:
         return _FORMAT_OF_SUFFIX[path.suffix]
-    first = next(_rows(path), {})
+    first = next(read_table(path), {})
     if "filtered_resps" in first and "doc" in first:
         return "lm-eval"
     if "custom_id" in first and "response" in first and isinstance(first["response"], dict | None):
         return "openai-batch"
     return "table"
-
-
-def _rows(path: Path) -> Iterator[Row]:
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = load_json(line)
-            except ValueError as error:
-                raise InputError(f"{path}: line {number} is not JSON: {one_line(error)}") from None
-            if not isinstance(row, dict):
-                raise InputError(f"{path}: line {number} is not an object")
-            yield row
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass
@@ -74,6 +75,8 @@ class Memo:
 
     def __init__(self, known: Mapping[str, Any], keep: Callable[[str, Any], None]) -> None:
         self.known = dict(known)
+        self.requests: Counter[str] = Counter()
+        """How often each request was made for the item, by name; see `odar.recording.work`."""
         self._keep = keep
 
     def recall(self, name: str) -> Any:

@@ -93,21 +93,14 @@ def used(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:
     }
 
 
-@dataclasses.dataclass(slots=True)
-class _Current:
-    """The item of a task, and how often each request was made for it."""
-
-    memo: Memo
-    seen: Counter[str] = dataclasses.field(default_factory=Counter)
-
-
-_current: ContextVar[_Current | None] = ContextVar("odar_batch_item", default=None)
+_current: ContextVar[Memo | None] = ContextVar("odar_memo", default=None)
+"""The memo of the item that a task works on."""
 
 
 @contextmanager
 def replies_kept_in(memo: Memo) -> Iterator[None]:
     """Answer requests from this memo if it has them, in the context and in tasks started in it."""
-    token = _current.set(_Current(memo))
+    token = _current.set(memo)
     try:
         yield
     finally:
@@ -128,16 +121,16 @@ class RememberingProvider(ProviderWrapper):
 
 
 async def _remembered(same: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
-    current = _current.get()
-    if current is None:
+    memo = _current.get()
+    if memo is None:
         return await ask()
-    name = f"{same}:{current.seen[same]}"  # samples without a seed are several identical requests
-    current.seen[same] += 1
-    if (kept := current.memo.recall(name)) is not None:
+    name = f"{same}:{memo.requests[same]}"  # samples without a seed are several identical requests
+    memo.requests[same] += 1
+    if (kept := memo.recall(name)) is not None:
         return reply_from_json(kept)
     reply = await ask()
     if any(completion.text.strip() or completion.tool_calls for completion in reply.completions):
-        await save(current.memo.keep, name, reply_to_json(reply))  # an empty one is asked for again
+        await save(memo.keep, name, reply_to_json(reply))  # an empty one is asked for again
     return reply
 
 

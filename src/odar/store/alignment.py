@@ -196,15 +196,12 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
         return {"sources": rows}
 
     def _from_json(self, body: Mapping[str, Any]) -> dict[Source, Histogram]:
-        return {msgspec.convert(row, Source): _running(row) for row in body["sources"]}
-
-
-def _running(row: Mapping[str, Any]) -> Histogram:
-    bins = {int(number): float(weight) for number, weight in row["bins"].items()}
-    running = Histogram(bins, float(row["day"]), int(row["seen"]))
-    if not all(math.isfinite(weight) and weight >= 0 for weight in (running.day, *bins.values())):
-        raise ValueError("no count")
-    return running
+        rows = body["sources"]
+        found = {msgspec.convert(row, Source): msgspec.convert(row, Histogram, str_keys=True) for row in rows}
+        numbers = [number for running in found.values() for number in (running.day, *running.bins.values())]
+        if not all(math.isfinite(number) and number >= 0 for number in numbers):
+            raise ValueError("a count is negative or infinite")
+        return found
 
 
 @lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +14,7 @@ from odar.policy.certificate import InstalledCertificate
 from odar.store.database import Database, documents, feedback, responses, traces
 from odar.store.learning import learn
 from odar.store.overview import overview
-from odar.store.record import UNMARKED, Cursor, Filter, Page, loads, utc
+from odar.store.record import UNMARKED, Cursor, Filter, Page, utc
 from odar.store.writer import clean
 
 _EXPORT_PAGE = 200
@@ -158,7 +159,7 @@ def _row(mapping: Any) -> dict[str, Any]:
     correct, note, at = row.pop("correct"), row.pop("note"), row.pop("at")
     row["feedback"] = None if correct is None else {"correct": bool(correct), "note": note, "at": at}
     if "body" in row:
-        row["document"] = loads(row.pop("body"))
+        row["document"] = json.loads(row.pop("body"))
     return row
 
 

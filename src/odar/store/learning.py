@@ -6,6 +6,7 @@ times a day and key. With a step of 0.01 that moves t by at most 0.2 of its rang
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from odar.errors import InputError
 from odar.policy.certificate import HOLDS, InstalledCertificate
 from odar.settings import Settings
 from odar.store.database import Database, documents, meta, threshold_changes, traces
-from odar.store.record import OK, loads
+from odar.store.record import OK
 from odar.types import Path
 
 MARKS_PER_DAY = 20
@@ -45,7 +46,7 @@ def learn(
     query = select(traces, documents.c.body).join(documents, documents.c.trace_id == traces.c.id)
     trace = connection.execute(query.where(traces.c.id == trace_id)).mappings().one()
     own = trace["status"] == OK and trace["path"] in _MOVABLE and not trace["forced"] and trace["key_id"] == by
-    if not own or not str((loads(trace["body"])["decision"] or {}).get("certificate", "")).startswith(HOLDS):
+    if not own or not str((json.loads(trace["body"])["decision"] or {}).get("certificate", "")).startswith(HOLDS):
         return False
     _lock(connection)
     counted = _c.kind == _FEEDBACK

@@ -7,7 +7,6 @@ lengths, tokens their log-probabilities, and an error message that repeats a pie
 from __future__ import annotations
 
 import base64
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -177,7 +176,8 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "profile": trace.profile,
         "content": content,
         "key_id": record.key_id,
-        "query": _query(record.query, content),
+        "query": _text("text", record.query.text, content)
+        | {"images": [_image(image, content) for image in record.query.images]},
         "decision": None if trace.decision is None else _decision(trace.decision, content),
         "candidates": [_candidate(candidate, content) for candidate in candidates],
         # A number per candidate, the same for equal answers: what fusion saw, without the answers themselves.
@@ -211,12 +211,6 @@ def dumps(document: Mapping[str, Any]) -> str:
     return dump_json(document, odd="backslashreplace").decode()
 
 
-def loads(text: str) -> dict[str, Any]:
-    """Return the document behind the text."""
-    document: dict[str, Any] = json.loads(text)
-    return document
-
-
 def _plain(thing: Any) -> Any:
     """Dataclasses and enums as plain data, and numbers of NumPy as Python's."""
     return msgspec.to_builtins(thing, enc_hook=lambda value: value.item())
@@ -234,10 +228,6 @@ def _said(message: str, private: Iterable[str]) -> str:
         if quoted or (text.strip() and len(text) < _QUOTE and text.strip() in message):
             return WITHHELD
     return message
-
-
-def _query(query: Query, content: bool) -> dict[str, Any]:
-    return _text("text", query.text, content) | {"images": [_image(image, content) for image in query.images]}
 
 
 def _image(image: Image, content: bool) -> dict[str, Any]:
@@ -270,8 +260,3 @@ def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
 def _call(call: Call, private: Iterable[str]) -> dict[str, Any]:
     tree: dict[str, Any] = _plain(call)
     return tree | {"error": None if call.error is None else _said(call.error, private)}
-
-
-def read_decision(tree: Mapping[str, Any]) -> Decision:
-    """Return the decision in a document."""
-    return msgspec.convert(tree, Decision)

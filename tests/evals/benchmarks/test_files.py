@@ -21,8 +21,8 @@ def test_every_format_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl", b"{", "damaged or not jsonl"),
-        ("a.jsonl", b"\xff\xfe", "damaged or not jsonl"),
+        ("a.jsonl", b"{", "a.jsonl: line 1 is not JSON"),
+        ("a.jsonl", b'{"x": 1}\n\xff\xfe', "a.jsonl: line 2 is not JSON"),
         ("a.json", b'{"rows": []}', "damaged or not json"),
         ("a.parquet", b"PAR1 not really", "damaged or not parquet"),
         ("a.xlsx", b"", "damaged or not xlsx"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from odar.errors import GradedElsewhere, InputError
 from odar.formats import load_json
 from odar.recording.collect import TaskSet
-from odar.recording.files import arrow
+from odar.recording.files import damage_reported, read_table
 from odar.recording.schema import Task as Task
 from odar.registry import Registry
 
@@ -63,7 +62,6 @@ NAMES = tuple(TABLE)
 Row = dict[str, Any]
 COPY = "refs/convert/parquet"
 """The branch with the hub's own Parquet copy."""
-_BATCH = 64  # rows at a time: some hold several pictures
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -72,24 +70,12 @@ def read_rows(path: Path) -> Iterator[Row]:
     Raises:
         InputError: it cannot be read, or is not what its suffix promises; names the file.
     """
-    try:
-        if path.suffix == ".parquet":
-            with arrow()[1].ParquetFile(path) as file:
-                for batch in file.iter_batches(batch_size=_BATCH):
-                    yield from batch.to_pylist()
-        elif path.suffix == ".csv":
-            with path.open(encoding="utf-8", newline="") as lines:
-                yield from csv.DictReader(lines)
-        elif path.suffix == ".jsonl":
-            with path.open(encoding="utf-8") as lines:
-                yield from (load_json(line) for line in lines if line.strip())
-        else:
-            body = load_json(path.read_text(encoding="utf-8"))
-            yield from body["examples"] if isinstance(body, dict) else body  # as in BIG-bench's files, or a list
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, csv.Error) as error:  # pyarrow's ArrowInvalid is a ValueError
-        raise InputError(f"{path} is damaged or not {path.suffix[1:]}: {error}") from None
+    if path.suffix in (".parquet", ".csv", ".jsonl"):
+        yield from read_table(path)
+        return
+    with damage_reported(path, f"is damaged or not {path.suffix[1:]}", remedy=""):
+        body = load_json(path.read_text(encoding="utf-8"))
+        yield from body["examples"] if isinstance(body, dict) else body  # as in BIG-bench's files, or a list
 
 
 @dataclass(frozen=True, slots=True)
