@@ -118,7 +118,7 @@ class ItemCalls:
         kept = (rows for name, rows in memo.known.items() if name.partition(":")[0] in list(Step))
         self.attempts = [attempt_from_json(row) for rows in kept for row in rows]
         self._calls: list[Call] = []
-        self._lost: list[float | None] = []
+        self._failed_costs: list[float | None] = []
         """Cost of requests that gave no answer."""
 
     async def run(self) -> None:
@@ -131,7 +131,7 @@ class ItemCalls:
             if together and missing == list(range(missing[0], samples)):
                 await self._request(Step.SOLVE, len(missing), missing[0])
             else:
-                await _all(self._request(Step.SOLVE, 1, index) for index in missing)
+                await _gather_all(self._request(Step.SOLVE, 1, index) for index in missing)
         with replies_kept_in(self.memo):
             await self._score_by_surrogate()
 
@@ -141,7 +141,7 @@ class ItemCalls:
 
     def cost(self) -> float | None:
         """Return what the item has cost so far, in all runs; None if a price is unknown."""
-        costs = [total_cost(self.attempts), *self._lost]
+        costs = [total_cost(self.attempts), *self._failed_costs]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
     def _have(self, step: Step) -> list[Attempt]:
@@ -162,7 +162,7 @@ class ItemCalls:
         finally:
             self._calls += ledger.calls
             if not candidates:
-                self._lost.append(ledger.spend().cost_usd)
+                self._failed_costs.append(ledger.spend().cost_usd)
         if not candidates:
             raise team.failures[-1].error
         spend, number = ledger.spend(), list(Step).index(step) + index
@@ -191,7 +191,7 @@ class ItemCalls:
         try:
             scored = await surrogate.score(candidates, team)
         except OdarError:
-            self._lost.append(ledger.spend().cost_usd)
+            self._failed_costs.append(ledger.spend().cost_usd)
             raise
         finally:
             self._calls += ledger.calls
@@ -224,7 +224,7 @@ def finish(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Atte
     )
 
 
-async def _all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def _gather_all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Wait for every call, then raise the first failure: the answers of the others are kept."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:

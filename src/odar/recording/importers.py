@@ -119,20 +119,20 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
         raise InputError(f"{place}: no such file")
     found: list[ImportedAnswer] = []
     with damage_reported(place, "cannot be read", remedy=""):
-        kind = options.format if options.format != "auto" else _sniff(path, options)
+        kind = options.format if options.format != "auto" else _detect_format(path, options)
     with damage_reported(place, f"cannot be read as {kind}", remedy=""):
         rows, fields_of = _READERS[kind](path, options)
         for number, row in enumerate(rows, 1):
-            with _named(path, number):
+            with _row_errors(path, number):
                 if (fields := fields_of(row)) is not None:
                     found.append(_answer(fields, number, options.model))
     if not found:
         of = f" of model {options.model!r}" if options.model else ""
         raise InputError(f"{place} holds no answers{of}")
-    return _with_stated(found)
+    return _mark_stated(found)
 
 
-def _with_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
+def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
     """Count an unmarked text as an answer unless most texts of its set are marked: a file does not hold the prompt.
 
     A single word ("B") is an answer itself, and so is prose; among texts that end in `Answer: …`, a longer one that
@@ -157,7 +157,7 @@ def _answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
     if value("text") is None and value("answer") is None and value("score") is None:
         raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
     text = str(value("text") if value("text") is not None else value("answer") or "")
-    answer, stated = _answer_in(text)
+    answer, stated = _find_answer(text)
     if value("answer") is not None:
         answer, stated = str(value("answer")), value("answer") != ""
     mean = _logprob(value("mean_logprob"), value("mean_probability"))
@@ -168,7 +168,7 @@ def _answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
             mean = sum(known) / len(known)
             of_answer = sum(known) if of_answer is None and text.strip() == answer.strip() else of_answer
         tokens, logprobs = [], []
-    read, cached, written = (_whole(value(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
+    read, cached, written = (_integer(value(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
     return ImportedAnswer(
         id=str(number if value("id") is None else value("id")),
         set=str(value("set") or ""),
@@ -184,8 +184,8 @@ def _answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
         mean_logprob=rounded(mean),
         answer_logprob=rounded(of_answer),
         usage=Usage(read, cached, written),
-        cost_usd=_real(value("cost")),
-        seconds=_real(value("seconds")),
+        cost_usd=_number(value("cost")),
+        seconds=_number(value("seconds")),
         finish=str(value("finish") or "stop"),
     )
 
@@ -233,7 +233,7 @@ def _prompt(argument: Any) -> str:
     """Return the prompt of a request; a chat is a list with its messages as JSON, of which the last counts."""
     text = str(argument[0] if isinstance(argument, list) and argument else argument)
     try:
-        return _text_of(json.loads(text)[-1]["content"]) if text.startswith("[") else text
+        return _message_text(json.loads(text)[-1]["content"]) if text.startswith("[") else text
     except (ValueError, LookupError, TypeError):
         return text
 
@@ -279,9 +279,9 @@ def _inspect_fields(sample: Row, metric: str) -> dict[str, Any]:
     usage, asked, stop = output.get("usage") or {}, sample["input"], choice.get("stop_reason")
     return {
         "id": sample["id"],
-        "query": asked if isinstance(asked, str) else _text_of(asked[-1].get("content")),
+        "query": asked if isinstance(asked, str) else _message_text(asked[-1].get("content")),
         "gold": sample.get("target"),
-        "text": _text_of(choice.get("message", {}).get("content")),
+        "text": _message_text(choice.get("message", {}).get("content")),
         "answer": scored.get("answer"),
         "score": scored.get("value"),
         "logprobs": choice.get("logprobs"),
@@ -308,12 +308,12 @@ def _openai_batch_fields(row: Row) -> Fields | None:
     usage, found = body.get("usage") or {}, {"id": row["custom_id"], "model": body.get("model")}
     if body.get("choices"):
         choice = body["choices"][0]
-        found |= {"text": _text_of(choice["message"].get("content")), "logprobs": choice.get("logprobs")}
+        found |= {"text": _message_text(choice["message"].get("content")), "logprobs": choice.get("logprobs")}
         found["finish"] = choice.get("finish_reason")
     else:
         parts = [part for each in body["output"] for part in each.get("content") or ()]
         logprobs = [token for part in parts for token in part.get("logprobs") or ()]
-        found |= {"text": _text_of(parts), "logprobs": logprobs}
+        found |= {"text": _message_text(parts), "logprobs": logprobs}
     return found | {
         "input_tokens": usage.get("prompt_tokens", usage.get("input_tokens")),
         "cached_tokens": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
@@ -368,7 +368,7 @@ def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | 
         tokens = [each.get("token", "") for each in logprobs]
         logprobs = [each.get("logprob") for each in logprobs]
     texts = [str(each) for each in tokens] if isinstance(tokens, list) else []
-    return texts, [_real(each) for each in logprobs] if isinstance(logprobs, list) else []
+    return texts, [_number(each) for each in logprobs] if isinstance(logprobs, list) else []
 
 
 def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) -> dict[str, KnownQuestion]:
@@ -378,8 +378,8 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
         raise InputError(f"{place}: no such file")
     found: dict[str, KnownQuestion] = {}
     for number, row in enumerate(_table_rows(path), 1):
-        with _named(path, number):
-            there = {each: column for each, column in given.items() if each == "id" or _follow(row, column)[0]}
+        with _row_errors(path, number):
+            there = {each: column for each, column in given.items() if each == "id" or _value_at(row, column)[0]}
             name, gold, query = (_value(row, each, there) for each in ("id", "gold", "query"))
             gold = row.get("answer") if gold is None else gold
             if gold is not None and isinstance(row.get("accept"), list):
@@ -391,7 +391,7 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
 def _value(row: Row, name: str, given: Mapping[str, str]) -> Any:
     """Return a field of a row from the column that was given, which must be there, or one of the usual names."""
     for path in [given[name]] if name in given else COLUMNS[name]:
-        found, value = _follow(row, path)
+        found, value = _value_at(row, path)
         if found:
             return value
     if name in given:
@@ -399,10 +399,10 @@ def _value(row: Row, name: str, given: Mapping[str, str]) -> Any:
     return None
 
 
-def _follow(value: Any, path: str) -> tuple[bool, Any]:
+def _value_at(value: Any, path: str) -> tuple[bool, Any]:
     """Follow a path with dots; names may hold dots themselves, and numbers lead into lists.
 
-    >>> _follow({"outputs": {"gpt-4.1": ["x"]}}, "outputs.gpt-4.1.0")
+    >>> _value_at({"outputs": {"gpt-4.1": ["x"]}}, "outputs.gpt-4.1.0")
     (True, 'x')
     """
     if isinstance(value, list):
@@ -413,7 +413,7 @@ def _follow(value: Any, path: str) -> tuple[bool, Any]:
         return True, value[path]
     for dot in re.finditer(r"\.", path):
         if path[: dot.start()] in value:
-            found = _follow(value[path[: dot.start()]], path[dot.end() :])
+            found = _value_at(value[path[: dot.start()]], path[dot.end() :])
             if found[0]:
                 return found
     return False, None
@@ -439,7 +439,7 @@ _READERS: dict[str, Callable[[Path, ImportOptions], Reader]] = {
 # --- small parts -----------------------------------------------------------------------------------------------
 
 
-def _sniff(path: Path, options: ImportOptions) -> str:
+def _detect_format(path: Path, options: ImportOptions) -> str:
     if options.columns:
         return "table"
     if path.suffix in _FORMAT_OF_SUFFIX:
@@ -453,8 +453,8 @@ def _sniff(path: Path, options: ImportOptions) -> str:
 
 
 @contextmanager
-def _named(path: Path, number: int) -> Iterator[None]:
-    """Name file and row in whatever is wrong with a row."""
+def _row_errors(path: Path, number: int) -> Iterator[None]:
+    """Turn whatever is wrong with a row into an InputError that names file and row."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -462,10 +462,10 @@ def _named(path: Path, number: int) -> Iterator[None]:
         raise InputError(f"{path}: row {number} {why}") from None
 
 
-def _answer_in(text: str) -> tuple[str, bool]:
+def _find_answer(text: str) -> tuple[str, bool]:
     r"""Return the final answer of a text, and whether it was marked: a JSON field `answer`, or the usual phrases.
 
-    >>> _answer_in('{"reasoning": "…", "answer": 4}'), _answer_in("So it is 5.\nAnswer: 5")
+    >>> _find_answer('{"reasoning": "…", "answer": 4}'), _find_answer("So it is 5.\nAnswer: 5")
     (('4', True), ('5', True))
     """
     if '"answer"' in text:
@@ -479,7 +479,7 @@ def _answer_in(text: str) -> tuple[str, bool]:
     return (text.strip(), False) if found is None else (found, True)
 
 
-def _text_of(content: Any) -> str:
+def _message_text(content: Any) -> str:
     """Return the text of a message, which may have parts."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
@@ -496,7 +496,7 @@ def _score(value: Any) -> float | None:
     raise ValueError(f"score is {value!r}")
 
 
-def _real(value: Any) -> float | None:
+def _number(value: Any) -> float | None:
     if value is None or value == "":
         return None
     number = float(value)
@@ -505,10 +505,10 @@ def _real(value: Any) -> float | None:
 
 def _logprob(logprob: Any, probability: Any) -> float | None:
     """Return a log-probability that a table holds as such or as a probability."""
-    found, share = _real(logprob), _real(probability)
+    found, share = _number(logprob), _number(probability)
     return found if found is not None or share is None else math.log(min(1.0, max(share, 1e-9)))
 
 
-def _whole(value: Any) -> int | None:
-    number = _real(value)
+def _integer(value: Any) -> int | None:
+    number = _number(value)
     return None if number is None else int(number)

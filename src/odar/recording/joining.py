@@ -44,13 +44,13 @@ def join_answers(
         InputError: no question is in both, or an answer cannot be scored.
     """
     known = known or {}
-    by_text = all(_asked(each, known) for answers in (fast, *slow) for each in answers)
+    by_text = all(_question_text(each, known) for answers in (fast, *slow) for each in answers)
     names: dict[str, set[str]] = {}
     for answer in fast if by_text else ():
-        names.setdefault(_normalized(_asked(answer, known)), set()).add(answer.id)
+        names.setdefault(_normalized(_question_text(answer, known)), set()).add(answer.id)
 
     def key_of(answer: ImportedAnswer) -> str:
-        text = _normalized(_asked(answer, known)) if by_text else ""
+        text = _normalized(_question_text(answer, known)) if by_text else ""
         # Two questions may have the same text, and other options: then the id decides.
         return text if by_text and len(names.get(text, ())) < 2 else f"{answer.set}/{answer.id}"
 
@@ -62,7 +62,7 @@ def join_answers(
         for answer in answers:
             if (key := key_of(answer)) in found:
                 found[key].append(answer)
-    joined = [_joined((first[key], *others), known, score) for key, others in found.items() if others]
+    joined = [_join((first[key], *others), known, score) for key, others in found.items() if others]
     if not joined:
         how = "text" if by_text else "id"
         examples = [repr(one_line(key_of(each[0]), 40)) for each in (fast, slow[0])]
@@ -70,7 +70,7 @@ def join_answers(
     return joined
 
 
-def _asked(answer: ImportedAnswer, known: Mapping[str, KnownQuestion]) -> str:
+def _question_text(answer: ImportedAnswer, known: Mapping[str, KnownQuestion]) -> str:
     return answer.query or (known[answer.id].query if answer.id in known else "")
 
 
@@ -78,14 +78,17 @@ def _normalized(text: str) -> str:
     return " ".join(text.split())
 
 
-def _joined(answers: Joined, known: Mapping[str, KnownQuestion], score: Score | None) -> Joined:
-    query, gold = _asked(answers[0], known), next((each.gold for each in answers if each.gold is not None), None)
+def _join(answers: Joined, known: Mapping[str, KnownQuestion], score: Score | None) -> Joined:
+    query, gold = (
+        _question_text(answers[0], known),
+        next((each.gold for each in answers if each.gold is not None), None),
+    )
     if gold is None and answers[0].id in known:
         gold = known[answers[0].id].gold
-    return tuple(_scored(replace(each, query=query, gold=gold), score) for each in answers)
+    return tuple(_score(replace(each, query=query, gold=gold), score) for each in answers)
 
 
-def _scored(answer: ImportedAnswer, score: Score | None) -> ImportedAnswer:
+def _score(answer: ImportedAnswer, score: Score | None) -> ImportedAnswer:
     if answer.score is not None and score is None:
         return answer
     if answer.gold is None:

@@ -20,7 +20,7 @@ from odar.store.writer import clean
 _EXPORT_PAGE = 200
 _CANDIDATES_SHOWN = 5
 _PREVIEW = 160
-_place = tuple_(traces.c.started_at, traces.c.id)
+_position = tuple_(traces.c.started_at, traces.c.id)
 
 
 class Archive:
@@ -30,11 +30,11 @@ class Archive:
         self._database = database
 
     def page(self, wanted: Filter | None = None, after: Cursor | None = None, limit: int = 50) -> Page:
-        """Traces without their documents, newest first; with the beginning of the question, where it was kept."""
-        query = _list(func.substr(documents.c.question, 1, _PREVIEW).label("question"))
+        """Return traces without documents, newest first, with the beginning of the question if it was stored."""
+        query = _select_traces(func.substr(documents.c.question, 1, _PREVIEW).label("question"))
         query = query.where(*conditions(wanted or Filter()))
         if after is not None:
-            query = query.where(_place < tuple_(*after))
+            query = query.where(_position < tuple_(*after))
         query = query.order_by(traces.c.started_at.desc(), traces.c.id.desc()).limit(limit + 1)
         with self._database.read() as connection:
             rows = [_row(row) for row in connection.execute(query).mappings()]
@@ -42,23 +42,23 @@ class Archive:
         return Page(rows, Cursor(rows[-1]["started_at"], rows[-1]["id"]) if more else None)
 
     def get(self, trace_id: str, *, exact: bool = False) -> dict[str, Any]:
-        """One trace with its `document` and `feedback`; a prefix of the id is enough, unless it must be exact.
+        """Return one trace with its `document` and `feedback`; a prefix of the id is enough unless `exact`.
 
         Raises:
             UnknownName: there is none, or several.
         """
         with self._database.read() as connection:
-            full = _find(connection, trace_id, exact)
-            row = connection.execute(_list(documents.c.body).where(traces.c.id == full)).mappings().one()
+            full = _full_id(connection, trace_id, exact)
+            row = connection.execute(_select_traces(documents.c.body).where(traces.c.id == full)).mappings().one()
         return _row(row)
 
     def export(self, wanted: Filter | None = None, after: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield every trace with its document, oldest first, a page at a time; `after` is the id to go on from."""
-        query = _list(documents.c.body).where(*conditions(wanted or Filter()))
+        """Yield every trace with its document, oldest first, read in pages; `after` is the id to continue from."""
+        query = _select_traces(documents.c.body).where(*conditions(wanted or Filter()))
         query = query.order_by(traces.c.started_at, traces.c.id).limit(_EXPORT_PAGE)
         last: Mapping[str, Any] | None = None if after is None else self.get(after)
         while True:
-            here = query if last is None else query.where(_place > tuple_(last["started_at"], last["id"]))
+            here = query if last is None else query.where(_position > tuple_(last["started_at"], last["id"]))
             with self._database.read() as connection:  # not held open while the reader is slow
                 rows = connection.execute(here).mappings().all()
             yield from map(_row, rows)
@@ -99,7 +99,7 @@ class Archive:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         note = clean(note)
         with self._database.write() as connection:
-            full = _find(connection, trace_id, exact)
+            full = _full_id(connection, trace_id, exact)
             connection.execute(delete(feedback).where(feedback.c.trace_id == full))
             connection.execute(insert(feedback).values(trace_id=full, correct=correct, note=note, at=now))
             if certificate is not None:
@@ -107,7 +107,7 @@ class Archive:
         return full
 
     def overview(self, wanted: Filter | None = None, step: str = "day") -> dict[str, Any]:
-        """Counts, money, latencies and the difficulty histogram; see `overview.py`."""
+        """Return counts, costs, latencies and the difficulty histogram; see `overview.py`."""
         with self._database.read() as connection:
             return overview(connection, conditions(wanted or Filter()), step)
 
@@ -117,8 +117,8 @@ def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
     c, d = traces.c, documents.c
     marked = select(feedback.c.trace_id)
     tests: dict[str, Callable[[Any], ColumnElement[bool]]] = {
-        "since": lambda value: c.started_at >= _moment(value),
-        "until": lambda value: c.started_at < _moment(value),
+        "since": lambda value: c.started_at >= _utc_or_error(value),
+        "until": lambda value: c.started_at < _utc_or_error(value),
         "path": lambda value: c.path == value,
         "status": lambda value: c.status == value,
         "key": lambda value: c.key_id == value,
@@ -128,7 +128,7 @@ def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
         "max_cost": lambda value: c.cost_usd <= value,
         "min_difficulty": lambda value: c.difficulty >= value,
         "max_difficulty": lambda value: c.difficulty <= value,
-        "id": _begins,
+        "id": _has_prefix,
         "feedback": lambda value: (
             c.id.not_in(marked)
             if value == UNMARKED
@@ -146,7 +146,7 @@ def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
     return [test(value) for name, test in tests.items() if (value := getattr(wanted, name)) is not None]
 
 
-def _list(*more: ColumnElement[Any]) -> Select[Any]:
+def _select_traces(*more: ColumnElement[Any]) -> Select[Any]:
     marks = (feedback.c.correct, feedback.c.note, feedback.c.at)
     joined = select(traces, *marks, *more).outerjoin(feedback, feedback.c.trace_id == traces.c.id)
     return joined.join(documents, documents.c.trace_id == traces.c.id)
@@ -163,25 +163,25 @@ def _row(mapping: Any) -> dict[str, Any]:
     return row
 
 
-def _find(connection: Connection, trace_id: str, exact: bool = False) -> str:
+def _full_id(connection: Connection, trace_id: str, exact: bool = False) -> str:
     """Return the full id behind a prefix of it."""
     if same := connection.scalar(select(traces.c.id).where(traces.c.id == trace_id)):
         return str(same)
     if exact:  # other ids must not be shown: the caller may not be allowed to see them
         raise UnknownName("trace", trace_id, [])
-    begins = select(traces.c.id).where(_begins(trace_id))
+    begins = select(traces.c.id).where(_has_prefix(trace_id))
     ids = list(connection.scalars(begins.limit(_CANDIDATES_SHOWN))) if trace_id else []
     if len(ids) != 1:
         raise UnknownName("trace", trace_id, ids)
     return str(ids[0])
 
 
-def _begins(prefix: str) -> ColumnElement[bool]:
+def _has_prefix(prefix: str) -> ColumnElement[bool]:
     """Return the condition as a range, which uses the index; LIKE would read every id."""
     return and_(traces.c.id >= prefix, traces.c.id < prefix + "\U0010ffff")
 
 
-def _moment(text: str) -> str:
+def _utc_or_error(text: str) -> str:
     try:
         return utc(text)
     except ValueError:

@@ -31,7 +31,7 @@ _KEEP_S = 3600.0
 _RETRY_S = 0.2
 _LONGEST_RETRY_S = 2.0
 _SLACK_USD = 1e-9
-"""What sums of floating-point numbers may be off by."""
+"""Tolerance for sums of floating-point numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Need:
 
 
 class RateLimit(NamedTuple):
-    """A limit of a key's requests or tokens a minute, and what is left of it just now."""
+    """A key's limit on requests or tokens per minute, and how much of it remains."""
 
     of: str
     """requests or tokens."""
@@ -52,7 +52,7 @@ class RateLimit(NamedTuple):
 
     @property
     def reset_s(self) -> float:
-        """Seconds until nothing of it is used.
+        """Seconds until all of it is available again.
 
         >>> RateLimit("requests", 60, 30).reset_s
         30.0
@@ -91,7 +91,7 @@ class _Settle(NamedTuple):
 
 
 class Budgets:
-    """Reserves and settles, in a thread of its own. Safe to use from any thread.
+    """Makes and settles reservations in its own thread. Safe to use from any thread.
 
     `clock` gives seconds since 1970; None takes PostgreSQL's own, so that replicas agree.
     """
@@ -118,7 +118,7 @@ class Budgets:
         self._put(_Settle(reservation, usd, tokens))
 
     def close(self, timeout_s: float) -> bool:
-        """Settle what is queued, within the timeout; True if nothing is left."""
+        """Process the queue, within the timeout; return whether it is empty."""
         deadline = time.monotonic() + timeout_s
         while self._queue and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -129,7 +129,7 @@ class Budgets:
         with self._lock:
             self._queue += items
         try:
-            self._pool.submit(self._work_off)
+            self._pool.submit(self._process_queue)
         except RuntimeError:
             for item in items:
                 if isinstance(item, _Reserve):
@@ -137,8 +137,8 @@ class Budgets:
 
     # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _work_off(self) -> None:
-        """Apply all that is queued in one transaction; what cannot be settled now is tried again."""
+    def _process_queue(self) -> None:
+        """Process the whole queue in one transaction; settlements are repeated if it fails."""
         with self._lock:
             items = list(self._queue)
         if not items:
@@ -204,14 +204,14 @@ class _Account:
     revoked: bool
     day: str
     spent: dict[str, float]
-    """Dollars in this `day` and this `month`."""
+    """Dollars spent this `day` and this `month`."""
     held: dict[str, float]
-    """The same of what is reserved."""
+    """Dollars reserved, by the same periods."""
     running: int
     requests: float
-    """Requests that its rate allows just now."""
+    """Requests that its rate allows now."""
     tokens: float
-    """Tokens that it may use just now."""
+    """Tokens that it may use now."""
 
     def reserve(self, connection: Connection, asked: _Reserve, now: float) -> Reservation:
         limits = self.limits
@@ -278,7 +278,7 @@ class _Account:
                 f"this request can cost ${need.usd:.6f}, and key {self.name!r} has spent ${spent:.4f} of its "
                 f"${limit:g} a {period}{running}",
                 "budget",
-                1.0 if spent + need.usd <= limit else _until_next(period, now),
+                1.0 if spent + need.usd <= limit else _seconds_until_next(period, now),
             )
         per_minute = self.limits.tokens_per_min
         if per_minute is None or need.tokens <= self.tokens:
@@ -307,15 +307,15 @@ def _load(connection: Connection, key_id: str, now: float) -> _Account:
         limits,
         row is None or row["revoked_at"] is not None,
         today,
-        _by_period(connection.execute(spent).all(), today),
-        _by_period(held, today),
+        _sum_by_period(connection.execute(spent).all(), today),
+        _sum_by_period(held, today),
         len(held),
-        _level(limits.rate_per_min, requests, max(0.0, now - at)),
-        _level(limits.tokens_per_min, tokens, max(0.0, now - at)),
+        _bucket_level(limits.rate_per_min, requests, max(0.0, now - at)),
+        _bucket_level(limits.tokens_per_min, tokens, max(0.0, now - at)),
     )
 
 
-def _by_period(amounts: Iterable[Any], today: str) -> dict[str, float]:
+def _sum_by_period(amounts: Iterable[Any], today: str) -> dict[str, float]:
     """Sum (day, dollars) over this day and this month."""
     sums = {"day": 0.0, "month": 0.0}
     for day, usd in amounts:
@@ -329,10 +329,10 @@ def _periods(day: str, today: str) -> list[str]:
     return ["day"] * (day == today) + ["month"] * (day[:7] == today[:7])
 
 
-def _level(per_minute: float | None, before: float | None, elapsed: float) -> float:
+def _bucket_level(per_minute: float | None, before: float | None, elapsed: float) -> float:
     """Return a token bucket: it fills at this rate and holds a minute's worth, at least one.
 
-    >>> _level(60, 0.0, 0.5), _level(60, None, 0.0), _level(0.5, 0.0, 600)
+    >>> _bucket_level(60, 0.0, 0.5), _bucket_level(60, None, 0.0), _bucket_level(0.5, 0.0, 600)
     (0.5, 60, 1)
     """
     if per_minute is None:
@@ -342,7 +342,7 @@ def _level(per_minute: float | None, before: float | None, elapsed: float) -> fl
 
 
 def add_spending(connection: Connection, key_id: str, day: str, requests: int, usd: float, unknown: int) -> None:
-    """Put requests on a key's bill."""
+    """Add requests to what a key spent on a day."""
     statement = _upsert(connection)(spending).values(
         key_id=key_id, day=day, requests=requests, cost_usd=usd, unknown=unknown
     )
@@ -354,7 +354,7 @@ def _upsert(connection: Connection) -> Callable[..., postgresql.Insert] | Callab
     return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
 
 
-def _until_next(period: str, now: float) -> float:
+def _seconds_until_next(period: str, now: float) -> float:
     """Return seconds until the next UTC day or month."""
     at = datetime.fromtimestamp(now, UTC)
     start = at.replace(hour=0, minute=0, second=0, microsecond=0)

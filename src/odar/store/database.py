@@ -223,7 +223,7 @@ class Database:
             raise
 
     def reopen_if_replaced(self) -> None:
-        """Open the file again where another one has its name now, such as a restored backup.
+        """Open the file again if another one has its name now, such as a restored backup.
 
         Raises:
             StoreError: the file is gone, or the new one cannot be opened.
@@ -246,14 +246,14 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A read transaction."""
-        with self._named(), self.engine.connect() as connection, connection.begin():
+        """Open a read transaction."""
+        with self._store_errors(), self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A write transaction, on disk when the block ends."""
-        with self._named(), self.engine.connect() as plain:
+        """Open a write transaction, which is on disk when the block ends."""
+        with self._store_errors(), self.engine.connect() as plain:
             connection = plain.execution_options(odar_write=True)
             with connection.begin():
                 yield connection
@@ -278,7 +278,7 @@ class Database:
         return facts.st_dev, facts.st_ino
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _store_errors(self) -> Iterator[None]:
         """Raise database errors as StoreError, with the name of the store."""
         try:
             yield
@@ -318,7 +318,7 @@ class Database:
 
     def _postgres(self) -> Engine:
         try:
-            import psycopg  # noqa: F401 - is it there?
+            import psycopg  # noqa: F401 - only to see whether it is installed
         except ImportError:
             raise SettingsError(
                 f"store.url = {self.name!r} needs psycopg; run: pip install 'odar[postgres]'"

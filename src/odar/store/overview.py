@@ -2,7 +2,7 @@
 
 What routing saved is counted against always asking the slow model and against always Hard (SPEC 7.9). Everything
 ODAR itself spent counts. What the alternatives would have cost is estimated from the same traffic, see ASSUMPTION:
-those questions looked difficult, so for easy ones the estimate is rather too high than too low.
+those questions looked difficult, so the estimate is probably too high for easy ones.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ UNMARKED = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswered:
-    """What became of a query without an answer of ours: it failed, was cancelled, or went straight to one model."""
+    """A request that the engine did not answer: it failed, was cancelled, or went directly to one model."""
 
     id: str
     started_at: str
@@ -62,7 +62,7 @@ class Record:
     key_id: str | None = None
     """The API key it was asked with, if any."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Further figures, JSON-ready; stored whatever `store.content` says, so no text of a user's belongs here."""
+    """Further figures, JSON-ready. Stored even if `store.content` is false, so they must not hold a user's text."""
     settled: bool = False
     """Whether its key has paid for it already: a key with limits does when the request ends."""
 
@@ -72,7 +72,7 @@ class Record:
         return self.outcome.trace if isinstance(self.outcome, Answer) else self.outcome
 
     def weight(self) -> int:
-        """Bytes it takes while it waits to be written, roughly, without looking at every token."""
+        """Return its approximate size in memory, in bytes; does not look at every token."""
         images = sum(len(image.data) for image in self.query.images)
         texts = sum(len(c.text) + _TOKEN_BYTES * len(c.tokens) for c in self.trace.candidates)
         return 2048 + len(self.query.text) + images + texts
@@ -84,7 +84,7 @@ def path_of(decision: Decision) -> str:
 
 
 def utc(moment: str) -> str:
-    """Return a time in the one form in which it sorts as text.
+    """Return a time as UTC text to the millisecond, which sorts by time.
 
     >>> utc("2026-11-15T12:00:00+02:00"), utc("2026-11-15")
     ('2026-11-15T10:00:00.000+00:00', '2026-11-15T00:00:00.000+00:00')
@@ -104,7 +104,7 @@ Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]  # neither infinite
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """What the traces must have in common; None does not care."""
+    """Conditions on traces; None matches every trace."""
 
     since: Text | None = None
     """Started at or after, ISO 8601; UTC where it does not say."""
@@ -131,7 +131,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cursor(NamedTuple):
-    """A place between two traces: after this one.
+    """A position in a list of traces: after this one.
 
     >>> Cursor.parse(str(Cursor("2026-11-15T10:00:00.000+00:00", "ab12"))).id
     'ab12'
@@ -153,7 +153,7 @@ class Cursor(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Some traces, and where the next ones begin; None after the last page."""
+    """Some traces, and the position of the next ones; None after the last page."""
 
     traces: list[dict[str, Any]]
     next: Cursor | None
@@ -194,7 +194,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "degradations": [],
     }
     if isinstance(trace, Unanswered):
-        error = None if trace.error is None else _said(trace.error, private)
+        error = None if trace.error is None else _unless_quoting(trace.error, private)
         return document | {"status": trace.status, "error": error, "path": trace.path}
     assert isinstance(record.outcome, Answer)
     return document | {
@@ -202,7 +202,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "answer": _text("answer", record.outcome.answer, content) | _text("text", record.outcome.text, content),
         "verdict": _plain(trace.verdict),
         "prompts": dict(trace.prompts),
-        "degradations": [_said(reason, private) for reason in trace.degradations],
+        "degradations": [_unless_quoting(reason, private) for reason in trace.degradations],
     }
 
 
@@ -220,8 +220,8 @@ def _text(name: str, text: str, content: bool) -> dict[str, Any]:
     return {name: text, f"{name}_characters": len(text)} if content else {f"{name}_characters": len(text)}
 
 
-def _said(message: str, private: Iterable[str]) -> str:
-    """Return a message of a provider, unless it repeats what is private."""
+def _unless_quoting(message: str, private: Iterable[str]) -> str:
+    """Return a provider's message, or WITHHELD if it repeats part of a private text."""
     runs = {message[i : i + _QUOTE] for i in range(len(message) - _QUOTE + 1)}
     for text in private:
         quoted = any(run in text for run in runs)
@@ -259,4 +259,4 @@ def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
 
 def _call(call: Call, private: Iterable[str]) -> dict[str, Any]:
     tree: dict[str, Any] = _plain(call)
-    return tree | {"error": None if call.error is None else _said(call.error, private)}
+    return tree | {"error": None if call.error is None else _unless_quoting(call.error, private)}
