@@ -116,7 +116,7 @@ def answer_energy() -> Data:
     energies, groups = np.array([-0.2, 0.0, 0.3, -1.6]), np.array([0, 0, 0, 1])
     shares = []
     for beta in BETAS:
-        ballot = Ballot(energies, *[np.zeros(4)] * 3, groups=groups, skills=np.ones(4), beta=beta)
+        ballot = Ballot(energies, groups, np.ones(4), beta)
         shares.append(round(float(free_energy_rule(ballot)[0][0]), 4))
     accuracy = {}
     for name, path in RECORDED.items():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,9 +20,8 @@ bench_fusion = script("bench_fusion")
 def ballot(free_energy, groups, beta=np.inf):
     size = len(free_energy)
     steady = np.linspace(-1, -0.5, size)
-    return Ballot(
-        np.array(free_energy, dtype=float), steady, np.exp(steady), steady, np.array(groups), np.ones(size), beta
-    )
+    confidence = {"mean_logprob": steady, "mean_probability": np.exp(steady), "lowest_window": steady}
+    return Ballot(np.array(free_energy, dtype=float), np.array(groups), np.ones(size), beta, **confidence)
 
 
 def winner(keys) -> int:
@@ -84,15 +84,8 @@ def test_every_rule_gives_shares_and_ignores_the_order(name, data):
     assert (keys[0] >= 0).all()
     assert (keys[0] <= 1 + 1e-12).all()
     order = np.array(data.draw(st.permutations(range(len(b.groups)))))
-    shuffled = Ballot(
-        b.free_energy[order],
-        b.mean_logprob[order],
-        b.mean_probability[order],
-        b.lowest_window[order],
-        b.groups[order],
-        b.skills[order],
-        b.beta,
-    )
+    names = ("free_energy", "groups", "skills", "mean_logprob", "mean_probability", "lowest_window")
+    shuffled = replace(b, **{name: getattr(b, name)[order] for name in names})
     for key, moved in zip(keys, RULES[name](shuffled), strict=True):
         assert moved == pytest.approx(key[order], abs=1e-15)
 
@@ -113,8 +106,7 @@ def test_an_unknown_rule_names_the_known_ones():
 def test_an_answers_weight_is_that_of_its_macrostate(rows, beta):
     """exp(−β·F(a)) = Σ w_m·exp(−β·F̃(y)), written out (SPEC 5.10): a lower F̃ weighs more."""
     groups, energies, skills = (np.array(column) for column in zip(*rows, strict=True))
-    zeros = np.zeros(len(rows))
-    ballot = Ballot(energies, zeros, zeros, zeros, groups=groups, skills=skills, beta=beta)
+    ballot = Ballot(energies, groups, skills, beta)
     sums = {a: sum(w * math.exp(-beta * f) for g, f, w in rows if g == a) for a in set(groups.tolist())}
     expected = [sums[g] / sum(sums.values()) for g in groups.tolist()]
     assert free_energy_rule(ballot)[0] == pytest.approx(expected)
@@ -126,7 +118,7 @@ def test_array_and_scalar_rules_agree(v, beta, data):
     skills = np.array(data.draw(st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=columns, max_size=columns)))
     winners = fuse(v, beta, skills)
     for i, winner in enumerate(winners):
-        ballot = Ballot(v.energy[i], *[np.zeros(columns)] * 3, groups=v.groups[i], skills=skills, beta=beta)
+        ballot = Ballot(v.energy[i], v.groups[i], skills, beta)
         keys = free_energy_rule(ballot)
         best = max(tuple(np.round(key[j], 9) for key in keys) for j in range(columns))
         assert tuple(np.round(key[winner], 9) for key in keys) == pytest.approx(best)

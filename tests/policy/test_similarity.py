@@ -137,8 +137,8 @@ def test_the_similarity_of_two_answers_does_not_depend_on_the_others(answers, da
 
 
 def ballots(beta: float, groups: list[int], energy: list[float], skills: list[float], s=None) -> Ballot:
-    zeros = np.array(energy)
-    return Ballot(zeros, -zeros, np.exp(-zeros), -zeros, np.array(groups), np.array(skills), beta, s)
+    sure = -np.array(energy)
+    return Ballot(-sure, np.array(groups), np.array(skills), beta, s, sure, np.exp(sure), sure)
 
 
 rows = st.integers(2, 6).flatmap(

@@ -9,7 +9,7 @@ tests/policy/test_agreement.py holds the two equal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -33,6 +33,8 @@ FAST, VERIFY, SOLVE = range(3)
 """Columns of arrays over recorded questions: the fast answer, the verification, the first of the slow samples."""
 MISSING_LIMIT = 0.2
 """The share of tokens without log-probs that free energy tolerates (SPEC 5.6)."""
+CONFIDENCES = ("mean_logprob", "mean_probability", "lowest_window")
+"""What rules other than free energy and majority compare."""
 _WINDOW = 32
 """Tokens over which DeepConf-style confidence is averaged."""
 _CHARACTERS_PER_TOKEN = 4
@@ -150,7 +152,7 @@ class Fusion:
         # All candidates decide whether the answers are free text; only the pool votes.
         similarity = self.overlap(candidates, question)
         groups, none = np.where(pool, self.groups(candidates), -1), np.zeros(len(candidates))
-        keys = majority(Ballot(none, none, none, none, groups, none, similarity=similarity))
+        keys = majority(Ballot(none, groups, none, similarity=similarity))
         winner, voters = int(winners(keys, pool)), int(pool.sum())
         votes = (same_answer(groups) if similarity is None else similarity * pool) @ pool
         judgment = candidates[winner].judgment
@@ -185,17 +187,17 @@ class Fusion:
     def _ballot(self, candidates: Sequence[Candidate], raw: bool, question: str) -> Ballot:
         """Collect the arrays a rule sees."""
         energies = [energy for candidate in candidates if (energy := candidate.energy)]
-        confidence = np.full((len(candidates), 3), np.nan)
-        if self.rule not in ("fep", "majority"):  # which compare free energies only
-            confidence = np.array([confidences(candidate) for candidate in candidates])
-        return Ballot(
+        ballot = Ballot(
             np.array([e.free_energy if raw or e.aligned is None else e.aligned for e in energies]),
-            *(confidence[:, 0], confidence[:, 1], confidence[:, 2]),
-            groups=np.array(self.groups(candidates), dtype=np.int64),
-            skills=np.array([self.skills.get((c.model, c.step), 1.0) for c in candidates]),
-            beta=self.beta,
-            similarity=self.overlap(candidates, question),
+            np.array(self.groups(candidates), dtype=np.int64),
+            np.array([self.skills.get((c.model, c.step), 1.0) for c in candidates]),
+            self.beta,
+            self.overlap(candidates, question),
         )
+        if self.rule in ("fep", "majority"):  # which compare free energies only
+            return ballot
+        confidence = np.array([confidences(candidate) for candidate in candidates]).T
+        return replace(ballot, **dict(zip(CONFIDENCES, confidence, strict=True)))
 
     def choose_rows(self, candidates: CandidateArrays, among: Bools) -> Ints:
         """Return the winning column of each row, of some of its candidates: `choose` as arrays.
@@ -218,8 +220,8 @@ class Fusion:
         """Return the winner by a rule; `seen` are the candidates that decide whether a row is free text."""
         groups, similarity = candidates.answers.among(voting if seen is None else seen)
         groups = np.where(voting, groups, -1)
-        confidence = candidates.mean_logprob, candidates.mean_probability, candidates.lowest_window
-        keys = rule(Ballot(energy, *confidence, groups, candidates.skills, self.beta, similarity))
+        confidence = {name: getattr(candidates, name) for name in CONFIDENCES}
+        keys = rule(Ballot(energy, groups, candidates.skills, self.beta, similarity, **confidence))
         position = -np.argsort(candidates.order, axis=1).astype(np.float64)
         return winners((*keys, position), voting)
 

@@ -8,7 +8,7 @@ carries. Rules know nothing of models, prompts or paths.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from odar.registry import Registry
 
 TIE = 1e-12
 """Answers whose weights differ by less than this share have equal weights: sums are rounded."""
+
+
+def _unknown() -> Array:
+    return np.array(np.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +33,6 @@ class Ballot:
 
     free_energy: Array
     """F̃, or F where nothing is aligned; lower is better. NaN: an average one."""
-    mean_logprob: Array
-    mean_probability: Array
-    lowest_window: Array
-    """The lowest mean log-prob over any window of tokens: where the candidate was least sure."""
     groups: Ints
     """Candidates with equal final answers share a number; −1 where there is no candidate."""
     skills: Array
@@ -40,6 +40,10 @@ class Ballot:
     beta: float = np.inf
     similarity: Array | None = None
     """(…, n, n) s between the answers, 1 for equal ones (SPEC 5.15); None: they are equal or not, by `groups`."""
+    mean_logprob: Array = field(default_factory=_unknown)
+    mean_probability: Array = field(default_factory=_unknown)
+    lowest_window: Array = field(default_factory=_unknown)
+    """The lowest mean log-prob over any window of tokens: where the candidate was least sure."""
 
     @property
     def present(self) -> Bools:
@@ -63,8 +67,7 @@ def free_energy_rule(ballot: Ballot) -> tuple[Array, ...]:
     best single candidate with the paper's weights exp(−F̃), whatever w_m; β = 0 counts votes, weighted by w_m and s.
     Of equal answers, the one of lowest F̃ is chosen.
 
-    >>> ballot = Ballot(np.array([0.5, -1.0]), *[np.zeros(2)] * 3, groups=np.array([0, 1]), skills=np.ones(2))
-    >>> free_energy_rule(ballot)[0].round(2).tolist()
+    >>> free_energy_rule(Ballot(np.array([0.5, -1.0]), np.array([0, 1]), np.ones(2)))[0].round(2).tolist()
     [0.18, 0.82]
     """
     if np.isinf(ballot.beta):
@@ -75,8 +78,7 @@ def free_energy_rule(ballot: Ballot) -> tuple[Array, ...]:
 def log_masses(ballot: Ballot) -> Array:
     """−β·F(y) = log Σ s·w_m·exp(−β·F̃) of each candidate; for β = ∞, the highest −F̃ of its group; −∞ if absent.
 
-    >>> one = Ballot(np.array([-1.0, -1.0, -2.0]), *[np.zeros(3)] * 3, np.array([0, 0, 1]), np.ones(3), 1.0)
-    >>> log_masses(one).round(2).tolist()
+    >>> log_masses(Ballot(np.array([-1.0, -1.0, -2.0]), np.array([0, 0, 1]), np.ones(3), 1.0)).round(2).tolist()
     [1.69, 1.69, 2.0]
     """
     s = _overlaps(ballot)
@@ -90,8 +92,7 @@ def log_masses(ballot: Ballot) -> Array:
 def answer_energies(ballot: Ballot) -> Array:
     """F(a) of each candidate's answer (SPEC 5.10), which the weights of `free_energy_rule` come from.
 
-    >>> zeros, ones = np.zeros(2), np.ones(2)
-    >>> answer_energies(Ballot(np.array([0.5, -1.0]), zeros, zeros, zeros, np.array([0, 1]), ones, 2.0)).tolist()
+    >>> answer_energies(Ballot(np.array([0.5, -1.0]), np.array([0, 1]), np.ones(2), 2.0)).tolist()
     [0.5, -1.0]
     """
     if ballot.beta == 0:  # weights are votes; there is no energy
@@ -222,8 +223,7 @@ class Votes(Rows):
 
     def ballot(self, beta: float, skills: Array) -> Ballot:
         """Return what `free_energy_rule` sees; skills are those of each source, or of each candidate."""
-        unknown, each = self.energy, np.broadcast_to(skills, self.groups.shape)
-        return Ballot(self.energy, unknown, unknown, unknown, self.groups, each, beta, self.similarity)
+        return Ballot(self.energy, self.groups, np.broadcast_to(skills, self.groups.shape), beta, self.similarity)
 
 
 def fuse(votes: Votes, beta: float, skills: Array) -> Ints:
