@@ -205,11 +205,11 @@ class Odar(Components):
         team, aim, session, assignment = run.team, run.aim, run.serving.session, run.assignment
         routing = aim.routing() if aim.target is None else await run_in_thread(aim.routing)
         prices = team.prices
-        scaled = None if session is None else session.routings(routing, prices)
-        used = (*(() if run.forced else (routing,)), *(scaled or ()))
+        scaled: tuple[Routing, ...] = () if session is None else session.routings(routing, prices)
+        used = scaled if run.forced else (routing, *scaled)
         limits = tuple(limit for each in used for limit in each.limits(assignment.expert))
         estimate = await self._estimate(team.query, team.ledger, limits)
-        if session is None or scaled is None:
+        if session is None:
             decision = self._decide(estimate, assignment, run.forced, routing)
         else:
             decision, routing = session.decide(routing, estimate, assignment, prices), scaled[0]
