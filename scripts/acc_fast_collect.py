@@ -220,7 +220,7 @@ def main() -> None:
     cli.add_argument("--threads", type=int, default=1)
     cli.add_argument("--context", type=int, default=2048, help="tokens of prompt and answer")
     cli.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
-    cli.add_argument("--rescore", action="store_true", help="score the texts again and ask nothing")
+    cli.add_argument("--rescore", action="store_true", help="score the texts again without calling the model")
     args = cli.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     by_set = [interleaved(SETS[name](args.data)) for name in args.sets]

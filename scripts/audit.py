@@ -1,10 +1,10 @@
-"""What odar depends on, checked as far as that goes without a network: licences, lower bounds, known flaws.
+"""Check the dependencies of odar without a network: licences, lower bounds, known vulnerabilities.
 
     python scripts/audit.py             # part of `make check`; never needs the network
-    python scripts/audit.py --online    # `make audit`: asks pip-audit too, where it is installed and its service answers
+    python scripts/audit.py --online    # `make audit`: also runs pip-audit, if it is installed and its service is reachable
 
-Checked is every package that odar and its extras pull in here. What it cannot know: flaws that were found after
-scripts/advisories.toml was written, and packages of extras that are not installed (it names those).
+Every installed package that odar and its extras depend on is checked. Vulnerabilities published after
+scripts/advisories.toml was written are not known, and extras that are not installed are only named.
 """
 
 from __future__ import annotations

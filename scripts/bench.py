@@ -34,7 +34,11 @@ def command() -> None:
 @click.option("--connections", default="1,32", show_default=True, metavar="N,…", help="Connections, one load each.")
 @click.option("--seconds", type=Finite(min=0.1), default=5.0, show_default=True, help="Length of a load.")
 @click.option(
-    "--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="Rounds; the median counts."
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of rounds; the median is reported.",
 )
 @click.option(
     "--model",
@@ -42,13 +46,13 @@ def command() -> None:
     multiple=True,
     default=("odar", "odar-simple"),
     show_default=True,
-    help="Model to ask the gateway for; repeatable.",
+    help="Model to request from the gateway; repeatable.",
 )
 @click.option("--peer", "peers", multiple=True, metavar="NAME=URL", help="Another gateway to measure; repeatable.")
-@click.option("--peer-model", default="stub", show_default=True, help="Model to ask the peers for.")
-@click.option("--peer-key-env", default="", metavar="NAME", help="Variable that holds the peers' key.")
+@click.option("--peer-model", default="stub", show_default=True, help="Model to request from the peers.")
+@click.option("--peer-key-env", default="", metavar="NAME", help="Environment variable with the key of the peers.")
 @click.option("--stub-port", type=int, default=0, help="Port of the stub, for the peers' own settings.")
-@click.option("--delay", type=Finite(min=0), default=0.0, metavar="S", help="The stub's time to answer.")
+@click.option("--delay", type=Finite(min=0), default=0.0, metavar="S", help="Delay of the stub, in seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def gateway(
     connections: str,

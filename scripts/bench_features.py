@@ -1,4 +1,4 @@
-"""What an estimate costs, and that the lazy parse never changes a path.
+"""Measure the CPU time of an estimate, and check that the lazy parse never changes a path.
 
     OPENBLAS_NUM_THREADS=1 taskset -c 0 python scripts/bench_features.py --data ../shared/data
     OPENBLAS_NUM_THREADS=1 taskset -c 0 python scripts/bench_features.py --data ../shared/data --check 20000
@@ -64,7 +64,7 @@ def main() -> None:
     cli.add_argument("--data", type=Path, required=True)
     cli.add_argument("--questions", type=int, default=120)
     cli.add_argument("--repeat", type=int, default=30)
-    cli.add_argument("--check", type=int, metavar="COUNT", help="compare paths on so many prompts instead")
+    cli.add_argument("--check", type=int, metavar="COUNT", help="compare paths on this many prompts instead")
     args = cli.parse_args()
     estimator = LearnedEstimator.load()
     if args.check:

@@ -364,13 +364,13 @@ def main() -> None:
     """Measure the parts, and write their tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--no-embeddings", action="store_true", help="Leave out what needs the encoder.")
+    parser.add_argument("--no-embeddings", action="store_true", help="Skip everything that needs the encoder.")
     parser.add_argument(
-        "--cache", type=Path, default=Path("/tmp/odar-embeddings.npz"), help="Where vectors are kept."
+        "--cache", type=Path, default=Path("/tmp/odar-embeddings.npz"), help="Folder for cached vectors."
     )
     parser.add_argument("--recording", type=Path, default=ROOT / "runs" / "local-pair" / "recording.jsonl.gz")
-    parser.add_argument("--only", choices=PARTS, help="One part alone.")
-    parser.add_argument("--stdout", action="store_true", help="Print the tables; leave docs/peers.md as it is.")
+    parser.add_argument("--only", choices=PARTS, help="Run only this part.")
+    parser.add_argument("--stdout", action="store_true", help="Print the tables instead of writing docs/peers.md.")
     given = parser.parse_args()
     embeddings = None if given.no_embeddings else Embeddings(given.cache)
     for part in PARTS if given.only is None else (given.only,):

@@ -1,4 +1,4 @@
-"""Fusion over recorded models: does the fitted rule beat voting, the best single model and the paper's argmin?
+"""Compare the fitted fusion rule with voting, the best single model and the paper's argmin on recorded models.
 
 Reads the folder `mmlu_pro_outcomes`: 83 models on 5,222 questions, each with its answer and mean token probability.
 Every figure of the fitted rule is for questions it was not fitted to.

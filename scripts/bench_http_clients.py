@@ -1,4 +1,4 @@
-"""How much an HTTP client costs per chat completion: ours, aiohttp, httpx2 and the openai SDK, in the same run.
+"""Measure the CPU time per chat completion of HTTP clients: ours, aiohttp, httpx2 and the openai SDK, in the same run.
 
 python -m pip install aiohttp httpx2 openai && python scripts/bench_http_clients.py
 """

@@ -1,9 +1,9 @@
-"""What logs and spans cost the gateway: CPU time per request with each of them, in rounds, the median of them.
+"""Measure the CPU time per request of logs and spans in the gateway; the median of several rounds.
 
     python scripts/bench_observe.py
 
-A stub upstream that answers at once, model `odar-simple`, 16 connections. CPU time of the gateway's process, log writer
-and span exporter included, because on a shared machine wall time says little.
+The upstream is a stub that answers at once; the model is `odar-simple`, with 16 connections. CPU time of the gateway's process is
+measured, including log writer and span exporter, because wall time is unreliable on a shared machine.
 """
 
 from __future__ import annotations

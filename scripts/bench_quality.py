@@ -1,4 +1,4 @@
-"""`bench.py difficulty | routing | fusion`: the estimator's speed, the router's and the fusion's quality."""
+"""`bench.py difficulty | routing | fusion`: speed of the estimator, quality of routing and fusion."""
 
 from __future__ import annotations
 
@@ -148,7 +148,9 @@ def routing(data: str, as_json: bool) -> None:
     "--groups", type=click.IntRange(min=1), default=20, show_default=True, help="Random groups of 3 to 6."
 )
 @click.option("--pairs", type=click.IntRange(min=0), default=50, show_default=True, help="Pairs; 0 for all 3,321.")
-@click.option("--seed", type=int, default=42, show_default=True, help="Of groups, pairs, folds and draws.")
+@click.option(
+    "--seed", type=int, default=42, show_default=True, help="Random seed for groups, pairs, folds and draws."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def fusion(data: str, groups: int, pairs: int, seed: int, as_json: bool) -> None:
     """How well the fitted fusion rule chooses, on recorded models.

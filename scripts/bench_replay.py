@@ -1,4 +1,4 @@
-"""How fast a replay is: twenty policies over a synthetic panel of 5,000 items, from file to figures.
+"""Measure the time of a replay: twenty policies over a synthetic panel of 5,000 items, from file to figures.
 
 python scripts/bench_replay.py [items]
 """

@@ -1,4 +1,4 @@
-"""`bench.py routing`: the estimator beside random, length and an oracle on recorded outcomes, by the field's figures.
+"""`bench.py routing`: compare the estimator with random, length and an oracle on recorded outcomes.
 
 `routellm_gsm8k` is for evaluation only. On the MMLU-Pro pair the posterior is cross-validated.
 """

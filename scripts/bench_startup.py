@@ -1,4 +1,4 @@
-"""`bench.py startup`: how long import and --help take, and the hard path against one slow call."""
+"""`bench.py startup`: time of import and --help, and of the hard path compared with one slow call."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How fast the store is: writing, and reading with many traces in it.
+"""Measure the speed of the store: writing, and reading with many traces.
 
     python scripts/bench_store.py [--rows 100000] [--url FILE_OR_POSTGRES_URL]
 
-Writes real records (300 tokens a candidate) through the queue, then fills up to --rows and times what a list, the
-dashboard and a key check do.
+Writes records with 300 tokens per candidate through the queue, fills the store up to --rows, and measures a list, the
+dashboard and a key check.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python scripts/build_vocabularies.py --data ../shared/data
 
-Two sieves per domain. First, terms that discriminate: the mean TF-IDF in the domain minus the mean elsewhere (sources
-weigh alike, so that no large set speaks for its domain), without stop words, names, and terms in more than half of the
+Terms are selected in two steps per domain. First, terms that discriminate: the mean TF-IDF in the domain minus the mean elsewhere (sources
+have equal weight, so that a large set does not dominate its domain), without stop words, names, and terms in more than half of the
 domain's queries. Then, of the best `CANDIDATES`, those whose presence goes with a higher d* within its own source: a
 vocabulary that only said "this is mathematics" would repeat f22. The paper's own examples come first, and as many terms
 are kept as the paper keeps: 87, 92 and 73.

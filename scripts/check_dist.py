@@ -1,4 +1,4 @@
-"""What `make dist` built, checked: sizes, what must be inside, what must not.
+"""Check the distributions that `make dist` built: sizes, required files, forbidden files.
 
 python scripts/check_dist.py dist
 """

@@ -1,4 +1,4 @@
-"""The published rows of routellm_gsm8k by the code that scores ODAR's routers (SPEC 7.6): random .497, length .598.
+"""Reproduce the published rows of routellm_gsm8k (random .497, length .598) with the code for ODAR's routers (SPEC 7.6).
 
 python scripts/check_routellm.py ../shared/data
 """

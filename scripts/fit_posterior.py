@@ -502,7 +502,7 @@ def main() -> None:
     cli.add_argument("--data", type=Path, required=True)
     cli.add_argument("--out", type=Path, default=OUT)
     cli.add_argument("--cache", type=Path, help="features kept by train_estimator.py")
-    cli.add_argument("--report-only", action="store_true", help="judge, write nothing")
+    cli.add_argument("--report-only", action="store_true", help="evaluate only; write nothing")
     args = cli.parse_args()
     models = read_models(args.data, out_of_fold_prior(args.data, args.cache))
     every = np.arange(len(models[0].right))

@@ -1,8 +1,8 @@
-"""β and skills fitted to recorded questions, applied to others of the same kind that were recorded later.
+"""Apply β and skills fitted to recorded questions to others of the same kind that were recorded later.
 
     python scripts/fuse_unseen.py docs/data/embedded-sums.jsonl.gz docs/data/embedded-sums-rest.jsonl.gz
 
-Everything the fitted rule needs (μ, σ, β, skills) is of the first file; all figures are of the second.
+All parameters (μ, σ, β, skills) come from the first file; all figures are computed on the second.
 """
 
 from __future__ import annotations

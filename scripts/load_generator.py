@@ -1,8 +1,8 @@
-"""Measures gateways: a stub upstream, `odar serve` and peers, each in its own process, in alternating rounds.
+"""Measure gateways: a stub upstream, `odar serve` and peers, each in its own process, in alternating rounds.
 
-A machine's speed varies from minute to minute; in rounds all targets share that. The figure reported for a target
-is its median round. The client is hand-written HTTP over asyncio: on two cores a client library would be the slowest
-part of what it measures.
+The speed of a machine varies from minute to minute, so targets are measured in alternation, and the median round of each
+is reported. The client is hand-written HTTP over asyncio, because on two cores a client library would be the slowest
+part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Sets of checkable questions, by rule and seed, that a model of 135M parameters gets right now and then.
+r"""Generate sets of checkable questions, by rule and seed, that a model of 135M parameters answers correctly sometimes.
 
     python scripts/make_fusion_questions.py --out /tmp
     for set in sums school; do odar eval collect /tmp/$set.jsonl --out /tmp/$set-recorded.jsonl --profile tiny \

@@ -1,4 +1,4 @@
-"""How well the local model follows its prompts, and how fast: the numbers behind the tiny profile.
+"""Measure how well and how fast the local model follows its prompts: the numbers behind the tiny profile.
 
     python scripts/measure_tiny_prompts.py                    # all three prompts, greedy and sampled
     python scripts/measure_tiny_prompts.py --only answer --show

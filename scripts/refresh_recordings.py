@@ -42,7 +42,7 @@ def main() -> None:
     """Rewrite each file in its place."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("files", type=Path, nargs="+")
-    cli.add_argument("--profile", help="of which settings and calibration are written into the first line")
+    cli.add_argument("--profile", help="profile whose settings and calibration are written into the first line")
     args = cli.parse_args()
     estimator = LearnedEstimator.load()
     for file in args.files:

@@ -1,4 +1,4 @@
-"""Write docs/results.md: what ODAR gains on recorded pairs of models, and where it does not.
+"""Write docs/results.md: gains of ODAR on recorded pairs of models, including pairs without a gain.
 
     python scripts/results.py                          # the committed recording alone
     python scripts/results.py --data ../shared/data    # and the recorded pairs of large models

@@ -1,10 +1,10 @@
-"""The wheel alone, as a stranger gets it: an empty folder, an empty home, no repository in sight.
+"""Test the wheel as a new user gets it: in an empty folder, with an empty home and without the repository.
 
     python scripts/smoke.py dist/odar-*.whl      # or: make smoke
 
-Installs it into a new environment, asks a question, serves one to the real OpenAI SDK, calibrates, evaluates, and
-uninstalls. Each step is timed; the first that fails ends it. The local weights (98 MB) are fetched as a user's
-would be: with pip, through the index that pip is configured to use. Pass --keep to look at what is left.
+Installs it into a new environment, asks a question, serves one to the OpenAI SDK, calibrates, evaluates, and
+uninstalls. Each step is timed; the first failure ends the run. The local weights (98 MB) are downloaded as for a user,
+with pip from its configured index. Pass --keep to keep the folders.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def main() -> None:
     """Every step, timed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("wheel", type=Path)
-    parser.add_argument("--keep", action="store_true", help="leave the folders behind")
+    parser.add_argument("--keep", action="store_true", help="keep the folders")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="odar-smoke-"))
     started = time.monotonic()

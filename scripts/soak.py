@@ -1,8 +1,8 @@
-"""Minutes under load: no error, memory flat after warm-up, every trace there afterwards.
+"""Load the gateway for minutes: no error, constant memory after warm-up, every trace stored.
 
     python scripts/soak.py [SECONDS] [CLIENTS] [DELAY_S]        # 600 200 0.5
 
-A stub upstream that takes its time, the gateway as `odar serve` starts it with its store on, so many clients at once; then the
+The upstream is a stub with a delay, and the gateway is started by `odar serve` with its store enabled. At the end the
 store is opened and the traces are counted.
 """
 

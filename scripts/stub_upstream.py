@@ -1,6 +1,6 @@
 """An upstream that answers every chat completion at once, or after a delay: `python scripts/stub_upstream.py PORT DELAY_S`.
 
-A process of its own, and as little work as HTTP allows, so that what is measured is what stands in front of it.
+It runs in its own process and does as little work as possible, so that the gateway in front of it is measured.
 """
 
 from __future__ import annotations

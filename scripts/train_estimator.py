@@ -236,8 +236,8 @@ def main() -> None:
     cli = argparse.ArgumentParser(description=__doc__)
     cli.add_argument("--data", type=Path, required=True)
     cli.add_argument("--out", type=Path, default=OUT)
-    cli.add_argument("--cache", type=Path, help="keep the features here between runs")
-    cli.add_argument("--fit-only", action="store_true", help="write the weights and leave the report as it is")
+    cli.add_argument("--cache", type=Path, help="file for cached features")
+    cli.add_argument("--fit-only", action="store_true", help="write the weights but not the report")
     cli.add_argument(
         "--acc-fast", default=mixture.STRATA, help="table of failures: acc_assumed.json, acc_fast.json"
     )

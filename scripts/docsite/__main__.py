@@ -1,4 +1,4 @@
-"""The commands: see the package's docstring."""
+"""The commands; see the docstring of the package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from docsite.reference import write_all
 
 
 def main(arguments: list[str]) -> int:
-    """Run one of the commands; the exit code."""
+    """Run one of the commands and return the exit code."""
     match arguments:
         case ["reference"]:
             for path in write_all():

@@ -1,4 +1,4 @@
-"""From docs/ to a site: stage the pages, run the generator, check what came out."""
+"""Build the site from docs/: stage the pages, run the generator, check the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a built site: links that lead nowhere, pages that fetch from other hosts, Markdown left over."""
+"""Faults of a built site: broken links, pages that fetch from other hosts, unrendered Markdown."""
 
 from __future__ import annotations
 

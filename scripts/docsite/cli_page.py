@@ -1,4 +1,4 @@
-"""The reference of commands, from the parser itself: what `--help` prints, on one page."""
+"""The reference of commands: the output of `--help` for all of them, on one page."""
 
 from __future__ import annotations
 

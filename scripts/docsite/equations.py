@@ -1,4 +1,4 @@
-"""Where the numbers of the specification are in the code: found by reading comments and docstrings."""
+"""Find the sections of the specification that comments and docstrings of the code mention."""
 
 from __future__ import annotations
 

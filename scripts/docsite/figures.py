@@ -1,4 +1,4 @@
-"""The numbers behind the figures of the concept pages, all of them from odar itself: no drawing here."""
+"""The data of the figures of the concept pages, computed by odar; plots.py draws them."""
 
 from __future__ import annotations
 

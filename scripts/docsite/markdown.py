@@ -1,4 +1,4 @@
-"""What a Markdown page holds: code blocks, links, headings, each with its line."""
+"""Parse a Markdown page: code blocks, links and headings with their lines."""
 
 from __future__ import annotations
 

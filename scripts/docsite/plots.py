@@ -1,4 +1,4 @@
-"""Draws the figures of the concept pages as SVG, in colours that can be read on white and on black."""
+"""Draw the figures of the concept pages as SVG, in colours for light and dark backgrounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated pages and figures: which they are, and how they are brought up to date."""
+"""The generated pages and figures, and how to update them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""From Markdown as GitHub reads it to Markdown as the site's generator does.
+"""Convert Markdown for GitHub to Markdown for the generator of the site.
 
 Links out of docs/ lead to the file on GitHub, and on the site to a page that shows it.
 
-A page of source is Markdown with one code block, so that it follows the theme; line 12 has the anchor that the
-generator gives it, and `#L12`, which GitHub understands, is translated.
+A source page is Markdown with one code block, so that it follows the theme; links to lines such as `#L12` are
+translated to the anchors of the generator.
 """
 
 from __future__ import annotations
