@@ -1,4 +1,4 @@
-"""A real browser: Chromium, headless, over the dashboard as a user gets it. Skipped where there is none."""
+"""Headless Chromium with the dashboard; the tests are skipped without a browser."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ document.addEventListener("securitypolicyviolation", (event) =>
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One browser a module: Playwright's event loop must be gone before a module with async tests begins."""
+    """One browser per module: the event loop of Playwright must end before a module with async tests starts."""
     sync_api = pytest.importorskip(
         "playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'"
     )
@@ -46,7 +46,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser) -> Iterator[Callable[..., Any]]:
-    """Opens a page of a board and waits until it has drawn. At the end: no error, no violation, no other host."""
+    """Return a function that opens a page; check at the end for errors, policy violations and other hosts."""
     contexts: list[tuple[Any, Any, Board, list[str]]] = []
 
     def go(running: Board, hash_: str = "#/", *, width: int = 1280, height: int = 860, **options: Any) -> Any:
@@ -81,13 +81,13 @@ def visit(browser) -> Iterator[Callable[..., Any]]:
 
 
 def settled(page: Any) -> None:
-    """Waits until the page has drawn what it fetched."""
+    """Wait until the page has drawn its data."""
     page.wait_for_selector("main[aria-busy=false]")
 
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory) -> Iterator[Board]:
-    """300 queries of the last day, with their texts; some marked."""
+    """A dashboard with 300 queries of the last day, with texts and some feedback."""
     with board(tmp_path_factory.mktemp("busy"), traffic(300), store__content=True) as running:
         for index in range(250, 290, 2):
             running.store.archive.mark(f"{index:032x}", index % 8 != 0)
@@ -102,5 +102,5 @@ def empty(tmp_path_factory) -> Iterator[Board]:
 
 @pytest.fixture(scope="session")
 def hard() -> Callable[[Board], str]:
-    """The newest trace of a board that took the Hard path."""
+    """Return a function that returns the newest trace of the Hard path."""
     return lambda running: running.get("/traces", path="hard", limit=1).json["traces"][0]["id"]

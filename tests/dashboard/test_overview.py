@@ -1,4 +1,4 @@
-"""Overview: figures that agree with the store, and thresholds that can be moved."""
+"""The overview: figures equal those of the store, and thresholds can be moved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ CALLS = {"simple": 1, "medium": 2, "hard": 6}
 
 
 def expected(view, tau1, tau2):
-    """What these thresholds would have done, worked out from the JSON and apart from the page's code."""
+    """Compute the effect of these thresholds from the JSON, independently of the page."""
     bins = [sum(column) for column in zip(*view["difficulty"]["routed"].values(), strict=True)]
     low, high = round(tau1 * 100), round(tau2 * 100)
     counts = {"simple": sum(bins[:low]), "medium": sum(bins[low:high]), "hard": sum(bins[high:])}
@@ -18,12 +18,12 @@ def expected(view, tau1, tau2):
 
 
 def simulated(page):
-    """The right column of the comparison."""
+    """Return the right column of the comparison."""
     cells = page.locator(".compare tbody tr td:last-child").all_inner_texts()
     return cells[1:4], cells[4], cells[5]
 
 
-def test_the_figures_are_the_stores(visit, busy):
+def test_the_figures_equal_those_of_the_store(visit, busy):
     page = visit(busy)
     view = busy.get("/overview").json
     assert page.locator(".figure .value").nth(0).inner_text() == "300"
@@ -35,7 +35,7 @@ def test_the_figures_are_the_stores(visit, busy):
     assert page.locator("svg[aria-label^='Queries over time: 300']").count() == 1
 
 
-def test_savings_against_always_slow_and_always_hard(visit, busy):
+def test_savings_are_shown(visit, busy):
     page = visit(busy)
     found = busy.get("/overview").json["savings"]
     card = page.locator("section.card", has=page.get_by_role("heading", name="Savings"))
@@ -50,14 +50,14 @@ def test_savings_against_always_slow_and_always_hard(visit, busy):
     assert f"{found['cost_unknown']} queries have an unknown cost" in card.inner_text()
 
 
-def test_a_loss_is_said_at_the_top(visit, busy):
+def test_a_warning_is_shown_at_the_top(visit, busy):
     page = visit(busy)
     (warning,) = busy.get("/overview").json["warnings"]
     assert page.locator(".aside").inner_text() == warning
     assert "of always asking the slow model" in warning
 
 
-def test_thresholds_by_mouse(visit, busy):
+def test_thresholds_can_be_moved_by_mouse(visit, busy):
     page = visit(busy)
     view = busy.get("/overview").json
     assert simulated(page) == expected(view, 0.3, 0.7)
@@ -78,7 +78,7 @@ def test_thresholds_by_mouse(visit, busy):
     assert simulated(page) == expected(view, 0.3, 0.7)
 
 
-def test_thresholds_by_keyboard(visit, busy):
+def test_thresholds_can_be_moved_by_keyboard(visit, busy):
     page = visit(busy)
     view = busy.get("/overview").json
     slider = page.get_by_role("slider", name="Threshold τ2")
@@ -110,7 +110,7 @@ def test_a_time_range_is_in_the_address_and_survives_a_reload(visit, busy):
     assert page.locator(".figure .value").first.inner_text() == shown
 
 
-def test_an_empty_store_says_what_to_do(visit, empty):
+def test_an_empty_store_shows_the_first_steps(visit, empty):
     page = visit(empty)
     assert page.get_by_role("heading", name="No queries in the last 24 h").is_visible()
     assert f"curl {empty.url}/v1/chat/completions" in page.locator("pre").inner_text()
@@ -118,7 +118,7 @@ def test_an_empty_store_says_what_to_do(visit, empty):
     page.wait_for_selector("textarea")
 
 
-def test_a_failing_store_is_named_and_tried_again(visit, busy):
+def test_a_store_error_is_shown_and_retried(visit, busy):
     page = visit(busy)
     page.route(
         "**/api/overview*", lambda route: route.fulfill(status=400, json={"error": {"message": "disk is full"}})

@@ -1,4 +1,4 @@
-"""The playground: a question, its whole trace, and what happens when it is stopped or refused; once for real."""
+"""The playground: a question and its trace, stopping, errors; once with the local model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ask(page, question, path="By difficulty"):
     page.get_by_role("button", name="Ask").click()
 
 
-def test_an_answer_with_its_trace_though_the_store_keeps_no_text(visit, tmp_path):
+def test_the_trace_is_shown_even_if_texts_are_not_stored(visit, tmp_path):
     with board(tmp_path, store__content=False) as running:
         page = visit(running, "#/playground")
         ask(page, "What is two and two?", "Medium")
@@ -36,7 +36,7 @@ def test_an_answer_with_its_trace_though_the_store_keeps_no_text(visit, tmp_path
         assert "four" not in page.content()
 
 
-def test_ctrl_enter_asks_and_the_question_outlives_a_look_elsewhere(visit, busy):
+def test_ctrl_enter_asks_and_the_question_survives_navigation(visit, busy):
     page = visit(busy, "#/playground")
     page.get_by_label("Question").fill("Is Paris the capital of France?")
     page.keyboard.press("Control+Enter")
@@ -47,7 +47,7 @@ def test_ctrl_enter_asks_and_the_question_outlives_a_look_elsewhere(visit, busy)
     assert page.get_by_label("Question").input_value() == "Is Paris the capital of France?"
 
 
-def test_a_limit_that_leaves_no_room_is_said(visit, busy):
+def test_a_limit_error_is_shown(visit, busy):
     page = visit(busy, "#/playground")
     page.get_by_label("Most it may cost").fill("0")
     ask(page, "Why?", "Hard")
@@ -57,7 +57,7 @@ def test_a_limit_that_leaves_no_room_is_said(visit, busy):
     assert page.get_by_label("Question").evaluate("node => node === document.activeElement")
 
 
-def test_stop_cancels_what_is_under_way(visit, tmp_path):
+def test_stop_cancels_the_question(visit, tmp_path):
     slow = ScriptedProvider(lambda request, index: [completion("At last.")] * request.n, "p", delay_s=30)
     with board(tmp_path, provider=slow) as running:
         page = visit(running, "#/playground")
@@ -71,7 +71,7 @@ def test_stop_cancels_what_is_under_way(visit, tmp_path):
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    """A gateway over the local model itself."""
+    """A gateway with the local model."""
     ensure_weights(find_weights("smollm2-135m"))
     with board(
         tmp_path_factory.mktemp("real"),
@@ -85,7 +85,7 @@ def real(tmp_path_factory):
         yield running
 
 
-def test_the_tokens_of_a_real_model(visit, real):
+def test_the_tokens_of_the_local_model_are_shown(visit, real):
     page = visit(real, "#/playground")
     page.context.set_default_timeout(500_000)
     ask(page, "How many legs does a spider have?", "Medium")

@@ -1,4 +1,4 @@
-"""The frame around the pages: theme, key, help, shortcuts; and the models page."""
+"""Theme, key, help and shortcuts of all pages, and the models page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def brightness(page):
     return sum(map(int, background(page)[4:-1].split(",")[:3])) / 3
 
 
-def test_dark_and_light_follow_the_system_and_the_button(visit, busy):
+def test_the_theme_follows_the_system_and_the_button(visit, busy):
     assert brightness(visit(busy, color_scheme="light")) > 200
     page = visit(busy, color_scheme="dark")
     assert brightness(page) < 50
@@ -38,8 +38,8 @@ def test_dark_and_light_follow_the_system_and_the_button(visit, busy):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_can_be_read(visit, busy, hard, scheme):
-    """WCAG AA: every text against the background it stands on, token shades included, has a contrast of 4.5."""
+def test_texts_have_enough_contrast(visit, busy, hard, scheme):
+    """WCAG AA: every text has a contrast of 4.5 with its background, token shades included."""
     page = visit(busy, f"#/traces/{hard(busy)}", color_scheme=scheme)
     poor = page.evaluate(
         """() => {
@@ -60,7 +60,7 @@ def test_texts_can_be_read(visit, busy, hard, scheme):
     assert poor == []
 
 
-def test_help_and_the_shortcuts_it_names(visit, busy):
+def test_help_and_its_shortcuts_work(visit, busy):
     page = visit(busy)
     page.keyboard.press("?")
     assert page.get_by_role("dialog").is_visible()
@@ -74,7 +74,7 @@ def test_help_and_the_shortcuts_it_names(visit, busy):
         assert page.locator("nav [aria-current=page]").inner_text() == heading
 
 
-def test_the_tab_key_reaches_everything_in_order(visit, busy):
+def test_the_tab_key_reaches_all_controls_in_order(visit, busy):
     page = visit(busy)
     seen = []
     page.keyboard.press("Tab")
@@ -96,13 +96,13 @@ def test_the_tab_key_reaches_everything_in_order(visit, busy):
     assert any(s.startswith("Threshold τ2") for s in seen)
 
 
-def test_motion_is_reduced_where_it_is_asked_for(visit, busy):
+def test_reduced_motion_disables_animations(visit, busy):
     page = visit(busy, "#/traces", reduced_motion="reduce")
     page.evaluate("document.querySelector('tbody tr').classList.add('fresh')")
     assert page.evaluate("getComputedStyle(document.querySelector('tbody tr')).animationName") == "none"
 
 
-def test_a_key_is_asked_for_once_kept_in_the_tab_and_never_in_an_address(visit, tmp_path):
+def test_a_key_is_kept_in_the_tab_and_never_in_an_address(visit, tmp_path):
     secrets: dict[str, str] = {}
     with board(tmp_path, keys=(("ann", False), ("chief", True)), secrets=secrets) as running:
         for name in ("ann", "bob"):
@@ -139,7 +139,7 @@ def test_a_key_is_asked_for_once_kept_in_the_tab_and_never_in_an_address(visit, 
         assert not [address for address in addresses if "odar_sk_" in address]
 
 
-def test_models(visit, tmp_path):
+def test_the_models_page_shows_state_and_breaker(visit, tmp_path):
     down = ScriptedProvider(lambda request, index: ProviderUnreachable("p: gone", provider="p"), "p")
     with board(tmp_path, provider=down, gateway__breaker_failures=1, retry__attempts=1) as running:
         running.post("/dashboard/api/ask", {"question": "Hi", "path": "simple"})
@@ -154,7 +154,7 @@ def test_models(visit, tmp_path):
         assert page.get_by_role("row", name="gpt-5.1 ").is_visible()
 
 
-def test_drift_and_alignment(visit, tmp_path, monkeypatch):
+def test_the_models_page_shows_drift(visit, tmp_path, monkeypatch):
     with board(tmp_path, local=True) as running:
         row = AlignmentRow(
             model="smollm2-135m",

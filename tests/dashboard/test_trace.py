@@ -1,4 +1,4 @@
-"""One trace: why, by whom, how sure, at what cost; and that nothing a model writes can do more than be shown."""
+"""The page of a trace, including hostile texts of models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.traces import make_answer, make_record
 from support.traffic import traffic
 
 
-def test_everything_is_there(visit, busy, hard):
+def test_a_trace_shows_decision_candidates_and_calls(visit, busy, hard):
     trace = busy.get(f"/traces/{hard(busy)}").json
     document = trace["document"]
     page = visit(busy, f"#/traces/{trace['id']}")
@@ -32,7 +32,7 @@ def test_everything_is_there(visit, busy, hard):
     assert document["prompts"]["answer"] in page.locator("main").inner_text()
 
 
-def test_contributions_are_sorted_and_add_up(visit, busy, hard):
+def test_contributions_are_sorted_and_complete(visit, busy, hard):
     page = visit(busy, f"#/traces/{hard(busy)}")
     rows = page.locator(".contributions .row")
     assert rows.count() == 8
@@ -47,7 +47,7 @@ def test_contributions_are_sorted_and_add_up(visit, busy, hard):
     assert f"logit +{logit:.3f}" in page.locator(".features").inner_text()
 
 
-def test_a_posterior_is_shown_beside_the_prior(visit, tmp_path):
+def test_the_posterior_is_shown_with_the_prior(visit, tmp_path):
     answer = make_answer("medium", difficulty=0.2, id="p" * 8)
     decision = dataclasses.replace(
         answer.trace.decision,
@@ -62,7 +62,7 @@ def test_a_posterior_is_shown_beside_the_prior(visit, tmp_path):
         assert page.locator(".zones i.on.medium").count() == 1
 
 
-def test_tokens_are_shaded_and_tell_their_surprisal(visit, busy, hard):
+def test_tokens_are_shaded_by_surprisal(visit, busy, hard):
     page = visit(busy, f"#/traces/{hard(busy)}")
     candidate = busy.get(f"/traces/{hard(busy)}").json["document"]["candidates"][1]
     box = page.locator(".candidate").nth(1)
@@ -84,7 +84,7 @@ def test_tokens_are_shaded_and_tell_their_surprisal(visit, busy, hard):
     assert f"surprisal {bits[1]:.2f} bits" in readout.inner_text()
 
 
-def test_feedback_is_kept(visit, busy, hard):
+def test_feedback_is_saved(visit, busy, hard):
     page = visit(busy, f"#/traces/{hard(busy)}")
     wrong, right = page.get_by_role("button", name="Wrong"), page.get_by_role("button", name="Right")
     wrong.click()
@@ -97,7 +97,7 @@ def test_feedback_is_kept(visit, busy, hard):
     assert wrong.get_attribute("aria-pressed") == "false"
 
 
-def test_without_texts_the_figures_remain(visit, tmp_path):
+def test_without_texts_the_figures_are_shown(visit, tmp_path):
     records = [record for record in traffic(60) if not hasattr(record.outcome, "error")]
     with board(tmp_path, records, store__content=False) as running:
         trace = running.get("/traces", path="hard", limit=1).json["traces"][0]["id"]
@@ -114,7 +114,7 @@ def test_without_texts_the_figures_remain(visit, tmp_path):
         )  # which answers were equal is known, their words are not
 
 
-def test_a_failed_query_and_one_that_is_not_there(visit, busy):
+def test_failed_and_unknown_traces(visit, busy):
     failed = busy.get("/traces", status="error", limit=1).json["traces"][0]["id"]
     page = visit(busy, f"#/traces/{failed}")
     assert "fast: p answered 503" in page.locator(".problem").inner_text()
@@ -128,7 +128,7 @@ HOSTILE = f"<img src=x onerror=alert(1)><script>alert(1)</script>&lt;b&gt;'\"`${
 
 
 def hostile_record() -> Record:
-    """A megabyte of text, 5,000 tokens, markup, bidirectional controls, infinities; in every field a model fills."""
+    """Return a record with a megabyte of text, 5,000 tokens, markup, bidirectional controls and infinities."""
     tokens = (
         *(
             Token(HOSTILE if i % 500 == 0 else f" w{i}\n" if i % 50 == 0 else f" w{i}", -i / 900)
@@ -150,7 +150,7 @@ def hostile_record() -> Record:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_hostile_output_can_only_be_shown(visit, tmp_path, width):
+def test_hostile_output_is_only_displayed(visit, tmp_path, width):
     with board(tmp_path, [hostile_record()], store__content=True) as running:
         page = visit(running, "#/traces", width=width)
         page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
@@ -172,7 +172,7 @@ def test_hostile_output_can_only_be_shown(visit, tmp_path, width):
         assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_an_old_trace_without_the_newer_fields_is_shown(visit, tmp_path):
+def test_a_trace_without_newer_fields_is_shown(visit, tmp_path):
     with board(tmp_path, [make_record(id="0" * 8)], store__content=True) as running:
         row = running.get("/traces/00000000").json
         for name in ("groups",):

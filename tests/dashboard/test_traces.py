@@ -1,4 +1,4 @@
-"""The list of traces: live, filtered, paged, and worked by keyboard."""
+"""The list of traces: updates, filters, pages and keyboard."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def ids(page):
     return page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.id)")
 
 
-def test_rows_are_the_newest_first_and_pages_turn(visit, busy):
+def test_rows_are_newest_first_and_paged(visit, busy):
     page = visit(busy, "#/traces")
     first = ids(page)
     assert first == [trace["id"] for trace in busy.get("/traces").json["traces"]]
@@ -26,7 +26,7 @@ def test_rows_are_the_newest_first_and_pages_turn(visit, busy):
     assert ids(page) == first
 
 
-def test_filters_narrow_the_list_and_live_in_the_address(visit, busy):
+def test_filters_are_kept_in_the_address(visit, busy):
     page = visit(busy, "#/traces")
     page.get_by_label("Path", exact=True).select_option("hard")
     page.wait_for_url("**/#/traces?path=hard")
@@ -41,7 +41,7 @@ def test_filters_narrow_the_list_and_live_in_the_address(visit, busy):
     page.wait_for_url("**/#/traces?path=hard")
 
 
-def test_models_outcome_and_feedback_can_be_chosen(visit, busy):
+def test_model_outcome_and_feedback_filters(visit, busy):
     page = visit(busy, "#/traces")
     page.wait_for_selector("select[aria-label=Model] option[value=deep]", state="attached")
     for label, choice, params in (
@@ -58,7 +58,7 @@ def test_models_outcome_and_feedback_can_be_chosen(visit, busy):
         assert ids(page) == [trace["id"] for trace in busy.get("/traces", **params).json["traces"]], label
 
 
-def test_search_by_slash_finds_text_and_ids(visit, busy, hard):
+def test_search_finds_texts_and_ids(visit, busy, hard):
     page = visit(busy, "#/traces")
     page.keyboard.press("/")
     page.keyboard.type("planar")
@@ -77,7 +77,7 @@ def test_search_by_slash_finds_text_and_ids(visit, busy, hard):
     page.wait_for_selector("tbody tr:nth-child(50)")
 
 
-def test_the_keyboard_walks_the_rows_and_opens_one(visit, busy):
+def test_rows_can_be_selected_and_opened_by_keyboard(visit, busy):
     page = visit(busy, "#/traces")
     rows = ids(page)
     page.locator("tbody tr").first.focus()
@@ -91,7 +91,7 @@ def test_the_keyboard_walks_the_rows_and_opens_one(visit, busy):
     page.wait_for_url(f"**/#/traces/{rows[0]}")
 
 
-def test_new_traces_come_by_themselves_until_paused(visit, tmp_path):
+def test_new_traces_appear_until_paused(visit, tmp_path):
     with board(tmp_path, [make_record(id="a" * 32)]) as running:
         page = visit(running, "#/traces")
         assert ids(page) == ["a" * 32]
@@ -109,7 +109,7 @@ def test_new_traces_come_by_themselves_until_paused(visit, tmp_path):
         page.wait_for_selector("tbody tr:nth-child(3)")
 
 
-def test_texts_that_are_not_kept_are_not_invented(visit, tmp_path):
+def test_missing_texts_are_explained(visit, tmp_path):
     with board(tmp_path, [make_record("What is 2 plus 2?")], store__content=False) as running:
         page = visit(running, "#/traces?q=words")
         assert "Texts are not kept here" in page.locator(".empty").inner_text()
@@ -117,7 +117,7 @@ def test_texts_that_are_not_kept_are_not_invented(visit, tmp_path):
         assert page.locator("td.what").inner_text() == "17 characters"
 
 
-def test_export_follows_the_filters(visit, busy):
+def test_export_uses_the_filters(visit, busy):
     page = visit(busy, "#/traces?path=hard")
     with page.expect_download() as download:
         page.get_by_role("link", name="Export JSONL").click()
@@ -126,6 +126,6 @@ def test_export_follows_the_filters(visit, busy):
     assert len(lines) == busy.get("/overview").json["paths"]["hard"]["queries"]
 
 
-def test_an_empty_store(visit, empty):
+def test_an_empty_store_shows_a_hint(visit, empty):
     page = visit(empty, "#/traces")
     assert page.get_by_role("heading", name="No queries yet").is_visible()

@@ -1,4 +1,4 @@
-"""The compose file: what it names exists, what it promises fits."""
+"""The compose file: its references exist and its values are consistent."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def test_images_are_pinned(name):
     assert re.search(r"\d+\.\d+", tag), image
 
 
-def test_every_variable_is_in_the_example(settings):
+def test_every_variable_is_documented(settings):
     used = set(re.findall(r"\$\{(\w+)", (DEPLOY / "compose.yaml").read_text()))
     documented = set(re.findall(r"^(\w+)=", (DEPLOY / ".env.example").read_text(), re.M))
     assert used - documented == {"VLLM_TAG", "ODAR_WEIGHTS", "ODAR_PORT"}  # they have defaults worth keeping
     assert documented <= used
 
 
-def test_no_secret_is_written_here():
+def test_the_files_contain_no_secret():
     for text in ((DEPLOY / name).read_text() for name in ("compose.yaml", ".env.example", "odar.toml")):
         for value in re.findall(r"^\s*\w*(?:PASSWORD|KEY|TOKEN)\w*[=:][ ]*(.*)$", text, re.M):
             assert not value or value.startswith("${"), value
 
 
-def test_the_gateway_reaches_the_models_by_the_names_they_are_served_under(settings):
+def test_the_gateway_uses_the_served_model_names(settings):
     assert settings.profile == "open"
     for role in Role:
         card = settings.card(settings.agent(role).model)
@@ -56,7 +56,7 @@ def test_the_gateway_reaches_the_models_by_the_names_they_are_served_under(setti
         assert len(devices[0]["device_ids"]) == int(options["tensor-parallel-size"])
 
 
-def test_the_two_model_servers_share_no_gpu():
+def test_model_servers_use_different_gpus():
     ids = [
         number
         for service in SERVICES.values()
@@ -66,12 +66,12 @@ def test_the_two_model_servers_share_no_gpu():
     assert len(ids) == len(set(ids))
 
 
-def test_there_is_time_to_drain(settings):
+def test_the_grace_period_covers_draining(settings):
     needed = settings.gateway.notice_s + settings.gateway.drain_s + CLOSE_S
     assert seconds(SERVICES["odar"]["stop_grace_period"]) >= needed
 
 
-def test_the_gateway_can_do_little_harm():
+def test_the_containers_have_no_privileges():
     gateway = SERVICES["odar"]
     assert gateway["read_only"] is True
     assert gateway["cap_drop"] == ["ALL"]
@@ -86,7 +86,7 @@ def test_volumes_and_files_exist():
             assert (DEPLOY / source).exists() if source.startswith(".") else source in COMPOSE["volumes"], volume
 
 
-def test_prometheus_looks_where_the_services_listen():
+def test_prometheus_scrapes_existing_services():
     jobs = read_yaml("prometheus/prometheus.yaml")["scrape_configs"]
     targets = [target for job in jobs for each in job["static_configs"] for target in each["targets"]]
     assert {target.split(":")[0] for target in targets} <= set(SERVICES)

@@ -1,4 +1,4 @@
-"""The image, as far as it can be known without building it."""
+"""The Dockerfile, checked without building the image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.fault_server import FaultServer
 from support.gateway_process import Process
 
 
-def test_its_environment_is_understood():
+def test_the_environment_is_valid():
     settings = load_settings(
         "tiny", environ={k: v for k, v in image_environment().items() if k.startswith("ODAR_")}
     )
@@ -25,12 +25,12 @@ def test_its_environment_is_understood():
     assert settings.store.url.startswith("/var/lib/odar/")
 
 
-def test_nobody_is_root():
+def test_the_image_does_not_run_as_root():
     users = [arguments for instruction, arguments in dockerfile() if instruction == "USER"]
     assert users == ["10001:10001"]
 
 
-def test_what_is_copied_is_let_through_by_dockerignore():
+def test_copied_files_are_not_ignored():
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     for instruction, arguments in dockerfile():
         if instruction == "COPY" and not arguments.startswith("--from"):
@@ -39,13 +39,13 @@ def test_what_is_copied_is_let_through_by_dockerignore():
                 assert (ROOT / source).exists(), source
 
 
-def test_its_extras_exist():
+def test_the_installed_extras_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (install,) = [arguments for _, arguments in dockerfile() if '".[' in arguments]
     assert set(install.split('".[')[1].split("]")[0].split(",")) <= set(extras)
 
 
-def test_its_stages_exist():
+def test_the_stages_exist():
     froms = [arguments.split() for instruction, arguments in dockerfile() if instruction == "FROM"]
     names = {parts[2] for parts in froms if len(parts) == 3}
     assert froms[-1] == ["weights-${WEIGHTS}"]
@@ -70,12 +70,12 @@ async def check(**environ: str) -> int:
     return await asyncio.wait_for(process.wait(), 60)
 
 
-async def test_its_health_check_tells_a_gateway_from_none(gateway):
+async def test_the_health_check_detects_a_running_gateway(gateway):
     assert await check(ODAR_GATEWAY_PORT=gateway.url.rsplit(":", 1)[1]) == 0
     assert await check(ODAR_GATEWAY_PORT="9") != 0
 
 
-def test_its_command_is_one(odar_help):
+def test_the_command_and_its_options_exist(odar_help):
     (command,) = [json.loads(arguments) for instruction, arguments in dockerfile() if instruction == "CMD"]
     assert command[0] == "serve"
     for option in command[1:]:

@@ -1,4 +1,4 @@
-"""Alerts and dashboard: every figure they ask for is one that the gateway has, with those labels."""
+"""Alerts and dashboard query only metrics and labels that the gateway has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERVER_LABELS = {"instance", "job", "le"}
 
 @pytest.fixture(scope="module")
 def known() -> dict[str, set[str]]:
-    """Names in /metrics, and the labels of each."""
+    """Return the names in /metrics with their labels."""
     metrics = Metrics(ConcurrencyLimit(8))
     metrics.watch(breaker_metrics, {"p": Breaker()})
     metrics.watch(store_metrics, lambda: Health(True, 0, 0, 0, 0, None))
@@ -48,7 +48,7 @@ def expressions() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("where", "expression"), expressions(), ids=lambda value: value[:40])
-def test_figures_exist_with_these_labels(where, expression, known):
+def test_queried_metrics_and_labels_exist(where, expression, known):
     names = re.findall(r"\bodar_\w+", expression)
     assert names or expression.startswith("up{")
     for name in names:
@@ -59,7 +59,7 @@ def test_figures_exist_with_these_labels(where, expression, known):
     assert {label.strip() for label in [*selectors, *groups]} - {""} <= labels
 
 
-def test_the_dashboard_shows_what_it_should(known):
+def test_the_dashboard_uses_every_metric(known):
     asked = {name for _, expression in expressions() for name in re.findall(r"\bodar_\w+", expression)}
     unused = {name for name in known if not name.endswith(("_created", "_sum", "_count"))} - asked
     assert unused == {"odar_store_written_total", "odar_tasks"}
@@ -80,7 +80,7 @@ def test_panels_do_not_overlap():
     assert len({panel["id"] for panel in dashboard()["panels"]}) == len(dashboard()["panels"])
 
 
-def test_the_dashboard_finds_its_data_source():
+def test_the_dashboard_uses_the_provisioned_data_source():
     (source,) = read_yaml("grafana/provisioning/datasources/prometheus.yaml")["datasources"]
     variable = dashboard()["templating"]["list"][0]
     assert variable["current"]["value"] == source["uid"]
@@ -90,7 +90,7 @@ def test_the_dashboard_finds_its_data_source():
 @pytest.mark.parametrize(
     "arguments", [("check", "config", "prometheus.yaml"), ("test", "rules", "alerts_test.yaml")]
 )
-def test_promtool(arguments):
+def test_promtool_accepts_the_rules(arguments):
     *command, file = arguments
     run = subprocess.run(
         ["promtool", *command, DEPLOY / "prometheus" / file], capture_output=True, text=True, timeout=60

@@ -1,4 +1,4 @@
-"""The manifests: they agree with each other, with the image and with the gateway's own settings."""
+"""The manifests are consistent with each other, the image and the settings."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def settings():
     return load_settings(config=DEPLOY / "kubernetes/odar.toml", environ={})
 
 
-def test_every_manifest_is_applied():
+def test_every_manifest_is_listed():
     listed = read_yaml("kubernetes/kustomization.yaml")["resources"]
     there = {file.name for file in (DEPLOY / "kubernetes").glob("*.yaml")}
     assert there - set(listed) == {"kustomization.yaml", "secret.example.yaml", "servicemonitor.yaml"}
     assert set(listed) <= there
 
 
-def test_there_is_time_to_drain(settings):
+def test_the_grace_period_covers_draining(settings):
     pause = float(CONTAINER["lifecycle"]["preStop"]["exec"]["command"][1])
     needed = pause + settings.gateway.notice_s + settings.gateway.drain_s + CLOSE_S
     assert POD["spec"]["terminationGracePeriodSeconds"] >= needed
     assert settings.gateway.drain_s >= settings.limits.deadline_s
 
 
-def test_probes_ask_what_the_gateway_answers():
+def test_probes_use_existing_routes():
     routes = {route.path for route in create_app(load_settings("tiny", environ={})).routes}
     probes = {kind: CONTAINER[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
     assert {probe["path"] for probe in probes.values()} <= routes
@@ -43,13 +43,13 @@ def test_probes_ask_what_the_gateway_answers():
     assert POD["metadata"]["annotations"]["prometheus.io/path"] in routes
 
 
-def test_ports_agree():
+def test_ports_are_consistent():
     assert CONTAINER["ports"][0]["containerPort"] == GatewaySettings().port
     assert read_yaml("kubernetes/service.yaml")["spec"]["ports"][0]["targetPort"] == CONTAINER["ports"][0]["name"]
     assert ("EXPOSE", str(GatewaySettings().port)) in dockerfile()
 
 
-def test_selectors_find_the_pods():
+def test_selectors_match_the_pods():
     assert read_yaml("kubernetes/deployment.yaml")["spec"]["selector"]["matchLabels"] == LABELS
     assert read_yaml("kubernetes/service.yaml")["spec"]["selector"] == LABELS
     assert read_yaml("kubernetes/disruption.yaml")["spec"]["selector"]["matchLabels"] == LABELS
@@ -58,7 +58,7 @@ def test_selectors_find_the_pods():
     assert read_yaml("kubernetes/autoscaling.yaml")["spec"]["scaleTargetRef"]["name"] == "odar"
 
 
-def test_the_pod_has_no_rights():
+def test_the_pod_has_no_privileges():
     assert CONTAINER["securityContext"]["readOnlyRootFilesystem"] is True
     assert CONTAINER["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert POD["spec"]["securityContext"]["runAsNonRoot"] is True
@@ -66,13 +66,13 @@ def test_the_pod_has_no_rights():
     assert POD["spec"]["automountServiceAccountToken"] is False
 
 
-def test_what_it_writes_to_is_mounted():
+def test_writable_folders_are_mounted():
     mounted = {mount["mountPath"] for mount in CONTAINER["volumeMounts"]}
     (volume,) = [arguments for instruction, arguments in dockerfile() if instruction == "VOLUME"]
     assert {volume, "/tmp"} <= mounted
 
 
-def test_the_secret_is_named_and_empty():
+def test_the_example_secret_is_empty():
     secret = read_yaml("kubernetes/secret.example.yaml")
     assert CONTAINER["envFrom"][0]["secretRef"]["name"] == secret["metadata"]["name"]
     for name, value in secret["stringData"].items():

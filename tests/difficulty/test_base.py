@@ -12,12 +12,12 @@ from odar.errors import InputError, UnknownName
 from odar.types import Query
 
 
-def test_by_name() -> None:
+def test_an_estimator_is_opened_by_name() -> None:
     assert open_estimator("learned") is shipped_estimator()
     assert open_estimator("length").name == "length"
 
 
-def test_from_a_file(tmp_path: Path) -> None:
+def test_an_estimator_is_opened_from_a_file(tmp_path: Path) -> None:
     shipped_estimator().save(tmp_path / "mine.json")
     mine = open_estimator(str(tmp_path / "mine.json"))
     assert isinstance(mine, LearnedEstimator)
@@ -28,12 +28,12 @@ def test_from_a_file(tmp_path: Path) -> None:
     assert "mine.json" in mine.estimate(query).estimator
 
 
-def test_a_registered_name_wins_over_a_file() -> None:
+def test_a_registered_name_overrides_a_file() -> None:
     ESTIMATORS.add("odd.json", LengthEstimator)
     assert open_estimator("odd.json").name == "length"
 
 
-def test_what_is_neither_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_name_or_missing_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="learned"):
         open_estimator("learnt")
     with pytest.raises(InputError, match="none"):

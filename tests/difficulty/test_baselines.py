@@ -7,11 +7,11 @@ from odar.difficulty.base import ESTIMATORS, ConstantEstimator, LengthEstimator
 from odar.types import Query
 
 
-def test_constant_is_constant():
+def test_the_constant_estimator_returns_its_value():
     assert ConstantEstimator(0.8).estimate(Query("anything")).difficulty == 0.8
 
 
-def test_length_crosses_the_thresholds_where_it_says():
+def test_the_length_estimator_reaches_the_thresholds_at_its_word_counts():
     def length(words: int) -> float:
         return LengthEstimator().estimate(Query("word " * words)).difficulty
 
@@ -20,7 +20,7 @@ def test_length_crosses_the_thresholds_where_it_says():
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
-def test_every_estimate_is_a_difficulty_and_more_words_are_never_easier(a, b):
+def test_baseline_estimates_are_difficulties_and_grow_with_length(a, b):
     for name in ("constant", "length"):
         estimate = ESTIMATORS[name]().estimate(Query(a))
         assert 0 <= estimate.difficulty < 1

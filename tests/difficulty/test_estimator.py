@@ -51,22 +51,22 @@ def path(d: float) -> str:
 
 
 @pytest.mark.parametrize(("expected", "text"), SPEC_2_9)
-def test_examples_of_the_spec(shipped: LearnedEstimator, expected: str, text: str) -> None:
+def test_the_examples_of_the_spec_take_their_paths(shipped: LearnedEstimator, expected: str, text: str) -> None:
     assert path(shipped.estimate(Query(text)).exact) == expected
 
 
 @pytest.mark.parametrize(("trap", "allowed", "text"), TRAPS)
-def test_traps(shipped: LearnedEstimator, trap: str, allowed: str, text: str) -> None:
+def test_traps_take_an_allowed_path(shipped: LearnedEstimator, trap: str, allowed: str, text: str) -> None:
     assert path(shipped.estimate(Query(text)).exact) in allowed.split()
 
 
 @pytest.mark.parametrize(
     ("file", "looks_hard", "short_hard", "not_simple"), [("traps_unseen", 20, 13, 15), ("traps_second", 19, 0, 2)]
 )
-def test_traps_that_no_anchor_was_written_for(
+def test_unseen_traps_are_recognised_as_often_as_before(
     shipped: LearnedEstimator, file: str, looks_hard: int, short_hard: int, not_simple: int
 ) -> None:
-    """Both files were written before any prediction for them was seen; a refit may not find fewer."""
+    """Both files were written before any prediction for them was known; a refit must not recognise fewer."""
     lines = (HERE / f"{file}.tsv").read_text("utf8").splitlines()
     traps = [line.split("\t") for line in lines if line[0] != "#"]
     found = [(kind, path(shipped.estimate(Query(text)).exact), allowed) for kind, allowed, text in traps]
@@ -77,11 +77,7 @@ def test_traps_that_no_anchor_was_written_for(
     assert not [text for _, _, text in traps if text in anchors]
 
 
-def test_forty_traps_of_four_kinds_none_trained_on() -> None:
-    kinds = [t[0] for t in TRAPS]
-    assert {k: kinds.count(k) for k in set(kinds)} == dict.fromkeys(
-        ("keyword", "length", "politeness", "masking"), 10
-    )
+def test_traps_are_not_in_the_training_data() -> None:
     anchors = (HERE.parents[1] / "scripts" / "anchors.tsv").read_text("utf8")
     assert not [t for _, _, t in TRAPS if t in anchors] and not [t for _, t in SPEC_2_9 if t in anchors]
 
@@ -100,7 +96,7 @@ def reference() -> dict[str, np.ndarray]:
         return {name: file[name] for name in file}
 
 
-def test_the_mix_of_the_reference_mixture_is_the_papers(
+def test_the_path_mix_of_the_reference_mixture_is_that_of_the_paper(
     shipped: LearnedEstimator, reference: dict[str, np.ndarray]
 ) -> None:
     """SPEC 2.10; `scripts/reference_mixture.py` shows the table."""
@@ -128,7 +124,7 @@ def test_the_mix_of_the_reference_mixture_is_the_papers(
     assert means == sorted(means) and d[names == "bbeh"].mean() > d[names == "bbh"].mean()
 
 
-def test_few_questions_of_the_reference_mixture_are_parsed(
+def test_less_than_a_quarter_of_the_reference_mixture_is_parsed(
     shipped: LearnedEstimator, reference: dict[str, np.ndarray]
 ) -> None:
     assert shipped.crossing(reference["features"], (0.3, 0.7)).mean() < 0.25
@@ -136,13 +132,13 @@ def test_few_questions_of_the_reference_mixture_are_parsed(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-1e4, 1e4), min_size=24, max_size=24))
-def test_crossing_of_rows_is_that_of_single_estimates(x: list[float]) -> None:
+def test_crossing_of_rows_equals_that_of_single_estimates(x: list[float]) -> None:
     model = with_features(LearnedEstimator.load(), x)
     single = model.unparsed(Query("?")).crosses((0.3, 0.7))
     assert bool(model.crossing([x], (0.3, 0.7))[0]) == single
 
 
-def test_the_map_keeps_the_order_and_travels_with_the_file(toy: LearnedEstimator, tmp_path: Path) -> None:
+def test_the_map_keeps_the_order_and_is_saved(toy: LearnedEstimator, tmp_path: Path) -> None:
     x = np.random.default_rng(1).normal(size=(200, 24))
     before = toy.predict(x)
     toy.map_ = (
@@ -160,7 +156,7 @@ def test_the_map_keeps_the_order_and_travels_with_the_file(toy: LearnedEstimator
     assert LearnedEstimator.load(tmp_path / "e.json").map_ == toy.map_
 
 
-def test_a_refit_keeps_the_map_and_learns_difficulties_after_it(shipped: LearnedEstimator) -> None:
+def test_a_refit_keeps_the_map_and_learns_mapped_difficulties(shipped: LearnedEstimator) -> None:
     rng = np.random.default_rng(0)
     x = shipped.scaling_.mean + shipped.scaling_.scale * rng.normal(size=(400, 24))
     y = np.clip(shipped.predict(x) + 0.3, 0, 1)
@@ -169,7 +165,7 @@ def test_a_refit_keeps_the_map_and_learns_difficulties_after_it(shipped: Learned
     assert abs(model.predict(x) - y).mean() < abs(shipped.predict(x) - y).mean() / 2
 
 
-def test_contributions_add_up(shipped: LearnedEstimator) -> None:
+def test_contributions_add_up_to_the_logit(shipped: LearnedEstimator) -> None:
     estimate = shipped.estimate(Query(TOKENS))
     logit = sum(part for _, _, part in estimate.contributions) + shipped.bias_
     raw, mapped = zip(*shipped.map_, strict=True)
@@ -178,7 +174,7 @@ def test_contributions_add_up(shipped: LearnedEstimator) -> None:
     assert estimate.estimator == "learned/3"
 
 
-def test_contract_of_scikit_learn() -> None:
+def test_the_estimator_follows_the_scikit_learn_contract() -> None:
     model = LearnedEstimator(epochs=1)
     assert not [name for name in vars(model) if name.endswith("_")]
     x = np.zeros((3, 24))
@@ -186,14 +182,14 @@ def test_contract_of_scikit_learn() -> None:
     assert {"weights_", "bias_", "scaling_", "runs_"} <= set(vars(model))
 
 
-def test_same_seed_same_weights_and_seeds_matter() -> None:
+def test_the_seed_determines_the_weights() -> None:
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=(100, 24)), rng.uniform(size=100)
     a, b, c = (LearnedEstimator(epochs=2, seeds=s).fit(x, y).weights_ for s in ((1,), (1,), (2,)))
     assert (a == b).all() and (a != c).any()
 
 
-def test_regularisation_shrinks() -> None:
+def test_regularisation_shrinks_the_weights() -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(size=(300, 24))
     y = 1 / (1 + np.exp(-2 * x[:, 3]))
@@ -202,7 +198,7 @@ def test_regularisation_shrinks() -> None:
 
 
 class Fixed:
-    """Gives these features, of which the parse finds three."""
+    """Return fixed features; three of them need the parse."""
 
     def __init__(self, features: list[float]) -> None:
         self.features = features
@@ -233,8 +229,10 @@ numbers = st.lists(st.floats(-1e6, 1e6) | st.integers(0, 60).map(float), min_siz
 
 @settings(max_examples=200, deadline=None)
 @given(numbers, st.lists(st.floats(0.01, 0.99), max_size=3), st.integers(0, 2**16))
-def test_the_lazy_decision_is_that_of_the_full_parse(x: list[float], thresholds: list[float], seed: int) -> None:
-    """Any features, any weights (of either sign) and any thresholds, also ones that hit d exactly."""
+def test_the_decision_without_a_parse_equals_that_with_one(
+    x: list[float], thresholds: list[float], seed: int
+) -> None:
+    """For any features, weights and thresholds, including thresholds equal to d."""
     model = LearnedEstimator.from_dict(LearnedEstimator.load().to_dict(), "copy")
     model.weights_ = np.random.default_rng(seed).normal(size=24)
     model = with_features(model, x)
@@ -251,8 +249,8 @@ def test_the_lazy_decision_is_that_of_the_full_parse(x: list[float], thresholds:
 
 @settings(max_examples=100, deadline=None)
 @given(numbers)
-def test_one_by_one_and_by_numpy_agree(x: list[float]) -> None:
-    """The same difficulty, and the same share of each feature; the middle does not read the parse."""
+def test_single_and_array_predictions_agree(x: list[float]) -> None:
+    """Difficulty and contributions are the same; the estimate without a parse does not use its features."""
     model = with_features(LearnedEstimator.load(), x)
     estimate = model.estimate(Query("?"))
     assert estimate.exact == pytest.approx(float(model.predict([x])[0]), rel=1e-12, abs=1e-15)
@@ -264,7 +262,7 @@ def test_one_by_one_and_by_numpy_agree(x: list[float]) -> None:
     assert estimate.difficulty == other.unparsed(Query("?")).difficulty
 
 
-def test_no_parse_where_none_is_needed(shipped: LearnedEstimator) -> None:
+def test_a_question_is_not_parsed_if_the_path_is_clear(shipped: LearnedEstimator) -> None:
     query = Query("Is Paris the capital of France?")
     unparsed = estimate_turn(shipped, query, (0.3, 0.7))
     assert unparsed.exact is None and len(unparsed.contributions) == 24
@@ -290,7 +288,7 @@ def test_a_conversation_takes_the_path_of_the_full_parse(users: list[str]) -> No
         assert lazy.difficulty == full.difficulty and lazy.interval == full.interval
 
 
-def test_estimated_by_the_last_fit() -> None:
+def test_estimates_use_the_last_fit() -> None:
     x = np.random.default_rng(3).normal(size=(50, 24))
     model = LearnedEstimator(epochs=5, seeds=(1,)).fit(x, np.zeros(50))
     fix(model, x[0].tolist())
@@ -300,14 +298,14 @@ def test_estimated_by_the_last_fit() -> None:
     assert model.estimate(Query("?")).exact > before
 
 
-def test_a_logit_that_would_overflow(toy: LearnedEstimator) -> None:
+def test_an_extreme_logit_does_not_overflow(toy: LearnedEstimator) -> None:
     model = with_features(toy, [0.0] * 24)
     for bias, difficulty in ((1e6, 1.0), (-1e6, 0.0)):
         model.bias_ = bias
         assert model.estimate(Query("?")).exact == pytest.approx(difficulty)
 
 
-def test_weighted_rows_count_for_more() -> None:
+def test_weighted_rows_count_more() -> None:
     x, y = np.zeros((40, 24)), np.r_[np.zeros(20), np.ones(20)]
     model = LearnedEstimator(epochs=400, learning_rate=0.01, seeds=(1,)).fit(
         x, y, np.r_[np.ones(20), np.full(20, 3.0)]
@@ -322,12 +320,12 @@ def test_weighted_rows_count_for_more() -> None:
         (np.full((1, 24), np.nan), [0.5]), (np.zeros((0, 24)), []),
     ],
 )  # fmt: skip
-def test_bad_training_data(x: np.ndarray, y: list[float]) -> None:
+def test_invalid_training_data_is_rejected(x: np.ndarray, y: list[float]) -> None:
     with pytest.raises(InputError):
         LearnedEstimator(epochs=1).fit(x, y)
 
 
-def test_round_trip(toy: LearnedEstimator, tmp_path: Path) -> None:
+def test_a_saved_estimator_predicts_the_same(toy: LearnedEstimator, tmp_path: Path) -> None:
     toy.save(tmp_path / "e.json")
     again = LearnedEstimator.load(tmp_path / "e.json")
     x = np.random.default_rng(1).normal(size=(5, 24))
@@ -362,7 +360,7 @@ def damage(document: dict, how: str) -> None:
         ("part", "damaged"),
     ],
 )
-def test_wrong_files_are_refused(toy: LearnedEstimator, tmp_path: Path, how: str, says: str) -> None:
+def test_damaged_files_are_rejected(toy: LearnedEstimator, tmp_path: Path, how: str, says: str) -> None:
     file = tmp_path / "e.json"
     toy.save(file)
     document = json.loads(file.read_text())
@@ -373,13 +371,13 @@ def test_wrong_files_are_refused(toy: LearnedEstimator, tmp_path: Path, how: str
 
 
 @pytest.mark.parametrize("content", ["", "[]", "not json", "3"])
-def test_not_a_file_of_ours(tmp_path: Path, content: str) -> None:
+def test_other_files_are_rejected(tmp_path: Path, content: str) -> None:
     (tmp_path / "e.json").write_text(content)
     with pytest.raises(InputError):
         LearnedEstimator.load(tmp_path / "e.json")
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         LearnedEstimator.load(tmp_path / "none.json")
 
@@ -398,7 +396,7 @@ def test_scaling_does_not_extrapolate() -> None:
     assert scaling(np.full((1, 24), 1e6)).max() < 5
 
 
-def test_counts_enter_as_logarithms_and_flags_as_they_are() -> None:
+def test_counts_are_scaled_as_logarithms_and_flags_are_not() -> None:
     rng = np.random.default_rng(0)
     x = rng.integers(0, 100, size=(500, 24)).astype(float)
     x[:, FEATURES.index("has_digit")] = rng.integers(0, 2, 500)
@@ -411,6 +409,6 @@ def test_counts_enter_as_logarithms_and_flags_as_they_are() -> None:
     assert (scaling.low[digit], scaling.high[digit]) == (0.0, 1.0)
 
 
-def test_shipped_file_says_what_made_it(shipped: LearnedEstimator) -> None:
+def test_the_shipped_file_records_its_training(shipped: LearnedEstimator) -> None:
     assert shipped.seeds == (42, 123, 456) and (shipped.l2, shipped.epochs) == (0.01, 50)
     assert shipped.about_["made_by"] == "scripts/train_estimator.py" and len(shipped.runs_) == 3

@@ -1,4 +1,4 @@
-"""φ(x): definitions, robustness, and that neighbours never matter (SPEC 2.1, 2.2)."""
+"""φ(x): definitions, robustness, independence from other texts of a batch (SPEC 2.1, 2.2)."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def value(name: str, text: str, images: tuple[Image, ...] = ()) -> float:
     return float(phi(Query(text, images))[FEATURES.index(name)])
 
 
-def test_there_are_24_in_three_groups() -> None:
+def test_there_are_24_features_in_three_groups() -> None:
     assert len(FEATURES) == len(set(FEATURES)) == 24
     assert [s.stop - s.start for s in GROUPS.values()] == [8, 6, 10]
 
 
 @pytest.mark.parametrize("text", AWKWARD, ids=range(len(AWKWARD)))
-def test_awkward_text_gives_finite_features(text: str) -> None:
+def test_unusual_text_gives_finite_features(text: str) -> None:
     x = phi(Query(text))
     assert x.shape == (24,) and np.isfinite(x).all() and (x >= 0).all()
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("unit", ["word ", "a", "$x$ ", "\n", "(", "'", "1-"])
-def test_100_kb(unit: str) -> None:
+def test_100_kb_of_text_has_finite_features(unit: str) -> None:
     text = unit * (100_000 // len(unit))
     x = phi(Query(text))
     assert np.isfinite(x).all() and x[0] == len(text)
@@ -68,7 +68,7 @@ def test_batch_of_any_size_equals_single(texts: list[str], data: st.DataObject) 
     assert (batch[i] == phi(Query(texts[i]))).all()
 
 
-def test_empty_batch() -> None:
+def test_an_empty_batch_has_no_rows() -> None:
     assert phi_batch([]).shape == (0, 24)
 
 
@@ -86,23 +86,23 @@ def test_empty_batch() -> None:
         ("difficulty_density", "Improve it", 0),
     ],
 )  # fmt: skip
-def test_definitions(name: str, text: str, expected: float) -> None:
+def test_features_match_their_definitions(name: str, text: str, expected: float) -> None:
     assert value(name, text) == pytest.approx(expected)
 
 
-def test_image() -> None:
+def test_an_image_sets_has_image() -> None:
     assert value("has_image", "What is this?", (Image("image/png", b"x"),)) == 1
 
 
 @pytest.mark.parametrize("text", ["3 + 4", "x=1", "a ≤ b", "5 - 2", "x-1", r"\alpha", "$x$", "∇f", "−3"])
-def test_math_symbols(text: str) -> None:
+def test_math_symbols_are_recognised(text: str) -> None:
     assert features.has_math_symbol(text) == 1
 
 
 @pytest.mark.parametrize(
     "text", ["well-known", "a 10-year plan", "pre- and post-war", "2n-gon", "$5 and $7", "T-shirt"]
 )
-def test_no_math_symbols(text: str) -> None:
+def test_other_texts_have_no_math_symbol(text: str) -> None:
     assert features.has_math_symbol(text) == 0
 
 
@@ -140,7 +140,7 @@ def test_250_000_characters_without_spaces_have_features(name: str) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(" ab\n\u2003", max_size=60), st.integers(0, 9))
-def test_lengths_of_a_long_text_are_those_of_a_short_one(text: str, size: int) -> None:
+def test_lengths_are_the_same_by_both_algorithms(text: str, size: int) -> None:
     words = text.split()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_module, "_SHORT", size)
@@ -172,7 +172,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
-def test_readability_is_textstats(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readability_equals_that_of_textstat(monkeypatch: pytest.MonkeyPatch) -> None:
     textstat = importlib.import_module("textstat")
     syllables = importlib.import_module("textstat.backend.counts._count_syllables")
     # textstat would download its pronouncing dictionary; without one it hyphenates, as we do
@@ -182,7 +182,7 @@ def test_readability_is_textstats(monkeypatch: pytest.MonkeyPatch) -> None:
         assert features.readability(text) == pytest.approx(theirs), text
 
 
-def test_latex() -> None:
+def test_latex_is_masked() -> None:
     assert mask_latex(r"a \[ x \] b \( y \) c") == "a formula b formula c"
     assert mask_latex(r"\begin{align} x &= 1 \end{align}!") == "formula!"
     assert not has_latex("It costs $5-$6 or ($7/$8).")
@@ -217,7 +217,7 @@ LATEX = [
 
 @settings(max_examples=400)
 @given(st.lists(st.sampled_from(LATEX), max_size=30).map("".join) | st.text("$\\()[]1 x", max_size=40))
-def test_blocks_are_found_as_defined(text: str) -> None:
+def test_latex_blocks_match_the_pattern(text: str) -> None:
     assert list(_latex_blocks(text)) == [match.span() for match in BLOCK.finditer(text)]
 
 
@@ -230,13 +230,13 @@ def test_unclosed_latex_takes_linear_time(unit: str) -> None:
 
 
 @given(st.text(max_size=200))
-def test_masking_never_raises_and_leaves_plain_text(text: str) -> None:
+def test_masking_never_raises_and_keeps_plain_text(text: str) -> None:
     masked = mask_latex(text)
     if "$" not in text and "\\" not in text:
         assert masked == text
 
 
-def test_parser() -> None:
+def test_parse_features_of_simple_sentences() -> None:
     texts = ["The dog barks.", "The man who lives here said that he left because it rained.", "  "]
     flat, nested, blank = map(analyse, texts)
     assert blank == NOTHING
@@ -249,7 +249,7 @@ def test_a_line_break_ends_a_sentence() -> None:
 
 
 @given(st.lists(st.integers(0, 1_000_000), max_size=60))
-def test_depth_of_random_trees(parents: list[int]) -> None:
+def test_the_depth_of_random_trees(parents: list[int]) -> None:
     heads = [0 if i == 0 else p % i for i, p in enumerate(parents)]
     expected = 0
     for node in range(len(heads)):
@@ -260,7 +260,7 @@ def test_depth_of_random_trees(parents: list[int]) -> None:
     assert tree_depth(heads) == expected
 
 
-def test_vocabularies_and_markers() -> None:
+def test_vocabularies_and_markers_are_found() -> None:
     assert [len(features.vocabularies()[f]) for f in features.FIELDS] == [87, 92, 73]
     markers = features.markers()
     assert len(markers) == len(set(markers)) == 47
@@ -268,11 +268,11 @@ def test_vocabularies_and_markers() -> None:
     assert not [(a, b) for a in markers for b in markers if a != b and f" {a} " in f" {b} "]
 
 
-def test_connectives_are_the_papers() -> None:
+def test_connectives_are_those_of_the_paper() -> None:
     assert len(features.CONNECTIVES) == 12
 
 
-def test_words_are_not_remembered_for_ever() -> None:
+def test_the_word_table_is_bounded() -> None:
     before = features.readability("Hyphenation is counted. It works well here.")
     for number in range(100):
         features.readability(f"unheard{number}of words{number} are{number} counted.")
@@ -292,12 +292,12 @@ scraps = st.lists(st.tuples(st.sampled_from(SCRAPS), st.sampled_from(GAPS))).map
 
 @settings(max_examples=300, deadline=None)
 @given(scraps | st.lists(st.sampled_from(SCRAPS)).map(" ".join))
-def test_tokens_by_word_are_those_of_the_whole_text(text: str) -> None:
+def test_token_counts_by_word_equal_those_of_the_text(text: str) -> None:
     assert features.token_count(text) == len(features._bpe().encode_ordinary(text))
 
 
 def slow_readability(text: str) -> float:
-    """Words and their syllables counted anew in the text and in each of its sentences."""
+    """Compute readability by counting words and syllables in the text and in each sentence."""
 
     def syllables(piece: str) -> list[int]:
         words = [word for word in piece.split() if re.search(r"\w", word)]
@@ -314,11 +314,11 @@ def slow_readability(text: str) -> float:
 
 @settings(max_examples=300, deadline=None)
 @given(scraps | st.text("ab .!?'-\n1", max_size=60))
-def test_readability_by_word_is_that_of_the_whole_text(text: str) -> None:
+def test_readability_by_word_equals_that_of_the_text(text: str) -> None:
     assert features.readability(text) == slow_readability(text)
 
 
-def test_features_do_not_depend_on_what_the_tables_hold() -> None:
+def test_features_do_not_depend_on_cached_words() -> None:
     queries = [Query(text) for text in [*TEXTS, "Two lines\nand  gaps", "Prove that $x$ is prime."]]
     warm = phi_batch(queries)
     for table in (features._SYLLABLES, features._TOKENS_BEHIND_BLANK, domain._HASHES):

@@ -11,7 +11,7 @@ unit = st.floats(0, 1)
 
 
 class Table:
-    """An estimator that looks difficulties up."""
+    """An estimator that looks up difficulties by word."""
 
     name = "table"
 
@@ -31,7 +31,7 @@ def talk(*users: str) -> Query:
     return Query.from_messages(tuple(turns))
 
 
-def test_commit_it_after_a_hard_turn_is_not_simple():
+def test_a_short_turn_after_a_hard_one_is_not_simple():
     estimate = estimate_turn(Table(prove=0.9, commit=0.02), talk("prove the theorem", "commit it"))
     assert 0.3 <= estimate.difficulty < 0.7
     assert estimate.contributions[-1][0] == "inherited"
@@ -44,17 +44,17 @@ def test_inherited_difficulty_decays():
     assert [level >= 0.3 for level in levels] == [True, True, True, True, False, False]
 
 
-def test_a_long_turn_inherits_nothing_and_costs_one_estimate():
+def test_a_long_turn_inherits_nothing():
     estimator = Table(prove=0.9)
     words = "what is the weather like in the north of the country on a day in spring when it has rained hard all night long"
     assert estimate_turn(estimator, talk("prove it", words)).difficulty == 0.1
     assert estimator.asked == [words]
 
 
-def test_a_plain_question_is_the_estimators_own():
+def test_a_single_question_has_its_own_estimate():
     assert estimate_turn(Table(prove=0.9), Query("prove it")) == Estimate(0.9, "table")
 
 
 @given(unit, st.integers(0, 50), st.lists(unit))
-def test_it_only_ever_raises_and_stays_in_the_unit_interval(own, words, earlier):
+def test_inheritance_only_raises_difficulty(own, words, earlier):
     assert own <= sticky(own, inheritance(words), earlier) <= 1

@@ -1,4 +1,4 @@
-"""The decoder and the vectors: the trees that spaCy gave for the same weights, and what a text must not depend on."""
+"""The decoder and the vectors, compared with the trees of spaCy for the same weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ which they were equal on these texts and on 300 random ones."""
 
 
 @pytest.mark.parametrize("tree", TREES, ids=range(len(TREES)))
-def test_trees_and_vectors_are_those_of_spacy(tree: dict) -> None:
+def test_trees_and_vectors_equal_those_of_spacy(tree: dict) -> None:
     heads, clauses = shipped_parser()(tree["text"])
     assert (heads, [i for i, clause in enumerate(clauses) if clause]) == (tree["heads"], tree["clauses"])
     vectors = shipped_parser().vectors(shipped_parser().chunks(tree["text"]).rows)
@@ -29,7 +29,7 @@ def test_trees_and_vectors_are_those_of_spacy(tree: dict) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 80), st.floats(0, 1e4), st.sets(st.integers(0, 80)))
 def test_any_vectors_give_trees(seed: int, tokens: int, scale: float, starts: set[int]) -> None:
-    """Scores that would overflow are cut; every token reaches a root; a sentence holds its arcs."""
+    """Large scores are clipped, every token reaches a root, and arcs stay inside a sentence."""
     vectors = (np.random.default_rng(seed).normal(size=(tokens, 48)) * scale).astype(np.float32)
     heads, clauses = shipped_parser()._decode(vectors, starts)
     assert len(heads) == len(clauses) == tokens
@@ -41,14 +41,14 @@ def test_any_vectors_give_trees(seed: int, tokens: int, scale: float, starts: se
         assert heads[node] == node
 
 
-def test_another_architecture_is_refused() -> None:
+def test_another_architecture_is_rejected() -> None:
     arrays = {"state_W": np.zeros((13, 7, 2, 32)), "moves": np.array(["S", "D"])}
     with pytest.raises(ValueError, match="train_parser"):
         GreedyParser(arrays)
 
 
 @given(st.integers(1, 70), st.integers(0, 2**32 - 1))
-def test_product(rows: int, seed: int) -> None:
+def test_product_equals_matrix_multiplication(rows: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, weights = rng.normal(size=(rows, 5)).astype(np.float32), rng.normal(size=(5, 7)).astype(np.float32)
     np.testing.assert_allclose(product(x, weights), x @ weights, rtol=1e-4, atol=1e-5)

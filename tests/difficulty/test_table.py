@@ -1,4 +1,4 @@
-"""The table of words: each looked at once, bounded, the same cold and warm."""
+"""The table of words: each is computed once, and the table is bounded."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from odar.difficulty.text import LONGEST, WordTable
 
 
 @given(st.lists(st.text(max_size=3)), st.integers(1, 4))
-def test_the_values_are_the_functions_whatever_was_asked_before(words: list[str], limit: int) -> None:
+def test_values_equal_those_of_the_function(words: list[str], limit: int) -> None:
     table = WordTable(str.upper, limit)
     for word in words:
         assert table[word] == word.upper()
         assert len(table) <= limit
 
 
-def test_a_word_is_looked_at_once() -> None:
+def test_a_word_is_computed_once() -> None:
     looked: list[str] = []
 
     def look(word: str) -> int:
@@ -36,7 +36,7 @@ def test_long_words_are_not_kept() -> None:
     assert list(table) == ["a" * LONGEST]
 
 
-def test_what_could_not_be_found_is_not_kept() -> None:
+def test_failures_are_not_kept() -> None:
     table = WordTable(int)
     for _ in range(2):
         try:
@@ -47,7 +47,7 @@ def test_what_could_not_be_found_is_not_kept() -> None:
     assert not table
 
 
-def test_threads_may_ask_at_once() -> None:
+def test_threads_can_use_the_table_concurrently() -> None:
     table, wrong = WordTable(str.upper, 8), []
 
     def ask(start: int) -> None:

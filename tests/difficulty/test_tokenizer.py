@@ -1,4 +1,4 @@
-"""Tokens without spaCy: the same as spaCy's, whatever was seen before, in bounded memory."""
+"""Tokens equal those of spaCy, independently of earlier texts, in bounded memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def fresh() -> ChunkTable:
 
 @settings(max_examples=400, deadline=None)
 @given(glued | st.sampled_from(WORDS))
-def test_tokens_of_a_chunk_are_spacys(chunk: str) -> None:
+def test_tokens_of_a_chunk_equal_those_of_spacy(chunk: str) -> None:
     ours = np.array([tokenizer().attributes(word) for word in tokenizer()(chunk)], np.uint64)
     assert [word.text for word in tokenizer()(chunk)] == [token.text for token in english().make_doc(chunk)]
     np.testing.assert_array_equal(ours, spacy_attributes(chunk))
@@ -68,7 +68,7 @@ def test_tokens_of_a_chunk_are_spacys(chunk: str) -> None:
 @example("trailing ")
 @example("two  blanks")
 @example("a\n b \nc\n\nd")
-def test_tokens_of_a_text_are_spacys(text: str) -> None:
+def test_tokens_of_a_text_equal_those_of_spacy(text: str) -> None:
     attributes = spacy_attributes(text)
     rows = b"".join(shipped_parser().vectors.embed(attributes[i : i + 1]) for i in range(len(attributes)))
     assert b"".join(shipped_parser().chunks(text).rows) == rows
@@ -83,13 +83,13 @@ def test_a_line_starts_after_each_token_with_a_break(text: str) -> None:
 
 
 @given(st.text(max_size=40))
-def test_strings_have_spacys_hash(text: str) -> None:
+def test_strings_have_the_hash_of_spacy(text: str) -> None:
     strings = pytest.importorskip("spacy.strings", reason="compared with spaCy where it is installed")
     text = text.encode("utf-8", "replace").decode()
     assert murmur_hash(text.encode()) == strings.hash_string(text) or not text
 
 
-def test_rows_of_an_embedding_table_are_thincs() -> None:
+def test_embedding_rows_equal_those_of_thinc() -> None:
     ops = pytest.importorskip("thinc.api", reason="compared with thinc where it is installed").NumpyOps()
     ids = np.random.default_rng(0).integers(0, 2**64, 500, dtype=np.uint64)
     np.testing.assert_array_equal(table_rows(ids, 9), ops.hash(ids, 9))
@@ -97,31 +97,31 @@ def test_rows_of_an_embedding_table_are_thincs() -> None:
 
 @settings(max_examples=300)
 @given(texts | st.lists(st.sampled_from(WORDS)).map(" ".join) | st.text(" \t\nab\x1f\u2003"))
-def test_single_blanks_are_cut_as_any_others(text: str) -> None:
+def test_chunks_match_the_pattern(text: str) -> None:
     assert cut(text) == [chunk for chunk in parser._CHUNK.findall(text) if chunk]
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text())
-def test_any_text_has_rows(text: str) -> None:
+def test_every_text_but_the_empty_one_has_rows(text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
     assert bool(text) == bool(tokens(shipped_parser().chunks, text))
 
 
-def test_rows_do_not_depend_on_what_was_seen_before(fresh: ChunkTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_do_not_depend_on_earlier_texts(fresh: ChunkTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parser, "KNOWN_LIMIT", 4)
     for text in ["one two three", "three two one (four)", "five six seven", "one two three"]:
         assert fresh(text) == shipped_parser().chunks(text)
         assert len(fresh._known) <= 4
 
 
-def test_one_text_of_more_chunks_than_are_kept(fresh: ChunkTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_may_have_more_chunks_than_the_table(fresh: ChunkTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parser, "KNOWN_LIMIT", 4)
     text = " ".join(f"w{i}" for i in range(50))
     assert fresh(text) == shipped_parser().chunks(text)
 
 
-def test_threads_may_learn_at_once(fresh: ChunkTable) -> None:
+def test_threads_can_fill_the_table_concurrently(fresh: ChunkTable) -> None:
     seen: list[Any] = []
 
     def learn(start: int) -> None:
@@ -136,6 +136,6 @@ def test_threads_may_learn_at_once(fresh: ChunkTable) -> None:
     assert tokens(fresh, "thread5 says word5") == 3
 
 
-def test_vectors_of_nothing_and_of_one() -> None:
+def test_vectors_of_no_token_and_one_token() -> None:
     assert shipped_parser().vectors([]).shape == (0, 48)
     assert shipped_parser().vectors(shipped_parser().chunks("Go").rows).dtype == np.float32

@@ -1,4 +1,4 @@
-"""Training an estimator on one's own queries."""
+"""Training an estimator on given queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNIT = st.floats(0, 1)
 
 
 def world(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Queries that are hard where they are long, and easy where they hold a question mark."""
+    """Return features and difficulties: long queries are hard, those with a question mark easy."""
     rng = np.random.default_rng(seed)
     mean = shipped_estimator().scaling_.mean
     x = np.tile(np.where([f in COUNTS for f in FEATURES], np.expm1(mean), mean), (rows, 1))
@@ -29,7 +29,7 @@ def world(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(st.lists(st.tuples(UNIT, st.floats(0, 1e6) | st.just(float("nan"))), min_size=1))
-def test_targets_are_difficulties(rows: list[tuple[float, float]]) -> None:
+def test_targets_are_between_0_and_1(rows: list[tuple[float, float]]) -> None:
     d = d_star(*zip(*rows, strict=True))
     assert ((d >= 0) & (d <= 1)).all()
 
@@ -39,17 +39,17 @@ def test_target_is_half_time_half_failure() -> None:
     assert d_star([1, 0], [100, 50], alpha=0.2).round(6).tolist() == pytest.approx([1.0, 0.1], abs=0.01)
 
 
-def test_rows_without_a_time_have_their_failure_alone() -> None:
+def test_the_target_without_a_time_is_the_failure_rate() -> None:
     assert d_star([0.3, 0.3], [np.nan, 10.0]).tolist() == [0.3, 0.65]
     assert d_star([0.3], [np.nan]).tolist() == d_star([0.3], [0.0]).tolist() == [0.3]
 
 
-def test_one_absurd_time_does_not_flatten_the_rest() -> None:
+def test_one_outlier_time_does_not_change_the_others() -> None:
     d = d_star(np.zeros(1000), np.r_[np.full(999, 10.0), 1e9])
     assert d[0] == pytest.approx(0.5)
 
 
-def test_learns_from_scratch_and_from_a_start() -> None:
+def test_training_works_from_scratch_and_from_a_start() -> None:
     x, d = world(400)
     fresh, _ = world(200, seed=1)
     truth = world(200, seed=1)[1]
@@ -59,7 +59,7 @@ def test_learns_from_scratch_and_from_a_start() -> None:
         assert model.seeds == (1,)
 
 
-def test_few_rows_stay_near_the_start_and_many_leave_it() -> None:
+def test_few_rows_change_the_weights_less_than_many() -> None:
     origin = shipped_estimator().weights_
     moved = [
         np.linalg.norm(fit_features(*world(n), start=shipped_estimator(), seed=1).weights_ - origin)
@@ -68,7 +68,7 @@ def test_few_rows_stay_near_the_start_and_many_leave_it() -> None:
     assert moved[0] < moved[1]
 
 
-def test_a_start_keeps_its_scaling_and_what_the_data_does_not_vary() -> None:
+def test_a_start_keeps_its_scaling_and_weights_of_constant_features() -> None:
     start = shipped_estimator()
     model = fit_features(*world(100), start=start, seed=1)
     assert model.scaling_ is start.scaling_
@@ -76,14 +76,14 @@ def test_a_start_keeps_its_scaling_and_what_the_data_does_not_vary() -> None:
     np.testing.assert_allclose(model.weights_[still], start.weights_[still], atol=1e-3)
 
 
-def test_same_seed_same_weights() -> None:
+def test_the_same_seed_gives_the_same_weights() -> None:
     x, d = world(200)
     a, b = (fit_features(x, d, seed=(1, 2), epochs=3).weights_ for _ in range(2))
     assert (a == b).all()
 
 
 @pytest.mark.parametrize("start", [None, "shipped"])
-def test_too_few_rows_are_refused(start: str | None) -> None:
+def test_too_few_rows_are_rejected(start: str | None) -> None:
     fewest = FEWEST["start" if start else "scratch"]
     x, d = world(fewest - 1)
     with pytest.raises(InputError, match=f"{fewest - 1} rows .* at least {fewest}"):
@@ -99,7 +99,7 @@ def test_held_out_predictions_do_not_see_their_row() -> None:
     assert np.corrcoef(cross_predict(x, d, seed=1), d)[0, 1] > 0.9
 
 
-def test_from_queries_with_progress() -> None:
+def test_features_are_extracted_with_progress() -> None:
     queries = [Query(f"What is {n} plus {n}?") for n in range(20)] + [Query("Prove that 2 is prime. " * 3)] * 20
     seen: list[int] = []
     x = extract(queries, seen.append)

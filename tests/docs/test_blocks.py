@@ -1,4 +1,4 @@
-"""Every code block of README and docs is run, or says why it is not and is at least read."""
+"""Every code block of README and docs is run, or parsed if it is marked as not run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NAMES = {page: str(page.path.relative_to(ROOT)) for page in pages()}
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with an `odar` that starts at once."""
+    """A folder with an `odar` command that starts quickly."""
     folder = tmp_path_factory.mktemp("bin")
     program = Path(__file__).parents[1] / "support" / "odar_zygote.py"
     command = [sys.executable, "-P", str(program), str(folder / "socket"), str(folder)]
@@ -61,7 +61,7 @@ def upstream() -> Iterator[str]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
-def test_a_page_does_what_it_says(page, commands, upstream, tmp_path):
+def test_the_blocks_of_a_page_run_as_shown(page, commands, upstream, tmp_path):
     with page_session(page, tmp_path, commands, upstream) as session:
         repository_link(tmp_path, "docs", "scripts")
         for block in page.blocks:
@@ -82,7 +82,7 @@ def do(block: Block, session: PageSession) -> None:
 
 
 def read(block: Block, session: PageSession) -> None:
-    """Data must be what its language says, settings must be settings; a titled block becomes its file."""
+    """Check that data and settings are valid; write a titled block to its file."""
     if block.language == "jsonl":
         assert all(json.loads(line) for line in block.text.splitlines()), block.where
     elif block.language == "json":
@@ -104,12 +104,12 @@ def check_settings(block: Block, session: PageSession) -> None:
 
 
 def needed(named: object) -> dict[str, str]:
-    """A fragment of a settings file names no models; any will do to check the rest."""
+    """Return models for a fragment of a settings file that names none."""
     return {} if named else {"fast__model": "gpt-5.1", "slow__model": "gpt-5.1"}
 
 
 def check_unrun(block: Block) -> None:
-    """A block that cannot run here is still whole: shell and Python parse, and every odar command exists."""
+    """Check a block that is not run: shell and Python parse, and every odar command exists."""
     if block.language == "python":
         compile(block.text, block.where, "exec")
         return
@@ -122,7 +122,7 @@ def check_unrun(block: Block) -> None:
 
 
 def check_command(words: list[str], where: str) -> None:
-    """The command and its options exist, and so do the settings that --set names."""
+    """Check that the command, its options and the settings of --set exist."""
     command, context = cli, click.Context(cli, **cli.context_settings)  # click keeps what it made of them
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         found = command.get_command(context, words[0])
@@ -139,7 +139,7 @@ def check_command(words: list[str], where: str) -> None:
 
 
 @pytest.mark.parametrize("page", NAMES, ids=NAMES.get)
-def test_commands_in_sentences_exist(page):
+def test_inline_commands_exist(page):
     for code, line in page.code:
         if re.match(r"odar [a-z]", code) and "…" not in code:
             words = shlex.split(code)[1:]
@@ -148,7 +148,7 @@ def test_commands_in_sentences_exist(page):
 
 
 @pytest.mark.parametrize("page", NAMES, ids=NAMES.get)
-def test_every_block_says_what_it_is(page):
+def test_every_block_has_a_language(page):
     for block in page.blocks:
         assert block.fenced, f"{block.where}: an indented block is not run; fence it and name its language"
         languages = (
@@ -162,7 +162,7 @@ def test_every_block_says_what_it_is(page):
             assert len(reason) > 10, f"{block.where}: say why"
 
 
-def test_what_is_shown_is_compared():
+def test_shown_output_is_compared():
     assert matches("8\n\ntime …\n", "8\n\ntime        12 s\n")
     assert matches("a\n…\nz", "a\nb\nc\nz\n")
     assert not matches("8\n", "9\n")
@@ -178,12 +178,12 @@ def test_what_is_shown_is_compared():
         ("ask --set fast.modle=x q", "modle"),
     ],
 )
-def test_a_command_that_does_not_exist_is_noticed(line, wrong):
+def test_an_unknown_command_is_an_error(line, wrong):
     with pytest.raises(Exception, match=wrong):
         check_command(shlex.split(line), "here")
 
 
-def test_the_environment_is_the_pages_own(tmp_path, commands, upstream, monkeypatch):
+def test_a_page_runs_in_its_own_environment(tmp_path, commands, upstream, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-real")
     page = next(page for page in PAGES if "with keys" not in page.text)
     with page_session(page, tmp_path, commands, upstream) as session:
@@ -192,7 +192,7 @@ def test_the_environment_is_the_pages_own(tmp_path, commands, upstream, monkeypa
 
 
 def follow(text: str, folder: Path, commands: Path, upstream: str) -> None:
-    """Do what a page says that is made up here."""
+    """Run a page with this text."""
     (folder / "page.md").write_text(text)
     page = Page(folder / "page.md")
     with page_session(page, folder, commands, upstream) as session:
@@ -217,13 +217,13 @@ def follow(text: str, folder: Path, commands: Path, upstream: str) -> None:
         ("<!-- not run: because of the weather -->\n\n```python\nif True\n```", "expected ':'"),
     ],
 )
-def test_a_page_that_is_wrong_is_noticed(text, complaint, tmp_path, commands, upstream):
+def test_a_wrong_page_fails(text, complaint, tmp_path, commands, upstream):
     with pytest.raises((AssertionError, SyntaxError, ValueError, OdarError)) as caught:
         follow(text, tmp_path, commands, upstream)
     assert complaint in str(caught.value)
 
 
-def test_blocks_of_a_page_build_on_each_other(tmp_path, commands, upstream):
+def test_blocks_of_a_page_share_state(tmp_path, commands, upstream):
     follow(
         '```jsonl title="in.jsonl"\n{"query": "What is 1 + 2?"}\n```\n\n'
         "```bash\ncp in.jsonl copy.jsonl\n```\n\n"
@@ -236,8 +236,8 @@ def test_blocks_of_a_page_build_on_each_other(tmp_path, commands, upstream):
     )
 
 
-def test_settings_of_a_page_lead_to_the_stub(tmp_path, commands, upstream):
-    """Hosted and local models alike: no page can reach another machine by its settings."""
+def test_settings_of_a_page_use_the_stub_server(tmp_path, commands, upstream):
+    """Hosted and local models: no page can reach another machine by its settings."""
     follow(
         "<!-- run: with keys -->\n\n"
         '```toml title="odar.toml"\n[providers.far]\nkind = "openai"\nbase_url = "https://far.example/v1"\n'

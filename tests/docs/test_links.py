@@ -15,7 +15,7 @@ NAMES = {page: str(page.path.relative_to(ROOT)) for page in PAGES.values()}
 
 
 def fault_of(link: Link) -> str | None:
-    """What is wrong with a link; None for a good one, and for one to another host."""
+    """Return the fault of a link; None for a valid one, and for one to another host."""
     target, _, anchor = unquote(link.target).partition("#")
     if re.match(r"[a-z]+:", target):
         return None
@@ -30,13 +30,13 @@ def fault_of(link: Link) -> str | None:
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=NAMES.get)
-def test_links_lead_somewhere(page):
+def test_links_have_a_target(page):
     assert not [fault for link in page.links if (fault := fault_of(link))]
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=NAMES.get)
 def test_a_page_has_one_title_and_no_heading_twice(page):
-    """The site and GitHub number equal headings differently: a link to one of them would be wrong on one of the two."""
+    """The site and GitHub number equal headings differently, so links to them would break on one of them."""
     assert [level for level, _ in page.headings].count(1) == 1
     slugs = [slugify(words) for _, words in page.headings]
     linked = {unquote(link.target).partition("#")[2] for other in PAGES.values() for link in other.links}
@@ -64,7 +64,7 @@ def test_every_page_is_in_the_navigation_once():
         ("mailto:a@example.com", None),
     ],
 )
-def test_what_counts_as_broken(target, wrong):
+def test_broken_links_are_recognised(target, wrong):
     fault = fault_of(Link(ROOT / "README.md", 1, target))
     assert fault is None if wrong is None else wrong in fault
 
@@ -79,7 +79,7 @@ def test_what_counts_as_broken(target, wrong):
         ("2026-11-16 · The store", "2026-11-16--the-store"),
     ],
 )
-def test_anchors_are_githubs(words, anchor):
+def test_anchors_follow_the_rules_of_github(words, anchor):
     expected = "modelsname" if words.startswith("`") else anchor
     assert slugify(words.strip("`")) == expected
 
@@ -90,7 +90,7 @@ def test_equal_headings_are_numbered(tmp_path):
     assert Page(file).anchors == {"a", "b", "b-1", "own"}
 
 
-def test_what_a_page_holds(tmp_path):
+def test_blocks_links_and_remarks_of_a_page_are_found(tmp_path):
     file = tmp_path / "page.md"
     file.write_text(
         "# `odar` page\n\n[a link](x.md)\n![a picture](y.png) and `odar ask`\n\n<!-- not run: because -->\n\n"
@@ -107,7 +107,7 @@ def test_what_a_page_holds(tmp_path):
     assert fenced.remarks == {"not run": "because"} and not indented.remarks and not indented.fenced
 
 
-def test_a_remark_counts_for_the_next_block_only(tmp_path):
+def test_a_remark_applies_only_to_the_next_block(tmp_path):
     file = Path(tmp_path / "page.md")
     file.write_text("<!-- output: varies -->\n\nWords between.\n\n```console\n$ ls\n```\n")
     assert not Page(file).blocks[0].remarks

@@ -1,4 +1,4 @@
-"""Generated pages and figures are those that the code would make now; every number of the specification is in the code."""
+"""Generated pages and figures are up to date; every section of the specification is in the code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_generated_page_is_up_to_date(name):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_shows_what_odar_says_now(name):
+def test_a_figure_is_up_to_date(name):
     svg = (FOLDER / f"{name}.svg").read_text()
     assert drawn_from(svg) == digest(FIGURES[name]()), REMEDY
     assert len(svg) < 60_000
@@ -90,14 +90,14 @@ def test_an_equation_is_in_a_function_that_computes_it(number):
     assert in_code, f"SPEC {number} is mentioned, but by no function or class"
 
 
-def test_places_are_where_they_say():
+def test_listed_places_mention_their_number():
     for number, found in places().items():
         for place in found:
             line = (ROOT / place.file).read_text().splitlines()[place.line - 1]
             assert number in [n for n, _ in mentions(line)], place
 
 
-def test_lines_are_on_the_site_only():
+def test_line_numbers_are_only_on_the_site():
     committed, on_site = equations_page(lines=False), equations_page(lines=True)
     assert "#L" not in committed and "policy/energy.py:" in on_site
     assert committed.count("\n") == on_site.count("\n")
@@ -113,5 +113,5 @@ def test_lines_are_on_the_site_only():
         ("spec 5.3, or 5.4 alone", []),
     ],
 )
-def test_mentions(text, found):
+def test_mentions_of_the_specification_are_found(text, found):
     assert [number for number, _ in mentions(text)] == found

@@ -1,4 +1,4 @@
-"""The pieces that build the site: links out of docs/ become pages of source; a broken or fetching page is noticed."""
+"""Building the site: links out of docs/ become source pages; broken links and fetched files are faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GUIDE = ROOT / "docs" / "guides" / "gateway.md"
         ("```text\n[e](../../src/odar/engine.py)\n```", "```text\n[e](../../src/odar/engine.py)\n```"),
     ],
 )
-def test_links_out_of_docs_lead_to_pages_of_source(written, on_the_site):
+def test_links_out_of_docs_become_source_pages(written, on_the_site):
     wanted = {}
     assert staged(written, GUIDE, wanted) == on_the_site
     assert all(name == place(file) for file, name in wanted.items())
@@ -43,17 +43,17 @@ def test_links_out_of_docs_lead_to_pages_of_source(written, on_the_site):
         ("| a |\n|---|\n- b\n", "| a |\n|---|\n- b\n"),
     ],
 )
-def test_lists_are_made_plain_for_the_generator(written, understood):
+def test_lists_are_normalised_for_the_generator(written, understood):
     assert staged(written, GUIDE, {}) == understood
 
 
-def test_a_page_of_source_shows_the_file():
+def test_a_source_page_shows_the_file():
     page = source_page(ROOT / "src" / "odar" / "registry.py")
     assert page.startswith("---\ntitle: src/odar/registry.py\n") and "class Registry(Generic[T]):" in page
     assert "exclude: true" in page  # of the search
 
 
-def test_a_page_of_source_survives_fences_in_it(tmp_path, monkeypatch):
+def test_a_source_page_may_contain_fences(tmp_path, monkeypatch):
     monkeypatch.setattr("docsite.source.ROOT", tmp_path)
     (tmp_path / "a.md").write_text("````\n```\n````\n")
     page = source_page(tmp_path / "a.md")
@@ -62,17 +62,17 @@ def test_a_page_of_source_survives_fences_in_it(tmp_path, monkeypatch):
     assert block.text.strip() == "````\n```\n````"
 
 
-def test_a_page_of_a_folder_lists_it():
+def test_a_folder_page_lists_its_files():
     assert "- `odar.json`" in source_page(ROOT / "deploy" / "grafana" / "dashboards")
 
 
-def test_what_is_too_large_is_not_shown(tmp_path, monkeypatch):
+def test_a_large_file_is_not_shown(tmp_path, monkeypatch):
     monkeypatch.setattr("docsite.source.ROOT", tmp_path)
     (tmp_path / "large.txt").write_text("x" * 300_000)
     assert "300,000 bytes" in source_page(tmp_path / "large.txt")
 
 
-def test_staging_leaves_no_link_out_of_the_site(tmp_path, monkeypatch):
+def test_the_staged_site_has_no_outgoing_file_link(tmp_path, monkeypatch):
     monkeypatch.setattr("docsite.build.STAGE", tmp_path / "docs")
     stage()
     for file in (tmp_path / "docs").rglob("*.md"):
@@ -92,7 +92,7 @@ def write_site(folder, **files):
         (folder / name.replace("_", ".")).write_text(text)
 
 
-def test_a_sound_site_has_no_fault(tmp_path):
+def test_a_valid_site_has_no_fault(tmp_path):
     write_site(
         tmp_path,
         index_html='<h1 id="top">A</h1><a href="b.html#here">b</a><a href="#top">t</a><a href="https://e.org">e</a>'
@@ -121,7 +121,7 @@ def test_a_fault_is_named(tmp_path, html, fault):
     assert faults(tmp_path) == [fault]
 
 
-def test_a_style_that_fetches_is_noticed(tmp_path):
+def test_a_style_sheet_that_fetches_is_a_fault(tmp_path):
     write_site(tmp_path, index_html="", s_css="@import 'https://fonts.example/x.css';")
     assert faults(tmp_path) == ["s.css: fetches from fonts.example/x.css"]
 
@@ -130,5 +130,5 @@ def test_an_empty_site_is_a_fault(tmp_path):
     assert faults(tmp_path) == [f"{tmp_path} holds no page"]
 
 
-def test_names_of_source_pages():
+def test_the_path_of_a_source_page():
     assert place(ROOT / "src" / "odar" / "engine.py") == PurePosixPath("source/src/odar/engine.py.md")

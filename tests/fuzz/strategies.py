@@ -1,4 +1,4 @@
-"""Values for fuzzing: any JSON, with the numbers and texts that hurt, and good documents with one thing changed."""
+"""Values for fuzzing: any JSON, difficult numbers and texts, and mutated valid documents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TIMES = int(os.environ.get("FUZZ_TIMES", "1"))
 
 
 def examples(count: int) -> settings:
-    """Settings for so many examples, or as many times more as `make fuzz` wants."""
+    """Return settings for `count` examples; `make fuzz` multiplies the number."""
     return settings(max_examples=count * TIMES, deadline=None)
 
 
@@ -49,7 +49,7 @@ json_values = st.recursive(
 
 
 def places(document: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path to everything in a document, itself included."""
+    """Return the paths of all values in a document."""
     found = [prefix]
     children = (
         document.items()
@@ -65,7 +65,7 @@ def places(document: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]
 
 @st.composite
 def mutated(draw: st.DrawFn, *documents: Any, most: int = 3) -> Any:
-    """One of these documents with a few of its values replaced, taken out or added to."""
+    """Return one of these documents with some values replaced, removed or added."""
     document = copy.deepcopy(draw(st.sampled_from(documents)))
     for _ in range(draw(st.integers(0, most))):
         path = draw(st.sampled_from(places(document)))
@@ -89,7 +89,7 @@ def mutated(draw: st.DrawFn, *documents: Any, most: int = 3) -> Any:
 
 @st.composite
 def chunks(draw: st.DrawFn, data: bytes) -> list[bytes]:
-    """These bytes, cut anywhere."""
+    """Return these bytes in random chunks."""
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=8)))
     edges = [0, *cuts, len(data)]
     return [data[start:end] for start, end in itertools.pairwise(edges)]

@@ -1,4 +1,4 @@
-"""Log-probabilities as servers might send them: every token has a sound one or none, and free energy copes."""
+"""Log-probabilities of any server: every token has a valid one or None, and fusion still decides."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check(tokens: tuple[Token, ...]) -> None:
 
 @examples(100)
 @given(st.lists(entries, max_size=6))
-def test_any_entries(listed):
+def test_any_entries_give_valid_tokens_or_an_error(listed):
     reply = reply_with({"content": listed})
     if reply is not None:
         check(reply.completions[0].tokens)
@@ -59,7 +59,7 @@ def test_any_entries(listed):
 
 @examples(100)
 @given(mutated({"content": ENTRIES}, OLDER))
-def test_good_entries_with_something_changed(logprobs):
+def test_mutated_entries_give_valid_tokens_or_an_error(logprobs):
     reply = reply_with(logprobs)
     if reply is not None:
         check(reply.completions[0].tokens)
@@ -70,7 +70,7 @@ def test_good_entries_with_something_changed(logprobs):
     st.lists(st.lists(entries, max_size=4), min_size=1, max_size=4),
     st.sampled_from(["fep", "majority", "mean_logprob", "max_confidence"]),
 )
-def test_fusion_decides_whatever_the_candidates_have(several, rule):
+def test_fusion_decides_for_any_candidates(several, rule):
     candidates = []
     for listed in several:
         reply = reply_with({"content": listed})
@@ -86,21 +86,21 @@ def test_fusion_decides_whatever_the_candidates_have(several, rule):
 
 
 @pytest.mark.parametrize("value", [True, "-0.1", math.nan, math.inf, -math.inf, 10**400, -(10**400), 0.1, -9999.0])
-def test_what_cannot_be_a_log_probability_is_none(value):
+def test_invalid_log_probabilities_are_none(value):
     reply = reply_with({"content": [{"token": "4", "logprob": value}]})
     assert reply is not None
     assert reply.completions[0].tokens[0].logprob is None
 
 
 @pytest.mark.parametrize("bytes_", [2**31, 2**63 - 1, 10**400, True, "abc", {"a": 1}])
-def test_bytes_that_are_no_list_are_left_out(bytes_):
-    """`bytes(2**31)` is two gigabytes of zeros: a server could ask for all the memory there is."""
+def test_bytes_that_are_not_a_list_are_ignored(bytes_):
+    """`bytes(2**31)` would allocate two gigabytes."""
     reply = reply_with({"content": [{"token": "4", "logprob": -0.1, "bytes": bytes_}]})
     assert reply.completions[0].tokens == (Token("4", -0.1),)
 
 
 @pytest.mark.parametrize("token", [None, 7, [], {}, True])
-def test_a_token_that_is_no_text_has_none(token):
+def test_a_token_that_is_not_a_string_is_read_from_its_bytes(token):
     reply = reply_with(
         {"content": [{"token": token, "logprob": -0.1, "bytes": [52]}, {"token": " 4", "logprob": -0.2}]}
     )

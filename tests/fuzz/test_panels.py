@@ -1,4 +1,4 @@
-"""Panels with wrong, missing or odd columns, a changed header, or bytes gone: read as they are, or refused by name."""
+"""Panels with wrong or missing columns, a changed header or damaged bytes are read, or rejected by name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def place(tmp_path_factory) -> Path:
 
 
 def read_all(path: Path) -> dict[str, bool]:
-    """Which readers took it; each of the others refused it in one line, and named the file."""
+    """Return which readers accept the file; check that the others name it in a one-line error."""
     taken = {}
     for name, read in READERS.items():
         try:
@@ -48,13 +48,13 @@ def read_all(path: Path) -> dict[str, bool]:
     return taken
 
 
-def test_a_good_one_is_read(good, place):
+def test_a_valid_panel_is_read(good, place):
     parquet.write_table(good, place)
     assert all(read_all(place).values())
 
 
 @pytest.mark.parametrize("column", ["key", "attempts", "fold", "features", "gold"])
-def test_a_column_that_is_missing_is_named(good, place, column):
+def test_a_missing_column_is_named(good, place, column):
     parquet.write_table(good.drop_columns([column]), place)
     for read in READERS.values():
         with pytest.raises(InputError, match=f"has no column '{column}'"):
@@ -63,7 +63,7 @@ def test_a_column_that_is_missing_is_named(good, place, column):
 
 @examples(30)
 @given(data=st.data())
-def test_columns_of_another_type(good, place, data):
+def test_columns_of_another_type_are_read_or_rejected(good, place, data):
     name = data.draw(st.sampled_from(good.column_names))
     values = data.draw(st.lists(st.none() | st.text() | st.integers(0, 9), min_size=3, max_size=3))
     text = pa.array([None if value is None else str(value) for value in values])
@@ -76,7 +76,7 @@ def test_columns_of_another_type(good, place, data):
 
 @examples(60)
 @given(data=st.data())
-def test_rows_with_something_changed(good, place, data):
+def test_mutated_rows_are_read_or_rejected(good, place, data):
     rows = data.draw(mutated(good.to_pylist()))
     try:
         table = pa.Table.from_pylist(rows, schema=good.schema)
@@ -88,7 +88,7 @@ def test_rows_with_something_changed(good, place, data):
 
 @examples(30)
 @given(data=st.data())
-def test_a_header_with_something_changed(good, place, data):
+def test_mutated_headers_are_read_or_rejected(good, place, data):
     header = json.loads(good.schema.metadata[METADATA_KEY])
     changed: Any = data.draw(mutated(header) | json_values)
     parquet.write_table(good.replace_schema_metadata({METADATA_KEY: json.dumps(changed).encode()}), place)
@@ -97,7 +97,7 @@ def test_a_header_with_something_changed(good, place, data):
 
 @examples(30)
 @given(data=st.data())
-def test_bytes_gone_or_changed(good, place, data):
+def test_damaged_files_are_read_or_rejected(good, place, data):
     parquet.write_table(good, place)
     whole = place.read_bytes()
     at = data.draw(st.integers(0, len(whole)))

@@ -1,4 +1,4 @@
-"""Whatever a client sends to the three endpoints: an answer, or an error that is its own fault and says so. Never a 500."""
+"""Any request to the three endpoints gets an answer or a client error, never a 500."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def app():
 
 
 def post(app: Any, path: str, body: bytes) -> tuple[int, bytes]:
-    """Status and body of one request, without a server in between."""
+    """Return status and body of one request, without a server."""
     sent: list[Any] = []
     scope = {
         "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "root_path": "", "query_string": b"",
@@ -125,7 +125,7 @@ def check(app: Any, path: str, body: bytes) -> int:
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
-def test_the_documents_that_are_mutated_are_good_ones(app, path):
+def test_the_unmutated_requests_are_valid(app, path):
     for body in ENDPOINTS[path]:
         assert check(app, path, json.dumps(body).encode()) == 200
 
@@ -133,7 +133,7 @@ def test_the_documents_that_are_mutated_are_good_ones(app, path):
 @pytest.mark.parametrize("path", ENDPOINTS)
 @examples(60)
 @given(data=st.data())
-def test_a_good_request_with_something_changed(app, path, data):
+def test_mutated_requests_are_answered_or_client_errors(app, path, data):
     check(app, path, json.dumps(data.draw(mutated(*ENDPOINTS[path]))).encode())
 
 
@@ -143,20 +143,20 @@ def test_a_good_request_with_something_changed(app, path, data):
     body=json_values
     | st.dictionaries(st.sampled_from(["model", "messages", "input", "max_tokens", "odar"]), json_values)
 )
-def test_any_json(app, path, body):
+def test_any_json_is_a_client_error(app, path, body):
     assert check(app, path, json.dumps(body).encode()) != 200
 
 
 @pytest.mark.parametrize("path", [*ENDPOINTS, "/v1/feedback"])
 @examples(25)
 @given(body=st.binary(max_size=100))
-def test_any_bytes(app, path, body):
+def test_any_bytes_are_a_client_error(app, path, body):
     assert check(app, path, body) in (400, 422)
 
 
 @examples(100)
 @given(st.binary(max_size=60) | texts.map(lambda text: json.dumps({text: text}).encode()))
-def test_bodies_are_json_or_refused(body):
+def test_bodies_are_json_or_rejected(body):
     try:
         value = read_json(body, max_depth=8)
     except ApiError as refusal:

@@ -1,4 +1,4 @@
-"""Streams cut anywhere, with anything in them: a whole answer or a provider's error, and the same however they are cut."""
+"""Any stream gives a reply or a provider error, independently of its chunks."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def encoded(events: list[object], newline: bytes = b"\n", *, done: bool = True) 
 
 
 def judged(result: Reply | ProviderError) -> object:
-    """What can be compared: an error's message, or the reply."""
+    """Return the comparable part: the message of an error, or the reply."""
     return str(result) if isinstance(result, ProviderError) else result
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_streams_that_are_mutated_are_good_ones(kind):
+def test_the_unmutated_streams_are_valid(kind):
     collector, good = KINDS[kind]
     for events in good:
         assert isinstance(streamed([encoded(events, done=kind == "chat")], collector())[0], Reply)
@@ -43,7 +43,7 @@ def test_the_streams_that_are_mutated_are_good_ones(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @examples(60)
 @given(data=st.data())
-def test_a_good_stream_with_something_changed_cut_anywhere(kind, data):
+def test_mutated_streams_give_the_same_result_in_any_chunks(kind, data):
     collector, good = KINDS[kind]
     events = data.draw(mutated(*good))
     newline = data.draw(st.sampled_from([b"\n", b"\r", b"\r\n"]))
@@ -57,7 +57,7 @@ def test_a_good_stream_with_something_changed_cut_anywhere(kind, data):
 @pytest.mark.parametrize("kind", KINDS)
 @examples(60)
 @given(data=st.data())
-def test_a_stream_that_ends_or_turns_to_garbage_anywhere(kind, data):
+def test_truncated_streams_are_replies_or_errors(kind, data):
     collector, good = KINDS[kind]
     stream = encoded(data.draw(st.sampled_from(good)))
     at = data.draw(st.integers(0, len(stream)))
@@ -69,7 +69,7 @@ def test_a_stream_that_ends_or_turns_to_garbage_anywhere(kind, data):
 @pytest.mark.parametrize("kind", KINDS)
 @examples(40)
 @given(events=st.lists(json_values, max_size=5), done=st.booleans())
-def test_any_events(kind, events, done):
+def test_any_events_are_replies_or_errors(kind, events, done):
     streamed([encoded(events, done=done)], KINDS[kind][0]())
 
 
@@ -84,7 +84,7 @@ def test_any_events(kind, events, done):
 )  # fmt: skip
 @examples(80)
 @given(data=st.data())
-def test_a_whole_reply_with_something_changed(interpret, good, data):
+def test_mutated_replies_are_read_or_rejected(interpret, good, data):
     payload = data.draw(mutated(*good))
     result = whole(json.dumps(payload).encode(), interpret)
     if isinstance(result, Reply):
@@ -100,6 +100,6 @@ def test_a_whole_reply_with_something_changed(interpret, good, data):
 
 @given(st.binary(max_size=100))
 @examples(60)
-def test_any_body(body):
+def test_any_body_is_read_or_rejected(body):
     whole(body, read_reply)
     whole(body, read_message)

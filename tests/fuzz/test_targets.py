@@ -1,4 +1,4 @@
-"""The targets of `make fuzz`, by hypothesis: a little of the same in every test run, and what was found before."""
+"""The targets of `make fuzz`, run briefly with hypothesis and with earlier findings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fuzz.targets import SEEDS, TARGETS, WORDS
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_seeds(name):
+def test_seeds_of_the_fuzz_targets(name):
     for seed in SEEDS[name]:
         TARGETS[name](seed)
 
@@ -19,7 +19,7 @@ def test_seeds(name):
 @pytest.mark.parametrize("name", TARGETS)
 @examples(60)
 @given(data=st.data())
-def test_words_in_any_order(name, data):
+def test_fuzz_targets_accept_words_in_any_order(name, data):
     words = data.draw(st.lists(st.sampled_from(WORDS[name]) | st.binary(max_size=3), max_size=20))
     TARGETS[name](b"".join(words))
 
@@ -27,5 +27,5 @@ def test_words_in_any_order(name, data):
 @pytest.mark.parametrize("name", TARGETS)
 @examples(30)
 @given(data=st.binary(max_size=60))
-def test_any_bytes(name, data):
+def test_fuzz_targets_accept_any_bytes(name, data):
     TARGETS[name](data)

@@ -1,4 +1,4 @@
-"""A live gateway on a port of its own, in front of upstreams that do what tests tell them to."""
+"""A live gateway on its own port, with scripted upstreams."""
 
 from __future__ import annotations
 

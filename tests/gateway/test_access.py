@@ -1,4 +1,4 @@
-"""Who may call the gateway: with a key, or from this machine where no key is required."""
+"""Access to the gateway: with a key, or from this machine if no key is required."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANN = api_key("key_1", "odar-ann-é")
 
 
 def ring(*keys):
-    """A keyring with these keys."""
+    """Return a keyring with these keys."""
     cache = KeyCache()
     cache.load(keys)
     return cache
@@ -81,7 +81,7 @@ def test_missing_and_unknown_keys_are_rejected(headers, code):
         [(b"host", b"localhost:8000"), (b"authorization", b"Bearer any")],
     ],
 )
-def test_without_keys_this_machine_may_ask(headers):
+def test_without_keys_this_machine_has_access(headers):
     assert identify(headers, ring()) is None
 
 
@@ -195,7 +195,7 @@ def test_without_keys_only_loopback_is_bound():
         ("", [LOCAL], False),
     ],
 )
-def test_who_may_read_metrics(peer, headers, readable):
+def test_access_to_metrics(peer, headers, readable):
     access = policy(ring(api_key("k", "known")), metrics_allow=("10.0.0.0/8", "192.0.2.9"))
     if readable:
         access.check_metrics(request(*headers, peer=peer))

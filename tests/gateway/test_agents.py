@@ -1,8 +1,7 @@
-"""What coding agents send, as Claude Code 2.1.197 and Codex 0.166 do, and what they must get."""
+"""Requests of coding agents (Claude Code 2.1.197, Codex 0.166) and the expected replies."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import anthropic
@@ -12,6 +11,7 @@ import pytest
 from support.fault_server import answer, events
 from support.live_gateway import api_key
 from support.payloads import chat_payload, message_payload
+from support.waiting import until
 
 REMINDER = "<system-reminder>\nToday is Tuesday.\n</system-reminder>\n\n"
 BASH = {"name": "Bash", "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}}}
@@ -62,7 +62,7 @@ CODEX = {
 
 
 def message_stream(*blocks):
-    """The events of a message with these blocks."""
+    """Return the events of a message with these blocks."""
     start = {"type": "message", "model": "claude", "content": [], "usage": {"input_tokens": 1, "output_tokens": 1}}
     out = [{"type": "message_start", "message": start}]
     for index, block in enumerate(blocks):
@@ -84,12 +84,12 @@ def message_stream(*blocks):
 
 @pytest.fixture
 async def claude(start):
-    """A gateway whose slow agent is a Claude."""
+    """A gateway with Claude as its slow agent."""
     return await start(slow_kind="anthropic", models__deep__logprobs=False)
 
 
 class TestClaudeCode:
-    async def test_its_request_with_an_openai_provider(self, live, up):
+    async def test_its_request_is_served_by_an_openai_provider(self, live, up):
         up.behave(answer(chat_payload("Done.")))
         status, _, reply = await live.post("/v1/messages", CODE, headers={"anthropic-beta": BETAS})
         assert (status, reply["content"]) == (200, [{"type": "text", "text": "Done."}])
@@ -103,7 +103,7 @@ class TestClaudeCode:
         assert "context_management, reasoning_effort, thinking" in note
         assert note.endswith("tools that run at a provider were left out: web_search")
 
-    async def test_its_request_with_an_anthropic_provider(self, claude, slow):
+    async def test_its_request_is_served_by_an_anthropic_provider(self, claude, slow):
         slow.behave(answer(message_payload("Done.")))
         status, _, _ = await claude.post(
             "/v1/messages", CODE | {"model": "deep"}, headers={"anthropic-beta": BETAS}
@@ -127,7 +127,7 @@ class TestClaudeCode:
         assert 20 < counted.input_tokens < 60
         assert not up.requests
 
-    async def test_errors_below_messages_have_anthropics_shape(self, live):
+    async def test_errors_below_messages_have_the_anthropic_format(self, live):
         with pytest.raises(anthropic.NotFoundError) as caught:
             await live.anthropic.post("/v1/messages/batches", cast_to=object, body={})
         assert caught.value.body["type"] == "error"
@@ -139,7 +139,7 @@ class TestClaudeCode:
 class TestThinking:
     @pytest.mark.parametrize("model", ["deep", "odar-medium", "odar-hard"])
     @pytest.mark.parametrize("stream", [False, True])
-    async def test_it_is_kept_on_every_path(self, claude, up, slow, model, stream):
+    async def test_thinking_is_kept_on_every_path(self, claude, up, slow, model, stream):
         up.behave(answer(chat_payload("It is there.")))
         plain = answer(message_payload("", content=[THOUGHT, USE], stop_reason="tool_use"))
         slow.behave(events(message_stream(THOUGHT, USE), done=False) if stream and model == "deep" else plain)
@@ -154,7 +154,7 @@ class TestThinking:
         # Before them may come what ODAR shows while agents work: thinking that nobody signed.
         assert kinds[-2:] == [("thinking", "c2ln"), ("tool_use", "")]
 
-    async def test_a_client_of_another_protocol_need_not_bring_it_back(self, start, slow):
+    async def test_a_client_of_another_protocol_need_not_return_thinking(self, start, slow):
         gateway = await start(slow_kind="anthropic", models__deep__extra={"thinking": {"type": "adaptive"}})
         slow.behave(answer(message_payload("", content=[THOUGHT, USE], stop_reason="tool_use")))
         tool = {"type": "function", "function": {"name": "Bash", "parameters": BASH["input_schema"]}}
@@ -186,7 +186,7 @@ class TestThinking:
 
 
 class TestCodex:
-    async def test_its_request_is_served_with_the_tools_that_can_be(self, live, up):
+    async def test_its_request_is_served_with_supported_tools(self, live, up):
         up.behave(answer(chat_payload("Done.")))
         status, _, reply = await live.post("/v1/responses", CODEX)
         sent = up.requests[0].json
@@ -219,7 +219,7 @@ class TestCodex:
             done = [json.loads(each) for each in data if '"response.output_item.done"' in each]
             assert done[0]["item"] == said
 
-    async def test_its_calls_and_results_go_back_as_functions(self, live, up):
+    async def test_its_calls_and_results_are_sent_as_functions(self, live, up):
         up.behave(answer(chat_payload("Done.")))
         made = [
             {"type": "function_call", "call_id": "c1", "namespace": "agents", "name": "close", "arguments": "{}"},
@@ -267,26 +267,26 @@ class TestHeaders:
 
 
 class TestModels:
-    async def test_a_key_sees_what_it_can_use(self, start, up):
+    async def test_a_key_sees_the_models_it_can_use(self, start, up):
         gateway = await start(keys=[api_key("k", "sk-test", models=("odar", "quick"))])
         assert [model.id async for model in gateway.openai.models.list()] == ["odar", "quick"]
         assert (await gateway.openai.models.retrieve("quick")).owned_by == "f"
         with pytest.raises(openai.PermissionDeniedError):
             await gateway.openai.models.retrieve("deep")
 
-    async def test_a_path_that_a_key_may_not_take_is_no_model_of_it(self, start):
+    async def test_a_path_outside_the_scope_is_not_listed(self, start):
         gateway = await start(keys=[api_key("k", "sk-test", paths=("simple",))])
         assert "odar-hard" not in [model.id async for model in gateway.openai.models.list()]
         with pytest.raises(openai.PermissionDeniedError):
             await gateway.openai.models.retrieve("odar-hard")
 
-    async def test_models_of_a_server_that_is_not_there_are_not_listed(self, start):
+    async def test_models_of_an_unreachable_server_are_not_listed(self, start):
         gateway = await start(providers__s__base_url="http://127.0.0.1:1/v1")
         listed = [model.id async for model in gateway.openai.models.list()]
         assert {"odar", "odar-hard", "quick"} <= set(listed)
         assert "deep" not in listed
 
-    async def test_one_by_name_agrees_with_chat(self, live, up):
+    async def test_listed_models_are_accepted_by_chat(self, live, up):
         up.behave(answer(chat_payload("Hi")))
         for name in ("odar-hard", "quick", "f/any-model"):
             assert (await live.openai.models.retrieve(name)).id == name
@@ -299,17 +299,15 @@ class TestModels:
         slow.behave(answer({"data": [{"id": "another"}]}))
         lines: list[str] = []
         await start(app_options={"announce": lines.append})
-        async with asyncio.timeout(60):
-            while not lines or not lines[-1].startswith("ready after"):
-                await asyncio.sleep(0.01)
+        await until(lambda: lines and lines[-1].startswith("ready after"))
         assert lines[0] == "fast agent: quick answers (f: 1 model)"
         assert lines[1].startswith(
             "slow agent: deep does not answer: s answers, but does not list 'deep'; it has another"
         )
 
 
-class TestWhatModelsRefuse:
-    async def test_logprobs_are_asked_for_once(self, start, up):
+class TestUnsupportedFields:
+    async def test_rejected_logprobs_are_requested_once(self, start, up):
         def behave(exchange):
             refused = "logprobs" in exchange.json
             error = {"error": {"message": "Unsupported parameter: 'logprobs' is not supported with this model."}}
@@ -346,7 +344,7 @@ class TestWhatModelsRefuse:
             "deep takes no temperature",
         ]
 
-    async def test_n_is_sent_on_to_a_model_that_the_catalogue_does_not_know(self, live, up):
+    async def test_n_is_forwarded_to_an_unknown_model(self, live, up):
         up.behave(answer(chat_payload("a", "b", "c")))
         turns = [{"role": "user", "content": "Hi"}]
         reply = await live.openai.chat.completions.create(model="f/novel", messages=turns, n=3)

@@ -1,4 +1,4 @@
-"""The real anthropic SDK drives the gateway, in front of OpenAI-compatible and Anthropic upstreams."""
+"""The anthropic SDK with the gateway, in front of OpenAI-compatible and Anthropic upstreams."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def behaviour(up: FaultServer, slow: FaultServer) -> None:
 
 
 @pytest.mark.parametrize("model", ["odar", *PATHS])
-async def test_plain(live, up, model):
+async def test_a_message_is_answered(live, up, model):
     message = await live.anthropic.messages.create(
         model=model,
         max_tokens=50,
@@ -45,7 +45,7 @@ async def test_plain(live, up, model):
 
 
 @pytest.mark.parametrize("model", PATHS)
-async def test_streaming(live, model):
+async def test_a_message_is_streamed(live, model):
     async with live.anthropic.messages.stream(model=model, max_tokens=50, messages=turn()) as stream:
         text = "".join([piece async for piece in stream.text_stream])
         message = await stream.get_final_message()
@@ -57,7 +57,7 @@ async def test_streaming(live, model):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("model", PATHS)
-async def test_tools(live, up, slow, model, stream):
+async def test_tools_can_be_called(live, up, slow, model, stream):
     async def behave(exchange):
         if exchange.json.get("stream"):
             await exchange.send_events(call_events(['{"city": ', '"Rome"}']))
@@ -94,7 +94,7 @@ async def test_tools(live, up, slow, model, stream):
     assert [m["role"] for m in up.requests[-1].json["messages"]] == ["user", "assistant", "tool"]
 
 
-async def test_images_and_schemas(live, up):
+async def test_images_and_schemas_are_accepted(live, up):
     up.behave(ok('{"city": "Rome"}'))
     data = base64.b64encode(PNG).decode()
     content = [
@@ -114,14 +114,14 @@ async def test_images_and_schemas(live, up):
 
 
 class TestAnthropicUpstream:
-    """Requests that stay in one protocol lose nothing on the way."""
+    """Requests that stay in one protocol are passed on unchanged."""
 
     @pytest.fixture
     async def same(self, start, slow):
         slow.behave(anthropic_ok("It is four."))
         return await start(slow_kind="anthropic")
 
-    async def test_pass_through_is_word_for_word(self, same, slow):
+    async def test_pass_through_is_unchanged(self, same, slow):
         system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
         turns = [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "d"}}]}]
         body = {
@@ -165,7 +165,7 @@ class TestAnthropicUpstream:
         status_, _, reply = await same.post("/v1/chat/completions", body)
         assert (status_, reply["error"]["code"]) == (400, "unsupported_content")
 
-    async def test_streaming_both_ways(self, same):
+    async def test_streams_are_translated_in_both_directions(self, same):
         async with same.anthropic.messages.stream(model="deep", max_tokens=50, messages=turn()) as stream:
             assert (await stream.get_final_message()).content[0].text == "It is four."
         chunks = await same.openai.chat.completions.create(model="deep", messages=turn(), stream=True)
@@ -183,7 +183,7 @@ class TestAnthropicUpstream:
     ("code", "kind"),
     [(400, anthropic.BadRequestError), (401, anthropic.AuthenticationError), (429, anthropic.RateLimitError)],
 )
-async def test_errors_come_in_anthropics_shape(live, up, code, kind):
+async def test_errors_have_the_anthropic_format(live, up, code, kind):
     up.behave(status(code, retry_after=3))
     with pytest.raises(kind) as caught:
         await live.anthropic.messages.create(model="quick", max_tokens=5, messages=turn())
@@ -201,6 +201,6 @@ async def test_a_wrong_field_is_named(live):
     }
 
 
-async def test_models(live):
+async def test_models_are_listed(live):
     names = [model.id async for model in live.anthropic.models.list()]
     assert "odar" in names

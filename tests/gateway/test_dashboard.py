@@ -1,4 +1,4 @@
-"""The dashboard's JSON over HTTP: what it says, to whom, and what it makes of bad requests."""
+"""The JSON of the dashboard over HTTP: contents, access and errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ADDRESSES = ("/session", "/overview", "/traces", "/traces/x", "/export", "/model
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory):
-    """120 queries of the last day."""
+    """A gateway with 120 queries of the last day."""
     with board(tmp_path_factory.mktemp("busy"), traffic(120), store__content=True) as running:
         yield running
 
@@ -67,7 +67,7 @@ def test_the_figures_of_the_overview_are_consistent(busy):
     assert view["cost_unknown"] > 0
 
 
-def test_a_time_range_is_kept(busy):
+def test_a_time_range_limits_the_overview(busy):
     since = (datetime.now(UTC) - timedelta(hours=2)).isoformat()
     recent = busy.get("/overview", since=since).json["queries"]
     assert 0 < recent < 120
@@ -98,7 +98,7 @@ def test_pages_neither_repeat_nor_skip(busy):
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_filters(busy, params, holds):
+def test_traces_can_be_filtered(busy, params, holds):
     found = busy.get("/traces", limit=200, **params).json["traces"]
     assert 0 < len(found) < 120
     assert all(map(holds, found))
@@ -106,7 +106,7 @@ def test_filters(busy, params, holds):
     assert [t["id"] for t in exported] == [t["id"] for t in reversed(found)]
 
 
-def test_one_trace_with_all_that_the_page_shows(busy):
+def test_a_trace_has_everything_the_page_shows(busy):
     row = busy.get("/traces", path="hard", limit=1).json["traces"][0]
     document = busy.get(f"/traces/{row['id']}").json["document"]
     assert document["query"]["text"] == row["question"]
@@ -125,7 +125,7 @@ def test_feedback_is_shown(busy):
     assert busy.get("/overview").json["paths"]["medium"]["feedback"] == {"right": 1, "wrong": 0}
 
 
-def test_models_say_what_is_known_of_them(tmp_path):
+def test_models_have_state_and_statistics(tmp_path):
     with board(tmp_path, local=True) as running:
         report = running.get("/models").json
         first = report["models"][0]
@@ -160,7 +160,7 @@ def test_an_open_breaker_is_shown(tmp_path):
 # ── the playground ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_playground_returns_the_whole_trace_whatever_the_store_keeps(tmp_path):
+def test_the_playground_returns_the_whole_trace(tmp_path):
     with board(tmp_path, store__content=False) as running:
         said = running.post("/dashboard/api/ask", {"question": "What is two and two?", "path": "medium"}).json
         document = said["document"]
@@ -184,12 +184,12 @@ def test_the_playground_returns_the_whole_trace_whatever_the_store_keeps(tmp_pat
         ([], "body"),
     ],
 )
-def test_a_bad_question_is_refused_by_its_field(busy, body, param):
+def test_an_invalid_question_names_its_field(busy, body, param):
     reply = busy.post("/dashboard/api/ask", body)
     assert (reply.status, reply.json["error"]["param"]) == (400, param)
 
 
-def test_the_playground_keeps_to_its_limit(busy):
+def test_the_playground_respects_its_cost_limit(busy):
     reply = busy.post("/dashboard/api/ask", {"question": "Hi", "path": "hard", "max_cost": 0.0})
     assert (reply.status, reply.json["error"]["code"]) == (422, "budget_exceeded")
 
@@ -224,7 +224,7 @@ def test_a_key_sees_its_own_traces_and_an_admin_all(guarded):
     assert running.get("/session", chief).json["key"]["admin"] is True
 
 
-def test_only_those_who_see_a_trace_may_mark_it(guarded):
+def test_only_keys_that_see_a_trace_can_mark_it(guarded):
     running, secrets = guarded
     mark = {"trace_id": "bobbobbobbob", "correct": False}
     assert running.post("/v1/feedback", mark, secrets["ann"]).status == 404
@@ -241,7 +241,7 @@ def test_a_filter_cannot_widen_what_a_key_sees(guarded):
         assert [t["id"] for t in running.get("/traces", secret, key=bob).json["traces"]] == ids
 
 
-def test_without_keys_another_machine_and_another_page_are_refused(busy):
+def test_without_keys_other_machines_and_pages_are_rejected(busy):
     assert busy.file("/dashboard/api/traces", host="evil.example").status == 403
     assert busy.file("/dashboard/api/traces", origin="https://evil.example").status == 403
 
@@ -267,13 +267,13 @@ def test_without_keys_another_machine_and_another_page_are_refused(busy):
         ({"text": "a\0b"}, "text"),
     ],
 )
-def test_a_bad_parameter_is_refused_by_name(busy, params, param):
+def test_an_invalid_parameter_is_named(busy, params, param):
     reply = busy.get("/traces", **params)
     assert (reply.status, reply.json["error"]["param"]) == (400, param)
 
 
 @pytest.mark.parametrize("address", ["/overview", "/export"])
-def test_a_bad_filter_is_refused_everywhere(busy, address):
+def test_an_invalid_filter_is_rejected_everywhere(busy, address):
     assert busy.get(address, since="yesterday").status == 400
 
 
@@ -311,7 +311,7 @@ def test_unknown_traces_and_files_are_404(busy, name):
     assert busy.file(f"/dashboard/api/traces/{quote(name, safe='%')}").status == 404
 
 
-def test_hostile_texts_travel_as_json_and_nothing_else(tmp_path):
+def test_hostile_texts_are_returned_as_json(tmp_path):
     text = "</script><script>alert(1)</script>\u202e\ud800\0" + "x" * 1_000_000
     hostile = Record(Query(text.replace("\0", "")), make_answer(id="evil", text=text, cost=float("inf")))
     with board(tmp_path, [hostile], store__content=True) as running:
@@ -324,7 +324,7 @@ def test_hostile_texts_travel_as_json_and_nothing_else(tmp_path):
         assert len(running.get("/traces").json["traces"][0]["question"]) == 160
 
 
-def test_a_gateway_without_a_store_says_so(tmp_path, monkeypatch):
+def test_without_a_store_the_dashboard_returns_an_error(tmp_path, monkeypatch):
     with board(tmp_path) as running:
         monkeypatch.setattr(running.service, "store", None)
         assert running.get("/traces").json["error"]["code"] == "no_store"

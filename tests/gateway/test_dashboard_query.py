@@ -12,7 +12,7 @@ CHOICES = {"path": PATHS, "status": STATUSES, "feedback": (*MARKS, UNMARKED)}
 NAMES = Filter.__struct_fields__
 
 
-def test_every_field_of_a_filter_can_be_asked_for():
+def test_every_field_of_the_filter_is_a_parameter():
     asked = {
         "since": "2026-11-15",
         "until": "2026-11-16T10:00:00Z",
@@ -39,7 +39,7 @@ def test_every_field_of_a_filter_can_be_asked_for():
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name in CHOICES for value in CHOICES[name]])
-def test_every_choice_of_the_store_can_be_asked_for(name, value):
+def test_every_choice_of_the_store_is_accepted(name, value):
     assert getattr(TraceQuery.read({name: value}), name) == value
 
 
@@ -110,7 +110,7 @@ def test_an_invalid_cursor_is_rejected(text):
 
 
 @given(st.dictionaries(st.sampled_from([*NAMES, "limit", "step", "after"]), st.text(max_size=210)))
-def test_any_query_is_read_or_refused(params):
+def test_any_query_is_parsed_or_rejected(params):
     try:
         query = TraceQuery.read(params)
         query.cursor()

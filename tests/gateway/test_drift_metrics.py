@@ -1,4 +1,4 @@
-"""Drift as Prometheus sees it: one figure a model and step, the worst of them."""
+"""Drift in the metrics: one value per model and step, the largest one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_largest_drift_of_a_step_is_reported():
 
 
 def test_drift_of_one_source_is_not_hidden_by_another():
-    """Its σ may have changed while its mean stood still."""
+    """σ can change while the mean does not."""
     assert values(shown(row(0.1, drifting=True), row(3.0))) == (0.1, 1.0)
     assert values(shown(row(3.0), row(0.1, drifting=True))) == (0.1, 1.0)
 

@@ -1,4 +1,4 @@
-"""What stands before an answer: limits, keys, fields; and faults of every kind behind it."""
+"""Requests before they reach a model (limits, keys, fields), and faults of every kind."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ KEYS = (
 )
 
 
-class HardlyAnythingLeft:
-    """The budgets of these keys."""
+class NearlyEmptyBudgets:
+    """Budgets of these keys."""
 
     def __init__(self) -> None:
         self.settled: list[Any] = []
@@ -149,7 +149,7 @@ class TestKeys:
     @pytest.fixture
     async def locked(self, start):
         live = await start(keys=KEYS)
-        live.notebook.budgets = HardlyAnythingLeft()
+        live.memory_store.budgets = NearlyEmptyBudgets()
         return live
 
     async def test_missing_or_wrong_key_is_401(self, locked):
@@ -162,7 +162,7 @@ class TestKeys:
     async def test_both_key_headers_are_accepted(self, locked):
         for headers in ({"authorization": "Bearer any"}, {"x-api-key": "any"}):
             assert (await locked.post(CHAT, BODY, headers=headers))[0] == 200
-        assert locked.notebook.entries[0].key_id == "k1"
+        assert locked.memory_store.entries[0].key_id == "k1"
 
     async def test_models_and_paths_outside_the_scope_are_rejected(self, locked, up):
         headers = {"x-api-key": "limited"}
@@ -177,7 +177,7 @@ class TestKeys:
         status, _, reply = await locked.post(CHAT, BODY, headers={"x-api-key": "poor"})
         assert (status, reply["error"]["code"]) == (422, "budget_exceeded")
         assert up.requests == []
-        assert locked.notebook.budgets.settled[-1] == ("k4", 0.0, 0)
+        assert locked.memory_store.budgets.settled[-1] == ("k4", 0.0, 0)
 
     async def test_a_used_up_budget_is_429(self, locked):
         status, headers, reply = await locked.post(CHAT, BODY, headers={"x-api-key": "spent"})
@@ -284,7 +284,7 @@ async def test_an_unexpected_error_discloses_nothing(live, monkeypatch, caplog):
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
-async def test_curl(live):
+async def test_the_documented_curl_command_works(live):
     command = ["curl", "-sS", "-i", live.url + CHAT, "-d", json.dumps(BODY)]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=10)
     assert done.stdout.startswith("HTTP/1.1 200")

@@ -60,7 +60,7 @@ ERRORS = [
 @pytest.mark.parametrize(
     ("error", "status", "code", "param"), ERRORS, ids=[f"{type(e[0]).__name__}-{e[1]}-{e[2]}" for e in ERRORS]
 )
-def test_every_error_has_its_status_and_a_body_in_both_shapes(error, status, code, param):
+def test_every_error_has_its_status_and_a_body_in_both_formats(error, status, code, param):
     refusal = api_error_of(error)
     assert (refusal.status, refusal.code, refusal.param) == (status, code, param)
     for body in (openai_body(refusal), anthropic_body(refusal)):
@@ -103,7 +103,7 @@ def test_an_upstream_error_message_is_passed_on():
         ("[" * 3000, {"provider": "up", "upstream": "[" * 3000}),
     ],
 )
-def test_a_body_of_another_kind_is_kept_whole(body, kept):
+def test_a_body_of_another_format_is_kept(body, kept):
     refusal = api_error_of(ProviderError("HTTP 500", status=500, body=body, provider="up"))
     error = openai_body(refusal)["error"]
     assert {name: error[name] for name in kept} == kept
@@ -139,13 +139,13 @@ def test_the_first_upstream_status_counts_and_the_message_names_all_causes():
         (529, "overloaded_error"),
     ],
 )
-def test_each_status_has_the_type_that_clients_know(status, kind):
+def test_each_status_has_a_standard_error_type(status, kind):
     refusal = ApiError(status, "no")
     assert refusal.type == openai_body(refusal)["error"]["type"] == anthropic_body(refusal)["error"]["type"] == kind
 
 
 @given(st.floats(0, 1e9))
-def test_a_wait_is_whole_seconds_and_never_too_short(seconds):
+def test_retry_after_is_rounded_up_to_whole_seconds(seconds):
     ((name, value),) = ApiError(429, "no", retry_after=seconds).headers
     assert name == b"retry-after"
     assert int(value) >= max(1, seconds)

@@ -1,4 +1,4 @@
-"""Models that are asked in turn, and the agent that sees."""
+"""Fallback models, and the agent that accepts images."""
 
 from __future__ import annotations
 

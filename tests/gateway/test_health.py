@@ -1,4 +1,4 @@
-"""The addresses that ask no model."""
+"""Routes that call no model."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ async def test_an_unknown_model_is_404(live):
     assert "/v1/models lists them" in reply["error"]["message"]
 
 
-async def test_feedback(live):
+async def test_feedback_is_stored(live):
     _, headers, _ = await live.post(CHAT, BODY)
     mark = {"trace_id": headers["x-odar-trace"], "correct": False, "note": "it is five"}
     assert (await live.post("/v1/feedback", mark))[0] == 200
-    assert live.notebook.marks == [(headers["x-odar-trace"], False, "it is five")]
+    assert live.memory_store.marks == [(headers["x-odar-trace"], False, "it is five")]
     assert (await live.post("/v1/feedback", mark | {"trace_id": "nobody"}))[0] == 404
 
 
@@ -60,7 +60,7 @@ async def test_feedback(live):
 async def test_invalid_feedback_is_rejected(live, body, param):
     status, _, reply = await live.post("/v1/feedback", body)
     assert (status, reply["error"]["param"]) == (400, param)
-    assert live.notebook.marks == []
+    assert live.memory_store.marks == []
 
 
 async def test_long_feedback_is_rejected(live):
@@ -68,7 +68,7 @@ async def test_long_feedback_is_rejected(live):
     assert (status, reply["error"]["code"]) == (413, "request_too_large")
 
 
-async def test_what_needs_a_key_and_what_does_not(start):
+async def test_routes_that_need_a_key(start):
     live = await start(keys=[api_key("k1", "right")])
     for path in ("/v1/models", "/v1/models/quick"):
         assert (await get(live, path))[0] == 401
@@ -79,7 +79,7 @@ async def test_what_needs_a_key_and_what_does_not(start):
 
 
 async def test_readyz_is_503_until_models_are_loaded(start):
-    """Alive from the first moment; ready when the first question would not wait."""
+    """The gateway is alive at once, and ready when the first question would not wait."""
     loaded = threading.Event()
 
     class Slow:

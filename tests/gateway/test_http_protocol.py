@@ -16,7 +16,7 @@ from support.gateway import turn
 
 
 class Wire:
-    """A transport that remembers."""
+    """A transport that records writes."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -65,7 +65,7 @@ async def test_closing_flushes_first():
     assert (wire.sent, wire.closed) == ([b"goodbye"], True)
 
 
-async def test_a_client_that_has_gone_is_sent_nothing():
+async def test_nothing_is_sent_to_a_disconnected_client():
     wire = Wire()
     transport = GatheredTransport(wire)
     transport.write(b"too late")
@@ -98,7 +98,7 @@ def test_no_byte_is_lost_or_out_of_order(turns):
     assert len(wire.sent) == sum(1 for turn in turns if turn)
 
 
-async def test_an_answer_of_the_gateway_comes_in_one_piece(start):
+async def test_an_answer_is_sent_in_one_piece(start):
     where = urlsplit((await start()).url)
     with socket.create_connection((where.hostname, where.port)) as client:
         client.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n")
@@ -108,7 +108,7 @@ async def test_an_answer_of_the_gateway_comes_in_one_piece(start):
 
 
 class Client:
-    """A client that speaks HTTP by hand, and breaks its rules."""
+    """A client that writes HTTP by hand and can break its rules."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -119,14 +119,14 @@ class Client:
         return cls(*await asyncio.open_connection(where.hostname, where.port))
 
     async def say(self, *data: bytes) -> None:
-        """Send this, as far as it is taken."""
+        """Send this, as far as it is accepted."""
         with suppress(ConnectionError):
             for each in data:
                 self.writer.write(each)
                 await self.writer.drain()
 
     async def rest(self) -> bytes:
-        """Everything until the gateway closes the connection."""
+        """Read everything until the gateway closes the connection."""
         answer = b""
         with suppress(ConnectionError):
             async with asyncio.timeout(60):
@@ -151,7 +151,7 @@ async def test_header_bytes_are_limited(start, monkeypatch):
     assert (await client.rest()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_an_endless_address_is_refused(start, monkeypatch):
+async def test_an_endless_path_is_rejected(start, monkeypatch):
     monkeypatch.setattr("odar.gateway.server.MAX_HEADER_KB", 2)
     client = await Client.connect(await start())
     await client.say(b"GET /", *[b"a" * 1000] * 20)
@@ -193,7 +193,7 @@ async def test_headers_of_a_second_request_have_a_timeout(start):
     assert b"HTTP/1.1 408 " in answer
 
 
-async def test_a_slow_answer_is_not_cut_off_by_half_a_request_behind_it(start, up):
+async def test_an_incomplete_next_request_does_not_cut_off_an_answer(start, up):
     up.behave(ok("It is four.", delay_s=0.6))
     client = await Client.connect(await start(gateway__header_timeout_s=0.1))
     body = b'{"model": "quick", "messages": [{"role": "user", "content": "2 + 2?"}]}'
@@ -241,7 +241,7 @@ LONG = {"model": "served", "choices": [{"index": 0, "delta": {"content": "word "
 
 
 def events(payloads, then=0):
-    """A stream that stays open for a while."""
+    """Return a stream that stays open for a while."""
 
     async def behave(exchange):
         lines = ["HTTP/1.1 200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked", "", ""]
@@ -256,7 +256,7 @@ def events(payloads, then=0):
     return behave
 
 
-async def test_a_client_that_does_not_read_loses_its_slot_and_its_connection(start, up):
+async def test_a_client_that_does_not_read_is_disconnected(start, up):
     live = await start(gateway__write_timeout_s=0.3, limits__deadline_s=60)
     where = urlsplit(live.url)
 
@@ -277,8 +277,8 @@ async def test_a_client_that_does_not_read_loses_its_slot_and_its_connection(sta
     await up.until_idle()
 
 
-async def test_a_stream_ends_with_its_deadline_however_slowly_it_is_read(start, up):
-    """The client reads enough never to be thought dead, and would take minutes."""
+async def test_a_slowly_read_stream_ends_at_its_deadline(start, up):
+    """The client reads just enough to count as alive, and would take minutes."""
     live = await start(gateway__write_timeout_s=0.5, limits__deadline_s=0.5)
     where = urlsplit(live.url)
     up.behave(events([LONG] * 500))
@@ -291,7 +291,7 @@ async def test_a_stream_ends_with_its_deadline_however_slowly_it_is_read(start, 
         await loop.sock_connect(client, (where.hostname, where.port))
         await loop.sock_sendall(client, head + body)
         async with asyncio.timeout(60):
-            while not live.notebook.entries:
+            while not live.memory_store.entries:
                 with suppress(ConnectionError):
                     await loop.sock_recv(client, 1024)
                 await asyncio.sleep(0.01)

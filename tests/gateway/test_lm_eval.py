@@ -1,4 +1,4 @@
-"""lm-evaluation-harness in front of the gateway; it lives in an environment of its own, named by LM_EVAL."""
+"""lm-evaluation-harness with the gateway; LM_EVAL names its environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LM_EVAL = shutil.which(os.environ.get("LM_EVAL", "lm_eval"))
 
 
 def test_every_field_of_the_lm_eval_client_is_accepted():
-    """The body that lm_eval 0.4.13 writes for local-chat-completions."""
+    """The body that lm_eval 0.4.13 sends for local-chat-completions."""
     body = {
         "messages": [{"role": "user", "content": "What is 2 + 2?"}],
         "model": "odar",

@@ -1,4 +1,4 @@
-"""What a log line says and quotes, and that nobody's text can make two lines of one."""
+"""The contents of a log line, and that no text can split it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_text_log_lines_cannot_be_forged():
     assert line.endswith('error="ProviderError: two words"')
 
 
-def test_what_is_unknown_is_left_out_of_text_and_null_in_json():
+def test_unknown_values_are_omitted_in_text_and_null_in_json():
     line = request_line(entry(stream=True))
     assert " key_id=" not in as_text(line)
     assert " stream=true " in as_text(line)
@@ -69,7 +69,7 @@ def test_only_messages_written_by_odar_are_logged_in_full(status, error, said):
     assert request_line(asked)["error"] == said
 
 
-def test_a_failure_names_its_kind_and_place_and_what_came_before():
+def test_a_failure_has_its_type_location_and_cause():
     error = RuntimeError(WORDS)
     error.__cause__ = KeyError(WORDS)
     line = record_line(failure(raised(error)))

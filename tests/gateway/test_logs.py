@@ -1,4 +1,4 @@
-"""Log lines: one a question, the same ids everywhere, and nobody's words."""
+"""Log lines: one per question, consistent ids, no texts of users."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from support.entries import entry
 from support.gateway import turn
 from support.gateway_process import Process
 from support.spans import SpanBook
+from support.waiting import until
 
 CHAT = "/v1/chat/completions"
 SECRET = "xyzzy-plugh-4711"
 
 
 class Page:
-    """A log that is read back."""
+    """A log that tests can read."""
 
     def __init__(self, form="json", **options):
         self.stream = io.StringIO()
@@ -118,7 +119,7 @@ async def test_an_unexpected_error_is_logged_with_ids_and_location_but_without_i
     assert SECRET not in page.text()
 
 
-async def test_with_spans_a_line_names_its_span(start):
+async def test_with_spans_a_log_line_has_its_span_id(start):
     page, book = Page(), SpanBook()
     observer = book.observer(load_settings("tiny", environ={}))
     live = await start(app_options={"logs": page.logs, "observer": observer})
@@ -139,7 +140,7 @@ def quiet_root():
     logging.captureWarnings(False)
 
 
-def test_lines_of_other_loggers():
+def test_lines_of_other_loggers_are_formatted():
     page = Page()
     page.logs.install()
     CURRENT.set({"request_id": "r", "trace_id": "t"})
@@ -151,7 +152,7 @@ def test_lines_of_other_loggers():
     assert second["logger"] == "py.warnings"
 
 
-def test_requests_can_be_left_out():
+def test_request_lines_can_be_disabled():
     page = Page(requests=False)
     page.logs.request(entry())
     page.logs.say("hello")
@@ -184,7 +185,7 @@ def test_a_blocked_log_reader_does_not_block_requests():
 
 
 def test_a_blocked_log_reader_does_not_block_shutdown(tmp_path):
-    """In a process of its own: it must end although a thread is stuck in writing."""
+    """The process must end although a thread is blocked in writing."""
     code = (
         "import sys; from odar.gateway.logs import Logs, to_descriptor\n"
         "logs = Logs(to_descriptor(2))\n"
@@ -209,7 +210,7 @@ def test_a_closed_log_pipe_is_tolerated():
 
 
 async def test_the_server_logs_json(tmp_path, up):
-    """Every line of standard error can be read by a machine."""
+    """Every line of standard error is JSON."""
     process = await Process.start(tmp_path, up, "--log-format", "json")
     first = [json.loads(line) for line in process.said.splitlines()]
     assert [line["message"].split()[0] for line in first] == ["listening", "no"]
@@ -230,16 +231,15 @@ async def test_the_server_logs_json(tmp_path, up):
     assert "odar_store_up 1.0" in shown
 
 
-async def test_the_last_line_is_not_lost(tmp_path, up):
-    """A request that ends as the last thing before the process does."""
+async def test_the_last_log_line_is_written(tmp_path, up):
+    """The line of a request that ends just before the process is written."""
     up.behave(faults.ok(delay_s=1.0))
     process = await Process.start(tmp_path, up)
     async with aiohttp.ClientSession() as http:
         asked = asyncio.ensure_future(
             http.post(process.url + CHAT, json={"model": "m", "messages": turn()}, headers={"connection": "close"})
         )
-        while not up.busy:
-            await asyncio.sleep(0.01)
+        await until(lambda: up.busy)
         process.process.terminate()
         async with await asked as response:
             assert response.status == 200

@@ -1,4 +1,4 @@
-"""An answer in Anthropic's shape, whole and streamed."""
+"""An answer in the Anthropic format, whole and streamed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def events(stream: bytes) -> list[dict]:
     return [json.loads(part.partition(b"data: ")[2]) for part in stream.split(b"\n\n") if part]
 
 
-def test_a_text():
+def test_a_text_becomes_a_text_block():
     message = write_message(answered(), ASK)
     assert message["content"] == [{"type": "text", "text": "Answer: 4"}]
     assert (message["stop_reason"], message["role"], message["model"]) == ("end_turn", "assistant", "odar")
@@ -38,7 +38,7 @@ def test_a_text():
     ("finish", "reason"),
     [("length", "max_tokens"), ("tool_calls", "tool_use"), ("content_filter", "refusal"), ("eos", "end_turn")],
 )
-def test_stop_reasons(finish, reason):
+def test_finish_reasons_become_stop_reasons(finish, reason):
     answer = answered("so", finish)
     assert write_message(answer, ASK)["stop_reason"] == reason
     *_, delta, _ = events(MessageStream(ASK, "t").end(answer))

@@ -1,4 +1,4 @@
-"""The real openai SDK drives the gateway: it must not notice that it talks to anybody else."""
+"""The openai SDK with the gateway, which must behave like the OpenAI API."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def behaviour(up: FaultServer, slow: FaultServer) -> None:
 
 
 @pytest.mark.parametrize("model", ["odar", *PATHS])
-async def test_plain(live, model):
+async def test_a_chat_completion_is_answered(live, model):
     reply = await live.openai.chat.completions.create(model=model, messages=turn())
     (choice,) = reply.choices
     assert (choice.message.role, choice.message.content, choice.finish_reason) == (
@@ -59,13 +59,13 @@ async def test_headers_and_extras(live):
     assert raw.headers["x-odar-path"] == "medium"
     assert float(raw.headers["x-odar-difficulty"]) < 0.3
     assert raw.headers["x-odar-calls"] == "2"
-    assert raw.headers["x-odar-trace"] == reply.odar["trace_id"] == live.notebook.entries[0].trace.id
+    assert raw.headers["x-odar-trace"] == reply.odar["trace_id"] == live.memory_store.entries[0].trace.id
     assert float(raw.headers["x-odar-cost-usd"]) > 0
     assert len(reply.odar["explanation"]["candidates"]) == 2
 
 
 @pytest.mark.parametrize("model", ["odar", *PATHS])
-async def test_streaming(live, model):
+async def test_a_chat_completion_is_streamed(live, model):
     stream = await live.openai.chat.completions.create(
         model=model, messages=turn(), stream=True, stream_options={"include_usage": True}
     )
@@ -79,13 +79,13 @@ async def test_streaming(live, model):
     assert stream.response.headers["x-odar-path"] in ("simple", "medium", "hard")
 
 
-async def test_streaming_without_usage_has_none(live):
+async def test_a_stream_has_usage_only_on_request(live):
     stream = await live.openai.chat.completions.create(model="odar", messages=turn(), stream=True)
     chunks = [chunk async for chunk in stream]
     assert all(chunk.usage is None and chunk.choices for chunk in chunks)
 
 
-async def test_simple_streams_the_tokens_as_they_come(live, up):
+async def test_the_simple_path_streams_tokens(live, up):
     up.behave(trickle("one two three four", every_s=0.02, stream=True))
     stream = await live.openai.chat.completions.create(model="odar", messages=turn(), stream=True)
     pieces = [chunk.choices[0].delta.content async for chunk in stream if chunk.choices[0].delta.content]
@@ -93,7 +93,7 @@ async def test_simple_streams_the_tokens_as_they_come(live, up):
 
 
 @pytest.mark.parametrize("model", PATHS)
-async def test_tools(live, up, slow, model):
+async def test_tools_can_be_called(live, up, slow, model):
     up.behave(answer(call_payload('{"city": "Rome"}')))
     slow.behave(answer(call_payload('{"city":"Rome"}')))
     reply = await live.openai.chat.completions.create(
@@ -120,7 +120,7 @@ async def test_tools(live, up, slow, model):
 
 
 @pytest.mark.parametrize("model", PATHS)
-async def test_tool_calls_in_a_stream(live, up, slow, model):
+async def test_tool_calls_are_streamed(live, up, slow, model):
     async def behave(exchange):
         if exchange.json.get("stream"):
             await exchange.send_events(call_events(['{"ci', 'ty": "Rome"}']))
@@ -140,7 +140,7 @@ async def test_tool_calls_in_a_stream(live, up, slow, model):
     assert (name, json.loads(arguments), finish) == ("weather", {"city": "Rome"}, "tool_calls")
 
 
-async def test_images_reach_the_model_as_they_were_written(live, up):
+async def test_images_reach_the_model_unchanged(live, up):
     data = "data:image/png;base64," + base64.b64encode(PNG).decode()
     content = [
         {"type": "text", "text": "What is this?"},
@@ -149,7 +149,7 @@ async def test_images_reach_the_model_as_they_were_written(live, up):
     ]
     await live.openai.chat.completions.create(model="odar-simple", messages=[{"role": "user", "content": content}])
     assert up.requests[0].json["messages"][0]["content"] == content
-    assert live.notebook.entries[0].query.images[0].data == PNG
+    assert live.memory_store.entries[0].query.images[0].data == PNG
 
 
 class City(BaseModel):
@@ -157,7 +157,7 @@ class City(BaseModel):
 
 
 @pytest.mark.parametrize("model", PATHS)
-async def test_json_schema(live, up, slow, model):
+async def test_a_json_schema_is_forwarded_and_checked(live, up, slow, model):
     up.behave(ok('{"city": "Rome"}'))
     slow.behave(echo_n('{"city": "Rome"}'))
     reply = await live.openai.chat.completions.parse(model=model, messages=turn(), response_format=City)
@@ -173,7 +173,7 @@ async def test_an_answer_that_does_not_fit_the_schema_loses(live, up, slow):
 
 
 @pytest.mark.parametrize("model", PATHS)
-async def test_n(live, up, slow, model):
+async def test_n_choices_are_returned(live, up, slow, model):
     up.behave(echo_n("four"))
     reply = await live.openai.chat.completions.create(model=model, messages=turn(), n=3)
     assert [choice.index for choice in reply.choices] == [0, 1, 2]
@@ -186,7 +186,7 @@ async def test_n(live, up, slow, model):
 
 
 @pytest.mark.parametrize("model", PATHS)
-async def test_logprobs(live, model):
+async def test_logprobs_are_returned(live, model):
     reply = await live.openai.chat.completions.create(model=model, messages=turn(), logprobs=True, top_logprobs=2)
     content = reply.choices[0].logprobs.content
     assert "".join(entry.token for entry in content) == "It is four."
@@ -289,7 +289,7 @@ async def test_a_wrong_field_is_named(live):
     assert missing.value.code == "model_not_found"
 
 
-async def test_models(live):
+async def test_models_are_listed(live):
     names = [model.id async for model in live.openai.models.list()]
     assert names[:4] == ["odar", "odar-simple", "odar-medium", "odar-hard"]
     assert {"quick", "deep"} <= set(names)
@@ -301,7 +301,7 @@ async def test_models(live):
 
 class TestResponses:
     @pytest.mark.parametrize("model", PATHS)
-    async def test_plain(self, live, up, model):
+    async def test_a_response_is_answered(self, live, up, model):
         reply = await live.openai.responses.create(model=model, input="What is 2 + 2?", instructions="Be brief.")
         assert reply.output_text == "It is four."
         assert reply.status == "completed"
@@ -309,7 +309,7 @@ class TestResponses:
         assert up.requests[0].json["messages"][0] == {"role": "system", "content": "Be brief."}
 
     @pytest.mark.parametrize("model", PATHS)
-    async def test_streaming(self, live, model):
+    async def test_a_response_is_streamed(self, live, model):
         async with live.openai.responses.stream(model=model, input=turn()) as stream:
             kinds = [event.type async for event in stream]
             final = await stream.get_final_response()
@@ -359,7 +359,7 @@ class TestResponses:
         assert up.requests[0].json["response_format"]["type"] == "json_schema"
         assert up.requests[0].json["messages"][0]["content"][1]["image_url"]["url"] == "https://example.com/a.png"
 
-    async def test_what_is_not_supported_is_named(self, live):
+    async def test_unsupported_fields_are_named(self, live):
         with pytest.raises(openai.BadRequestError) as caught:
             await live.openai.responses.create(model="odar", input="Go on", previous_response_id="resp_1")
         assert caught.value.param == "previous_response_id"

@@ -1,8 +1,6 @@
-"""/v1/embeddings and /v1/completions through the OpenAI SDK: one model by name, under the limits of questions."""
+"""/v1/embeddings and /v1/completions through the OpenAI SDK: one named model, with the same limits as questions."""
 
 from __future__ import annotations
-
-import asyncio
 
 import openai
 import pytest
@@ -13,6 +11,7 @@ from odar.store.keys import KeyLimits, create_key
 from odar.store.record import Filter
 from odar.store.store import Store
 from support.fault_server import Exchange, status
+from support.waiting import until
 
 EMBEDDED = {
     "object": "list",
@@ -40,7 +39,7 @@ def upstream(up):
     return up
 
 
-async def test_embeddings_go_to_the_named_model_and_are_billed(live, upstream):
+async def test_embeddings_use_the_named_model_and_are_counted(live, upstream):
     reply = await live.openai.embeddings.create(
         model="quick", input=["a", "b"], dimensions=2, encoding_format="float", extra_body={"service_tier": "flex"}
     )
@@ -67,7 +66,7 @@ async def test_completions_have_a_length_and_can_be_streamed(live, upstream):
 
 
 @pytest.mark.parametrize("model", ["odar", "odar-hard"])
-async def test_a_routed_name_is_refused(live, upstream, model):
+async def test_a_routed_model_name_is_rejected(live, upstream, model):
     with pytest.raises(openai.BadRequestError, match="name the model"):
         await live.openai.embeddings.create(model=model, input="a")
     assert not upstream.requests
@@ -99,7 +98,7 @@ async def test_a_provider_of_another_kind_is_named(start):
         ("completions", {"prompt": "a", "odar": {"path": "hard"}}),
     ],
 )
-async def test_wrong_fields_are_refused(live, upstream, path, body):
+async def test_invalid_fields_are_rejected(live, upstream, path, body):
     assert (await live.post(f"/v1/{path}", {"model": "quick", **body}))[0] == 400
     assert not upstream.requests
 
@@ -112,7 +111,7 @@ async def test_request_limits_are_enforced(live, upstream):
     assert not upstream.requests
 
 
-async def test_an_error_upstream_is_passed_on(live, up):
+async def test_an_upstream_error_is_passed_on(live, up):
     up.behave(status(404))
     with pytest.raises(openai.NotFoundError):
         await live.openai.embeddings.create(model="quick", input="a")
@@ -133,9 +132,7 @@ class TestKeys:
         database = Database(self.settings.store)
         _, secret = create_key(database, "tests", KeyLimits(**limits))
         database.close()
-        async with asyncio.timeout(60):
-            while store.keyring.verify(secret) is None:
-                await asyncio.sleep(0.05)
+        await until(lambda: store.keyring.verify(secret) is not None)
         return live.openai.with_options(api_key=secret)
 
     async def test_a_budget_is_reserved_and_settled(self, start, store, upstream):
@@ -148,7 +145,7 @@ class TestKeys:
             await client.completions.create(model="quick", prompt="a", max_tokens=300_000)
         assert len(upstream.requests) == 1
 
-    async def test_an_unknown_price_is_refused_under_a_budget(self, start, store, upstream):
+    async def test_an_unknown_price_is_rejected_under_a_budget(self, start, store, upstream):
         client = await self.client(start, store, budget_day_usd=1.5)
         with pytest.raises(openai.PermissionDeniedError, match="price"):
             await client.embeddings.create(model="free", input="a")

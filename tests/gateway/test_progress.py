@@ -1,4 +1,4 @@
-"""Streams on Medium and Hard: something to see at once, then the answer of the winner."""
+"""Streams on Medium and Hard: progress at once, then the winning answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOOL = {"name": "add", "description": "adds", "parameters": {"type": "object", "
 
 
 class Gated(Provider):
-    """A model that waits for its turn before it answers, so that a test sees what was sent before."""
+    """A model that waits before it answers, so that a test sees the earlier events."""
 
     def __init__(self, name: str, text: str, logprob: float = -0.1, *, calls: Any = ()) -> None:
         self.name, self.text, self.logprob, self.calls = name, text, logprob, calls

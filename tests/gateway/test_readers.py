@@ -1,4 +1,4 @@
-"""The three protocols read without a server: what becomes of each field, and which field a refusal names."""
+"""Reading requests of the three protocols: every field, and the field named by an error."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def test_every_field_of_messages_is_read():
         ({"type": "tool", "name": "f", "disable_parallel_tool_use": False}, ToolChoice("tool", "f"), True),
     ],
 )
-def test_messages_choose_tools(given_, choice, parallel):
+def test_messages_tool_choice_is_read(given_, choice, parallel):
     options = messages(tool_choice=given_).query.options
     assert (options.tool_choice, options.parallel_tools) == (choice, parallel)
 
 
-def test_results_of_tools_become_turns_of_their_own():
+def test_tool_results_become_separate_turns():
     ask = messages(
         **said(
             {"type": "text", "text": "Here."},
@@ -104,12 +104,12 @@ def test_results_of_tools_become_turns_of_their_own():
     assert [block["type"] for block in rest.wire.value["content"]] == ["text"]
 
 
-def test_a_turn_of_results_alone_has_no_empty_turn_after_it():
+def test_a_turn_of_only_results_adds_no_empty_turn():
     ask = messages(**said({"type": "tool_result", "tool_use_id": "a", "content": "1"}))
     assert [turn.role for turn in ask.query.messages] == ["tool"]
 
 
-def test_what_an_assistant_said_thought_and_called():
+def test_assistant_text_thinking_and_calls_are_read():
     ask = messages(
         **said(
             {"type": "thinking", "thinking": "hm", "signature": "s"},
@@ -177,7 +177,7 @@ def test_what_an_assistant_said_thought_and_called():
         ({"stream": "yes"}, "stream"),
     ],
 )
-def test_messages_name_the_field_that_is_wrong(fields, param):
+def test_messages_errors_name_the_field(fields, param):
     with pytest.raises(ApiError) as refused:
         messages(**fields)
     assert (refused.value.status, refused.value.param) == (400, param)
@@ -215,7 +215,7 @@ def test_every_field_of_responses_is_read():
     assert (ask.echo["metadata"], ask.echo["parallel_tool_calls"]) == ({"a": "b"}, False)
 
 
-def test_items_become_turns():
+def test_response_items_become_turns():
     ask = responses(
         input=[
             {"role": "developer", "content": "Be kind."},
@@ -249,7 +249,7 @@ def test_response_formats_of_responses(text, schema):
 
 
 @pytest.mark.parametrize("choice", [None, "auto", "none", "required"])
-def test_responses_choose_tools(choice):
+def test_responses_tool_choice_is_read(choice):
     found = responses(tool_choice=choice).query.options.tool_choice
     assert found == (None if choice is None else ToolChoice(choice))
 
@@ -282,7 +282,7 @@ def test_responses_choose_tools(choice):
         ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
     ],
 )
-def test_responses_name_the_field_that_is_wrong(fields, param):
+def test_responses_errors_name_the_field(fields, param):
     with pytest.raises(ApiError) as refused:
         responses(**fields)
     assert (refused.value.status, refused.value.param) == (400, param)
@@ -314,7 +314,7 @@ def test_responses_name_the_field_that_is_wrong(fields, param):
         ({"n": True}, "n"),
     ],
 )  # fmt: skip
-def test_chat_names_the_field_that_is_wrong(fields, param):
+def test_chat_errors_name_the_field(fields, param):
     with pytest.raises(ApiError) as refused:
         chat(**fields)
     assert (refused.value.status, refused.value.param) == (400, param)
@@ -327,7 +327,7 @@ def test_chat_names_the_field_that_is_wrong(fields, param):
         ({"type": "function", "function": {"name": "f"}}, ToolChoice("tool", "f")),
     ],
 )
-def test_chat_chooses_tools(choice, found):
+def test_chat_tool_choice_is_read(choice, found):
     assert chat(tool_choice=choice).query.options.tool_choice == found
 
 
@@ -383,7 +383,7 @@ def test_a_body_that_is_not_an_object_is_rejected():
         read_chat([])
 
 
-def test_whole_numbers_may_have_a_point():
+def test_integers_may_be_written_with_a_decimal_point():
     assert read_json(b'{"n": 2.0, "t": 2.5, "big": 1e300}') == {"n": 2, "t": 2.5, "big": 1e300}
     assert isinstance(read_json(b"2.0"), int)
 
@@ -403,7 +403,7 @@ ANYTHING = st.recursive(
 
 
 @given(ANYTHING, st.sampled_from(sorted(READERS)))
-def test_anything_is_read_or_refused(body, protocol):
+def test_any_body_is_read_or_rejected(body, protocol):
     known = {"model": "odar", "messages": [TURN], "input": "Hi", "max_tokens": 9}
     for given_ in (body, {**known, **body} if isinstance(body, dict) else known):
         try:

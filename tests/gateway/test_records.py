@@ -1,4 +1,4 @@
-"""The gateway on a real store: keys made there open it, and what it does is written there."""
+"""The gateway with a store: keys of the store are accepted, and requests are recorded."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from odar.store.store import Store
 from support.entries import entry
 from support.fault_server import answer, status
 from support.payloads import chat_payload
+from support.waiting import until
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "odar-simple", "messages": [{"role": "user", "content": "What is two and two?"}]}
@@ -38,13 +39,11 @@ async def recorded(start, store):
 
 
 async def make_key(stores, settings, **limits) -> str:
-    """As `odar keys create` does it in another process; each gateway notices within a second or two."""
+    """Create a key as another process would; gateways notice it within two seconds."""
     database = Database(settings.store)
     _, secret = create_key(database, "tests", KeyLimits(**limits))
     database.close()
-    async with asyncio.timeout(60):
-        while any(store.keyring.verify(secret) is None for store in stores):
-            await asyncio.sleep(0.05)
+    await until(lambda: all(store.keyring.verify(secret) is not None for store in stores))
     return secret
 
 
@@ -92,7 +91,7 @@ async def test_a_failure_is_recorded(store, settings, recorded, up, slow):
     assert page.traces[0]["status"] == "error"
 
 
-async def test_a_failure_has_the_time_of_its_request(store):
+async def test_a_failed_request_has_its_start_time(store):
     store.put(entry(trace_id="late", status=504, error="ProviderTimeout: x", seconds=60.0).record("tiny"))
     await store.flush()
     asked = datetime.fromisoformat((await store.get("late"))["started_at"])
@@ -127,7 +126,7 @@ async def test_a_key_with_an_empty_budget_makes_no_call(store, settings, recorde
     assert up.requests == []
 
 
-async def test_a_model_without_a_price_is_refused_to_a_key_with_a_budget(store, settings, recorded, up):
+async def test_a_key_with_a_budget_cannot_use_a_model_without_a_price(store, settings, recorded, up):
     secret = await make_key([store], settings, budget_day_usd=5.0)
     body = dict(BODY, model="f/unpriced")
     status_, _, reply = await recorded.post(CHAT, body, headers={"x-api-key": secret})
@@ -135,8 +134,8 @@ async def test_a_model_without_a_price_is_refused_to_a_key_with_a_budget(store, 
     assert up.requests == []
 
 
-async def test_a_question_takes_the_path_that_the_budget_can_pay(store, settings, recorded, up):
-    """One call can cost $0.0015 here, with a verification $0.0046, with five slow samples $0.0092."""
+async def test_a_question_takes_a_path_within_the_budget(store, settings, recorded, up):
+    """One call costs at most $0.0015, with a verification $0.0046, with five slow samples $0.0092."""
     secret = await make_key([store], settings, budget_day_usd=0.003)
     body = {"model": "odar", "messages": [{"role": "user", "content": "word " * 200}]}
     status_, headers, reply = await recorded.post(CHAT, body, headers={"x-api-key": secret})

@@ -1,4 +1,4 @@
-"""schemathesis reads /openapi.json and tries to break what it describes."""
+"""schemathesis generates requests from /openapi.json."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODELS = ["odar", "odar-simple", "odar-medium", "odar-hard", "m", "nothing"]
 
 
 def described():
-    """The description as served, with model names that exist: a random one would be a 404 and nothing else."""
+    """The served schema with existing model names; random ones would only give 404."""
     schema = copy.deepcopy(description())
     for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", *PASSED):
         body = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
@@ -37,7 +37,7 @@ SCHEMA = schemathesis.openapi.from_dict(described())
 
 @pytest.fixture(scope="module")
 def address():
-    """A gateway in a thread, in front of a model that always answers."""
+    """The URL of a gateway in a thread, with a model that always answers."""
     provider = ScriptedProvider(lambda request, index: [completion("It is four.")] * request.n, "p")
     given = load_settings(
         "tiny",
@@ -71,7 +71,7 @@ def address():
     derandomize=True,
 )
 def test_no_request_of_the_schema_causes_a_server_error(case, address):
-    """No 500, and every response is one that the description promises."""
+    """No 500, and every response is in the schema."""
     response = case.call(base_url=address)
     # A deadline of 5e-324 s fits the description, and 504 is the right answer to it; 500 never is.
     assert response.status_code < 500 or response.status_code == 504, f"{response.status_code} {response.text}"

@@ -1,4 +1,4 @@
-"""Which exception each SDK raises for each way to fail, on every protocol: what a client's retry logic relies on."""
+"""The exception that each SDK raises for each failure, on every protocol."""
 
 from __future__ import annotations
 

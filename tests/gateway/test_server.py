@@ -24,7 +24,7 @@ async def http():
 
 
 async def until_busy(up: FaultServer, running: asyncio.Task) -> None:
-    """Wait until the request has reached the upstream; fail at once if it never will."""
+    """Wait until the request has reached the upstream; fail if it ends first."""
     async with asyncio.timeout(60):
         while not up.busy:
             assert not running.done(), running.result()
@@ -109,7 +109,7 @@ async def test_a_port_in_use_is_named(tmp_path):
 
 
 def test_a_signal_during_startup_exits_at_once():
-    """No client is connected yet, so there is nothing to drain."""
+    """No client is connected yet, so nothing has to be drained."""
     concurrency_limit = ConcurrencyLimit(1)
     server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), concurrency_limit, 30.0)
     server.handle_exit(signal.SIGTERM, None)

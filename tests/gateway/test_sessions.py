@@ -1,4 +1,4 @@
-"""Conversations that the gateway recognises, and what it tells about them."""
+"""Conversations that the gateway recognises as sessions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOOL = {"type": "function", "function": {"name": "run", "parameters": {"type": "
 
 
 def decided(table: SessionTable, messages: Sequence[Message], **options: Any) -> SessionUse:
-    """Answer a request of a conversation; the slow agent has it afterwards."""
+    """Answer a request of a conversation with the slow agent."""
     opened = table.open(Query.from_messages(tuple(messages), Options(user=options.pop("user", None))), **options)
     decision = Decision(Path.MEDIUM, Estimate(0.5, "t"), 5, "", Assignment(fast="q", slow="d"))
     settled = opened.request.settle(decision, [], {})
@@ -68,7 +68,7 @@ def test_the_session_table_is_bounded_and_expires() -> None:
 
 
 def agents(fast_logprob: list[float]) -> dict[str, ScriptedProvider]:
-    """A pair that calls a tool until it has three results; the fast one is as sure as the list says, step by step."""
+    """Two agents that call a tool until there are three results; the list has the confidence of the fast one."""
 
     def script(logprob: Any) -> Any:
         def answer(request: Request, index: int) -> list[Completion]:
@@ -89,7 +89,7 @@ def agents(fast_logprob: list[float]) -> dict[str, ScriptedProvider]:
 
 
 async def loop(start: Any, pair: dict[str, ScriptedProvider], **settings: Any) -> list[dict[str, Any]]:
-    """The `odar` objects of an agent's requests until it has its answer."""
+    """Return the `odar` objects of all requests of an agent loop."""
     live = await start(app_options={"providers": pair}, **settings)
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Fix the failing test of the parser, please."}]
     told = []

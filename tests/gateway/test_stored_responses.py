@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
@@ -15,6 +14,7 @@ from odar.store.keys import KeyLimits, create_key
 from odar.store.retention import sweep
 from odar.store.store import Store
 from support.fault_server import ok
+from support.waiting import until
 
 MODEL = "odar-simple"
 
@@ -40,9 +40,7 @@ async def key(store, settings, name):
     database = Database(settings.store)
     _, secret = create_key(database, name, KeyLimits())
     database.close()
-    async with asyncio.timeout(60):
-        while store.keyring.verify(secret) is None:
-            await asyncio.sleep(0.05)
+    await until(lambda: store.keyring.verify(secret) is not None)
     return secret
 
 
@@ -99,12 +97,12 @@ async def test_another_key_cannot_read_a_stored_response(kept, store, settings):
 
 
 @pytest.mark.parametrize("previous", [5, ["resp_1"], {"id": "x"}])
-async def test_an_id_is_a_string(kept, previous):
+async def test_an_id_must_be_a_string(kept, previous):
     body = {"model": MODEL, "input": "Go on", "previous_response_id": previous}
     assert (await kept.post("/v1/responses", body))[0] == 400
 
 
-async def test_the_whole_conversation_is_held_to_the_body_limit(start, store):
+async def test_the_body_limit_applies_to_the_whole_conversation(start, store):
     live = await start(
         store=store,
         store__responses=True,

@@ -1,4 +1,4 @@
-"""Trace context through the gateway: the client's span is the parent, providers get ours."""
+"""Trace context: the client's span is the parent, and providers get that of the gateway."""
 
 from __future__ import annotations
 

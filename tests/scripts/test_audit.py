@@ -12,7 +12,7 @@ audit = script("audit")
 
 
 class Package:
-    """What the audit looks at of an installed package."""
+    """An installed package, as the audit sees it."""
 
     def __init__(self, name="thing", version="1.0", requires=(), **said: str | list[str]) -> None:
         self.name, self.version, self.requires = name, version, list(requires)
@@ -22,13 +22,11 @@ class Package:
                 self.metadata[key.replace("_", "-")] = each
 
 
-def test_what_is_installed_here_passes(capsys):
+def test_the_installed_packages_pass():
     assert audit.main([]) == 0
-    said = capsys.readouterr().out
-    assert "bounds, licences and known flaws are in order" in said
 
 
-def test_the_walk_finds_what_is_pulled_in_by_what_is_pulled_in():
+def test_transitive_dependencies_are_found():
     found, _ = audit.installed(extras=())
     assert {"odar", "rich", "markdown-it-py", "mdurl"} <= set(found)
     assert "pytest" not in found
@@ -48,7 +46,7 @@ def test_the_walk_finds_what_is_pulled_in_by_what_is_pulled_in():
         (["thing[more]"], None),
     ],
 )
-def test_bounds(requires, fault):
+def test_bounds_are_checked(requires, fault):
     faults = list(audit.check_bounds(Package(requires=requires), {"yarl": Package("yarl", "1.25")}))
     assert bool(faults) == (fault is not None)
     assert fault is None or fault in faults[0]
@@ -69,7 +67,7 @@ def test_bounds(requires, fault):
         ({}, False),
     ],
 )
-def test_licences(said, good):
+def test_licences_are_checked(said, good):
     faults = list(audit.check_licences({"thing": Package(**said)}))
     assert (not faults) == good
     assert good or faults[0].startswith("thing 1.0: licence ")
@@ -79,7 +77,7 @@ def test_licences(said, good):
     ("installed", "bound", "faults"),
     [("2.1", ">=2.1", 0), ("2.0", ">=2.1", 1), ("2.1", ">=2.0", 1), ("2.0", ">=1", 2), ("2.1", "", 0)],
 )
-def test_known_flaws_are_neither_installed_nor_let_in(tmp_path, installed, bound, faults):
+def test_known_vulnerabilities_are_reported(tmp_path, installed, bound, faults):
     file = tmp_path / "advisories.toml"
     file.write_text('[[advisory]]\npackage = "Thing_X"\naffected = "<2.1"\nid = "CVE-1"\nwhat = "bad"\n')
     project = Package("odar", requires=[f"thing-x{bound}"])
@@ -88,7 +86,7 @@ def test_known_flaws_are_neither_installed_nor_let_in(tmp_path, installed, bound
     assert all("CVE-1 (bad)" in each for each in found)
 
 
-def test_every_advisory_says_what_and_about_whom():
+def test_every_advisory_is_complete():
     entries = tomllib.loads((FOLDER / "advisories.toml").read_text())["advisory"]
     found, _ = audit.installed()
     for entry in entries:
@@ -105,13 +103,13 @@ def test_every_advisory_says_what_and_about_whom():
         ([{"name": "a", "skip_reason": "not found"}], "told nothing about any of 1 packages; only the list", False),
     ],
 )
-def test_a_service_that_tells_nothing_is_not_taken_for_good_news(packages, said, flawed):
+def test_skipped_packages_of_the_service_are_reported(packages, said, flawed):
     told, found = audit.read_service(json.dumps({"dependencies": packages}), "")
     assert said in told
     assert found is flawed
 
 
 @pytest.mark.parametrize("out", ["", "{}", "[]", "Traceback"])
-def test_no_network_is_no_finding_and_is_said(out):
+def test_a_network_error_is_reported_without_a_finding(out):
     told, found = audit.read_service(out, "Traceback\nConnectionError: no route")
     assert (found, "ConnectionError: no route" in told, "only the list" in told) == (False, True, True)

@@ -25,7 +25,7 @@ SCRIPT = str(Path(__file__).parents[2] / "scripts" / "bench.py")
 
 @pytest.fixture
 def bench(capsys):
-    """Runs a subcommand and returns its exit code, output and errors."""
+    """Return a function that runs a subcommand and returns exit code, output and errors."""
 
     def run(*arguments: str) -> SimpleNamespace:
         with pytest.raises(SystemExit) as exit_:
@@ -38,7 +38,7 @@ def bench(capsys):
 
 @pytest.fixture(autouse=True)
 def every_core():
-    """`bench.py difficulty` keeps its process to one core: ours shall have all of them again."""
+    """Restore the CPU affinity that `bench.py difficulty` changes."""
     before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     yield
     if before is not None:
@@ -50,7 +50,7 @@ def write(path, rows):
     path.write_text("\n".join(map(json.dumps, rows)))
 
 
-def test_difficulty_says_how_fast_and_where_the_time_goes(bench, tmp_path):
+def test_difficulty_reports_speed_and_time_by_step(bench, tmp_path):
     write(tmp_path / "gsm8k" / "test.jsonl", [{"question": f"Ann has {n} apples. How many?"} for n in range(20)])
     body = json.loads(bench("difficulty", "--data", str(tmp_path), "--json").out)
     assert body["queries"] == 20
@@ -75,7 +75,7 @@ def test_difficulty_names_a_file_it_cannot_use(bench, tmp_path, text):
 
 @pytest.fixture
 def routing_data(tmp_path):
-    """Both sets, in small."""
+    """Small versions of both sets."""
     from pyarrow import parquet, table
 
     rng = np.random.default_rng(0)
@@ -117,7 +117,7 @@ def test_fusion_compares_the_rules_on_groups_and_pairs(bench, folder):
     assert "2 pairs, by luck: worst" in shown
 
 
-def test_gateway_shows_what_is_known_and_says_what_is_not(bench, monkeypatch):
+def test_gateway_marks_unknown_figures(bench, monkeypatch):
     asked = {}
 
     def run(peers, **options):
@@ -153,7 +153,7 @@ def test_gateway_shows_what_is_known_and_says_what_is_not(bench, monkeypatch):
         (("--connections", ""), "--connections '' is not a list"),
     ],
 )
-def test_gateway_refuses_what_it_cannot_measure(bench, arguments, message):
+def test_gateway_rejects_invalid_arguments(bench, arguments, message):
     result = bench("gateway", *arguments)
     assert (result.code, message in result.err) == (2, True)
 
@@ -178,7 +178,7 @@ async def test_gateway_and_peer_are_measured_in_one_run():
 
 @pytest.fixture
 def folder(tmp_path):
-    """Four models on 400 questions, written as the public data is."""
+    """Four models on 400 questions, in the format of the public data."""
     from pyarrow import parquet, table
 
     rng = np.random.default_rng(0)
@@ -198,7 +198,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_the_panel_is_read_as_it_is(folder):
+def test_the_panel_is_read(folder):
     panel = load_panel(folder)
     assert panel.models == ("fair", "good", "silent", "weak")
     assert len(panel.votes) == 400
@@ -206,7 +206,7 @@ def test_the_panel_is_read_as_it_is(folder):
     assert panel.votes.correct[:, 1].mean() == pytest.approx(0.8, abs=0.06)
 
 
-def test_the_fitted_rule_holds_its_own(folder):
+def test_the_fitted_rule_is_no_worse_than_the_plain_one(folder):
     panel = load_panel(folder)
     result = measure_group(panel, [0, 1, 2, 3], seed=0)
     assert result.margin > -0.005
@@ -228,8 +228,8 @@ def test_missing_data_is_named(tmp_path):
         load_panel(tmp_path)
 
 
-def test_equals_cost_whoever_must_choose_between_them_on_other_folds(folder):
-    """Two models that are right equally often, on different questions: the plain rule pays for the choice as well."""
+def test_choosing_between_equal_models_on_other_folds_costs_accuracy(folder):
+    """Two models are right equally often on different questions, so the plain rule also chooses badly."""
     votes = load_panel(folder).votes
     right = np.arange(len(votes)) % 2 == 0
     correct = np.stack([right, ~right], axis=1)
@@ -242,27 +242,27 @@ def test_equals_cost_whoever_must_choose_between_them_on_other_folds(folder):
 
 
 def equals(seed, n=2000, lead=0.0):
-    """Two models that are right equally often, or one by a lead, whose energies say nothing."""
+    """Return two models with uninformative energies; one is better by `lead`."""
     rng = np.random.default_rng(seed)
     correct = rng.random((n, 2)) < np.array([0.5, 0.5 + lead])
     groups = np.where(correct, 0, [1, 2])
     return Votes(rng.normal(size=(n, 2)), groups, correct)
 
 
-def test_of_equal_models_nobody_knows_which_will_lead():
+def test_choosing_between_equal_models_has_a_negative_margin():
     margins = luck(equals(0), seed=1, draws=200)
     assert margins.max() <= 0.02
     assert -0.02 < margins.mean() < -0.002
     assert (margins < -0.005).mean() > 0.2
 
 
-def test_of_unequal_models_everybody_does():
+def test_choosing_between_unequal_models_has_no_margin():
     margins = luck(equals(0, lead=0.3), seed=1, draws=50)
     assert margins.mean() == pytest.approx(0, abs=0.002)
 
 
-def test_luck_is_as_large_as_the_law_of_equal_models_says():
-    """Two equal models, m questions on which one of them is right: E|D|/2 of the lead D with variance m."""
+def test_the_margin_of_equal_models_matches_its_expectation():
+    """The expectation for two equal models is E|D|/2, where the lead D has variance m."""
     correct = np.repeat([[True, False], [False, True], [True, True]], 500, axis=0)
     votes = Votes(
         np.tile([[0.0, 1.0]], (1500, 1)), np.where(correct, 0, [1, 2]), correct

@@ -16,7 +16,7 @@ from odar.evals.router_quality import apgr, router_row
 
 
 def outcomes(rows: int = 200) -> Outcomes:
-    """The weak model fails where it is unsure, and always where it states no answer."""
+    """Return outcomes where the weak model fails if it is uncertain or states no answer."""
     rng = np.random.default_rng(0)
     confidence, silent = rng.uniform(0.6, 1.0, rows), (rng.uniform(size=rows) < 0.15).astype(float)
     weak = ((rng.uniform(0.6, 1.0, rows) < confidence) & (silent == 0)).astype(float)
@@ -32,7 +32,7 @@ def outcomes(rows: int = 200) -> Outcomes:
 
 
 @pytest.mark.parametrize("estimator", [LengthEstimator(), shipped_estimator()], ids=["length", "learned"])
-def test_the_posterior_sees_what_the_prompt_cannot_show(estimator) -> None:
+def test_the_posterior_is_better_than_the_prior(estimator) -> None:
     rows = {row.router: row for row in measure(outcomes(), estimator)}
     posterior, prior = rows["posterior (cross-validated)"], rows[estimator.name]
     assert posterior.apgr.value > prior.apgr.value + 0.05
@@ -40,7 +40,7 @@ def test_the_posterior_sees_what_the_prompt_cannot_show(estimator) -> None:
     assert posterior.auroc > 0.7
 
 
-def test_a_missing_answer_is_news() -> None:
+def test_a_missing_answer_improves_the_posterior() -> None:
     told = outcomes()
     untold = Outcomes(told.name, told.prompts, told.weak, told.strong, told.confidence, told.tokens)
     with_it, without = (
@@ -50,7 +50,7 @@ def test_a_missing_answer_is_news() -> None:
     assert with_it.apgr.value > without.apgr.value
 
 
-def test_prompts_alone_have_no_posterior() -> None:
+def test_prompts_without_answers_have_no_posterior() -> None:
     told = outcomes(60)
     rows = measure(Outcomes("x", told.prompts, told.weak, told.strong), LengthEstimator())
     assert {row.router for row in rows} == {"random", "length", "oracle"}
@@ -79,7 +79,7 @@ def test_pairs_are_matched_by_question(tmp_path: Path) -> None:
         load_mmlu_pair(tmp_path, "fast", "nobody")
 
 
-def test_a_table_that_is_not_there_is_named(tmp_path):
+def test_a_missing_table_is_named(tmp_path):
     (tmp_path / "mmlu_pro_outcomes").mkdir()
     (tmp_path / "mmlu_pro_outcomes" / "items.jsonl").write_text('{"row": 0, "question": "x", "options": ["a"]}')
     with pytest.raises(InputError, match=r"outcomes\.parquet cannot be read"):
@@ -90,7 +90,7 @@ SIZE = 1_300
 
 
 def recorded(seed: int, pull: float) -> Outcomes:
-    """A weak model at 64% and a strong one at 86%; length tells the weak one's failures as far as `pull` says."""
+    """Return a weak model at 64% and a strong one at 86%; `pull` is how well length predicts failures."""
     rng = np.random.default_rng(seed)
     length = rng.normal(0, 1, SIZE)
     weak = (rng.random(SIZE) < 1 / (1 + np.exp(-(0.6 - pull * length)))).astype(float)
@@ -99,13 +99,13 @@ def recorded(seed: int, pull: float) -> Outcomes:
     return Outcomes("synthetic", prompts, weak, strong)
 
 
-def test_a_random_router_has_the_published_half():
+def test_a_random_router_has_the_published_apgr():
     found = [measure(recorded(seed, 0.0), ConstantEstimator(), seed)[0] for seed in range(3)]
     assert {row.router for row in found} == {"random"}
     assert np.mean([row.apgr.value for row in found]) == pytest.approx(0.497, abs=0.03)
 
 
-def test_length_gains_only_where_length_tells():
+def test_the_length_router_gains_only_if_length_is_informative():
     rows = {row.router: row for row in measure(recorded(1, 0.5), ConstantEstimator())}
     assert rows["length"].apgr.low > 0.5
     assert rows["oracle"].apgr.value > rows["length"].apgr.value
@@ -113,7 +113,7 @@ def test_length_gains_only_where_length_tells():
     assert nothing["length"].apgr.low < 0.5 < nothing["length"].apgr.high
 
 
-def test_a_row_is_the_fields_figures():
+def test_a_row_has_the_usual_figures():
     data = recorded(2, 0.5)
     score = np.array([len(prompt) for prompt in data.prompts], dtype=float)
     row = router_row("length", score, data.weak, data.strong, np.random.default_rng(0))

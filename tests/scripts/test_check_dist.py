@@ -25,9 +25,8 @@ def build(folder, *, without=(), extra=(), name="odar-1-py3-none-any.whl", metad
     return folder
 
 
-def test_a_whole_one_passes(tmp_path, capsys):
+def test_a_complete_distribution_passes(tmp_path):
     assert check.main(build(tmp_path)) == 0
-    assert "ok: everything is inside" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -43,17 +42,17 @@ def test_a_whole_one_passes(tmp_path, capsys):
         ({"source_without": ["Makefile"]}, "odar-1.tar.gz lacks Makefile"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path, capsys, options, fault):
+def test_faults_are_named(tmp_path, capsys, options, fault):
     assert check.main(build(tmp_path, **options)) == 1
     assert fault in capsys.readouterr().out
 
 
-def test_too_large_is_too_large(tmp_path, capsys, monkeypatch):
+def test_a_large_wheel_is_rejected(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(check, "WHEEL_MB", 0.0001)
     assert check.main(build(tmp_path)) == 1
     assert "at most 0.0001 are allowed" in capsys.readouterr().out
 
 
-def test_an_empty_folder_is_not_a_release(tmp_path, capsys):
+def test_an_empty_folder_is_rejected(tmp_path, capsys):
     assert check.main(tmp_path) == 1
     assert "expected one of each" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""scripts/fuse_unseen.py: what is fitted to one file and tried on another."""
+"""scripts/fuse_unseen.py: a rule fitted to one file and tested on another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ fuse_unseen = script("fuse_unseen")
 
 
 def row(number, answers, gold="7", agents=("fast", "slow", "slow")):
-    """A question; each answer with a probability of its own."""
+    """Return a question whose answers have different probabilities."""
     rng = np.random.default_rng(number)
     candidates = [
         {"model": "m", "agent": agent, "answer": answer, "tokens": [[answer, -float(rng.uniform(0.1, 2.0))]]}
@@ -27,12 +27,12 @@ def write(path, rows):
 
 @pytest.fixture
 def files(tmp_path):
-    """The fast agent is always right; the slow ones agree on something else."""
+    """Files where the fast agent is always right and the slow samples agree on another answer."""
     seen = write(tmp_path / "seen.jsonl", [row(i, ("7", "8", "8")) for i in range(60)])
     return seen, write(tmp_path / "unseen.jsonl", [row(100 + i, ("7", "8", "8")) for i in range(20)])
 
 
-def test_what_the_first_file_teaches_decides_on_the_second(files, capsys):
+def test_a_rule_fitted_to_the_first_file_decides_on_the_second(files, capsys):
     fuse_unseen.main(*files)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("20 questions; fitted to 60 others")
@@ -41,7 +41,7 @@ def test_what_the_first_file_teaches_decides_on_the_second(files, capsys):
     assert figures["fitted to the first file"] == 1.0
 
 
-def test_scales_are_those_of_the_first_file(files):
+def test_energies_are_scaled_by_the_first_file(files):
     seen, unseen = map(fuse_unseen.recorded, files)
     own = fuse_unseen.aligned(seen, seen).energy
     assert own[:, 0].mean() == pytest.approx(0, abs=1e-9)
@@ -53,7 +53,7 @@ def test_scales_are_those_of_the_first_file(files):
     assert (order == np.argsort(unseen.energy.ravel())).all()  # one scale changes no order
 
 
-def test_samples_in_another_order_are_refused(tmp_path):
+def test_samples_in_another_order_are_rejected(tmp_path):
     path = write(tmp_path / "odd.jsonl", [row(0, ("7", "8", "8"), agents=("slow", "slow", "slow"))])
     with pytest.raises(SystemExit, match="question 1: one fast answer, then slow ones"):
         fuse_unseen.recorded(path)

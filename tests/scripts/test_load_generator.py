@@ -1,4 +1,4 @@
-"""The measuring kit itself: the stub that answers, the client that counts."""
+"""The load generator: the stub server and the client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bodies():
     return itertools.cycle([b'{"a": 1}', b'{"b": "' + b"x" * 70_000 + b'"}'])
 
 
-async def test_the_client_counts_what_the_stub_answers(stub):
+async def test_the_client_counts_answers(stub):
     load = await measure(await stub(), bodies(), connections=3, seconds=0.3)
     assert (load.connections, load.errors) == (3, 0)
     assert load.requests > 0 and load.per_second > 0
@@ -44,12 +44,12 @@ async def test_the_client_counts_what_the_stub_answers(stub):
     assert load.cpu_ms is None
 
 
-async def test_a_delay_is_waited_for(stub):
+async def test_the_delay_of_the_stub_is_measured(stub):
     load = await measure(await stub(0.05), bodies(), connections=1, seconds=0.2)
     assert load.p50_ms >= 49
 
 
-async def test_the_stub_answers_requests_however_they_are_cut(stub):
+async def test_the_stub_answers_requests_in_any_chunks(stub):
     url = await stub()
     reader, writer = await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].split("/")[0]))
     request = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody"
@@ -64,7 +64,7 @@ async def test_the_stub_answers_requests_however_they_are_cut(stub):
     assert answered.count(b"HTTP/1.1 200 OK") == 3
 
 
-async def test_a_client_that_has_left_is_not_written_to(stub):
+async def test_the_stub_tolerates_a_client_that_disconnects(stub):
     url = await stub(0.05)
     _, writer = await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].split("/")[0]))
     writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -73,7 +73,7 @@ async def test_a_client_that_has_left_is_not_written_to(stub):
     await asyncio.sleep(0.1)  # the answer was due, and there was nobody: a warning would fail this test
 
 
-async def test_what_is_no_success_is_counted_as_an_error():
+async def test_error_statuses_are_counted():
     async with FaultServer() as server:
         server.enqueue(status(500))
         server.behave(ok())
@@ -82,7 +82,7 @@ async def test_what_is_no_success_is_counted_as_an_error():
         assert server.requests[0].headers["authorization"] == "Bearer sk-1"
 
 
-async def test_a_chunked_answer_is_read_to_its_end():
+async def test_a_chunked_answer_is_read_completely():
     async with FaultServer() as server:
         server.behave(ok("a b c"))
         load = await measure(server.url, itertools.repeat(b'{"stream": true}'), connections=1, seconds=0.1)
@@ -90,7 +90,7 @@ async def test_a_chunked_answer_is_read_to_its_end():
         assert load.requests > 1
 
 
-async def test_the_stub_lives_as_long_as_its_input(monkeypatch, capsys):
+async def test_the_stub_ends_with_its_input(monkeypatch, capsys):
     reads = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -105,7 +105,7 @@ async def test_the_stub_lives_as_long_as_its_input(monkeypatch, capsys):
     assert int(capsys.readouterr().out) > 0
 
 
-async def test_what_cannot_be_measured_is_named():
+async def test_a_target_that_cannot_be_measured_is_named():
     async with FaultServer() as server:
         server.behave(html())
         url = server.url
@@ -113,17 +113,17 @@ async def test_what_cannot_be_measured_is_named():
         await load_generator._measure(load_generator._Target("peer", url, bodies()), [1], 0.1)
 
 
-def test_no_two_requests_are_alike():
+def test_all_requests_differ():
     asked = [json.loads(body) for body in itertools.islice(questions("m"), 500)]
     assert len({body["messages"][0]["content"] for body in asked}) == 500
     assert {body["model"] for body in asked} == {"m"}
 
 
-def test_figures_of_a_process_that_is_gone_are_unknown():
+def test_figures_of_an_ended_process_are_unknown():
     assert (cpu_s(None), cpu_s(2**22 + 1), memory_mb(None), memory_mb(2**22 + 1)) == (None, None, None, None)
 
 
-def test_a_stub_that_cannot_listen_is_said(unused_tcp_port):
+def test_a_stub_that_cannot_listen_is_an_error(unused_tcp_port):
     import socket
 
     with socket.socket() as taken:
@@ -133,8 +133,8 @@ def test_a_stub_that_cannot_listen_is_said(unused_tcp_port):
             pass
 
 
-def test_a_gateway_that_is_measured_leaves_the_users_own_data_alone(tmp_path, monkeypatch):
-    """Else their API keys would refuse the load, and their overview would be full of it."""
+def test_measuring_a_gateway_does_not_touch_user_data(tmp_path, monkeypatch):
+    """API keys of the user would reject the load, and the traces would fill the store."""
     monkeypatch.delenv("ODAR_STORE_URL", raising=False)
     home = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
     with stub_process() as upstream, gateway(upstream, home) as (url, pid):
@@ -146,13 +146,13 @@ def test_a_gateway_that_is_measured_leaves_the_users_own_data_alone(tmp_path, mo
     assert not (tmp_path / "data").exists()
 
 
-def test_a_gateway_that_does_not_start_says_why():
+def test_a_gateway_that_does_not_start_is_an_error():
     with pytest.raises(OdarError, match=r"the gateway did not start: .*ODAR_GATEWAY_PORT"):  # noqa: SIM117
         with gateway("http://127.0.0.1:1/v1", {"ODAR_GATEWAY_PORT": "many"}):
             pass
 
 
-def test_the_median_round_counts():
+def test_the_median_round_is_reported():
     loads = [Load(1, 10, 0, rate, 1.0, 2.0) for rate in (30.0, 10.0, 20.0)]
     assert load_generator._median(loads).per_second == 20.0
     assert load_generator._median(loads[:2]).per_second == 10.0, "of two, the slower"

@@ -10,7 +10,7 @@ from replay_sessions import _common, replay, sessions  # scripts is on the path
 FILE = Path(__file__).parents[2] / "docs" / "data" / "agent-sessions.jsonl.gz"
 
 
-def test_the_file_holds_whole_conversations_of_several_clients() -> None:
+def test_the_file_has_conversations_of_several_clients() -> None:
     found = list(sessions(FILE))
     assert len(found) >= 30
     assert len({session["client"] for session in found}) >= 6
@@ -22,7 +22,7 @@ def test_the_file_holds_whole_conversations_of_several_clients() -> None:
         assert lengths[-1] == max(lengths)
 
 
-def test_a_session_costs_less_than_its_requests_routed_one_by_one() -> None:
+def test_routing_by_session_costs_less_than_by_request() -> None:
     found = [s for s in sessions(FILE) if s["client"] == "pydantic-ai" and s["task"] == "deadlock"]
     alone, together = (
         asyncio.run(replay(way, found, "gpt-5.4-nano", "gpt-5.4")) for way in ("per request", "per session")

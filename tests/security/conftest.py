@@ -1,4 +1,4 @@
-"""The gateway's own fixtures: a live server in front of upstreams that do what tests tell them to."""
+"""The fixtures of tests/gateway: a live gateway with scripted upstreams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One client or one model server must not take the gateway from the others: what counts, what waits, what is refused."""
+"""One client or model server must not make the gateway unavailable to others."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from odar.store.alignment import ServedAlignment
 from support.fault_server import hang, ok, status
 from support.gateway import turn
+from support.waiting import until
 
 CHAT = "/v1/chat/completions"
 
@@ -28,7 +29,7 @@ async def statuses(live, count, **request):
 
 
 @pytest.mark.parametrize("model", ["quick", "odar-simple"])
-async def test_a_deadline_of_the_clients_own_does_not_open_the_breaker(start, up, model):
+async def test_a_deadline_of_the_client_does_not_open_the_breaker(start, up, model):
     live = await start(gateway__breaker_failures=2)
     up.behave(hang())
     assert await statuses(live, 5, model=model, odar={"deadline_s": 0.05}) == {504}
@@ -36,14 +37,14 @@ async def test_a_deadline_of_the_clients_own_does_not_open_the_breaker(start, up
     assert await statuses(live, 3, model="quick") == {200}
 
 
-async def test_the_operators_own_timeout_does(start, up):
+async def test_the_configured_deadline_opens_the_breaker(start, up):
     live = await start(gateway__breaker_failures=2, limits__deadline_s=0.3)
     up.behave(hang())
     assert await statuses(live, 3) == {504}
     assert await statuses(live, 1) == {503}
 
 
-async def test_a_model_that_nobody_configured_does_not_open_the_breaker(start, up):
+async def test_an_unconfigured_model_does_not_open_the_breaker(start, up):
     live = await start(gateway__breaker_failures=2)
     up.behave(status(503))
     assert await statuses(live, 5, model="f/missing") == {503}
@@ -51,7 +52,7 @@ async def test_a_model_that_nobody_configured_does_not_open_the_breaker(start, u
     assert await statuses(live, 3) == {200}
 
 
-async def test_clients_that_leave_do_not_open_the_breaker(start, up):
+async def test_disconnecting_clients_do_not_open_the_breaker(start, up):
     live = await start(gateway__breaker_failures=2)
     up.behave(hang())
     for _ in range(4):
@@ -66,7 +67,7 @@ async def test_clients_that_leave_do_not_open_the_breaker(start, up):
 # ── statuses by type, not by words (item 13) ────────────────────────────────────────────────────────────────
 
 
-async def test_a_model_called_deadline_is_not_late(start):
+async def test_a_model_named_deadline_is_not_a_timeout(start):
     models = {"deadline-7b": {"provider": "f"}, "deep": {"provider": "s"}}
     live = await start(models=models, fast__model="deadline-7b", slow__model="deep")
     code, _, answer = await live.post(CHAT, body("deadline-7b", max_tokens=9, odar={"max_cost": 0.001}))
@@ -79,7 +80,7 @@ async def test_a_model_called_deadline_is_not_late(start):
 RETRY = {"attempts": 3, "base_s": 0.0, "max_s": 0.0}
 
 
-async def test_a_429_for_a_model_that_the_caller_named_is_passed_on_at_once(start, up):
+async def test_a_429_of_a_named_model_is_passed_on(start, up):
     live = await start(retry=RETRY)
     up.behave(status(429, retry_after=0.1))
     code, headers, answer = await live.post(CHAT, body())
@@ -96,7 +97,7 @@ async def test_a_long_retry_after_is_not_waited_for(start, up, slow):
     assert (len(up.requests), len(slow.requests)) == (1, 1)
 
 
-async def test_a_short_one_is(start, up):
+async def test_a_short_retry_after_is_waited_for(start, up):
     live = await start(retry=RETRY)
     up.enqueue(status(429, retry_after=0.1))
     assert await statuses(live, 1, model="odar-simple") == {200}
@@ -104,7 +105,7 @@ async def test_a_short_one_is(start, up):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_another_model_of_the_agents_is_asked_first(start, up, slow, stream):
+async def test_an_alternative_model_is_tried_before_waiting(start, up, slow, stream):
     live = await start(retry=RETRY, fast__alternatives=["deep"])
     up.behave(status(429, retry_after=0.1))
     slow.behave(ok("Answer: 4"))
@@ -113,7 +114,7 @@ async def test_another_model_of_the_agents_is_asked_first(start, up, slow, strea
     assert (len(up.requests), len(slow.requests)) == (1, 1)
 
 
-async def test_retries_are_counted_for_the_whole_question(start, up, slow, monkeypatch):
+async def test_retries_are_limited_per_question(start, up, slow, monkeypatch):
     monkeypatch.setattr("odar.components.MAX_RETRIES", 2)
     live = await start(retry=RETRY)
     for server in (up, slow):
@@ -122,7 +123,7 @@ async def test_retries_are_counted_for_the_whole_question(start, up, slow, monke
     assert len(up.requests) + len(slow.requests) == 2 + 2  # one call of each agent, and two retries
 
 
-async def test_a_stream_says_what_kind_of_error_it_met(start, up, slow):
+async def test_a_stream_error_has_its_type(start, up, slow):
     live = await start(retry=RETRY)
     for server in (up, slow):
         server.behave(status(429, retry_after=30))
@@ -151,7 +152,7 @@ FORM = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
     ],
     ids=["messages", "parts", "tools", "tool", "schema", "values"],
 )
-async def test_a_request_may_hold_so_much(start, up, more, limit, monkeypatch):
+async def test_the_parts_of_a_request_are_limited(start, up, more, limit, monkeypatch):
     for name, value in {"MAX_MESSAGES": 10, "MAX_TOOLS": 3, "MAX_SCHEMA_KB": 1, "MAX_VALUES": 500}.items():
         monkeypatch.setattr(f"odar.gateway.fields.{name}", value)
     live = await start()
@@ -162,7 +163,7 @@ async def test_a_request_may_hold_so_much(start, up, more, limit, monkeypatch):
     assert (await live.post(CHAT, body(**fine)))[0] == 200
 
 
-async def test_commas_in_a_text_are_no_values(start, monkeypatch):
+async def test_punctuation_in_a_text_is_not_counted_as_values(start, monkeypatch):
     monkeypatch.setattr("odar.gateway.fields.MAX_VALUES", 100)
     live = await start()
     text = 'a, "b", {c}, [d], \\" e' * 500
@@ -188,7 +189,7 @@ async def test_a_large_request_is_read_in_another_thread(start, monkeypatch):
 # ── nothing waits in the event loop (item 12) ───────────────────────────────────────────────────────────────
 
 
-async def test_metrics_that_wait_for_a_file_hold_nobody_up(start, monkeypatch):
+async def test_slow_metrics_do_not_block_requests(start, monkeypatch):
     live = await start()
     waiting, go = threading.Event(), threading.Event()
 
@@ -219,8 +220,6 @@ async def test_the_file_of_served_energies_is_read_before_the_first_question(sta
 
     monkeypatch.setattr(ServedAlignment, "load", noting)
     live = await start(app_options={"served": tmp_path / "served.json"})
-    async with asyncio.timeout(60):
-        while not live.service.odar.warm:
-            await asyncio.sleep(0.01)
+    await until(lambda: live.service.odar.warm)
     assert await statuses(live, 2, model="odar-medium") == {200}
     assert threads == [False]

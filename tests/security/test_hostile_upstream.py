@@ -1,4 +1,4 @@
-"""A model server that means harm, or has lost its mind: the client gets an answer or a clear error, the gateway goes on."""
+"""A hostile or broken model server: the client gets an answer or an error, and the gateway keeps working."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def raw(text: str, status: int = 200):
 
 
 def hidden_in(payload: dict, depth: int) -> str:
-    """The payload with a field of its own that is this deep."""
+    """Return the payload with an additional field of this depth."""
     return json.dumps(payload)[:-1] + f', "novelty": {nested(depth)}}}'
 
 
@@ -37,7 +37,7 @@ def in_a_choice(depth: int) -> str:
     "make", [lambda d: hidden_in(chat_payload("Answer: 4"), d), in_a_choice, lambda d: nested(d)],
     ids=["reply", "choice", "alone"],
 )  # fmt: skip
-async def test_a_reply_nested_however_deep_is_read_or_refused(start, up, make, depth):
+async def test_a_deeply_nested_reply_is_read_or_rejected(start, up, make, depth):
     live = await start(gateway__breaker_failures=1000)
     up.behave(raw(make(depth)))
     for model in ("quick", "odar-simple"):
@@ -51,7 +51,7 @@ async def test_a_reply_nested_however_deep_is_read_or_refused(start, up, make, d
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("where", ["status", "in a 200", "stream"])
-async def test_an_error_nested_however_deep_is_passed_on_or_summed_up(start, up, where, depth):
+async def test_a_deeply_nested_error_is_passed_on_or_summarised(start, up, where, depth):
     live = await start(gateway__breaker_failures=1000)
     error = f'{{"error": {{"message": "no", "detail": {nested(depth)}}}}}'
     if where == "stream":
@@ -68,7 +68,7 @@ async def test_an_error_nested_however_deep_is_passed_on_or_summed_up(start, up,
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses"])
-async def test_arguments_nested_however_deep_reach_the_client_as_they_are(start, up, path, depth):
+async def test_deeply_nested_arguments_reach_the_client_unchanged(start, up, path, depth):
     live = await start(gateway__breaker_failures=1000)
     arguments = '{"city": ' + nested(depth) + "}"
     up.behave(answer(call_payload(arguments)))
@@ -85,7 +85,7 @@ async def test_arguments_nested_however_deep_reach_the_client_as_they_are(start,
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-async def test_an_answer_that_is_deep_json_is_only_text(live, up, slow, depth):
+async def test_an_answer_of_deep_json_is_treated_as_text(live, up, slow, depth):
     for server in (up, slow):
         server.behave(ok(nested(depth)))
     body = {"messages": turn(), "response_format": {"type": "json_object"}}
@@ -112,7 +112,7 @@ async def test_an_answer_that_is_deep_json_is_only_text(live, up, slow, depth):
         "",
     ],
 )
-async def test_odd_replies_never_become_an_error_of_ours(start, up, text):
+async def test_invalid_replies_are_not_internal_errors(start, up, text):
     live = await start(gateway__breaker_failures=1000)
     up.behave(raw(text))
     for model in ("quick", "odar-simple", "odar-medium"):
@@ -131,7 +131,7 @@ async def test_redirects_are_not_followed(live, up, slow, code):
     assert slow.requests == []
 
 
-async def test_no_cookie_of_an_upstream_is_kept(live, up):
+async def test_cookies_of_an_upstream_are_not_kept(live, up):
     up.behave(lambda exchange: exchange.send_json(chat_payload("Answer: 4"), set_cookie="session=1; Path=/"))
     for _ in range(2):
         await live.post(CHAT, {"model": "quick", "messages": turn()})

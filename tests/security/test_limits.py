@@ -1,4 +1,4 @@
-"""What a client may send: how much, how deep, how large a picture; and what it is told beyond that."""
+"""Limits of requests: size, nesting, images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATHS = (CHAT, "/v1/messages", "/v1/responses", "/v1/feedback", "/dashboard/api/
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 @pytest.mark.parametrize("depth", [65, 500, 990, 1_000, 9_000])
-async def test_deep_nesting_is_a_mistake_of_the_clients(live, path, opening, depth):
+async def test_deep_nesting_is_a_client_error(live, path, opening, depth):
     closing = {"[": "]"}.get(opening, "}")
     for body in (opening * depth + "1" + closing * depth, opening * depth):
         async with live.http.post(live.url + path, data=body) as response:
@@ -29,8 +29,8 @@ async def test_deep_nesting_is_a_mistake_of_the_clients(live, path, opening, dep
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 @pytest.mark.parametrize("depth", [150, 250, 990, 30_000])
-async def test_deep_json_inside_a_string_is_harmless(start, up, slow, kind, depth):
-    """The arguments of an earlier call are JSON inside a string: no limit on the body's depth sees them."""
+async def test_deep_json_in_a_string_is_accepted(start, up, slow, kind, depth):
+    """Arguments are JSON inside a string, so the limit on the depth of the body does not apply."""
     live = await start(slow_kind=kind, retry={"attempts": 1})
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "[" * depth + "]" * depth}}
     turns = [*turn(), {"role": "assistant", "content": None, "tool_calls": [call]}]
@@ -69,7 +69,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_a_picture_has_its_limit(live, up, path):
+async def test_a_large_image_is_rejected(live, up, path):
     large = json.dumps({"model": "quick", **BODIES[path](picture(MAX_BYTES + 1))}).encode()
     async with live.http.post(live.url + path, data=io.BytesIO(large)) as response:
         status, body = response.status, await response.json()
@@ -81,7 +81,7 @@ async def test_a_picture_has_its_limit(live, up, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_request_has_its_limit_however_it_comes(start, path):
+async def test_a_large_body_is_rejected_whole_or_chunked(start, path):
     live = await start(gateway__max_body_mb=0.1)
 
     async def pieces():
@@ -94,7 +94,7 @@ async def test_a_request_has_its_limit_however_it_comes(start, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_numbers_of_any_length_are_only_numbers(live, path):
+async def test_long_numbers_are_client_errors(live, path):
     for number in ("9" * 4000, "9" * 5000, "1e999", "-1e999", "NaN", "Infinity"):
         async with live.http.post(
             live.url + path, data=f'{{"model": "quick", "max_tokens": {number}}}'
@@ -102,7 +102,7 @@ async def test_numbers_of_any_length_are_only_numbers(live, path):
             assert response.status == 400, await response.text()
 
 
-async def test_names_that_python_knows_are_only_names(live, up):
+async def test_python_attribute_names_are_plain_fields(live, up):
     body = {"model": "quick", "messages": turn(), "__class__": {"__init__": 1}, "constructor": {"prototype": 1}}
     status, _, reply = await live.post(CHAT, json.loads(json.dumps(body)))
     assert status == 200
@@ -113,7 +113,7 @@ async def test_names_that_python_knows_are_only_names(live, up):
 @pytest.mark.parametrize(
     "path", ["/v1/models", "/metrics", "/", "/dashboard/api/session", "/openapi.json", "/nowhere"]
 )
-async def test_no_other_page_is_ever_invited_to_read(live, path):
+async def test_no_cors_header_is_sent(live, path):
     origin = {"origin": "http://127.0.0.1:1", "access-control-request-method": "POST"}
     for method in ("GET", "OPTIONS", "POST"):
         async with live.http.request(method, live.url + path, headers=origin) as response:

@@ -1,4 +1,4 @@
-"""Keys are planted wherever an operator may put one, upstreams shout them back, and nothing anybody reads holds them.
+"""Keys in every place where an operator can put one, and upstreams that echo them, never appear in any output.
 
 The server runs as a process of its own, with everything on that might tell: the texts of traces, debugging of
 Python's event loop, spans to a collector. What is searched: both forms of the log, every answer and error on every
@@ -84,7 +84,7 @@ BODIES = {
 
 
 class Operator:
-    """Somebody whose secrets are everywhere they may be."""
+    """An operator with secrets in every possible place."""
 
     def __init__(self, folder: Path, up: FaultServer, collector: FaultServer, *, content: bool) -> None:
         self.folder = folder
@@ -108,12 +108,12 @@ class Operator:
         self.seen: dict[str, bytes] = {}
 
     def saw(self, where: str, data: bytes | str) -> None:
-        """Keep what somebody could read."""
+        """Record text that someone could read."""
         data = data.encode() if isinstance(data, str) else data
         self.seen[where] = self.seen.get(where, b"") + data
 
     async def odar(self, *arguments: str) -> str:
-        """Run a command to its end; what it said is seen."""
+        """Run a command and record its output."""
         process = await self._start(*arguments)
         out, err = await asyncio.wait_for(process.communicate(), 500)
         self.saw(f"odar {arguments[0]}", out + err)
@@ -126,7 +126,7 @@ class Operator:
         )  # fmt: skip
 
     async def serve(self, form: str) -> tuple[asyncio.subprocess.Process, str]:
-        """Start the gateway; its address."""
+        """Start the gateway and return its URL."""
         process = await self._start("serve", "--log-format", form)
         async with asyncio.timeout(60):
             said = b""
@@ -138,12 +138,12 @@ class Operator:
         return process, found.group().decode()
 
     def leaks(self) -> dict[str, list[str]]:
-        """Where a secret was seen."""
+        """Return the places where a secret was found."""
         return {where: found for where, data in self.seen.items() if (found := found_in(data))}
 
 
 async def ask_everything(http: aiohttp.ClientSession, url: str, operator: Operator) -> set[int]:
-    """Every endpoint, every model, whole and streamed; the statuses."""
+    """Call every endpoint with every model, whole and streamed; return the statuses."""
     statuses = set()
     for path, body in BODIES.items():
         for model in ("odar-simple", "odar-hard", "m", "b", "a"):
@@ -155,7 +155,7 @@ async def ask_everything(http: aiohttp.ClientSession, url: str, operator: Operat
 
 
 async def look_everywhere(http: aiohttp.ClientSession, url: str, operator: Operator) -> None:
-    """Whatever can be fetched without asking a model."""
+    """Fetch everything that needs no model."""
     api = "/dashboard/api"
     paths = ["/metrics", "/openapi.json", "/v1/models", "/healthz", "/readyz", "/", "/nowhere"]
     paths += [api + "/session", api + "/models", api + "/overview?step=hour", api + "/export"]
@@ -169,14 +169,14 @@ async def look_everywhere(http: aiohttp.ClientSession, url: str, operator: Opera
 
 
 def process_list(pid: int) -> bytes:
-    """What `ps` shows of a process and its children."""
+    """Return the command lines of a process and its children."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return b"\n".join(Path(f"/proc/{each}/cmdline").read_bytes() for each in (pid, *children))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(("form", "content"), [("text", True), ("json", False)])
-async def test_no_key_comes_out_of_a_gateway_whose_upstream_shouts_them(tmp_path, form, content):
+async def test_a_gateway_does_not_leak_keys_echoed_by_its_upstream(tmp_path, form, content):
     async with FaultServer() as up, FaultServer() as collector, aiohttp.ClientSession() as http:
         collector.behave(answer({}))
         operator = Operator(tmp_path, up, collector, content=content)
@@ -218,7 +218,7 @@ async def test_no_key_comes_out_of_a_gateway_whose_upstream_shouts_them(tmp_path
 PASSWORD_HEADER = next(form for form in forms(PASSWORD) if form.startswith(b"dXNlcjp")).decode()
 
 
-async def test_no_key_comes_out_of_a_command(tmp_path):
+async def test_commands_do_not_leak_keys(tmp_path):
     (tmp_path / "questions.jsonl").write_text('{"query": "What is 2 + 2?", "answer": "4"}\n' * 1)
     async with FaultServer() as up, FaultServer() as collector:
         collector.behave(answer({}))
@@ -241,8 +241,8 @@ async def test_no_key_comes_out_of_a_command(tmp_path):
     assert operator.leaks() == {}
 
 
-def shouts_at_times(times: int) -> Behaviour:
-    """Most questions are answered, rightly at times; at every so-manieth the upstream repeats the request's headers."""
+def echoes_keys_sometimes(times: int) -> Behaviour:
+    """Answer most questions; at regular intervals fail and echo the headers of the request."""
     asked = itertools.count(1)
 
     async def behave(exchange: Exchange) -> None:
@@ -255,12 +255,12 @@ def shouts_at_times(times: int) -> Behaviour:
     return behave
 
 
-async def test_no_key_comes_out_of_a_panel_or_a_report(tmp_path):
+async def test_panels_and_reports_do_not_leak_keys(tmp_path):
     pytest.importorskip("pyarrow.parquet", reason="the evals extra is not installed: pip install 'odar[evals]'")
     async with FaultServer() as up, FaultServer() as collector:
         collector.behave(answer({}))
         operator = Operator(tmp_path, up, collector, content=True)
-        up.behave(shouts_at_times(17))
+        up.behave(echoes_keys_sometimes(17))
         pair = ("--set", "fast.model=m", "--set", "slow.model=b")
         await operator.odar("eval", "collect", "starter", "--out", "panel.jsonl", "--limit", "12", "--yes", *pair)
         assert b"failed with Provider" in operator.seen["odar eval"]  # it was shouted at
@@ -273,8 +273,8 @@ async def test_no_key_comes_out_of_a_panel_or_a_report(tmp_path):
     assert operator.leaks() == {}
 
 
-async def test_no_file_remembers_a_password_that_was_typed(tmp_path):
-    """`--set` may hold an address with a password; calibrations, estimators and reports tell how they were made."""
+async def test_files_do_not_contain_passwords_of_the_command_line(tmp_path):
+    """`--set` can contain a password; calibrations, estimators and reports record their command."""
     rows = [{"query": f"What is {i} + {i}?", "answer": str(2 * i), "difficulty": i % 5 / 5} for i in range(60)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     async with FaultServer() as up, FaultServer() as collector:
@@ -294,8 +294,8 @@ async def test_no_file_remembers_a_password_that_was_typed(tmp_path):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_no_log_holds_a_key_even_where_everything_is_logged(shape, caplog, monkeypatch):
-    """Every logger of every library at its most talkative, and the error with all that hangs on it."""
+async def test_debug_logs_do_not_contain_keys(shape, caplog, monkeypatch):
+    """Log everything of every library at DEBUG, and the error with its causes."""
     caplog.set_level(logging.DEBUG)
     for name in list(logging.root.manager.loggerDict):
         caplog.set_level(logging.DEBUG, logger=name)
@@ -355,7 +355,7 @@ def test_the_password_of_the_store_is_not_shown(tmp_path, capsys):
     assert found_in(said.out + said.err) == []
 
 
-def test_the_search_finds_what_it_is_for():
+def test_the_search_finds_planted_secrets():
     assert found_in(f"Authorization: Bearer {ENVIRONMENT_KEY}") == [ENVIRONMENT_KEY]
     assert found_in(json.dumps({"url": f"http://user:{quote(PASSWORD, safe='')}@host"})) == [PASSWORD]
     assert found_in("nothing") == []

@@ -1,4 +1,4 @@
-"""The threat model and the code, held together."""
+"""docs/security.md is consistent with the code."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ROOT = Path(__file__).parent.parent.parent
 TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 
 
-def test_every_test_it_names_is_there():
+def test_every_named_test_exists():
     named = set(re.findall(r"`(tests/[\w/.]+)`", TEXT))
     assert len(named) > 15
     for path in named:
         assert (ROOT / path).exists(), path
 
 
-def test_every_claim_of_a_number_is_what_the_code_does():
+def test_the_limits_in_the_text_are_those_of_the_code():
     gateway = GatewaySettings()
     assert f"`max_body_mb` {gateway.max_body_mb:g}, {MAX_DEPTH} levels of nesting" in TEXT
     assert f"{MAX_BYTES // 1024**2} MB a picture" in TEXT
@@ -30,6 +30,6 @@ def test_every_claim_of_a_number_is_what_the_code_does():
     assert all(key.rpartition(".")[2] in TEXT for key in FITTED)
 
 
-def test_every_table_has_whole_rows():
+def test_every_table_row_is_complete():
     for block in re.findall(r"(?:^\|.*\|\n)+", TEXT, re.MULTILINE):
         assert len({line.count("|") for line in block.splitlines()}) == 1, block

@@ -21,13 +21,13 @@ from support.traces import make_answer
         ("http://[::1]:9/v1", "::1", 9),
     ],
 )
-def test_who_is_called_and_where_without_a_password(url, address, port):
+def test_server_attributes_have_no_password(url, address, port):
     found = server_attributes("mine", ProviderSettings(kind="openai", base_url=url))
     assert found == {"gen_ai.provider.name": "mine", "server.address": address, "server.port": port}
 
 
 @pytest.mark.parametrize("url", ["", "http://[broken/v1", "http://h:port/"])
-def test_an_address_that_is_none_is_left_out(url):
+def test_an_invalid_address_is_omitted(url):
     settings = ProviderSettings(kind="openai", base_url=url)
     assert server_attributes("mine", settings) == {"gen_ai.provider.name": "mine"}
 
@@ -36,7 +36,7 @@ def known(attributes):
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-def test_a_request_says_what_it_asks_for_and_nothing_that_was_not_asked():
+def test_request_attributes_have_only_requested_options():
     plain = known(request_attributes(Request("m", (), Sampling(0.2, 0.9, 512)), stream=False))
     assert plain == {
         "gen_ai.request.model": "m",
@@ -53,7 +53,7 @@ def test_a_request_says_what_it_asks_for_and_nothing_that_was_not_asked():
     assert full["gen_ai.output.type"] == "json"
 
 
-def test_a_reply_says_what_is_known():
+def test_reply_attributes_have_only_known_values():
     assert known(result_attributes(Reply((), Usage(None, None, None, None)))) == {}
     completions = (Completion("a"), Completion("b", finish="length"))
     found = known(result_attributes(Reply(completions, Usage(10, 0, 5, None), "m-1", 2)))
@@ -67,7 +67,7 @@ def test_a_reply_says_what_is_known():
     }
 
 
-def test_free_energies_are_told_where_every_candidate_has_them():
+def test_free_energies_are_set_if_every_candidate_has_one():
     trace = make_answer().trace
     whole = known(result_attributes((list(trace.candidates), trace.verdict)))
     assert whole["odar.free_energies"] == [0.102, 0.102]
@@ -81,13 +81,13 @@ def test_free_energies_are_told_where_every_candidate_has_them():
 
 
 @pytest.mark.parametrize(("cost", "told"), [(0.002, True), (0.0, True), (None, False)])
-def test_an_unknown_cost_is_left_out_and_never_zero(cost, told):
+def test_an_unknown_cost_is_omitted(cost, told):
     found = known(result_attributes(make_answer(cost=cost)))
     assert ("odar.cost_usd" in found) is told
     assert "odar.posterior" not in found
 
 
-def test_no_word_of_a_query_or_an_answer_is_an_attribute():
+def test_attributes_contain_no_text():
     answer = make_answer(text="The zanzibar is far", cue="keywords: zanzibar")
     facts = (answer, answer.trace.decision, (list(answer.trace.candidates), answer.trace.verdict))
     assert "zanzibar" not in str([result_attributes(fact) for fact in facts])

@@ -1,4 +1,4 @@
-"""The spans of a query: how they nest, what they say, and what they never say."""
+"""The spans of a query: structure, attributes, and no texts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def book():
     return SpanBook()
 
 
-async def test_the_hard_path_nests(book):
+async def test_spans_of_the_hard_path(book):
     await engine(book).aask("2 + 2?")
     assert book.tree() == {
         "invoke_workflow odar": {
@@ -86,7 +86,7 @@ async def test_the_hard_path_nests(book):
         assert root.start_time <= chat.start_time <= chat.end_time <= root.end_time
 
 
-async def test_the_medium_path_nests(book):
+async def test_spans_of_the_medium_path(book):
     await engine(book, difficulty=0.5, routing__mode="prior").aask("2 + 2?")
     assert list(book.tree()["invoke_workflow odar"]) == [
         "difficulty",
@@ -98,14 +98,14 @@ async def test_the_medium_path_nests(book):
     assert book.one("invoke_agent slow").attributes["odar.step"] == "verify"
 
 
-async def test_queries_at_once_do_not_mix(book):
+async def test_concurrent_queries_have_separate_spans(book):
     odar = engine(book)
     await asyncio.gather(*(odar.aask("2 + 2?") for _ in range(5)))
     assert len({span.context.trace_id for span in book.all()}) == 5
     assert book.tree()["invoke_workflow odar ×5"]["invoke_agent slow"] == {"chat deep ×5": {}}
 
 
-async def test_what_the_root_says(book):
+async def test_attributes_of_the_root_span(book):
     answer = await engine(book).aask("2 + 2?", serving=ServingOptions(trace_id="t1"))
     said = book.one("invoke_workflow odar").attributes
     assert said["gen_ai.operation.name"] == "invoke_workflow"
@@ -116,7 +116,7 @@ async def test_what_the_root_says(book):
     assert "odar.posterior" not in said
 
 
-async def test_what_a_call_says(book):
+async def test_attributes_of_a_call(book):
     await engine(book).aask("2 + 2?", seed=7)
     said = dict(book.one("chat quick").attributes)
     assert said == {
@@ -142,7 +142,7 @@ async def test_what_a_call_says(book):
     assert book.one("fusion").kind is SpanKind.INTERNAL
 
 
-async def test_unknown_tokens_and_prices_are_left_out(book):
+async def test_unknown_tokens_and_prices_are_omitted(book):
     odar = engine(book, models={**MODELS, "quick": {"provider": "fast"}}, difficulty=0.1, routing__mode="prior")
     odar.providers["fast"]._provider.usage = Usage()
     await odar.aask("2 + 2?")
@@ -150,7 +150,7 @@ async def test_unknown_tokens_and_prices_are_left_out(book):
     assert "odar.cost_usd" not in book.one("invoke_workflow odar").attributes
 
 
-async def test_what_fusion_says(book):
+async def test_attributes_of_fusion(book):
     answer = await engine(book).aask("2 + 2?")
     said = book.one("fusion").attributes
     assert (said["odar.candidates"], said["odar.winner"]) == (6, answer.trace.verdict.winner)
@@ -158,8 +158,8 @@ async def test_what_fusion_says(book):
     assert said["odar.free_energies"] == tuple(c.energy.free_energy for c in answer.trace.candidates)
 
 
-async def test_the_names_are_those_of_the_conventions(book):
-    """The SDK's own list of the conventions' names; `gen_ai.*` outside it would be an invention of ours."""
+async def test_gen_ai_names_are_in_the_semantic_conventions(book):
+    """Every `gen_ai.*` attribute is in the list of the SDK."""
     known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
     await engine(book, store__content=True).aask("2 + 2?", seed=7)
     used = {name for span in book.all() for name in span.attributes if name.startswith("gen_ai.")}
@@ -167,7 +167,7 @@ async def test_the_names_are_those_of_the_conventions(book):
     assert used <= known
 
 
-async def test_no_texts(book):
+async def test_spans_contain_no_text(book):
     await engine(book, store__content=True).aask(f"What is {SECRET} plus 2?")
     assert SECRET not in book.everything()
 
@@ -186,7 +186,7 @@ async def test_a_failure_has_a_type_and_no_message(book):
     assert SECRET not in book.everything()
 
 
-async def test_a_query_that_fails(book):
+async def test_a_failed_query_has_an_error_type(book):
     down = ProviderTimeout(f"no answer to {SECRET}", provider="p")
     with pytest.raises(AllAgentsFailed):
         await engine(book, fast=lambda *_: down, slow=lambda *_: down).aask("2 + 2?")
@@ -198,7 +198,7 @@ async def test_a_query_that_fails(book):
     assert SECRET not in book.everything()
 
 
-async def test_a_call_that_a_breaker_refuses_is_seen(book):
+async def test_a_call_rejected_by_the_breaker_has_a_span(book):
     breaker = Breaker(failures=1, cooldown_s=60)
     breaker.failed()
     odar = engine(book, guard=lambda provider: GuardedProvider(provider, breaker))
@@ -207,7 +207,7 @@ async def test_a_call_that_a_breaker_refuses_is_seen(book):
     assert book.one("chat quick").attributes["error.type"] == "503"
 
 
-async def test_who_leaves_is_no_error(book):
+async def test_a_cancelled_query_is_not_an_error(book):
     odar = engine(book)
     slow = odar.providers["slow"]._provider
     slow.delay_s = 300
@@ -221,7 +221,7 @@ async def test_who_leaves_is_no_error(book):
     assert root.status.status_code is StatusCode.UNSET
 
 
-def test_a_span_of_the_caller_is_the_parent_even_from_synchronous_code(book):
+def test_the_span_of_a_synchronous_caller_is_the_parent(book):
     odar = engine(book)
     with book._provider.get_tracer("app").start_as_current_span("app") as outer:
         odar.ask("2 + 2?")

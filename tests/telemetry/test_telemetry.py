@@ -1,4 +1,4 @@
-"""When spans are made, where they go, and that nothing is loaded while they are not."""
+"""When spans are recorded, where they are sent, and that nothing is imported while disabled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def wanted(environ=None, **overrides) -> bool:
     return odar.telemetry._wanted(load_settings("tiny", environ={}, **overrides), environ or {})
 
 
-def test_off_unless_asked_for():
+def test_telemetry_is_off_by_default():
     assert not wanted()
     assert telemetry_of(load_settings("tiny", environ={}), {}) is None
 
@@ -39,12 +39,12 @@ def test_off_unless_asked_for():
         ({"OTEL_SDK_DISABLED": "True"}, True, False),
     ],
 )
-def test_on_by_setting_or_by_the_usual_variables(environ, enabled, result):
+def test_telemetry_is_enabled_by_a_setting_or_the_standard_variables(environ, enabled, result):
     overrides = {} if enabled is None else {"telemetry__enabled": enabled}
     assert wanted(environ, **overrides) is result
 
 
-def test_nothing_of_it_is_loaded_while_it_is_off():
+def test_opentelemetry_is_not_imported_while_disabled():
     code = (
         "import sys, asyncio\nfrom odar import Odar, load_settings\nimport odar.gateway.app\n"
         "odar = Odar(load_settings('tiny', environ={}))\n"
@@ -56,7 +56,7 @@ def test_nothing_of_it_is_loaded_while_it_is_off():
     assert run.stdout.strip() == "[]"
 
 
-def test_without_the_extra(monkeypatch, caplog):
+def test_a_missing_package_names_the_extra_to_install(monkeypatch, caplog):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"pip install 'odar\[otel\]'"):
         telemetry_of(load_settings("tiny", environ={}, telemetry__enabled=True), {})
@@ -65,7 +65,7 @@ def test_without_the_extra(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"])
-def test_another_protocol_is_refused_by_name(name):
+def test_another_protocol_is_rejected(name):
     with pytest.raises(SettingsError, match=f"{name} = 'grpc': spans are sent as http/protobuf"):
         spans.tracer({name: "grpc"})
 
@@ -78,14 +78,14 @@ def test_the_provider_of_an_application_is_used(monkeypatch):
     theirs.shutdown()
 
 
-def test_who_made_the_spans(monkeypatch):
+def test_the_service_name(monkeypatch):
     assert spans.resource().attributes["service.name"] == "odar"
     monkeypatch.setenv("OTEL_SERVICE_NAME", "questions")
     assert spans.resource().attributes["service.name"] == "questions"
 
 
 def test_spans_reach_a_collector(tmp_path: Path):
-    """The real exporter, in a process of its own, against a collector that only counts bytes."""
+    """Run the OTLP exporter in a process with a collector that counts bytes."""
     code = """
 import http.server, threading, os, sys
 received = []
