@@ -14,7 +14,7 @@ from hypothesis import settings
 settings.register_profile("odar", deadline=None, max_examples=100)
 settings.load_profile("odar")
 
-gc.disable()  # what is collected here stays until the end: looking for garbage in it takes seconds in each process
+gc.disable()  # collected modules and tests live until the end: scanning them for garbage takes seconds in each process
 
 LONGEST = (
     "attack/test_attack.py",
@@ -36,30 +36,30 @@ LONGEST = (
     "scripts/test_load_generator.py",
     "scripts/test_bench.py",
 )
-"""Files that take longest. They come first, or one of them would keep one worker busy after the others are done."""
+"""The slowest files. They run first, so that none of them starts when the other workers are nearly done."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first; `make test` shares them out in this order."""
+    """Put the slowest files first; `make test` distributes them in this order."""
     here = Path(__file__).parent
     places = {here / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(LONGEST)))
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage again, but not among the modules and tests that were loaded."""
+    """Enable garbage collection again, without the loaded modules and tests."""
     gc.freeze()
     gc.enable()
 
 
-# A shell that runs the tests in the background lets them ignore SIGINT, and every process they start would too.
+# A shell that runs the tests in the background ignores SIGINT, and child processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder for each test, which is made by what writes to it first; pytest's own way slows down with their number."""
+    """An endless iterator of folders, created on first use; tmp_path slows down with their number."""
     place = tmp_path_factory.mktemp("homes")
     return (place / str(number) for number in itertools.count())
 

@@ -31,7 +31,7 @@ PROXIED = (
     {"via": "1.1 proxy"},
     {"x-real-ip": "127.0.0.1"},
 )
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 @attack(1, "the last key is revoked", keys={"only": ()}, healthy=False, brief=True, arguments=("--host", "0.0.0.0"))
@@ -88,7 +88,7 @@ async def smuggled_fields(scene: Scene) -> None:
     async def noted(exchange: Exchange) -> None:
         if number_of(exchange) == OURS:
             bodies.append(exchange.json)
-        await scene.fast.well(exchange)
+        await scene.fast.answer_normally(exchange)
 
     scene.fast.misbehave(noted)
     stolen = {"messages": [{"role": "user", "content": "http://169.254.169.254/"}], "n": 50, "max_tokens": 100_000}
@@ -224,7 +224,7 @@ async def unpaid_streams(scene: Scene) -> None:
 
     async def usage_late(exchange: Exchange) -> None:
         late = number_of(exchange) == OURS
-        await scene.fast.well(exchange, every_s=0.2 if late else 0.0)
+        await scene.fast.answer_normally(exchange, every_s=0.2 if late else 0.0)
 
     async def leave() -> int:
         body = PRICED | {"stream": True}
@@ -255,7 +255,7 @@ async def beyond_limits(scene: Scene) -> None:
         running += ours
         most = max(most, running)
         await asyncio.sleep(0.2)
-        await scene.fast.well(exchange)
+        await scene.fast.answer_normally(exchange)
         running -= ours
 
     scene.fast.misbehave(counted)
@@ -275,7 +275,7 @@ async def crashed_replica(scene: Scene) -> None:
     async def hang(exchange: Exchange) -> None:
         if number_of(exchange) == OURS:
             await asyncio.sleep(60)
-        await scene.fast.well(exchange)
+        await scene.fast.answer_normally(exchange)
 
     scene.fast.misbehave(hang)
     toml = (scene.folder / "odar.toml").read_text()
@@ -341,7 +341,7 @@ async def _get(scene: Scene, path: str, headers: dict[str, str] | None = None) -
 
 async def _until(happened: Callable[[], Awaitable[Any]], problem: str) -> None:
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not await happened():
                 await asyncio.sleep(0.1)
     except TimeoutError:

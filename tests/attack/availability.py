@@ -32,7 +32,7 @@ def marked(upstream: CountingUpstream, behaviour: Behaviour) -> None:
     """Behave like this towards the attacker, and well towards everybody else."""
 
     async def behave(exchange: Exchange) -> None:
-        await (behaviour if MARK.encode() in exchange.body else upstream.well)(exchange)
+        await (behaviour if MARK.encode() in exchange.body else upstream.answer_normally)(exchange)
 
     upstream.misbehave(behave)
 
@@ -80,14 +80,14 @@ async def flood(scene: Scene, head: bytes, piece: bytes, most: int) -> tuple[int
     return sent, answer
 
 
-async def closed_by_server(scene: Scene, count: int, first: bytes, patience_s: float = 15.0) -> int:
+async def closed_by_server(scene: Scene, count: int, first: bytes, timeout_s: float = 15.0) -> int:
     """Open connections, send this on each and nothing more; how many the gateway closes."""
 
     async def one() -> bool:
         reader, writer = await asyncio.open_connection("127.0.0.1", scene.port)
         try:
             writer.write(first)
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 while await reader.read(4096):
                     pass
             return True
@@ -113,7 +113,7 @@ async def short_deadlines(scene: Scene) -> None:
 
     async def slowly(exchange: Exchange) -> None:
         await asyncio.sleep(0.3)
-        await scene.fast.well(exchange)
+        await scene.fast.answer_normally(exchange)
 
     marked(scene.fast, slowly)
     marked(scene.slow, slowly)

@@ -21,7 +21,7 @@ import aiohttp
 ADDRESS = "127.0.0.2"
 """Limits per peer must not make healthy clients pay for an attacker on 127.0.0.1."""
 PROBE_EVERY_S = 0.02
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 class Healthy:
@@ -86,7 +86,7 @@ async def main() -> None:
     parser.add_argument("--clients", type=int, default=4)
     options = parser.parse_args()
     connector = aiohttp.TCPConnector(limit=0, local_addr=(ADDRESS, 0))
-    timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
         healthy = Healthy(options.url, options.key, http)
         tasks = [asyncio.create_task(healthy.probe())]

@@ -27,8 +27,8 @@ from typing import Any
 
 import aiohttp
 
+from chaos.environment import until
 from chaos.gateway import CODE, PAIR_TOML, Footprint, Gateway
-from chaos.house import until
 from chaos.promises import short
 from chaos.upstream import CountingUpstream
 
@@ -261,7 +261,7 @@ async def _scene(attack: Attack, folder: Path, seconds: float) -> AsyncIterator[
 
 async def _settle(scene: Scene, key: str, ask: bool) -> None:
     """Load what the first questions need, so that memory before and after can be compared."""
-    await until(scene.gateway.loading, "gateways are still loading", patience_s=60)
+    await until(scene.gateway.loading, "gateways are still loading", timeout_s=60)
     if ask:
         headers = {"authorization": f"Bearer {key}"} if key else {}
         for model in ("odar", "odar-simple", "odar-medium", "odar-hard"):
@@ -306,7 +306,7 @@ async def _left_behind(scene: Scene, before: Footprint, held_mb: float) -> list[
     except TimeoutError as stuck:
         return [str(stuck) or "the gateway did not answer within 10 s"]
     for upstream in (scene.fast, scene.slow):
-        upstream.hang_up()
+        upstream.close_connections()
     after = await gateway.settled(before, RECOVERY_S)
     problems = [f"left behind: {more}" for more in after.more_than(before)]
     deadline = time.monotonic() + RECOVERY_S

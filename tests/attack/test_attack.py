@@ -1,4 +1,4 @@
-"""The attacks of `make attack` that are marked brief, for a moment each: counts are checked, times are not."""
+"""The brief attacks of `make attack`; counts are checked, times are not."""
 
 from __future__ import annotations
 

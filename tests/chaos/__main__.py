@@ -13,8 +13,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from chaos.environment import Environment, Outcome, start_environment
 from chaos.gateway import Gateway
-from chaos.house import House, Outcome, house
 from chaos.machine_faults import MACHINE_FAULTS
 from chaos.promises import short
 from chaos.report import render
@@ -25,32 +25,32 @@ _NAMES = (*(fault.name for fault in UPSTREAM_FAULTS), LEAVING, *MACHINE_FAULTS)
 
 async def run(folder: Path, names: list[str], pace: float, clients: int) -> list[Outcome]:
     """Every fault that was asked for."""
-    async with house(folder, pace=pace, clients=clients) as home:
-        outcomes = await _upstream(home, names)
+    async with start_environment(folder, pace=pace, clients=clients) as env:
+        outcomes = await _upstream(env, names)
         for name, attempt in MACHINE_FAULTS.items():
             if name in names:
                 try:
-                    outcome = await attempt(home)
+                    outcome = await attempt(env)
                 except LookupError as reason:
                     outcome = Outcome(name, (attempt.__doc__ or "").rstrip("."), skipped=str(reason))
                 outcomes.append(_tell(outcome))
     return outcomes
 
 
-async def _upstream(home: House, names: list[str]) -> list[Outcome]:
+async def _upstream(env: Environment, names: list[str]) -> list[Outcome]:
     """One gateway for all of these: what each leaves behind would add up."""
     if not set(names) - MACHINE_FAULTS.keys():
         return []
-    store = str(home.folder / "traces.db")
-    gateway = await Gateway.start(home.folder / "gateway", home.fast, home.slow, store)
+    store = str(env.folder / "traces.db")
+    gateway = await Gateway.start(env.folder / "gateway", env.fast, env.slow, store)
     outcomes: list[Outcome] = []
     try:
-        before = await home.warm(gateway)
+        before = await env.warm(gateway)
         for fault in UPSTREAM_FAULTS:
             if fault.name in names:
-                outcomes.append(_tell(await try_upstream(home, gateway, store, fault, before)))
+                outcomes.append(_tell(await try_upstream(env, gateway, store, fault, before)))
         if LEAVING in names:
-            outcomes.append(_tell(await try_leaving(home, gateway, store, before)))
+            outcomes.append(_tell(await try_leaving(env, gateway, store, before)))
     finally:
         await gateway.stop()
     if outcomes:  # on the way out

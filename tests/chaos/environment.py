@@ -1,4 +1,4 @@
-"""Everything one run needs: two upstreams, numbers for the questions, a folder; and how a fault is tried and judged."""
+"""The environment of a run (two upstreams, numbered questions, a folder), and how a fault is tried and judged."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from odar.store.archive import Archive
 from odar.store.database import Database
 from odar.store.record import Filter
 
-PATIENCE_S = 15.0
-"""How long a gateway may take to be as it was, once a fault is over."""
+RECOVERY_LIMIT_S = 15.0
+"""How long a gateway may take to recover after a fault."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one fault."""
+    """The result of one fault."""
 
     fault: str
     what: str
     asked: list[Asked] = field(default_factory=list)
     recovered_s: float | None = None
-    """Until questions on the Simple and the Hard path were answered by both agents again."""
+    """Time until both agents answered questions on the Simple and the Hard path again."""
     before: Footprint | None = None
     after: Footprint | None = None
     requests: int = 0
-    """That reached the upstreams, by their own count."""
+    """Requests counted by the upstreams."""
     tokens: int = 0
     unknown: int = 0
-    """Calls that the ledger marks as of unknown cost."""
+    """Calls of unknown cost in the ledger."""
     traces: int = 0
     lost: int = 0
-    """Answers given in the last moment before a kill, whose traces went down with the process."""
+    """Answers just before a kill whose traces were lost with the process."""
     broken: list[str] = field(default_factory=list)
     """Promises that did not hold."""
     skipped: str = ""
@@ -54,8 +54,8 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class House:
-    """The upstreams and what faults share."""
+class Environment:
+    """The upstreams and the options of a run."""
 
     folder: Path
     fast: CountingUpstream
@@ -67,36 +67,36 @@ class House:
 
     @property
     def upstreams(self) -> tuple[CountingUpstream, CountingUpstream]:
-        """Both."""
+        """Return both upstreams."""
         return self.fast, self.slow
 
     def load(self, gateway: Gateway, **options: Any) -> Load:
-        """Clients at this gateway."""
+        """Return clients of this gateway."""
         return Load(gateway.url, self.numbers, self.clients, DEADLINE_S, **options)
 
     async def warm(self, gateway: Gateway) -> Footprint:
-        """Ask everything once, so that what loads on first use is there; then what the process holds."""
-        await until(gateway.loading, "gateways are still loading", patience_s=60)  # on a busy machine
+        """Use everything once, so that it is loaded; return the footprint of the process."""
+        await until(gateway.loading, "gateways are still loading", timeout_s=60)  # on a busy machine
         async with self.load(gateway):
             await asyncio.sleep(self.pace)
-        await self.come_clean(gateway)
+        await self.reset_upstreams(gateway)
         return await gateway.at_rest()
 
-    async def come_clean(self, gateway: Gateway) -> None:
-        """Both upstreams as they should be, and no idle connection kept: what is open then has been forgotten."""
+    async def reset_upstreams(self, gateway: Gateway) -> None:
+        """Reset both upstreams and close idle connections, so that open ones are leaks."""
         for upstream in self.upstreams:
             upstream.misbehave(None)
         await until(lambda: gateway.metric("odar_in_flight"), "requests are still in flight")
         for upstream in self.upstreams:
-            upstream.hang_up()
+            upstream.close_connections()
 
     async def recovery(self, gateway: Gateway) -> tuple[list[Asked], float | None]:
-        """Ask until both agents answer again; how long that took, None where they never did."""
+        """Ask until both agents answer again; return the questions and the duration, None if they never did."""
         asked: list[Asked] = []
         began, rng = time.monotonic(), random.Random(0)
         load = Load(gateway.url, self.numbers, 0, DEADLINE_S)
         async with load:
-            while time.monotonic() < began + PATIENCE_S:
+            while time.monotonic() < began + RECOVERY_LIMIT_S:
                 latest = [await load.ask(rng, model) for model in ("odar-simple", "odar-hard")]
                 asked += latest
                 if all(each.outcome == ANSWER for each in latest):
@@ -105,7 +105,7 @@ class House:
         return asked, None
 
     def books(self, numbers: set[int]) -> dict[int, Tally]:
-        """What both upstreams counted for these questions."""
+        """Return the counts of both upstreams for these questions."""
         found: dict[int, Tally] = {}
         for upstream in self.upstreams:
             for number in upstream.books.keys() & numbers:
@@ -124,7 +124,7 @@ class House:
         may_refuse: bool = False,
         killed_at: float | None = None,
     ) -> None:
-        """Hold what was seen against the promises. `killed_at`: when a gateway went down, on the monotonic clock."""
+        """Check the promises. `killed_at` is the monotonic time when a gateway was killed."""
         documents = await asyncio.to_thread(read_store, store, since)
         bills = {number: bill_of(document) for number, document in documents.items()}
         numbers = {each.number for each in outcome.asked}
@@ -144,33 +144,33 @@ class House:
         outcome.broken += ledger_agrees(bills, books, excused, may_refuse=may_refuse)
         outcome.broken += traces_present(outcome.asked, stored, due)
         if outcome.recovered_s is None:
-            outcome.broken.append(f"not as before {PATIENCE_S:g} s after the fault was over")
+            outcome.broken.append(f"not as before {RECOVERY_LIMIT_S:g} s after the fault was over")
 
 
 @asynccontextmanager
-async def house(folder: Path, **options: Any) -> AsyncIterator[House]:
-    """A house with its upstreams running."""
+async def start_environment(folder: Path, **options: Any) -> AsyncIterator[Environment]:
+    """A start_environment with its upstreams running."""
     async with CountingUpstream(seed=1) as fast, CountingUpstream(seed=2) as slow:
-        yield House(folder, fast, slow, **options)
+        yield Environment(folder, fast, slow, **options)
 
 
 async def under_fault(
-    home: House,
+    env: Environment,
     gateway: Gateway,
     outcome: Outcome,
     happen: Callable[[], Awaitable[None]],
     **load: Any,
 ) -> None:
-    """Load, and the fault in the midst of it; then recovery, and what the process still holds."""
-    outcome.before = outcome.before or await home.warm(gateway)
-    async with home.load(gateway, **load) as clients:
+    """Run the fault under load, then measure recovery and the footprint of the process."""
+    outcome.before = outcome.before or await env.warm(gateway)
+    async with env.load(gateway, **load) as clients:
         await happen()
     outcome.asked += clients.asked
     try:
-        await home.come_clean(gateway)
-        asked, outcome.recovered_s = await home.recovery(gateway)
+        await env.reset_upstreams(gateway)
+        asked, outcome.recovered_s = await env.recovery(gateway)
         outcome.asked += asked
-        await home.come_clean(gateway)
+        await env.reset_upstreams(gateway)
         await until(lambda: gateway.metric("odar_store_queue"), "traces still wait to be written")
     except TimeoutError as stuck:
         outcome.broken.append(str(stuck) or "the gateway did not answer within 10 s")
@@ -178,17 +178,19 @@ async def under_fault(
     outcome.broken += short(gateway.complaints())
 
 
-async def until(figure: Callable[[], Awaitable[float]], otherwise: str, patience_s: float = PATIENCE_S) -> None:
-    """Wait until a figure is 0, or TimeoutError."""
-    deadline = time.monotonic() + patience_s
+async def until(
+    figure: Callable[[], Awaitable[float]], otherwise: str, timeout_s: float = RECOVERY_LIMIT_S
+) -> None:
+    """Wait until a figure is 0; raise TimeoutError after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
     while (left := await figure()) > 0:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{left:g} {otherwise} after {patience_s:g} s")
+            raise TimeoutError(f"{left:g} {otherwise} after {timeout_s:g} s")
         await asyncio.sleep(0.05)
 
 
 def read_store(url: str, since: str | None = None) -> dict[int, dict[str, Any]]:
-    """The traces in a store, by the number of their question."""
+    """Return the traces of a store by the number of their question."""
     database = Database(StoreSettings(url=url))
     try:
         rows = Archive(database).export(Filter(since=since) if since else None)
@@ -201,7 +203,7 @@ def read_store(url: str, since: str | None = None) -> dict[int, dict[str, Any]]:
 
 
 def _gone(asked: list[Asked], bills: dict[int, Bill], due: float | None) -> set[int]:
-    """Questions without a trace that are excused: broken off by the kill, or answered just before it."""
+    """Return questions that may lack a trace: interrupted by the kill, or answered just before it."""
     assert due is not None
     late = {each.number for each in asked if each.outcome in (BROKEN, SILENT) or each.finished_at >= due}
     return late - bills.keys()

@@ -182,9 +182,9 @@ class Gateway:
             await asyncio.sleep(0.2)
         return Footprint(*(min(getattr(each, name) for each in seen) for name in Footprint.__slots__))
 
-    async def settled(self, before: Footprint, patience_s: float = 5.0) -> Footprint:
+    async def settled(self, before: Footprint, timeout_s: float = 5.0) -> Footprint:
         """What it holds once nothing is left that was not there before, or patience is at its end."""
-        until, now = time.monotonic() + patience_s, await self.footprint()
+        until, now = time.monotonic() + timeout_s, await self.footprint()
         while now.more_than(before) and time.monotonic() < until:
             await asyncio.sleep(0.2)
             now = await self.footprint()

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from chaos.environment import Outcome
 from chaos.gateway import DEADLINE_S, FLUSH_S
-from chaos.house import Outcome
 from chaos.load import ANSWER, BROKEN, DEGRADED, ERROR, LEFT, SLACK_S
 from chaos.promises import errors_by_code
 

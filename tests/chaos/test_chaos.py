@@ -1,4 +1,4 @@
-"""A few of the faults of `make chaos`, briefly, so that it cannot rot; the others take minutes."""
+"""A few faults of `make chaos`, run briefly; the others take minutes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from chaos.clock import MovableClock
 from chaos.disk import SmallDisk
+from chaos.environment import start_environment, until
 from chaos.gateway import Gateway
-from chaos.house import house, until
 from chaos.load import ANSWER, DEGRADED, ERROR, LEFT
 from chaos.upstream_faults import UPSTREAM_FAULTS, try_leaving, try_upstream
 
@@ -18,13 +18,13 @@ FAULTS = {fault.name: fault for fault in UPSTREAM_FAULTS}
 
 
 async def test_promises_hold_while_upstreams_misbehave_and_clients_leave(tmp_path):
-    async with house(tmp_path, clients=6, pace=0.4) as home:
+    async with start_environment(tmp_path, clients=6, pace=0.4) as env:
         store = str(tmp_path / "traces.db")
-        gateway = await Gateway.start(tmp_path / "gateway", home.fast, home.slow, store)
+        gateway = await Gateway.start(tmp_path / "gateway", env.fast, env.slow, store)
         try:
-            before = await home.warm(gateway)
-            outcomes = [await try_upstream(home, gateway, store, FAULTS[name], before) for name in BRIEF]
-            outcomes.append(await try_leaving(home, gateway, store, before))
+            before = await env.warm(gateway)
+            outcomes = [await try_upstream(env, gateway, store, FAULTS[name], before) for name in BRIEF]
+            outcomes.append(await try_leaving(env, gateway, store, before))
         finally:
             await gateway.stop()
     assert {each.fault: each.broken for each in outcomes if each.broken} == {}
@@ -36,12 +36,12 @@ async def test_promises_hold_while_upstreams_misbehave_and_clients_leave(tmp_pat
     assert all(outcome.requests and outcome.tokens for outcome in outcomes)
 
 
-async def test_questions_before_anything_is_loaded_are_answered_or_refused_in_time(tmp_path):
-    async with house(tmp_path, clients=4, pace=0.3) as home:
-        gateway = await Gateway.start(tmp_path / "gateway", home.fast, home.slow, str(tmp_path / "traces.db"))
+async def test_early_questions_are_answered_or_rejected_in_time(tmp_path):
+    async with start_environment(tmp_path, clients=4, pace=0.3) as env:
+        gateway = await Gateway.start(tmp_path / "gateway", env.fast, env.slow, str(tmp_path / "traces.db"))
         try:
             assert await gateway.loading(), "it loads beside serving"
-            async with home.load(gateway) as clients:
+            async with env.load(gateway) as clients:
                 await until(gateway.loading, "gateways are still loading")
         finally:
             await gateway.kill()
@@ -50,7 +50,7 @@ async def test_questions_before_anything_is_loaded_are_answered_or_refused_in_ti
     assert {each.code for each in clients.asked} <= {"", "deadline", "timeout", "timeout_error"}
 
 
-def test_a_small_disk_fills_and_empties(tmp_path):
+def test_a_small_disk_can_be_filled_and_emptied(tmp_path):
     try:
         disk = SmallDisk(tmp_path / "disk", megabytes=1)
     except LookupError as reason:

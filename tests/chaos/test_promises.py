@@ -1,4 +1,4 @@
-"""The judges are judged: each promise notices when it is broken, and keeps quiet when it is not."""
+"""Each promise is reported if it is broken, and only then."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def call(tokens: int | None = 6, *, samples: int = 1, retries: int = 0, error: s
 
 
 @pytest.mark.parametrize("outcome", [ANSWER, DEGRADED, ERROR, LEFT])
-def test_a_clear_end_in_time_is_an_answer(outcome):
+def test_an_answer_or_error_in_time_is_accepted(outcome):
     assert answered([asked(outcome)], DEADLINE_S) == []
 
 
@@ -38,21 +38,21 @@ def test_a_clear_end_in_time_is_an_answer(outcome):
         (asked(BROKEN, code="ServerDisconnectedError"), "ServerDisconnectedError"),
     ],
 )
-def test_silence_lateness_and_riddles_are_none(seen, why):
+def test_silent_late_or_unclear_ends_are_reported(seen, why):
     (found,) = answered([asked(), seen], DEADLINE_S)
     assert why in found
 
 
-def test_a_killed_gateway_may_break_off_but_not_keep_silent():
+def test_a_killed_gateway_may_break_connections_but_not_hang():
     assert answered([asked(BROKEN)], DEADLINE_S, may_break=True) == []
     assert answered([asked(SILENT)], DEADLINE_S, may_break=True)
 
 
-def test_a_load_that_asked_nothing_proves_nothing():
+def test_an_empty_load_is_reported():
     assert answered([], DEADLINE_S) == ["nothing was asked"]
 
 
-def test_many_are_told_in_few_words():
+def test_many_problems_are_summarised():
     found = answered([asked(SILENT, number=n) for n in range(10)], DEADLINE_S)
     assert (len(found), found[-1]) == (4, "… and 7 more")
 
@@ -61,17 +61,17 @@ def test_many_are_told_in_few_words():
 
 
 @pytest.mark.parametrize("name", ["tasks", "sockets", "files"])
-def test_one_more_of_anything_is_a_leak(name):
+def test_one_more_task_socket_or_file_is_a_leak(name):
     before = {"tasks": 3, "sockets": 3, "files": 14}
     (found,) = nothing_left(Footprint(**before), Footprint(**before | {name: before[name] + 1}))
     assert found.startswith(f"left behind: {name} ")
 
 
-def test_fewer_is_none():
+def test_fewer_resources_are_not_a_leak():
     assert nothing_left(Footprint(3, 5, 14), Footprint(3, 3, 12)) == []
 
 
-def test_a_log_is_read_once_and_only_what_no_fault_excuses_is_a_complaint(tmp_path):
+def test_only_unexpected_log_lines_are_reported_once(tmp_path):
     log = tmp_path / "log"
     log.write_text("INFO request status=502\nERROR odar.gateway unforeseen error in messages\n")
     gateway = Gateway(None, "", log)
@@ -85,7 +85,7 @@ def test_a_log_is_read_once_and_only_what_no_fault_excuses_is_a_complaint(tmp_pa
 # ── 3: ledger ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_bill_is_the_sum_of_its_calls():
+def test_a_bill_sums_its_calls():
     calls = [call(6, retries=1), call(5, samples=5), call(None, error="no answer within 1 s", retries=2)]
     calls += [call(None, error="cancelled"), call(0, samples=0, error="circuit open")]
     assert bill_of({"calls": calls}) == Bill(attempts=6, cancelled=1, unknown=2, choices=6, tokens=11)
@@ -111,21 +111,21 @@ def test_equal_sums_agree():
         (Bill(0, 1, 1, 0, 0), Tally(4, 0, 0)),  # more tries than there are
     ],
 )
-def test_unequal_sums_do_not(bill, tally):
+def test_unequal_sums_are_reported(bill, tally):
     assert agree(bill, tally)
 
 
-def test_what_is_unknown_may_be_missing():
+def test_unknown_usage_may_be_missing():
     assert agree(Bill(2, 0, 1, 1, 15), Tally(2, 2, 30)) == []
     assert agree(Bill(1, 1, 1, 1, 15), Tally(3, 2, 30)) == []
 
 
-def test_a_server_cannot_count_whom_it_refused():
+def test_refused_connections_may_be_missing_upstream():
     assert agree(Bill(3, 0, 0, 1, 15), Tally(1, 1, 15), may_refuse=True) == []
     assert agree(Bill(3, 0, 0, 1, 15), Tally(1, 1, 15))
 
 
-def test_what_was_paid_for_must_have_a_trace_unless_it_went_down_with_the_process():
+def test_paid_requests_need_a_trace_unless_the_process_died():
     books = {7: Tally(1, 1, 15)}
     assert ledger_agrees({}, books) == ["question 7: 1 requests upstream, and no trace of it"]
     assert ledger_agrees({}, books, {7}) == []
@@ -134,13 +134,13 @@ def test_what_was_paid_for_must_have_a_trace_unless_it_went_down_with_the_proces
 # ── 4: traces ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_acknowledged_trace_must_be_there():
+def test_acknowledged_traces_must_exist():
     seen = [asked(trace="a"), asked(ERROR, number=2, trace="b"), asked(number=3)]
     assert traces_present(seen, {"a", "b"}) == []
     assert traces_present(seen, {"a"}) == ["question 2: trace b is gone"]
 
 
-def test_a_kill_excuses_the_last_moment_only():
+def test_a_kill_excuses_only_the_newest_traces():
     seen = [asked(trace="early", at=5.0), asked(number=2, trace="late", at=9.0)]
     assert traces_present(seen, {"early"}, lost_after=8.0) == []
     assert traces_present(seen, {"late"}, lost_after=8.0) == ["question 1: trace early is gone"]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from chaos.environment import Outcome
 from chaos.gateway import Footprint
-from chaos.house import Outcome
 from chaos.load import ANSWER, DEGRADED, ERROR, Asked
 from chaos.report import machine, render
 
@@ -21,7 +21,7 @@ def row(text: str, fault: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_a_row_says_what_happened():
+def test_a_row_has_the_figures_of_a_fault():
     rest = Footprint(3, 3, 14)
     outcome = Outcome("hang", "never answers", list(ASKED), 0.5, rest, rest, 1200, 30400, 7, 3)
     cells = row(page(outcome), "hang")
@@ -30,20 +30,20 @@ def test_a_row_says_what_happened():
     ]  # fmt: skip
 
 
-def test_a_broken_promise_stands_out():
+def test_a_broken_promise_is_highlighted():
     outcome = Outcome("hang", "never answers", list(ASKED), broken=["question 1: no answer in 4.5 s"])
     text = page(outcome)
     assert row(text, "hang")[-1] == "**broken**"
     assert "Broken: question 1: no answer in 4.5 s" in text
 
 
-def test_a_fault_that_could_not_be_tried_is_not_called_held():
+def test_a_skipped_fault_is_marked():
     text = page(Outcome("disk full", "no room", skipped="unshare cannot be run"))
     assert row(text, "disk full")[-1] == "skipped"
     assert "Skipped: unshare cannot be run." in text
 
 
-def test_the_page_says_how_and_where_it_was_made():
+def test_the_page_names_date_duration_and_machine():
     text = page(Outcome("hang", "never answers", list(ASKED)))
     assert "Made by `make chaos` on 2026-11-16, in 1.5 minutes" in text
     assert machine() in text

@@ -45,8 +45,8 @@ class CountingUpstream(FaultServer):
         self.misbehave(None)
 
     def misbehave(self, fault: Behaviour | None) -> None:
-        """Do this to every request from now on; None answers well again."""
-        wanted = fault or self.well
+        """Use this behaviour for every request; None restores normal answers."""
+        wanted = fault or self.answer_normally
 
         async def booked(exchange: Exchange) -> None:
             self.requests.clear()  # the books are enough: minutes of load would fill the memory
@@ -59,12 +59,12 @@ class CountingUpstream(FaultServer):
 
         self.behave(booked)
 
-    async def well(self, exchange: Exchange, *, logprobs: bool = True, every_s: float = 0.0) -> None:
-        """A good answer, streamed if asked for, with as many choices as asked for; a byte or an event every so often."""
+    async def answer_normally(self, exchange: Exchange, *, logprobs: bool = True, every_s: float = 0.0) -> None:
+        """Send a correct answer with the requested choices, streamed on request; `every_s` is the pause between pieces."""
         asked, number = exchange.json, number_of(exchange)
         await asyncio.sleep(self._delay_s * self.rng.uniform(0.5, 2))
         count = asked.get("n", 1)
-        # No two questions cost the same, so that a reply booked under another's name is noticed.
+        # Every question has another cost, so that a reply counted for another question is noticed.
         usage = {"prompt_tokens": 10 + number % 17, "completion_tokens": 5 * count + number % 5}
         if asked.get("stream"):
             events = chat_events(_TEXT)
@@ -81,26 +81,26 @@ class CountingUpstream(FaultServer):
         self.books[number].choices += choices
         self.books[number].tokens += tokens
 
-    async def leave(self) -> None:
-        """Go away: break every connection off and refuse new ones."""
+    async def stop_listening(self) -> None:
+        """Close every connection and refuse new ones."""
         assert self._server is not None
         self._port = self._port or self._server.sockets[0].getsockname()[1]
         self._server.close()
-        self.hang_up()
+        self.close_connections()
 
-    async def come_back(self) -> None:
-        """Listen again, where one used to."""
+    async def listen_again(self) -> None:
+        """Listen again on the same port."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
 
-    def hang_up(self) -> None:
-        """Break off every connection; a client's pool lets go of them."""
+    def close_connections(self) -> None:
+        """Close every connection, so that pools of clients drop them."""
         for writer in self._connections:
             writer.transport.abort()
         self._connections.clear()
 
 
 def number_of(exchange: Exchange) -> int:
-    """Which question this request belongs to; -1 for none of ours."""
+    """Return the number of the question of this request, or -1."""
     found = _QUESTION.search(exchange.body)
     return int(found.group(1)) if found else -1
 

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from chaos.environment import Environment, Outcome, under_fault
 from chaos.gateway import Footprint, Gateway
-from chaos.house import House, Outcome, under_fault
 from chaos.upstream import CountingUpstream
 from support.fault_server import (
     Behaviour,
@@ -56,7 +56,7 @@ def sometimes(share: float, *behaviours: Behaviour) -> Make:
     def make(upstream: CountingUpstream) -> Behaviour:
         async def behave(exchange: Exchange) -> None:
             bad = upstream.rng.random() < share
-            await (upstream.rng.choice(behaviours) if bad else upstream.well)(exchange)
+            await (upstream.rng.choice(behaviours) if bad else upstream.answer_normally)(exchange)
 
         return behave
 
@@ -75,7 +75,7 @@ def rate_limited(per_second: float, retry_after: float) -> Make:
             room, at = min(per_second, room + (now - at) * per_second), now
             if room >= 1:
                 room -= 1
-                await upstream.well(exchange)
+                await upstream.answer_normally(exchange)
             else:
                 await status(429, retry_after=retry_after)(exchange)
 
@@ -89,7 +89,7 @@ def without_logprobs(share: float) -> Make:
 
     def make(upstream: CountingUpstream) -> Behaviour:
         async def behave(exchange: Exchange) -> None:
-            await upstream.well(exchange, logprobs=upstream.rng.random() >= share)
+            await upstream.answer_normally(exchange, logprobs=upstream.rng.random() >= share)
 
         return behave
 
@@ -100,7 +100,7 @@ def trickling(every_s: float) -> Make:
     """A good answer, so slowly that only a stream has a chance to be whole in time."""
 
     def make(upstream: CountingUpstream) -> Behaviour:
-        return lambda exchange: upstream.well(exchange, every_s=every_s)
+        return lambda exchange: upstream.answer_normally(exchange, every_s=every_s)
 
     return make
 
@@ -154,38 +154,38 @@ LEAVING = "clients leave"
 
 
 async def try_upstream(
-    home: House, gateway: Gateway, store: str, fault: UpstreamFault, before: Footprint | None = None
+    env: Environment, gateway: Gateway, store: str, fault: UpstreamFault, before: Footprint | None = None
 ) -> Outcome:
     """The fault, first to one server, then to the other, then to both."""
     outcome = Outcome(fault.name, fault.what, before=before)
     since = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     async def happen() -> None:
-        for targets in ((home.fast,), (home.slow,), home.upstreams):
-            await (_flap(targets, home.pace) if fault.make is None else _misbehave(targets, fault.make, home.pace))
+        for targets in ((env.fast,), (env.slow,), env.upstreams):
+            await (_flap(targets, env.pace) if fault.make is None else _misbehave(targets, fault.make, env.pace))
 
-    await under_fault(home, gateway, outcome, happen)
-    await home.judge(outcome, store, since=since, may_refuse=fault.make is None)
+    await under_fault(env, gateway, outcome, happen)
+    await env.judge(outcome, store, since=since, may_refuse=fault.make is None)
     return outcome
 
 
-async def try_leaving(home: House, gateway: Gateway, store: str, before: Footprint | None = None) -> Outcome:
+async def try_leaving(env: Environment, gateway: Gateway, store: str, before: Footprint | None = None) -> Outcome:
     """Clients that do not wait."""
     outcome = Outcome(LEAVING, "two clients of three hang up within 0.3 s, while upstreams are slow", before=before)
     since = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def happen() -> Awaitable[None]:
-        return _misbehave(home.upstreams, lambda upstream: _slowly(upstream), 3 * home.pace)
+        return _misbehave(env.upstreams, lambda upstream: _slowly(upstream), 3 * env.pace)
 
-    await under_fault(home, gateway, outcome, happen, leaving=0.67)
-    await home.judge(outcome, store, since=since)
+    await under_fault(env, gateway, outcome, happen, leaving=0.67)
+    await env.judge(outcome, store, since=since)
     return outcome
 
 
 def _slowly(upstream: CountingUpstream) -> Behaviour:
     async def behave(exchange: Exchange) -> None:
         await asyncio.sleep(0.15)
-        await upstream.well(exchange)
+        await upstream.answer_normally(exchange)
 
     return behave
 
@@ -201,8 +201,8 @@ async def _misbehave(targets: tuple[CountingUpstream, ...], make: Make, seconds:
 async def _flap(targets: tuple[CountingUpstream, ...], seconds: float) -> None:
     for _ in range(max(1, round(seconds / 0.6))):
         for upstream in targets:
-            await upstream.leave()
+            await upstream.stop_listening()
         await asyncio.sleep(0.3)
         for upstream in targets:
-            await upstream.come_back()
+            await upstream.listen_again()
         await asyncio.sleep(0.3)

@@ -8,7 +8,7 @@ from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import ProviderError
 from odar.policy.path import Thresholds
-from support.scripted import unsure_where_wrong
+from support.scripted import uncertain_if_wrong
 
 FREE = "price = { input = 0, output = 0 }"
 
@@ -17,7 +17,7 @@ FREE = "price = { input = 0, output = 0 }"
 def data(tmp_path, provider):
     """A file of forty sums; the fast agent gets every second one wrong, the slow one none."""
 
-    provider.script = unsure_where_wrong
+    provider.script = uncertain_if_wrong
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace("price = { input = 1, output = 2 }", FREE))
     file = tmp_path / "data.jsonl"

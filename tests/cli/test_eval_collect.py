@@ -9,7 +9,7 @@ from odar.errors import ProviderError
 from odar.evals.benchmarks.base import BENCHMARKS
 from odar.recording.files import open_recording
 from support.benchmarks import Sums
-from support.scripted import completion, unsure_where_wrong
+from support.scripted import completion, uncertain_if_wrong
 
 FREE = "price = { input = 0, output = 0 }"
 
@@ -18,7 +18,7 @@ FREE = "price = { input = 0, output = 0 }"
 def sums(tmp_path, provider, monkeypatch):
     """Free sums; the fast agent gets every second one wrong."""
 
-    provider.script = unsure_where_wrong
+    provider.script = uncertain_if_wrong
     monkeypatch.setitem(BENCHMARKS._things, "sums", Sums(20))
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace("price = { input = 1, output = 2 }", FREE))

@@ -108,8 +108,7 @@ async def test_an_interrupted_run_can_be_resumed(out):
 
     bench.wait = wait
     running = asyncio.create_task(run_once(bench, items(6), out, concurrency=2))
-    while len(bench.done) < 3:
-        await asyncio.sleep(0.005)
+    await until(lambda: len(bench.done) >= 3)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -1,4 +1,4 @@
-"""A benchmark for tests: sums, whose answers a scripted agent can know."""
+"""A benchmark for tests: sums that a scripted agent can answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work for tests of the engine on a cluster: in a module, so that it can be sent to workers."""
+"""Work for tests on a cluster, in a module so that it can be pickled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odar.recording.journal import Memo
 
 
 def outcome(item: Item, **more: Any) -> Outcome:
-    """A row for an item."""
+    """Return the outcome of an item."""
     return Outcome({"id": item.key, "cost_usd": 0.0, "error": None, "digest": item.digest, **more})
 
 

@@ -1,4 +1,4 @@
-"""A gateway with a store, in a thread of its own: what a browser, or any client that blocks, can talk to."""
+"""A gateway with a store in its own thread, for browsers and blocking clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MODELS = {
 
 
 class Reply(NamedTuple):
-    """What came back."""
+    """Status, headers and body of a response."""
 
     status: int
     headers: dict[str, str]

@@ -26,7 +26,7 @@ def settings(**overrides):
 
 
 def talk(request, index):
-    """Fast says 4; the verifier agrees; the solver says 4 five times, the third most surely."""
+    """Answer 4 in every step; the third sample of the solver has the highest probability."""
     match step_of(request):
         case "answer":
             return [completion("Answer: 4", -0.5)]

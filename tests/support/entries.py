@@ -1,4 +1,4 @@
-"""Requests for the record, as the gateway would hand them on."""
+"""Records of requests, as the gateway writes them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from odar.gateway.records import Entry
 
 
 def entry(**fields: Any) -> Entry:
-    """One that was answered at once, by nobody's key."""
+    """Return the record of an answered request without a key."""
     known = {"trace_id": "t", "endpoint": "e", "model": "m", "status": 200, "seconds": 0.1, "stream": False}
     return Entry(**{**known, "key_id": None, **fields})

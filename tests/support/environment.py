@@ -1,4 +1,4 @@
-"""An environment for the processes that tests start."""
+"""The environment of processes that tests start."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def kept_environment() -> dict[str, str]:
-    """Of ours only what finds programs, and what lets `make coverage` see into the process."""
+    """Return only the variables needed to find programs and to measure coverage."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""A model server on localhost that does what tests tell it to, well or badly.
+"""A model server on localhost with scripted behaviour, correct or faulty.
 
     async with FaultServer() as server:
         server.enqueue(status(429, retry_after=0.01), reset())   # the next two requests
@@ -7,7 +7,7 @@
         ...
         assert server.requests[0].json["model"] == "m"
 
-It speaks HTTP by hand over asyncio streams, so that it can also break it: resets, bodies cut short, bytes
+It writes HTTP by hand over asyncio streams, so that it can also violate it: resets, bodies cut short, bytes
 that trickle. A behaviour is any `async def (exchange: Exchange) -> None`. It is cancelled when the client
 goes away.
 """
@@ -100,7 +100,7 @@ Behaviour = Callable[[Exchange], Awaitable[None]]
 
 
 class FaultServer:
-    """Records what reaches it, and answers as was enqueued, then as its default behaviour has it."""
+    """Record requests; answer with the enqueued behaviours, then with the default one."""
 
     def __init__(self) -> None:
         self.requests: list[Exchange] = []
@@ -154,7 +154,7 @@ class FaultServer:
         """Behave like this whenever nothing is enqueued."""
         self._default = behaviour
 
-    async def until_idle(self, timeout_s: float = 10.0, *, connections: int | None = None) -> None:
+    async def until_idle(self, timeout_s: float = 60.0, *, connections: int | None = None) -> None:
         """Wait until no request is being answered (and so many connections are open), or TimeoutError."""
         async with asyncio.timeout(timeout_s):
             while self.busy or (connections is not None and self.open_connections != connections):
@@ -263,7 +263,7 @@ def missing_logprobs(share: float, text: str = "one two three four five", seed: 
 
 
 def no_logprobs(text: str = "Answer: 4") -> Behaviour:
-    """A server that does not know what log-probabilities are."""
+    """Reply without log-probabilities."""
     payload = chat_payload(text)
     del payload["choices"][0]["logprobs"]
     return answer(payload)

@@ -1,4 +1,4 @@
-"""What tests of the gateway share: turns, pictures, tool calls as upstreams send them."""
+"""Shared by tests of the gateway: turns, images, tool calls of upstreams."""
 
 from __future__ import annotations
 

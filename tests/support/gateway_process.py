@@ -1,4 +1,4 @@
-"""The gateway in a process of its own, as a user starts it."""
+"""The gateway in its own process, started by `odar serve`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CODE = "from odar.cli.main import main; main()"
 
 
 class Process:
-    """A gateway in a process of its own."""
+    """A gateway in its own process."""
 
     def __init__(self, process: asyncio.subprocess.Process, url: str, said: str) -> None:
         self.process, self.url, self.said = process, url, said

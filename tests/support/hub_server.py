@@ -1,4 +1,4 @@
-"""A hub on this machine: as much of the Hugging Face hub's API as downloading a dataset's files takes."""
+"""A local server with the part of the Hugging Face API that downloads of datasets need."""
 
 from __future__ import annotations
 
@@ -82,5 +82,5 @@ def hub_server(datasets: dict[tuple[str, str], dict[str, bytes]], gated: tuple[s
 
 
 def etag(data: bytes) -> str:
-    """What stands for a file's content."""
+    """Return the etag of a file."""
     return hashlib.sha1(data, usedforsecurity=False).hexdigest()

@@ -1,4 +1,4 @@
-"""A live gateway on a port of its own, in front of a server that does what tests tell it to."""
+"""A live gateway on its own port, with scripted upstreams."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from support.fault_server import FaultServer
 
 
 def api_key(id_: str, secret: str, *, admin: bool = False, **limits: Any) -> Key:
-    """A key that this secret opens."""
+    """Return a key with this secret."""
     prefix, digest = secret[:PREFIX_LENGTH], digest_of(secret)
     return Key(id_, id_, prefix, digest, "2026-11-15T00:00:00+00:00", KeyLimits(**limits), None, admin)
 
 
-class Notebook:
+class MemoryStore:
     """A store in memory that tests can read."""
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
@@ -65,7 +65,7 @@ class Live:
     url: str
     server: DrainingServer
     service: Service
-    notebook: Notebook
+    memory_store: MemoryStore
     http: aiohttp.ClientSession
     _stack: AsyncExitStack
 
@@ -87,11 +87,11 @@ class Live:
             return response.status, response.headers, await response.json()
 
     async def entry(self) -> Entry:
-        """The first request in the book; it is written after the answer has left."""
+        """Wait for the first record, which is written after the answer was sent."""
         async with asyncio.timeout(60):
-            while not self.notebook.entries:
+            while not self.memory_store.entries:
                 await asyncio.sleep(0.005)
-        return self.notebook.entries[0]
+        return self.memory_store.entries[0]
 
     async def text(self, path: str, body: Any) -> tuple[int, str]:
         async with self.http.post(self.url + path, json=body) as response:
@@ -117,7 +117,7 @@ Start = Callable[..., Awaitable[Live]]
 
 @pytest.fixture
 async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
-    """Starts gateways, and stops them after the test; nothing may be left behind upstream."""
+    """Return a function that starts gateways; they are stopped after the test, and no upstream request may be left."""
     async with AsyncExitStack() as stack:
 
         async def go(
@@ -155,14 +155,14 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
                 "gateway__notice_s": 0,
             }
             settings = load_settings("tiny", environ={}, **{**base, **overrides})
-            notebook = Notebook(keys)
-            app = create_app(settings, **{"store": store or notebook} | (app_options or {}))
+            memory_store = MemoryStore(keys)
+            app = create_app(settings, **{"store": store or memory_store} | (app_options or {}))
             service: Service = app.state.service
             finish = service.finish
 
             def finish_and_note(entry: Entry) -> None:
                 finish(entry)
-                notebook.entries.append(entry)
+                memory_store.entries.append(entry)
 
             service.finish = finish_and_note  # type: ignore[method-assign]
             server = make_server(app, settings.gateway)
@@ -175,11 +175,11 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
             async def stop() -> None:
                 server.should_exit = True
                 await task
-                assert service.store is not notebook or notebook.closed
+                assert service.store is not memory_store or memory_store.closed
 
             stack.push_async_callback(stop)  # before the clients: they leave first
             http = await stack.enter_async_context(aiohttp.ClientSession())
-            return Live(url, server, service, notebook, http, stack)
+            return Live(url, server, service, memory_store, http, stack)
 
         yield go
     await up.until_idle(connections=0)

@@ -1,4 +1,4 @@
-"""A process that has loaded what commands need, and forks for each: hundreds of commands in the time of a few.
+"""A process that has imported everything and forks for each command, which makes commands start quickly.
 
     python odar_zygote.py SOCKET FOLDER    listens, and writes FOLDER/odar, which runs a command in a fork
 

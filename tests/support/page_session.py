@@ -1,6 +1,6 @@
-"""A page of the documentation, done by a reader who does all it says, in order, in one folder of their own.
+"""Run a page of the documentation: all its blocks, in order, in one folder.
 
-Files (`title="…"`), commands and Python run for real. What a page says of other machines is led to this one: model
+Files (`title="…"`), commands and Python are run. Addresses of other machines are replaced by local ones: model
 servers to a stub, the gateway's usual port to a free one.
 """
 
@@ -74,8 +74,8 @@ class PageSession:
     def _address(self, provider: str) -> str:
         return self.upstream if provider == "anthropic" else self.upstream + "/v1"
 
-    def led_here(self, text: str) -> str:
-        """The text with addresses of this machine in place of those a reader would use."""
+    def with_local_addresses(self, text: str) -> str:
+        """Replace the addresses in a text by those of the test servers."""
         text = text.replace("127.0.0.1:8088", f"127.0.0.1:{self.port}").replace(
             "localhost:8088", f"localhost:{self.port}"
         )
@@ -110,17 +110,17 @@ class PageSession:
         file = self.folder / block.title
         file.parent.mkdir(parents=True, exist_ok=True)
         is_settings = block.language == "toml" and block.title != "pyproject.toml"
-        file.write_text(self.settings(block.text) if is_settings else self.led_here(block.text))
+        file.write_text(self.settings(block.text) if is_settings else self.with_local_addresses(block.text))
         return file
 
     def shell(self, block: Block) -> None:
         """Run a block's commands; where it shows what they print, that is what they must print."""
         if block.language != "console":
-            self._checked(self.led_here(block.text), block)
+            self._checked(self.with_local_addresses(block.text), block)
             return
         pieces = SPOKEN.split(block.text)
         for command, shown in zip(pieces[1::2], pieces[2::2], strict=True):
-            printed = self._checked(self.led_here(command), block)
+            printed = self._checked(self.with_local_addresses(command), block)
             if block.remarks.get("output") != "varies":
                 assert matches(shown, printed), f"{block.where}: {command}\nshown:\n{shown}\nprinted:\n{printed}"
 
@@ -143,7 +143,7 @@ class PageSession:
 
     def serve(self, block: Block) -> None:
         """Start a block's command and leave it running until the page ends."""
-        command = shlex.split(self.led_here(block.text), comments=True)
+        command = shlex.split(self.with_local_addresses(block.text), comments=True)
         with (self.folder / "server.log").open("w") as log:
             process = subprocess.Popen(command, cwd=self.folder, env=self.environment, stderr=log, text=True)
         self._background.append(process)
@@ -160,7 +160,9 @@ class PageSession:
         It must end well and say nothing on standard error, at the end of the interpreter either.
         """
         script = self.folder / "script.py"
-        script.write_text("\n\n".join(self.led_here(text) for text in needed_blocks(block.text, self._blocks)))
+        script.write_text(
+            "\n\n".join(self.with_local_addresses(text) for text in needed_blocks(block.text, self._blocks))
+        )
         self._blocks.append(block.text)
         done = subprocess.run(
             [sys.executable, script.name],
@@ -174,7 +176,7 @@ class PageSession:
         assert done.stderr == "", f"{block.where} says on standard error:\n{done.stderr}"
 
     def close(self) -> None:
-        """End what the page started."""
+        """End the processes that the page started."""
         for process in self._background:
             process.send_signal(signal.SIGTERM)
         for process in self._background:
@@ -214,7 +216,7 @@ def _names(text: str) -> tuple[set[str], set[str]]:
 
 @contextmanager
 def page_session(page: Page, folder: Path, commands: Path, upstream: str) -> Iterator[PageSession]:
-    """A session that is closed whatever happens."""
+    """Yield a session and close it at the end."""
     session = PageSession(page, folder, commands, upstream)
     if WITH_KEYS in page.text:
         session.environment |= dict.fromkeys(KEYS, "sk-stub")

@@ -1,4 +1,4 @@
-"""A model server for the pages: what they say of OpenAI, Anthropic, Ollama and vLLM is done here, on this machine."""
+"""A local model server for the pages, in place of OpenAI, Anthropic, Ollama and vLLM."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def answer_to(asked: dict[str, Any]) -> str:
 
 @contextmanager
 def page_upstream() -> Iterator[str]:
-    """Its origin, while it runs."""
+    """Yield the origin of the running server."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))

@@ -1,4 +1,4 @@
-"""Recordings for tests: made by agents that answer at random, or written down directly."""
+"""Recordings for tests: collected from random agents, or written directly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODELS = {
 
 
 class Spread:
-    """Difficulties all over [0, 1], by the number in the question; features too, should the engine use them."""
+    """An estimator with difficulties in [0, 1] by the number in the question, and with features."""
 
     name = "spread"
 
@@ -49,8 +49,8 @@ def number_of(request: Any) -> int:
     return int(request.messages[-1].text.split("What is ")[-1].split()[0])
 
 
-class Fickle:
-    """Answers right more often than not, in several spellings, with any log-probabilities, sometimes none."""
+class RandomAgent:
+    """A provider that is mostly right, with several spellings and random or missing log-probabilities."""
 
     def __init__(self, seed: int, silent: float = 0.0) -> None:
         self.rng = np.random.default_rng(seed)
@@ -106,15 +106,15 @@ def calibration(folder: Path) -> str:
 
 
 def opened(odar: Odar, make_work: Any = collect_work) -> Any:
-    """Work with an engine that is there already."""
+    """Return work that uses an existing engine."""
     return lambda: nullcontext(make_work(odar))
 
 
 async def collect_panel(
     folder: Path, *, items: int = 40, samples: int = 7, seed: int = 0, silent: float = 0.15, **overrides: Any
 ) -> Path:
-    """A panel of fickle agents; the Hard path takes 5 of its samples."""
-    speak = Fickle(seed, silent)
+    """Collect a panel from random agents; the Hard path uses 5 of its samples."""
+    speak = RandomAgent(seed, silent)
     providers = {name: ScriptedProvider(speak, name) for name in ("fast", "slow")}
     made = settings(folder, **{"routing__samples": samples, **overrides})
     async with Odar(made, providers=providers, estimator=Spread()) as odar:
@@ -137,7 +137,7 @@ def synthetic_panel(
     *,
     benchmarks: Sequence[tuple[str, str]] = (("alpha", "Mathematics"), ("beta", "Knowledge"), ("gamma", "Coding")),
 ) -> Path:
-    """A large panel written down directly: slow is better than fast, confidence tells right from wrong a little."""
+    """Write a large panel: slow is better than fast, and confidence is slightly informative."""
     rng = np.random.default_rng(seed)
     header = header_of(Odar(settings(routing__samples=samples)), min(5, samples))
     path = folder / "recording.parquet"
@@ -191,7 +191,7 @@ def handmade_panel(
     judgments: Sequence[bool | None] = (),
     n: bool = True,
 ) -> Path:
-    """A panel of items written down by hand: per item the fast answer, the verification and the samples.
+    """Write a panel of given items: per item the fast answer, the verification and the samples.
 
     Every answer is one token of ten characters, so that E is what `energies` says and V is 0. Prompts cost $1 (fast)
     and $10 (slow), answers $0.1 and $2; seconds are 1 (fast), 2 (verification), 3 (samples).

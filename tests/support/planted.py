@@ -1,4 +1,4 @@
-"""Secrets to plant, and a search that finds them in whatever form they come out again."""
+"""Secrets for tests, and a search that finds them in every encoding."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def forms(secret: str) -> set[bytes]:
 
 
 def found_in(data: bytes | str, secrets: Iterable[str] = ALL) -> list[str]:
-    """Which secrets are in there."""
+    """Return the secrets in a text."""
     data = data.encode() if isinstance(data, str) else data
     return [secret for secret in secrets if any(form in data for form in forms(secret))]
 
 
 def echoes(status: int = 401, *, shape: str = "openai") -> Behaviour:
-    """A server that repeats the request's headers, keys and all, in its error: as debug pages do."""
+    """Reply with an error that repeats the headers of the request, as debug pages do."""
 
     async def behave(exchange: Exchange) -> None:
         said, key = (

@@ -1,4 +1,4 @@
-"""Made-up items: easy items need no slow agent, hard ones do, and the fast answer's energy tells a little."""
+"""Synthetic items: easy ones need no slow agent, hard ones do, and the energy of the fast answer is slightly informative."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def evidence(**options):
 
 
 def setup(**options):
-    """As it is before anything was measured."""
+    """Return a setup without measured statistics."""
     return Setup(
         **{
             "thresholds": Thresholds(0.3, 0.7),

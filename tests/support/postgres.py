@@ -1,4 +1,4 @@
-"""A throw-away PostgreSQL server for tests, where one is installed."""
+"""A temporary PostgreSQL server for tests, if PostgreSQL is installed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cluster:
         self._run("pg_ctl", "-l", self._folder / "log", "-w", "-o", options, "start")
 
     def stop(self) -> None:
-        """As a crash would: nobody is waited for, and the log is replayed at the next start."""
+        """Stop it as in a crash: without waiting, so that the log is replayed at the next start."""
         self._run("pg_ctl", "-w", "-m", "immediate", "stop")
 
     def _run(self, name: str, *arguments: str | Path) -> None:
@@ -54,7 +54,7 @@ class Cluster:
 
 @contextmanager
 def cluster() -> Iterator[Cluster]:
-    """A server of one's own, started; LookupError where PostgreSQL is not installed."""
+    """Yield a started server; raise LookupError if PostgreSQL is not installed."""
     bin_ = binaries()
     if bin_ is None:
         raise LookupError("PostgreSQL is not installed: no initdb on the path or in /usr/lib/postgresql")
@@ -78,7 +78,7 @@ def server() -> Iterator[str]:
 
 
 def _account() -> str | None:
-    """Whom to run as: PostgreSQL refuses root."""
+    """Return the account to run as, because PostgreSQL does not run as root."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -98,7 +98,7 @@ def postgres_server() -> Iterator[str]:
 
 @pytest.fixture
 def postgres_url(postgres_server: str) -> str:
-    """A fresh schema on the real server: as good as a database of its own, and made in no time."""
+    """The URL of a new schema on the server, which is quicker than a new database."""
     import psycopg
 
     name = f"odar_{uuid.uuid4().hex[:12]}"

@@ -1,4 +1,4 @@
-"""A forward proxy and a TLS server on this machine, with certificates of their own: what companies put before models."""
+"""A forward proxy and a TLS server on this machine, with their own certificates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to put to providers, and the key that must never show."""
+"""Requests for providers, and a key that must never be shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KEY = "sk-planted-0123456789"
 
 
 def ask(text: str = "2 + 2?", **fields: Any) -> Request:
-    """A small request that does not wait long.
+    """Return a small request with a short timeout.
 
     >>> ask(n=5).n
     5

@@ -1,4 +1,4 @@
-"""An engine whose agents return no log-probs, and a server that scores what they write."""
+"""An engine whose agents return no log-probs, and a server that scores their answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PRICE = {"input": 1.0, "output": 10.0}
 
 @asynccontextmanager
 async def three_servers() -> AsyncIterator[tuple[FaultServer, FaultServer, FaultServer]]:
-    """Fast says four, slow says five, and the scorer finds four more likely."""
+    """Yield three servers: fast answers four, slow answers five, and the scorer prefers four."""
     async with FaultServer() as fast, FaultServer() as slow, FaultServer() as scores:
         fast.behave(no_logprobs("Answer: four"))
         slow.behave(answer(message_payload("Answer: five", usage={"input_tokens": 10, "output_tokens": 5})))
@@ -26,7 +26,7 @@ async def three_servers() -> AsyncIterator[tuple[FaultServer, FaultServer, Fault
 
 
 def engine(servers, *, slow_model="deep", judge_price=PRICE, **overrides) -> Odar:
-    """The engine in front of the three; its surrogate is called judge."""
+    """Return an engine that uses the three servers; its surrogate is called judge."""
     fast, slow, scores = servers
     settings = load_settings(
         profile="tiny",

@@ -1,4 +1,4 @@
-"""A provider that answers from a script: for tests of everything above the wire."""
+"""A provider that answers from a script, without a network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def completion(text: str, logprob: float | None = -0.1, *, finish: str = "stop")
 
 @dataclass
 class ScriptedProvider(Provider):
-    """Answers each request with what `script` says; records every request."""
+    """Answer each request with the result of `script`, and record it."""
 
     script: Callable[[Request, int], Sequence[Completion] | ProviderError]
     name: str = "scripted"
@@ -61,7 +61,7 @@ class ScriptedProvider(Provider):
 
 
 def step_of(request: Request) -> str:
-    """Which step a request with the default prompts is for."""
+    """Return the step of a request with the default prompts."""
     system = request.messages[0].text
     return "verify" if "proposed" in system else "solve" if "care" in system else "answer"
 
@@ -79,8 +79,8 @@ def even_fast(request: Request, index: int) -> list[Completion]:
     return [completion(f"Judgment: CORRECT\nAnswer: {number}")] * request.n
 
 
-def unsure_where_wrong(request: Request, index: int) -> list[Completion]:
-    """Fast is right on even numbers and less sure on the others; slow is always right, and less sure each time."""
+def uncertain_if_wrong(request: Request, index: int) -> list[Completion]:
+    """Fast is right on even numbers and less confident on the others; slow is always right, with falling confidence."""
     number = asked(request)
     if step_of(request) == "answer" and number % 2:
         return [completion("Answer: 99", -1.0)]

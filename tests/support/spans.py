@@ -13,7 +13,7 @@ from odar.telemetry.spans import Spans
 
 
 class SpanBook:
-    """An observer whose spans end up here."""
+    """An observer that collects its spans."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -52,7 +52,7 @@ class SpanBook:
         return below(None)
 
     def everything(self) -> str:
-        """All that any span holds, as text to look for secrets in."""
+        """Return the contents of all spans as text."""
         return "\n".join(span.to_json() for span in self.all())
 
 

@@ -1,4 +1,4 @@
-"""A day of plausible traffic for the dashboard: many queries, every path, some that failed, some unpriced."""
+"""A day of traffic for the dashboard: many queries, every path, some failed, some without a price."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PRICES = {Step.ANSWER: 0.00012, Step.VERIFY: 0.0031, Step.SOLVE: 0.0048}
 
 
 def traffic(count: int, *, hours: float = 23.0, seed: int = 7) -> Iterator[Record]:
-    """So many records, spread over the last hours, the newest last."""
+    """Return `count` records of the last hours, the newest last."""
     rng = random.Random(seed)
     now = datetime.now(UTC)
     for index in range(count):
@@ -67,7 +67,7 @@ def one(rng: random.Random, started_at: str, id: str) -> Record:
 
 
 def answer(rng: random.Random, path: Path, d: float, started_at: str, id: str) -> Answer:
-    """An answer with tokens, energies and a bill that hang together."""
+    """Return an answer with consistent tokens, energies and costs."""
     unknown = rng.random() < 0.03
     candidates = tuple(candidate(rng, step) for step in STEPS[path])
     calls, clock = [], 0.004

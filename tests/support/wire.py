@@ -6,7 +6,7 @@ import asyncio
 
 
 class Wire(asyncio.Transport):
-    """A transport that goes nowhere: the protocol is fed by hand."""
+    """A transport without a network."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -150,10 +150,11 @@ def test_content_of_recordings_is_escaped(tmp_path, folder):
     assert "<script" not in text
 
 
-def test_several_recordings_make_several_parts_with_distinct_ids(tmp_path, folder):
-    (tmp_path / "b").mkdir()
-    synthetic_panel(tmp_path / "b", 6, samples=1, benchmarks=(("delta", "Coding"),))
-    parts, text = written_to(tmp_path / "r.html", folder / NAME, tmp_path / "b" / NAME)
+def test_several_recordings_make_several_parts_with_distinct_ids(tmp_path):
+    for name, benchmark, samples in (("a", "alpha", 2), ("b", "delta", 1)):
+        (tmp_path / name).mkdir()
+        synthetic_panel(tmp_path / name, 6, samples=samples, benchmarks=((benchmark, "Coding"),))
+    parts, text = written_to(tmp_path / "r.html", tmp_path / "a" / NAME, tmp_path / "b" / NAME)
     checker = check(text)
     assert [list(part.benchmarks)[-1] for part in parts] == ["alpha", "delta"]
     assert len(checker.ids) == len(set(checker.ids))
