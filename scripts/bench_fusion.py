@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from odar.calibration.fusion_fit import BETAS, FOLDS, GAMMAS, fit_fusion, plain_rule, skill_weights
+from odar.calibration.fusion_fit import BETAS, FOLDS, GAMMAS, baseline_rule, fit_fusion, skill_weights
 from odar.errors import InputError
 from odar.files import user_path
 from odar.policy.arrays import Array, Bools, Ints
@@ -127,7 +127,7 @@ def cross_fit(votes: Votes, seed: int, folds: int = FOLDS) -> CrossFit:
         test, train = fold == held_out, fold != held_out
         aligned = standardize(votes.energy, train)
         seen = replace(votes, energy=aligned)
-        holder, fit = plain_rule(seen.rows(train)), fit_fusion(seen.rows(train))
+        holder, fit = baseline_rule(seen.rows(train)), fit_fusion(seen.rows(train))
         winners[test] = fuse(seen.rows(test), fit.beta, fit.skills)
         plain[test] = fuse(seen.rows(test), holder.beta, holder.skills)
         energy[test] = aligned[test]

@@ -15,6 +15,9 @@ WHEEL_MB = 15.0
 NEEDED = (
     "odar/catalogue.toml",
     "odar/evals/benchmarks/benchmarks.toml",
+    "odar/evals/report/exhibits.toml",
+    "odar/evals/rewrites.toml",
+    "odar/evals/scorers/proof.txt",
     "odar/profiles/local.toml",
     "odar/profiles/tiny.toml",
     "odar/providers/weights.toml",

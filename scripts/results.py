@@ -23,7 +23,7 @@ import numpy as np
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.evidence import evidence_of
 from odar.calibration.fit import fit_setup
-from odar.calibration.install import calibration_of, incumbents
+from odar.calibration.install import calibration_of, current_parts
 from odar.calibration.routing_fit import Goal
 from odar.calibration_file import Calibration
 from odar.config import load_settings
@@ -63,7 +63,7 @@ class Half:
 
     arrays: PanelArrays
     setting: Setting
-    by_path: Mapping[str, Array]
+    given_paths: Mapping[str, Array]
     """(N, 3): score, calls and cost of each item on each path."""
     prior: Array
     posterior: Array
@@ -106,7 +106,7 @@ def calibrated(engine: Odar, items: Sequence[RecordedItem]) -> Calibration:
     """What `odar calibrate --goal accuracy --max-calls 3` fits to these items."""
     features = np.array([item.features for item in items])
     evidence = evidence_of(items, engine.settings.fusion.varentropy_weight, features)
-    setup, _ = fit_setup(evidence, incumbents(engine), SEED, Goal("accuracy", max_calls=MAX_CALLS))
+    setup, _ = fit_setup(evidence, current_parts(engine), SEED, Goal("accuracy", max_calls=MAX_CALLS))
     return calibration_of(engine, setup, choose_mode=True)
 
 
@@ -120,9 +120,9 @@ def half(
     arrays = replace(arrays, header=with_calibration(header, calibration))
     setting = Setting.of(arrays.header)
     runs = [always(arrays, setting, path) for path in (SIMPLE, MEDIUM, HARD)]
-    by_path = {name: np.stack([getattr(each, name) for each in runs], axis=1) for name in FIELDS}
+    given_paths = {name: np.stack([getattr(each, name) for each in runs], axis=1) for name in FIELDS}
     prior = prior_of(arrays, setting)
-    found = Half(arrays, setting, by_path, prior, posterior_of(arrays, setting, prior))
+    found = Half(arrays, setting, given_paths, prior, posterior_of(arrays, setting, prior))
     calibrated_rows = rows_of([found], lambda each: each.paths(), "")
     assert np.array_equal(calibrated_rows.score, odar(arrays, setting).score), "a path is all that routing chooses"
     return found
@@ -144,7 +144,7 @@ def rows_of(halves: Sequence[Half], choose: Callable[[Half], Array], name: str) 
     paths = [choose(each) for each in halves]
     columns = [
         np.concatenate(
-            [each.by_path[field][np.arange(len(path)), path] for each, path in zip(halves, paths, strict=True)]
+            [each.given_paths[field][np.arange(len(path)), path] for each, path in zip(halves, paths, strict=True)]
         )
         for field in FIELDS
     ]
@@ -176,7 +176,7 @@ def nearest(rows: Sequence[Rows], field: str, target: float, name: str) -> Rows:
 
 def matched(halves: Sequence[Half], ours: Rows, name: str, *, by_length: bool) -> Rows:
     """ODAR's mix of paths given out by the length of the question, or at random (the exact expectation)."""
-    table = {field: np.concatenate([each.by_path[field] for each in halves]) for field in FIELDS}
+    table = {field: np.concatenate([each.given_paths[field] for each in halves]) for field in FIELDS}
     weights = np.tile(ours.mix, (len(table["score"]), 1))
     if by_length:
         lengths = np.concatenate([[len(text) for text in each.arrays.items.query] for each in halves])

@@ -44,12 +44,14 @@ CASES = {
 def measure() -> dict[str, Any]:
     """Every figure of the page that is computed here, rounded."""
     from odar.evals.replay.arrays import load_panels
-    from odar.evals.report.findings import gather
+    from odar.evals.report.findings import replay_recordings
     from odar.evals.report.page import to_json
 
     found: dict[str, Any] = {}
     for name, (places, split) in RECORDINGS.items():
-        (part,) = json.loads(to_json(gather(load_panels([ROOT / place for place in places], split=split))))
+        (part,) = json.loads(
+            to_json(replay_recordings(load_panels([ROOT / place for place in places], split=split)))
+        )
         tables = {
             slug: {str(next(iter(row.values()))): dict(list(row.items())[1:]) for row in rows}
             for slug, rows in part["tables"].items()

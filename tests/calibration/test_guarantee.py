@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from odar.calibration.guarantee import Promise, certify, choose_bet, guarantee, log_capital
+from odar.calibration.guarantee import LossBound, certify, choose_bet, guarantee, log_capital
 from odar.calibration.routing_fit import Goal, RoutingOption, fit_routing
 from odar.calibration.setup import PathOutcomes
 from odar.errors import InputError
 from odar.policy.path import Thresholds
 from odar.policy.target import ThresholdPath
-from support.population import evidence, incumbents
+from support.population import current_parts, evidence
 
 PATH = ThresholdPath.through((0.3, 0.7))
 CALLS = np.array([1, 2, 6])
@@ -38,7 +38,7 @@ def test_violations_are_rare_and_cheaper_settings_are_found(allowed, items):
     violated = cheaper = 0
     for _ in range(1000):
         d, right, calls = population(rng, items)
-        found = certify(Promise(allowed), d, right, calls, right[:, 2], PATH, rng.random(items) < 0.5)
+        found = certify(LossBound(allowed), d, right, calls, right[:, 2], PATH, rng.random(items) < 0.5)
         violated += true[round(found.t, 9)] > allowed
         cheaper += found.cheaper
     assert violated <= 65
@@ -64,7 +64,7 @@ def test_three_hundred_items_without_a_loss_certify_one_point():
 def test_a_failed_certification_says_how_many_items_are_needed():
     rng = np.random.default_rng(2)
     difficulty, correct, calls = population(rng, 60)
-    found = certify(Promise(0.01), difficulty, correct, calls, correct[:, 2], PATH, np.arange(60) % 2 == 0)
+    found = certify(LossBound(0.01), difficulty, correct, calls, correct[:, 2], PATH, np.arange(60) % 2 == 0)
     assert not found.cheaper
     assert found.thresholds == Thresholds(0.0, 0.0)
     assert found.more_items > 100
@@ -75,14 +75,14 @@ def test_a_setting_that_loses_too_much_is_not_certified():
     correct = np.column_stack([np.zeros(size), np.zeros(size), np.ones(size)]).astype(bool)
     calls = np.tile(CALLS, (size, 1))
     difficulty = np.linspace(0, 0.99, size)
-    found = certify(Promise(0.001), difficulty, correct, calls, correct[:, 2], PATH, np.arange(size) % 2 == 0)
+    found = certify(LossBound(0.001), difficulty, correct, calls, correct[:, 2], PATH, np.arange(size) % 2 == 0)
     assert found.more_items is None or found.more_items > 0
     assert found.loss <= 0.001
 
 
 def test_everything_is_fitted_to_the_other_half():
     found = evidence(size=600, fast=0.6, solve=0.95)
-    setup, certificate = guarantee(found, incumbents(), Promise(0.1))
+    setup, certificate = guarantee(found, current_parts(), LossBound(0.1))
     assert certificate.items == 300
     assert setup.thresholds == certificate.thresholds
     assert certificate.cheaper
@@ -92,7 +92,7 @@ def test_everything_is_fitted_to_the_other_half():
 @pytest.mark.parametrize("options", [{"at_most_worse": 0.0}, {"at_most_worse": 0.05, "confidence": 1.0}])
 def test_invalid_promises_are_rejected(options):
     with pytest.raises(InputError, match="expected a share"):
-        Promise(**options)
+        LossBound(**options)
 
 
 def variant(size=2000, seed=0):

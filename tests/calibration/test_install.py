@@ -10,7 +10,7 @@ import pytest
 
 from odar.calibration.fit import fit
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.install import incumbents, report, to_calibration
+from odar.calibration.install import current_parts, report, to_calibration
 from odar.config import load_settings
 from odar.difficulty.estimator import FORMAT, shipped_estimator
 from odar.engine import Odar
@@ -29,7 +29,7 @@ TABLES = QuantileTables.fit({("direct", "length"): range(100)})
 def fitted():
     """A fit in which every part differs from the shipped one."""
     odar = Odar(load_settings("tiny", config="/dev/null", calibration=""))
-    found = fit(evidence(size=60), incumbents(odar))
+    found = fit(evidence(size=60), current_parts(odar))
     posterior = PosteriorDifficulty.load().with_weights(AnswerKind.DIRECT, {"long": 1.0})
     estimator = shipped_estimator()
     moved = type(estimator).from_dict(estimator.to_dict(), "copy")
@@ -55,7 +55,7 @@ def install(fitted, tmp_path):
 
 def test_the_engine_uses_the_installed_fit(fitted, tmp_path):
     _, odar = install(fitted, tmp_path)
-    today = incumbents(odar)
+    today = current_parts(odar)
     assert today.setup.thresholds == Thresholds(0.25, 0.65)
     assert today.setup.by_expert == {"math": Thresholds(0.1, 0.2, "math")}
     assert today.setup.fusion.beta == np.inf
@@ -88,14 +88,14 @@ def test_the_file_has_readable_settings_and_statistics(fitted, tmp_path):
 def test_a_mode_chosen_by_calibration_can_change(fitted, tmp_path):
     _, odar = install(replace(fitted, setup=replace(fitted.setup, posterior=None)), tmp_path)
     assert odar.settings.routing.mode == "prior"
-    today = incumbents(odar)
+    today = current_parts(odar)
     assert (today.setup.posterior, today.looks_first) == (None, True)
 
 
 def test_a_mode_set_by_a_profile_is_kept(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "x")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
-    today = incumbents(Odar(load_settings("paper", config="/dev/null")))
+    today = current_parts(Odar(load_settings("paper", config="/dev/null")))
     assert (today.looks_first, today.setup.posterior) == (False, None)
 
 

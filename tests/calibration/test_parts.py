@@ -13,14 +13,14 @@ from odar.calibration import parts
 from odar.calibration.evidence import fit_statistics
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.parts import (
-    Part,
+    FittedPart,
     compare,
     fit_estimator_part,
     fit_posterior_part,
     fit_weights,
-    misplaced,
+    ordering_error,
 )
-from odar.calibration.routing_fit import RoutingOption, fit_routing, holds, points, score
+from odar.calibration.routing_fit import RoutingOption, fit_routing, keeps_accuracy, points, score
 from odar.calibration.setup import PathOutcomes
 from odar.difficulty.estimator import shipped_estimator
 from odar.policy.path import Thresholds
@@ -84,7 +84,7 @@ def test_the_posterior_learns_which_signal_predicts_the_gain():
     fitted = part.model.weights["reasoned"]
     assert fitted.get("unsure_text", 0) + fitted.get("unsure_answer", 0) > fitted.get("long", 0)
     in_use = now.look(BY_LENGTH, found.fast.prior, found.fast)
-    assert misplaced(part.held_out, found.fast.gain).mean() < misplaced(in_use, found.fast.gain).mean()
+    assert ordering_error(part.held_out, found.fast.gain).mean() < ordering_error(in_use, found.fast.gain).mean()
 
 
 def test_a_fitted_posterior_in_use_is_kept():
@@ -125,9 +125,9 @@ def test_weights_are_never_negative_and_unknown_terms_count_as_average():
 def test_better_means_that_the_whole_interval_is_above_zero():
     rng = np.random.default_rng(0)
     noise = rng.normal(size=200)
-    assert Part("p", 1, noise, compare(noise, noise + 0.5), "error").better
-    assert not Part("p", 1, noise, compare(noise, rng.permutation(noise)), "error").better
-    assert not Part("p", None, noise, None, "error", "too few").better
+    assert FittedPart("p", 1, noise, compare(noise, noise + 0.5), "error").better
+    assert not FittedPart("p", 1, noise, compare(noise, rng.permutation(noise)), "error").better
+    assert not FittedPart("p", None, noise, None, "error", "too few").better
 
 
 PLAIN = FusionFit(0.25, 0.0, np.ones(3))
@@ -159,7 +159,7 @@ def test_no_routing_is_fitted_if_every_choice_loses():
 
 @pytest.mark.parametrize(("gained", "lost", "fine"), [(0, 0, True), (5, 5, False), (9, 0, True), (0, 1, False)])
 def test_an_insignificant_gain_is_rejected(gained, lost, fine):
-    assert holds(np.array([1.0] * gained + [-1.0] * lost + [0.0] * (100 - gained - lost))) is fine
+    assert keeps_accuracy(np.array([1.0] * gained + [-1.0] * lost + [0.0] * (100 - gained - lost))) is fine
 
 
 def test_a_combination_with_the_current_fusion_rule_is_found():

@@ -9,7 +9,7 @@ import pytest
 
 from odar.calibration.evidence import evidence_of, fit_scores, fit_statistics
 from odar.calibration.fit import fit
-from odar.calibration.install import incumbents, statistics_alone, to_calibration
+from odar.calibration.install import current_parts, statistics_calibration, to_calibration
 from odar.recording.collect import Job, collect_work, make_items
 from odar.recording.executor import run
 from odar.recording.header import header_of
@@ -20,7 +20,7 @@ from odar.recording.work import WithEngine
 from odar.types import Query
 from support.fault_server import ok, status
 from support.panels import opened
-from support.population import incumbents as made_up_incumbents
+from support.population import current_parts as made_up_incumbents
 from support.population import population, setup
 from support.scored import engine, three_servers
 
@@ -67,7 +67,7 @@ async def test_the_cost_of_a_path_includes_its_scores(servers, tmp_path):
         entries, _ = await recorded(odar, tmp_path / "r.jsonl", JOBS[:1])
         medium = (await odar.aask(TASKS[0].query, path="medium")).trace.spend
         hard = (await odar.aask(TASKS[0].query, path="hard")).trace.spend
-        found = incumbents(odar).setup.outcomes(evidence_of(entries, 0.1))
+        found = current_parts(odar).setup.outcomes(evidence_of(entries, 0.1))
     assert found.calls.tolist() == [[1, medium.calls, hard.calls]]
     assert found.cost[0, 1:] == pytest.approx([medium.cost_usd, hard.cost_usd])
     fast = entries[0].attempts[0]
@@ -114,12 +114,12 @@ async def test_the_engine_uses_the_fitted_statistics_of_the_surrogate(servers, t
     async with engine(servers) as odar:
         entries, _ = await recorded(odar, tmp_path / "r.jsonl")
         before = (await odar.aask(TASKS[0].query, path="medium")).trace.verdict
-        fitted = fit(evidence_of(entries, 0.1), incumbents(odar))
+        fitted = fit(evidence_of(entries, 0.1), current_parts(odar))
         calibration = to_calibration(odar, replace(fitted, setup=_skilled(odar, entries)), {})
     (tmp_path / "c.json").write_text(calibration.to_json())
     async with engine(servers, calibration=str(tmp_path / "c.json")) as odar:
         trace = (await odar.aask(TASKS[0].query, path="medium")).trace
-        known = incumbents(odar).setup
+        known = current_parts(odar).setup
     assert before.scorer == "fep by surrogate judge (uncalibrated)"
     assert trace.verdict.scorer == "fep by surrogate judge"
     assert [c.energy.origin for c in trace.candidates] == ["calibrated", "calibrated"]
@@ -132,7 +132,7 @@ async def test_the_engine_uses_the_fitted_statistics_of_the_surrogate(servers, t
 def _skilled(odar, entries):
     """Return a setup with the statistics of these records and fixed skills."""
     found = evidence_of(entries, 0.1)
-    today = incumbents(odar).setup
+    today = current_parts(odar).setup
     fusion = replace(today.fusion, skills=np.array([0.5, 1.0, 1.0]))
     return replace(today, fusion=fusion, statistics=fit_statistics(found), surrogate=fit_scores(found))
 
@@ -141,7 +141,7 @@ async def test_statistics_alone_include_those_of_the_surrogate(servers, tmp_path
     async with engine(servers) as odar:
         entries, _ = await recorded(odar, tmp_path / "r.jsonl")
         found = evidence_of(entries, 0.1)
-        calibration = statistics_alone(odar, found, {})
+        calibration = statistics_calibration(odar, found, {})
     assert {s.scorer for s, known in calibration.statistics.items() if known.count} == {"judge"}
 
 

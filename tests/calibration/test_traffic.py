@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.calibration.traffic import (
-    FEWEST_ENERGIES,
+    MIN_ENERGIES,
     _free_energy,
     fast_is_wrong,
     fit_traffic,
@@ -23,7 +23,7 @@ from odar.policy.path import Route, Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.signals import AnswerKind
 from odar.types import Step
-from support.population import evidence, incumbents, setup
+from support.population import current_parts, evidence, setup
 
 
 def document(winner, *answers, content=True, steps=("answer", "solve", "solve")):
@@ -196,15 +196,15 @@ def many(count, *, gap):
 
 
 def test_few_energies_keep_the_statistics():
-    today = incumbents()
-    found = fit_traffic(read(*many(FEWEST_ENERGIES - 1, gap=0.2)), today)
+    today = current_parts()
+    found = fit_traffic(read(*many(MIN_ENERGIES - 1, gap=0.2)), today)
     assert found.measured == {}
     assert found.setup.statistics == today.setup.statistics
 
 
 def test_enough_traffic_measures_mu_and_sigma_and_keeps_the_skill():
     before = Statistics(9.0, 9.0, 5, 0.7)
-    today = incumbents(statistics=(before, None, None))
+    today = current_parts(statistics=(before, None, None))
     traffic = read(*many(200, gap=0.2))
     found = fit_traffic(traffic, today)
     assert found.measured == {Step.ANSWER: 200}
@@ -218,7 +218,7 @@ def test_enough_traffic_measures_mu_and_sigma_and_keeps_the_skill():
 
 def test_an_informative_energy_improves_the_posterior_and_keeps_the_mix():
     by_prior = PosteriorDifficulty.load().with_weights(AnswerKind.REASONED, {"looks_hard": 1.0, "long": 0.1})
-    today = replace(incumbents(posterior=by_prior), posterior=by_prior)
+    today = replace(current_parts(posterior=by_prior), posterior=by_prior)
     found = fit_traffic(read(*many(600, gap=0.3)), today)
     assert found.posterior.better
     assert found.after == pytest.approx(found.before, abs=0.02)
@@ -226,7 +226,7 @@ def test_an_informative_energy_improves_the_posterior_and_keeps_the_mix():
 
 
 def test_no_traffic_changes_nothing():
-    today = incumbents()
+    today = current_parts()
     found = fit_traffic(read(), today)
     assert (found.measured, found.before, found.after) == ({}, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
     assert not found.changed

@@ -52,7 +52,7 @@ def bill_of(document: Mapping[str, Any]) -> Bill:
 
 
 def answered(asked: Sequence[Asked], deadline_s: float, *, may_break: bool = False) -> list[str]:
-    """Promise 1. Where the gateway itself is killed, a connection that breaks off at once is clear enough."""
+    """LossBound 1. Where the gateway itself is killed, a connection that breaks off at once is clear enough."""
     bad = [f"question {each.number}: no answer in {each.seconds:.1f} s" for each in asked if each.outcome == SILENT]
     bad += [f"question {each.number}: {each.unclear}" for each in asked if each.unclear]
     late = (each for each in asked if each.outcome != SILENT and each.seconds > deadline_s + SLACK_S)
@@ -65,14 +65,14 @@ def answered(asked: Sequence[Asked], deadline_s: float, *, may_break: bool = Fal
 
 
 def nothing_left(before: Footprint, after: Footprint) -> list[str]:
-    """Promise 2."""
+    """LossBound 2."""
     return [f"left behind: {more}" for more in after.more_than(before)]
 
 
 def ledger_agrees(
     bills: Mapping[int, Bill], books: Mapping[int, Tally], excused: Iterable[int] = (), *, may_refuse: bool = False
 ) -> list[str]:
-    """Promise 3, question by question.
+    """LossBound 3, question by question.
 
     Args:
         bills: by question, from the store.
@@ -105,7 +105,7 @@ def _difference(bill: Bill, tally: Tally, may_refuse: bool) -> str:
 
 
 def traces_present(asked: Iterable[Asked], stored: set[str], lost_after: float | None = None) -> list[str]:
-    """Promise 4. `lost_after`: what was acknowledged later than this may have gone down with the process."""
+    """LossBound 4. `lost_after`: what was acknowledged later than this may have gone down with the process."""
     told = (each for each in asked if each.trace is not None and each.outcome not in (BROKEN, SILENT, LEFT))
     due = (each for each in told if lost_after is None or each.finished_at < lost_after)
     return short(

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from odar.calibration.evidence import evidence_of
-from odar.calibration.install import incumbents
+from odar.calibration.install import current_parts
 from odar.calibration.judge_fit import JudgeTrial, judge_items, judge_trial, judge_work
 from odar.config import load_settings
 from odar.engine import Odar
@@ -63,7 +63,7 @@ def trial_of(odar, tmp_path) -> JudgeTrial:
     )
     engine = Odar(settings)
     items = list(open_recording("r.jsonl").items())
-    evidence, setup = evidence_of(items, settings.fusion.varentropy_weight), incumbents(engine).setup
+    evidence, setup = evidence_of(items, settings.fusion.varentropy_weight), current_parts(engine).setup
     asked = judge_items(engine, items, evidence, setup)
 
     async def ask():

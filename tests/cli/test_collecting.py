@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from odar.cli.collecting import (
-    MOST_COPIES,
+    MAX_COPIES,
     TIMEOUT_FACTOR,
+    RunOptions,
     confirm,
     copies,
-    costs_of,
-    engine_options,
+    describe_costs,
     exit_code,
     failures,
+    on_engine,
     open_copies,
+    progress_bar,
     report_failures,
-    shown,
+    run_options,
     with_long_timeouts,
-    work_on,
 )
 from odar.config import load_settings
 from odar.errors import BudgetExceeded, InputError, SettingsError
@@ -44,7 +46,8 @@ class TestConfirm:
 
         @click.command()
         def command():
-            confirm(given or settings(**more), items(*costs), 9, "things", "6 calls each, ", budget, yes=yes)
+            run = RunOptions(4, budget, yes)
+            confirm(run, given or settings(**more), items(*costs), 9, "things", "6 calls each, ")
 
         return CliRunner().invoke(command, catch_exceptions=True)
 
@@ -82,26 +85,35 @@ class TestConfirm:
 class TestEngine:
     def test_the_local_engine_is_the_work_itself(self):
         work = object()
-        assert work_on("local", work, None, 2) is work
+        assert on_engine(RunOptions(4, workers=2), work) is work
 
     def test_the_address_comes_from_the_option_or_the_environment(self, monkeypatch):
         asked = []
         monkeypatch.setattr("odar.recording.cluster.on_ray", lambda *given: asked.append(given))
         monkeypatch.setenv("RAY_ADDRESS", "here:1")
-        work_on("ray", None, None, 2)
-        work_on("ray", None, "there:2", 8)
+        on_engine(RunOptions(4, engine="ray", workers=2), None)
+        on_engine(RunOptions(4, engine="ray", ray_address="there:2", workers=8), None)
         assert asked == [(None, "here:1", 2), (None, "there:2", 8)]
 
     def test_the_options_of_the_engine(self):
         @click.command()
-        @engine_options
-        def command(engine, ray_address, workers):
-            click.echo(json.dumps([engine, ray_address, workers]))
+        @run_options(concurrency=4)
+        def command(run):
+            click.echo(json.dumps(asdict(run)))
 
         run = CliRunner().invoke
-        assert json.loads(run(command, []).output) == ["local", None, 2]
-        given = ["--engine", "ray", "--ray-address", "local", "--workers", "5"]
-        assert json.loads(run(command, given).output) == ["ray", "local", 5]
+        usual = {
+            "concurrency": 4,
+            "budget": None,
+            "yes": False,
+            "engine": "local",
+            "ray_address": None,
+            "workers": 2,
+        }
+        assert json.loads(run(command, []).output) == usual
+        given = ["--engine", "ray", "--ray-address", "local", "--workers", "5", "--budget", "2", "--yes"]
+        chosen = {"engine": "ray", "ray_address": "local", "workers": 5, "budget": 2.0, "yes": True}
+        assert json.loads(run(command, given).output) == usual | chosen
         assert run(command, ["--workers", "0"]).exit_code == 2
         assert run(command, ["--engine", "spark"]).exit_code == 2
 
@@ -113,9 +125,13 @@ def test_long_timeouts_change_only_times():
     assert found.slow.timeout_s == TIMEOUT_FACTOR * usual.slow.timeout_s
     assert found.limits.deadline_s == TIMEOUT_FACTOR * usual.limits.deadline_s
     assert (found.fast.model, found.routing, found.fusion) == (usual.fast.model, usual.routing, usual.fusion)
+    remote = settings(
+        providers={"p": {"kind": "openai", "base_url": "http://h/v1"}}, fast__model="p/a", slow__model="p/b"
+    )
+    assert with_long_timeouts(remote) is remote
 
 
-@pytest.mark.parametrize(("cores", "threads", "expected"), [(1, 0, 1), (2, 0, 2), (8, 2, MOST_COPIES), (4, 8, 1)])
+@pytest.mark.parametrize(("cores", "threads", "expected"), [(1, 0, 1), (2, 0, 2), (8, 2, MAX_COPIES), (4, 8, 1)])
 def test_one_copy_per_core_up_to_a_limit(monkeypatch, cores, threads, expected):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(cores), raising=False)
     assert copies(settings(local__threads=threads) if threads else settings()) == expected
@@ -131,13 +147,13 @@ def test_one_copy_per_core_up_to_a_limit(monkeypatch, cores, threads, expected):
     ],
 )
 def test_the_cost_so_far_and_to_go(progress, said):
-    assert costs_of(progress) == said
+    assert describe_costs(progress) == said
 
 
 def test_a_quiet_progress_bar_prints_nothing(capsys):
-    with shown(3, quiet=True) as show:
+    with progress_bar(3, quiet=True) as show:
         show(Progress(3, 1, 0, 0.0))
-    with shown(3, 1, quiet=False) as show:
+    with progress_bar(3, 1, quiet=False) as show:
         show(Progress(3, 2, 0, 0.25))
     captured = capsys.readouterr()
     assert captured.out == ""

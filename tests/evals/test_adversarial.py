@@ -12,7 +12,7 @@ from odar.evals.adversarial import ATTACKS, inject, mask
 from odar.evals.benchmarks.base import BENCHMARKS, Task
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.report.analyses import attacks
-from odar.evals.report.findings import gather
+from odar.evals.report.findings import replay_recordings
 from odar.types import Query
 from support.panels import synthetic_panel
 
@@ -93,16 +93,16 @@ def test_unknown_attacks_and_benchmarks_are_named():
         BENCHMARKS["gsm9k+masking"]
 
 
-def attacked(tmp_path, benchmarks):
+def under_attack(tmp_path, benchmarks):
     arrays = load_arrays(synthetic_panel(tmp_path, 40, benchmarks=benchmarks))
     keys = [key._replace(id=str(i // len(benchmarks))) for i, key in enumerate(arrays.items.keys)]
-    (findings,) = gather({"panel": replace(arrays, items=replace(arrays.items, keys=keys))})
+    (findings,) = replay_recordings({"panel": replace(arrays, items=replace(arrays.items, keys=keys))})
     (exhibit,) = attacks(findings)
     return findings, exhibit.records()
 
 
 def test_without_recorded_answers_an_attack_changes_only_routing(tmp_path):
-    _, (row, masked) = attacked(tmp_path, (("alpha", "Mathematics"),))
+    _, (row, masked) = under_attack(tmp_path, (("alpha", "Mathematics"),))
     assert (row["benchmark, attack"], masked["benchmark, attack"]) == ("alpha, injection", "alpha, masking")
     assert (row["items"], row["answers"]) == (40, "routing only")
     assert row["d attacked"] > row["d"] + 0.3  # it looks harder
@@ -111,7 +111,7 @@ def test_without_recorded_answers_an_attack_changes_only_routing(tmp_path):
 
 
 def test_recorded_answers_to_rewritten_questions_are_compared_in_pairs(tmp_path):
-    findings, (rerouted, row) = attacked(tmp_path, (("gsm8k", "Mathematics"), ("gsm8k+masking", "Mathematics")))
+    findings, (rerouted, row) = under_attack(tmp_path, (("gsm8k", "Mathematics"), ("gsm8k+masking", "Mathematics")))
     assert (row["items"], row["answers"]) == (20, "recorded")
     assert row["accuracy"] == pytest.approx(findings.odar.score.mean())
     assert (rerouted["benchmark, attack"], rerouted["answers"]) == ("gsm8k, injection", "routing only")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.evals.benchmarks.base import Task
-from odar.evals.selection import deal, label_free_strata, plan
+from odar.evals.selection import label_free_strata, select_tasks, stratified_order
 from odar.types import Query
 
 
@@ -16,7 +16,7 @@ def tasks(size):
 
 
 def test_a_large_set_gives_five_disjoint_stratified_folds_of_1000():
-    drawn = plan(tasks(12_000))
+    drawn = select_tasks(tasks(12_000))
     assert Counter(drawn.folds) == dict.fromkeys(range(5), 1_000)
     assert len({task.id for task in drawn.tasks}) == 5_000
     for fold in range(5):
@@ -27,24 +27,24 @@ def test_a_large_set_gives_five_disjoint_stratified_folds_of_1000():
 
 
 def test_a_small_set_is_used_whole_and_a_limit_applies():
-    assert len(plan(tasks(5_000)).tasks) == 5_000
-    assert len(plan(tasks(33)).tasks) == 33
-    some = plan(tasks(400), limit=40)
+    assert len(select_tasks(tasks(5_000)).tasks) == 5_000
+    assert len(select_tasks(tasks(33)).tasks) == 33
+    some = select_tasks(tasks(400), limit=40)
     assert len(some.tasks) == 40
     assert sum(task.stratum == "rare" for task in some.tasks) in (1, 2, 3)
     assert set(some.folds) == set(range(5))
 
 
 def test_a_plan_depends_only_on_its_seed_and_contains_shorter_plans():
-    assert plan(tasks(500), limit=50, seed=1) == plan(tasks(500), limit=50, seed=1)
-    assert plan(tasks(500), limit=50, seed=1) != plan(tasks(500), limit=50, seed=2)
-    short, long = ([task.id for task in plan(tasks(500), limit=n).tasks] for n in (50, 80))
+    assert select_tasks(tasks(500), limit=50, seed=1) == select_tasks(tasks(500), limit=50, seed=1)
+    assert select_tasks(tasks(500), limit=50, seed=1) != select_tasks(tasks(500), limit=50, seed=2)
+    short, long = ([task.id for task in select_tasks(tasks(500), limit=n).tasks] for n in (50, 80))
     assert long[:50] == short  # and what is asked first is a sample by itself
 
 
 @given(st.lists(st.sampled_from("abc").map(tuple), max_size=60), st.integers(0, 5))
 def test_deal_is_a_permutation_whose_prefixes_are_proportional(strata, seed):
-    order = deal(strata, np.random.default_rng(seed))
+    order = stratified_order(strata, np.random.default_rng(seed))
     assert sorted(order) == list(range(len(strata)))
     total = Counter(strata)
     for size in range(len(order)):

@@ -7,7 +7,7 @@ import pytest
 
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
-from odar.evals.statistics import known_mean, label_free, standings
+from odar.evals.statistics import known_mean, label_free, summarize_policies
 from odar.recording.files import open_recording, write_recording
 from support.panels import header, synthetic_panel
 
@@ -19,7 +19,7 @@ def arrays(tmp_path_factory):
 
 def stand(arrays, *specs, against="odar"):
     outcomes = {spec: run(arrays, spec) for spec in specs}
-    return {row.name: row for row in standings(arrays, list(outcomes.values()), outcomes[against])}
+    return {row.name: row for row in summarize_policies(arrays, list(outcomes.values()), outcomes[against])}
 
 
 def test_the_reference_has_no_gain_and_no_test(arrays):

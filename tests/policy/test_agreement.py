@@ -22,7 +22,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from odar.calibration.evidence import evidence_of
-from odar.calibration.install import incumbents
+from odar.calibration.install import current_parts
 from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.difficulty.features import FEATURES
@@ -298,7 +298,7 @@ def by_calibration(setting: Setting, asked: Sequence[Question]) -> Decisions:
     odar, _, _ = engine(setting)
     items = recorded(setting, asked)
     weight, features = odar.settings.fusion.varentropy_weight, np.zeros((len(asked), len(FEATURES)))
-    setup, evidence = incumbents(odar).setup, evidence_of(items, weight, features)
+    setup, evidence = current_parts(odar).setup, evidence_of(items, weight, features)
     run = setup.simulate(evidence, setup.route(evidence.fast).path)
     return [
         (str(PATHS[path]), int(calls), item.attempts[winner].answer)

@@ -7,7 +7,7 @@ import pytest
 
 from odar.cli.collecting import failures
 from odar.errors import BudgetExceeded, InputError, ProviderError
-from odar.evals.selection import plan
+from odar.evals.selection import select_tasks
 from odar.recording.collect import Job, make_items
 from odar.recording.executor import Progress, run
 from odar.recording.files import open_recording
@@ -25,7 +25,7 @@ ONE_BY_ONE = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
 
 def jobs(size=8, seeds=(42,)):
     sums = Sums(size)
-    drawn = plan(list(sums.load()))
+    drawn = select_tasks(list(sums.load()))
     return [Job(sums, t, f, seed) for seed in seeds for t, f in zip(drawn.tasks, drawn.folds, strict=True)]
 
 

@@ -12,7 +12,7 @@ import pytest
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.evals.benchmarks.base import BENCHMARKS, NAMES
-from odar.evals.selection import plan
+from odar.evals.selection import select_tasks
 from odar.recording.collect import Job, collect_work, make_items
 from odar.recording.executor import run
 from odar.recording.files import open_recording
@@ -36,7 +36,7 @@ class Panel:
         self.folder = folder
         self.settings = load_settings(config=folder / "odar.toml", store__enabled=False)
         sums = Sums(items)
-        drawn = plan(list(sums.load()))
+        drawn = select_tasks(list(sums.load()))
         self.jobs = [Job(sums, task, fold, 42) for task, fold in zip(drawn.tasks, drawn.folds, strict=True)]
 
     async def collect(self, out, address=None, **options):

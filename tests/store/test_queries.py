@@ -198,11 +198,11 @@ def test_the_overview_sums_the_matching_rows(archive, rows, wanted, step):
     view = archive.overview(wanted, step)
     found = [row for row in rows if matches(row, wanted)]
     check_sums(view, found)
-    by_path = defaultdict(list)
+    given_paths = defaultdict(list)
     for row in found:
-        by_path[row["path"] or "none"].append(row)
-    assert set(view["paths"]) == set(by_path)
-    for name, part in by_path.items():
+        given_paths[row["path"] or "none"].append(row)
+    assert set(view["paths"]) == set(given_paths)
+    for name, part in given_paths.items():
         check_sums(view["paths"][name], part)
         seconds = [row["seconds"] for row in part]
         ranks = {f"p{percent}": nearest_rank(seconds, percent) for percent in (50, 90, 95, 99)}

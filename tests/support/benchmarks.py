@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from odar.evals.benchmarks.base import About, Task
+from odar.evals.benchmarks.base import BenchmarkInfo, Task
 from odar.policy.equivalence import equivalent
 from odar.types import Query
 
-ABOUT = About("written here")
+ABOUT = BenchmarkInfo("written here")
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Sums:
     name: str = "sums"
     category: str = "Mathematics"
     metric: str = "accuracy"
-    about: About = ABOUT
+    about: BenchmarkInfo = ABOUT
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
         for i in range(self.size):

@@ -13,7 +13,7 @@ from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.difficulty.features import FEATURES
 from odar.engine import Odar
-from odar.evals.selection import plan
+from odar.evals.selection import select_tasks
 from odar.policy.alignment import Statistics
 from odar.policy.equivalence import equivalent
 from odar.policy.signals import AnswerKind, QuantileTables
@@ -119,7 +119,7 @@ async def collect_panel(
     made = settings(folder, **{"routing__samples": samples, **overrides})
     async with Odar(made, providers=providers, estimator=Spread()) as odar:
         sums = Sums(items)
-        drawn = plan(list(sums.load()))
+        drawn = select_tasks(list(sums.load()))
         jobs = [Job(sums, task, fold, 42) for task, fold in zip(drawn.tasks, drawn.folds, strict=True)]
         path = folder / "recording.jsonl"
         with Journal(path, header_of(odar, 5).to_row()) as journal:

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from odar.calibration.evidence import evidence_of
-from odar.calibration.fit import Incumbents
+from odar.calibration.fit import CurrentParts
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import shipped_estimator
@@ -73,6 +73,6 @@ def setup(**options):
     )
 
 
-def incumbents(*, looks_first=True, estimator=False, **options):
+def current_parts(*, looks_first=True, estimator=False, **options):
     now = setup(**options) if looks_first else setup(**{"posterior": None, **options})
-    return Incumbents(now, shipped_estimator() if estimator else None, PosteriorDifficulty.load(), looks_first)
+    return CurrentParts(now, shipped_estimator() if estimator else None, PosteriorDifficulty.load(), looks_first)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 RESAMPLES = 10_000
 _AT_ONCE = 2_000_000
 """Numbers drawn at a time, so that ten thousand resamples of a large set do not fill the memory."""
-LEAST_STRATUM = 5
+MIN_STRATUM = 5
 """Smaller strata are pooled before the bootstrap (SPEC 7.8)."""
 _Z = 1.959964
 """The 97.5% quantile of the normal distribution."""
@@ -88,7 +88,7 @@ def resampled_means(
     """Return the means of `resamples` stratified samples with replacement.
 
     A stratum of n values is resampled with n − 1 draws, which makes the variance of its mean unbiased (Rao and Wu,
-    1988). Strata with fewer than `LEAST_STRATUM` values are pooled.
+    1988). Strata with fewer than `MIN_STRATUM` values are pooled.
     """
     rng = np.random.default_rng(seed)
     numbers = pooled_strata(strata, len(values))
@@ -112,9 +112,9 @@ def pooled_strata(strata: Sequence[Hashable] | None, count: int) -> NDArray[np.i
     names = [""] * count if strata is None else strata
     numbers = np.array([seen.setdefault(name, len(seen)) for name in names], dtype=np.int64)
     sizes = np.bincount(numbers)
-    compact = np.unique(numbers[sizes[numbers] >= LEAST_STRATUM])
-    pooled = np.where(sizes[numbers] < LEAST_STRATUM, -1, numbers)
-    if 0 < (pooled == -1).sum() < LEAST_STRATUM and len(compact):
+    compact = np.unique(numbers[sizes[numbers] >= MIN_STRATUM])
+    pooled = np.where(sizes[numbers] < MIN_STRATUM, -1, numbers)
+    if 0 < (pooled == -1).sum() < MIN_STRATUM and len(compact):
         pooled[pooled == -1] = compact[sizes[compact].argmax()]  # too few even together: they join the largest
     return pooled
 

@@ -81,7 +81,7 @@ def evidence_of(
         prior: d(x) of each; by default as it was recorded.
         similarity: how free text is compared (SPEC 5.15).
     """
-    rows = [columns_of(item) for item in items]
+    rows = [attempts_by_column(item) for item in items]
     width = max(map(len, rows))
     cells = [[_cell(each, row, varentropy_weight) for each in row] + [_ABSENT] * (width - len(row)) for row in rows]
     table: dict[str, Any] = {
@@ -163,7 +163,7 @@ def is_complete_item(item: RecordedItem) -> bool:
     return {each.step for each in item.attempts if each.score is not None} == set(Step)
 
 
-def columns_of(item: RecordedItem) -> list[Attempt | None]:
+def attempts_by_column(item: RecordedItem) -> list[Attempt | None]:
     """Return the attempts of an item by column: the fast answer, the verification, the slow samples."""
     by_step = {step: [each for each in item.attempts if each.step is step] for step in Step}
     single = [next(iter(by_step[step]), None) for step in (Step.ANSWER, Step.VERIFY)]

@@ -10,7 +10,7 @@ import numpy as np
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.evidence import Evidence, FastAnswers, fit_scores, fit_statistics
 from odar.calibration.fusion_fit import FusionFit, fit_fusion
-from odar.calibration.parts import Part, fit_estimator_part, fit_posterior_part, folds
+from odar.calibration.parts import FittedPart, fit_estimator_part, fit_posterior_part, folds
 from odar.calibration.routing_fit import (
     BALANCED,
     Goal,
@@ -26,12 +26,12 @@ from odar.policy.path import PATHS, Thresholds, path_shares
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Votes
 
-Parts = tuple[Part[LearnedEstimator], Part[PosteriorDifficulty]]
+Parts = tuple[FittedPart[LearnedEstimator], FittedPart[PosteriorDifficulty]]
 
 
 @dataclass(frozen=True, slots=True)
-class Incumbents:
-    """What is in use today, and what may take its place."""
+class CurrentParts:
+    """What is in use, which a fit is compared with."""
 
     setup: Setup
     estimator: LearnedEstimator | None
@@ -90,7 +90,7 @@ class Fitted:
         return self.cost_usd_gain if charged and self.cost_usd_gain is not None else self.calls_gain
 
     @property
-    def worse(self) -> str:
+    def rejection(self) -> str:
         """Why this must not be installed (SPEC 5.10b); empty if it may be."""
         if not self.found and self.goal.limited:
             return "no setting that was tried stays within the limits"
@@ -104,18 +104,18 @@ class Fitted:
         return f"on held-out folds, {why}" if why else ""
 
 
-def fit(evidence: Evidence, today: Incumbents, seed: int = 42, goal: Goal = BALANCED) -> Fitted:
+def fit(evidence: Evidence, current: CurrentParts, seed: int = 42, goal: Goal = BALANCED) -> Fitted:
     """Fit everything to all items, and say what to expect from folds that each part was not fitted to."""
-    setup, parts = fit_setup(evidence, today, seed, goal)
+    setup, parts = fit_setup(evidence, current, seed, goal)
     size = len(evidence)
-    before, path_before = _walk(evidence, today.setup)
+    before, path_before = _simulated(evidence, current.setup)
     after, always, path_after = np.zeros((3, size)), np.zeros((3, size)), np.zeros(size, dtype=np.int64)
     fold = folds(size, seed)
     for number in range(int(fold.max()) + 1):
         test = fold == number
-        part, _ = fit_setup(evidence.rows(~test), today, seed, goal)
+        part, _ = fit_setup(evidence.rows(~test), current, seed, goal)
         unseen = evidence.rows(test)
-        after[:, test], path_after[test] = _walk(unseen, part)
+        after[:, test], path_after[test] = _simulated(unseen, part)
         always[:, test] = part.outcomes(unseen).correct.T
     calls_gain, cost_gain = _calls_and_cost(after - before)
     return Fitted(
@@ -128,36 +128,36 @@ def fit(evidence: Evidence, today: Incumbents, seed: int = 42, goal: Goal = BALA
         cost_usd_gain=cost_gain,
         baselines={f"always {name}": bootstrap_mean(each) for name, each in zip(PATHS, always, strict=True)},
         moved=float((path_before != path_after).mean()),
-        looks_first=today.looks_first,
-        found=setup is not today.setup,
+        looks_first=current.looks_first,
+        found=setup is not current.setup,
         goal=goal,
     )
 
 
-def fit_setup(evidence: Evidence, today: Incumbents, seed: int, goal: Goal = BALANCED) -> tuple[Setup, Parts]:
+def fit_setup(evidence: Evidence, current: CurrentParts, seed: int, goal: Goal = BALANCED) -> tuple[Setup, Parts]:
     """Return a setup for these items, or the current one if none is better, and how its parts were fitted."""
-    measured = replace(today.setup, statistics=fit_statistics(evidence), surrogate=fit_scores(evidence))
-    rules = [_fit_fusion(measured.votes(evidence), today.setup.fusion, goal), today.setup.fusion]
+    measured = replace(current.setup, statistics=fit_statistics(evidence), surrogate=fit_scores(evidence))
+    rules = [_fit_fusion(measured.votes(evidence), current.setup.fusion, goal), current.setup.fusion]
     fast = evidence.fast
-    estimator = fit_estimator_part(fast, today.estimator, seed, today.setup.thresholds)
-    same = both = fit_posterior_part(fast, measured, today.posterior, seed=seed)
+    estimator = fit_estimator_part(fast, current.estimator, seed, current.setup.thresholds)
+    same = both = fit_posterior_part(fast, measured, current.posterior, seed=seed)
     if estimator.better:
-        both = fit_posterior_part(fast, measured, today.posterior, estimator.held_out, seed)
-    ways = list(_ways(today, measured, fast, estimator, same, both))
+        both = fit_posterior_part(fast, measured, current.posterior, estimator.held_out, seed)
+    ways = list(_routing_choices(current, measured, fast, estimator, same, both))
     variants = [
         RoutingOption(*way, rule, result)
         for rule in rules
         for result in [replace(measured, fusion=rule).outcomes(evidence)]
         for way in ways
     ]
-    chosen = fit_routing(variants, today.setup.thresholds, _walk(evidence, today.setup)[0][0], goal)
+    chosen = fit_routing(variants, current.setup.thresholds, _simulated(evidence, current.setup)[0][0], goal)
     if chosen is None:
-        return today.setup, (estimator, both)
+        return current.setup, (estimator, both)
     variant, thresholds = chosen
     by_expert: dict[str, Thresholds] = {}
     if goal.kind == "accuracy" and goal.max_calls is not None:
         fused = [option for option in variants if option.fusion is rules[0]]
-        fused.sort(key=lambda each: (each.estimator is not None, each.posterior is not today.setup.posterior))
+        fused.sort(key=lambda each: (each.estimator is not None, each.posterior is not current.setup.posterior))
         variant, thresholds, by_expert = choose_within_limit(fused, thresholds, fast.experts, goal)
     setup = replace(
         measured,
@@ -170,13 +170,13 @@ def fit_setup(evidence: Evidence, today: Incumbents, seed: int, goal: Goal = BAL
     return setup, (estimator, both if variant.estimator else same)
 
 
-def _ways(
-    today: Incumbents,
+def _routing_choices(
+    current: CurrentParts,
     measured: Setup,
     fast: FastAnswers,
-    estimator: Part[LearnedEstimator],
-    same: Part[PosteriorDifficulty],
-    both: Part[PosteriorDifficulty],
+    estimator: FittedPart[LearnedEstimator],
+    same: FittedPart[PosteriorDifficulty],
+    both: FittedPart[PosteriorDifficulty],
 ) -> Iterator[tuple[LearnedEstimator | None, PosteriorDifficulty | None, Array]]:
     """Ways to a difficulty, the most fitted first: each estimator with each posterior, then each alone.
 
@@ -185,10 +185,10 @@ def _ways(
     """
     kept = (None, fast.prior, same)
     priors = [(estimator.model, estimator.held_out, both), kept] if estimator.better else [kept]
-    for model, prior, posterior in priors if today.looks_first else ():
+    for model, prior, posterior in priors if current.looks_first else ():
         if posterior.better:
             yield model, posterior.model, posterior.held_out
-        yield model, today.posterior, measured.reconsider(today.posterior, prior, fast)
+        yield model, current.posterior, measured.reconsider(current.posterior, prior, fast)
     for model, prior, _ in priors:
         yield model, None, prior
 
@@ -205,7 +205,7 @@ def _fit_fusion(votes: Votes, in_use: FusionFit, goal: Goal) -> FusionFit:
     return replace(found, skills=found.skills[[columns.index(source) for source in sorted(set(columns))]])
 
 
-def _walk(evidence: Evidence, setup: Setup) -> tuple[Array, Ints]:
+def _simulated(evidence: Evidence, setup: Setup) -> tuple[Array, Ints]:
     """Right or wrong, calls and cost of every item under a setup, a row each, and the path it takes."""
     paths = setup.route(evidence.fast).path
     return np.stack(setup.outcomes(evidence).under(paths)), paths

@@ -47,7 +47,7 @@ def fit_fusion(votes: Votes, incumbent: FusionFit | None = None) -> FusionFit:
     majority voting and "always the best source". A fit must be better than an incumbent by two standard errors.
     """
     # Questions whose candidates are all right, or all wrong, do not distinguish rules.
-    contested, baseline = votes.rows(_contested(votes)), incumbent or plain_rule(votes)
+    contested, baseline = votes.rows(_contested(votes)), incumbent or baseline_rule(votes)
     weights = {gamma: skill_weights(votes, gamma) for gamma in GAMMAS}
     least = _right(contested, baseline)
     rules = [FusionFit(beta, gamma, weights[gamma]) for beta in BETAS for gamma in GAMMAS]
@@ -70,7 +70,7 @@ def _right(votes: Votes, rule: FusionFit) -> int:
     return int(votes.correct[np.arange(len(votes)), fuse(votes, rule.beta, rule.skills)].sum())
 
 
-def plain_rule(votes: Votes) -> FusionFit:
+def baseline_rule(votes: Votes) -> FusionFit:
     """Return the better of majority voting and "always the best source" on these questions."""
     plain = [FusionFit(0.0, gamma, skill_weights(votes, gamma)) for gamma in (0.0, max(GAMMAS))]
     return max(plain, key=lambda rule: _right(votes, rule))

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from odar.calibration.evidence import Evidence
-from odar.calibration.fit import Incumbents, fit_setup
+from odar.calibration.fit import CurrentParts, fit_setup
 from odar.calibration.setup import Setup
 from odar.errors import InputError
 from odar.policy.arrays import Array, Bools, Ints
@@ -40,7 +40,7 @@ _BETS = np.linspace(0.02, MAX_BET, 45)
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class LossBound:
     """What is to be certified."""
 
     at_most_worse: float
@@ -59,7 +59,7 @@ class Promise:
 class Certificate:
     """The result of a test along the path."""
 
-    promise: Promise
+    bound: LossBound
     t: float
     thresholds: Thresholds
     items: int
@@ -79,7 +79,7 @@ class Certificate:
         """Return the certificate as a calibration file holds it."""
         names = ("t", "loss", "accuracy", "calls", "reference_calls", "more_items")
         return {
-            **asdict(self.promise),
+            **asdict(self.bound),
             **{name: getattr(self, name) for name in names},
             "tau1": self.thresholds.tau1,
             "tau2": self.thresholds.tau2,
@@ -96,7 +96,7 @@ class Certificate:
 
 
 def certify(
-    promise: Promise,
+    bound: LossBound,
     difficulty: Array,
     correct: Bools,
     calls: Ints,
@@ -107,7 +107,7 @@ def certify(
     """Certify the cheapest setting on the path that the items support.
 
     Args:
-        promise: what is to be certified.
+        bound: what is to be certified.
         difficulty: of each item, by parts that were fitted to none of the `test` items.
         correct: (N, 3) whether Simple, Medium and Hard are right.
         calls: (N, 3) calls of each.
@@ -116,26 +116,26 @@ def certify(
         test: the items of the test; the others choose the bets.
     """
     rows, found, failed = np.arange(len(difficulty)), 1.0, None
-    needed = math.log(1 / (1 - promise.confidence))
+    needed = math.log(1 / (1 - bound.confidence))
     for t in np.linspace(1.0, 0.0, STEPS).tolist():
         paths = Thresholds(*path.thresholds(t)).paths(np.minimum(difficulty, 0.999))
         loss = reference.astype(np.float64) - correct[rows, paths]
-        bet = choose_bet(loss[~test], promise.at_most_worse)
-        if t < 1.0 and log_capital(loss[test], promise.at_most_worse, bet) < needed:
+        bet = choose_bet(loss[~test], bound.at_most_worse)
+        if t < 1.0 and log_capital(loss[test], bound.at_most_worse, bet) < needed:
             failed = loss
             break
         found = t
     more = None
     if failed is not None:  # test items until it would be certified at these losses; None if they are too large
-        bet = choose_bet(failed, promise.at_most_worse)
-        growth = float(np.log1p(bet * (promise.at_most_worse - failed)).mean())
-        if growth > 0 and failed.mean() < promise.at_most_worse:
+        bet = choose_bet(failed, bound.at_most_worse)
+        growth = float(np.log1p(bet * (bound.at_most_worse - failed)).mean())
+        if growth > 0 and failed.mean() < bound.at_most_worse:
             more = max(1, math.ceil(needed / growth) - int(test.sum()))
     thresholds = Thresholds(*path.thresholds(found))
     paths = thresholds.paths(np.minimum(difficulty, 0.999))
     right = correct[rows, paths]
     return Certificate(
-        promise=promise,
+        bound=bound,
         t=found,
         thresholds=thresholds,
         items=int(test.sum()),
@@ -171,16 +171,16 @@ def log_capital(loss: Array, allowed: float, bet: float) -> float:
     return float(np.cumsum(np.log1p(bet * (allowed - loss))).max(initial=0.0))
 
 
-def guarantee(evidence: Evidence, today: Incumbents, promise: Promise) -> tuple[Setup, Certificate]:
+def guarantee(evidence: Evidence, current: CurrentParts, bound: LossBound) -> tuple[Setup, Certificate]:
     """Fit everything to one half of the items and certify on the other; returns what may be installed.
 
     Nothing that decides was fitted to the test items: estimator, posterior, quantiles, μ, σ, β and skills come from
     the other half, and so do the bets.
     """
     test = np.random.default_rng(SEED).permutation(len(evidence)) % 2 == 0
-    setup, _ = fit_setup(evidence.rows(~test), today, SEED)
+    setup, _ = fit_setup(evidence.rows(~test), current, SEED)
     outcomes, difficulty = setup.outcomes(evidence), setup.route(evidence.fast).difficulty
-    reference = outcomes.correct[:, 2] if promise.against == AGAINST[0] else evidence.correct[:, SOLVE]
+    reference = outcomes.correct[:, 2] if bound.against == AGAINST[0] else evidence.correct[:, SOLVE]
     path = ThresholdPath.through((setup.thresholds.tau1, setup.thresholds.tau2))
-    found = certify(promise, difficulty, outcomes.correct, outcomes.calls, reference, path, test)
+    found = certify(bound, difficulty, outcomes.correct, outcomes.calls, reference, path, test)
     return replace(setup, thresholds=found.thresholds), found

@@ -11,7 +11,7 @@ import numpy as np
 from odar import __version__
 from odar.calibration.bootstrap import plain
 from odar.calibration.evidence import Evidence, fit_scores, fit_statistics
-from odar.calibration.fit import Fitted, Incumbents
+from odar.calibration.fit import CurrentParts, Fitted
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.guarantee import Certificate
 from odar.calibration.routing_fit import TOLERANCE
@@ -28,7 +28,7 @@ STEPS = (Step.ANSWER, Step.VERIFY, Step.SOLVE)
 """The step behind each source number of the votes."""
 
 
-def incumbents(odar: Odar) -> Incumbents:
+def current_parts(odar: Odar) -> CurrentParts:
     """Return the setup in use."""
     routing = odar.settings.routing
     sources, surrogate = source_list(odar), odar.settings.fusion.surrogate
@@ -53,16 +53,17 @@ def incumbents(odar: Odar) -> Incumbents:
     estimator = odar.estimator if isinstance(odar.estimator, LearnedEstimator) else None
     # A mode that an earlier calibration chose may be chosen again; one that the user or a profile set may not.
     chosen_before = odar.settings.origins.get(("routing", "mode"), "").startswith("calibration")
-    return Incumbents(setup, estimator, odar.posterior, routing.mode == "posterior" or chosen_before)
+    return CurrentParts(setup, estimator, odar.posterior, routing.mode == "posterior" or chosen_before)
 
 
-def statistics_alone(
+def statistics_calibration(
     odar: Odar, evidence: Evidence, made: dict[str, Any], fitted: Fitted | None = None
 ) -> Calibration:
     """μ, σ and quantiles of these records, for which no label is needed; everything else as it is in use."""
-    statistics = table(odar, fit_statistics(evidence), fit_scores(evidence), incumbents(odar).setup.fusion.skills)
+    skills = current_parts(odar).setup.fusion.skills
+    statistics = statistics_table(odar, fit_statistics(evidence), fit_scores(evidence), skills)
     found = report(fitted) if fitted else {}
-    return replace(odar.calibration, statistics=statistics, made=made_of(made), report=found)
+    return replace(odar.calibration, statistics=statistics, made=provenance(made), report=found)
 
 
 def to_calibration(
@@ -70,7 +71,7 @@ def to_calibration(
 ) -> Calibration:
     """Return everything that was fitted, with its evidence, ready to be written."""
     calibration = calibration_of(odar, fitted.setup, choose_mode=fitted.looks_first)
-    made = made_of(made)
+    made = provenance(made)
     if certificate is not None:
         sources = [asdict(source) for source in source_list(odar)]
         made["certificate"] = {**certificate.to_dict(), "sources": sources}
@@ -90,14 +91,14 @@ def calibration_of(odar: Odar, setup: Setup, *, choose_mode: bool) -> Calibratio
     if choose_mode:
         settings["routing.mode"] = "prior" if setup.posterior is None else "posterior"
     return Calibration(
-        statistics=table(odar, setup.statistics, setup.surrogate, setup.fusion.skills),
+        statistics=statistics_table(odar, setup.statistics, setup.surrogate, setup.fusion.skills),
         settings=settings,
         posterior=posterior_document(odar, setup.posterior),
         estimator=odar.calibration.estimator if setup.estimator is None else setup.estimator.to_dict(),
     )
 
 
-def table(
+def statistics_table(
     odar: Odar,
     statistics: tuple[Statistics | None, ...],
     scores: tuple[Statistics | None, ...] | None = None,
@@ -128,7 +129,7 @@ def posterior_document(odar: Odar, posterior: PosteriorDifficulty | None) -> Any
     return posterior.to_dict()
 
 
-def made_of(made: dict[str, Any]) -> dict[str, Any]:
+def provenance(made: dict[str, Any]) -> dict[str, Any]:
     """Return how a calibration came about, with date and version."""
     return {**made, "date": datetime.now(UTC).date().isoformat(), "odar": __version__}
 

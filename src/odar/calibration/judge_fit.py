@@ -16,7 +16,7 @@ import numpy as np
 from odar.agents.ledger import token_upper_bound
 from odar.agents.scoring import LLMJudge, named_index, numbered
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.evidence import Evidence, columns_of
+from odar.calibration.evidence import Evidence, attempts_by_column
 from odar.calibration.routing_fit import rejection_reason
 from odar.calibration.setup import Setup
 from odar.engine import Odar
@@ -80,7 +80,7 @@ def judge_items(odar: Odar, items: Sequence[RecordedItem], evidence: Evidence, s
     found = []
     for row in np.flatnonzero(path == HARD).tolist():
         item, read = items[row], np.flatnonzero(run.read[row]).tolist()
-        every, query = columns_of(item), Query(items[row].query)
+        every, query = attempts_by_column(item), Query(items[row].query)
         team = odar.team(query, odar.ledger(), item.key.seed)
         attempts = [each for column in read if (each := every[column]) is not None]
         candidates = [odar.judge.scorer.score(each.candidate, team) for each in attempts]

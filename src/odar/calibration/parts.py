@@ -27,18 +27,18 @@ M = TypeVar("M")
 STEPS = 3000
 """Steps of Adam; from a start that is nearly right, more change the third digit of d."""
 SPEC_THRESHOLDS = Thresholds(0.3, 0.7)
-FEWEST_ANSWERS = 200
+MIN_ANSWERS = 200
 """Answers of a kind that are needed to fit its weights; quantiles need 30."""
-FEWEST_GAINS = 20
+MIN_GAINS = 20
 """Answers with a gain or a loss that are needed: the others do not affect the order."""
 PULL = 1000.0
 """Weight of the weights in use, in answers: new labels move them slowly."""
-LEAST_CORRELATION = 0.1
+MIN_CORRELATION = 0.1
 """The least correlation with the gain that is assumed for the weights in use."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[M]):
+class FittedPart(Generic[M]):
     """A fitted model and its error on held-out items, compared with the model in use."""
 
     name: str
@@ -79,15 +79,15 @@ def fit_estimator_part(
     in_use: LearnedEstimator | None,
     seed: int = 42,
     thresholds: Thresholds = SPEC_THRESHOLDS,
-) -> Part[LearnedEstimator]:
+) -> FittedPart[LearnedEstimator]:
     """Fit weights to these items' d* and judge them on folds they were not fitted to.
 
     Weights that put fewer of the held-out items on the path of their d* are not used, even if their error is lower.
     """
     measure = "squared error of d*"
 
-    def unfitted(why: str) -> Part[LearnedEstimator]:
-        return Part("estimator", None, fast.prior, None, measure, why)
+    def unfitted(why: str) -> FittedPart[LearnedEstimator]:
+        return FittedPart("estimator", None, fast.prior, None, measure, why)
 
     least = math.ceil(FEWEST["start"] / 0.8)  # a fit sees four folds of five
     if in_use is None or fast.features is None:
@@ -102,12 +102,12 @@ def fit_estimator_part(
         return unfitted(f"the share of right paths would fall from {before:.1%} to {after:.1%}")
     model = fit_features(fast.features, target, start=in_use, seed=seed, epochs=epochs)
     gain = compare((held_out - target) ** 2, (fast.prior - target) ** 2)
-    return Part("estimator", model, held_out, gain, measure)
+    return FittedPart("estimator", model, held_out, gain, measure)
 
 
 def fit_posterior_part(
     fast: FastAnswers, setup: Setup, in_use: PosteriorDifficulty, prior: Array | None = None, seed: int = 42
-) -> Part[PosteriorDifficulty]:
+) -> FittedPart[PosteriorDifficulty]:
     """Fit weights to these fast answers and judge them on folds they were not fitted to.
 
     Args:
@@ -122,21 +122,21 @@ def fit_posterior_part(
     used = setup.reconsider(in_use, prior, fast)
     measure = "gain of the slow model among the answers asked first"
     if why := _missing(fast):
-        return Part("posterior", None, used, None, measure, why)
+        return FittedPart("posterior", None, used, None, measure, why)
     fold, held_out = folds(len(fast), seed), used.copy()
     for number in range(int(fold.max()) + 1):
         test = fold == number
         model = _fit(setup, fast, ~test, in_use)
         held_out[test] = setup.reconsider(model, prior[test], fast.rows(test))
-    gain = compare(misplaced(held_out, fast.gain), misplaced(used, fast.gain))
+    gain = compare(ordering_error(held_out, fast.gain), ordering_error(used, fast.gain))
     model = _fit(setup, fast, np.ones(len(fast), dtype=bool), in_use)
-    return Part("posterior", model, held_out, gain, measure)
+    return FittedPart("posterior", model, held_out, gain, measure)
 
 
-def misplaced(difficulty: Array, gain: Array) -> Array:
+def ordering_error(difficulty: Array, gain: Array) -> Array:
     """Return the error of an order by item: gains that are asked for late. A better order has a lower mean.
 
-    >>> misplaced(np.array([0.1, 0.9]), np.array([1.0, 1.0])).tolist()
+    >>> ordering_error(np.array([0.1, 0.9]), np.array([1.0, 1.0])).tolist()
     [0.25, -0.25]
     """
     _, inverse, counts = np.unique(difficulty, return_inverse=True, return_counts=True)
@@ -173,7 +173,7 @@ def fit_weights(
         first = np.array([start.get(TERMS[i], 0.0) for i in columns])
         score = x @ first
         spread = float(np.sqrt((y @ y) / max(float(score @ score), 1e-12)))
-        slope = max(float(score @ y) / max(float(score @ score), 1e-12), LEAST_CORRELATION * spread)
+        slope = max(float(score @ y) / max(float(score @ score), 1e-12), MIN_CORRELATION * spread)
         pull = PULL * float((x**2).mean())
         square, product = square + pull * np.eye(len(columns)), product + pull * slope * first
     found = _non_negative(square, product)
@@ -213,7 +213,7 @@ def _fit(setup: Setup, fast: FastAnswers, rows: Bools, start: PosteriorDifficult
     model, finished = start, rows & fast.signals.finished
     for kind in AnswerKind:
         some = finished & (fast.signals.kind == kind.value)
-        if some.sum() >= FEWEST_ANSWERS * 0.75:
+        if some.sum() >= MIN_ANSWERS * 0.75:
             terms = start.terms(fast.signals.rows(some), kind, setup.tables)
             weights = fit_weights(terms, fast.gain[some], start=start.weights[kind.value])
             model = model.with_weights(kind, weights)
@@ -224,8 +224,8 @@ def _missing(fast: FastAnswers) -> str:
     """Return what is missing for a fit; empty if nothing is."""
     finished = fast.signals.finished
     most = max(int((finished & (fast.signals.kind == kind.value)).sum()) for kind in AnswerKind)
-    if most < FEWEST_ANSWERS:
-        return f"{FEWEST_ANSWERS} finished fast answers of one kind are needed, {FEWEST_ANSWERS - most} more"
-    lacking = FEWEST_GAINS - int((fast.gain[finished] != 0).sum())
-    needed = f"{FEWEST_GAINS} answers that the slow model makes right or wrong are needed"
+    if most < MIN_ANSWERS:
+        return f"{MIN_ANSWERS} finished fast answers of one kind are needed, {MIN_ANSWERS - most} more"
+    lacking = MIN_GAINS - int((fast.gain[finished] != 0).sum())
+    needed = f"{MIN_GAINS} answers that the slow model makes right or wrong are needed"
     return f"{needed}, {lacking} more" if lacking > 0 else ""

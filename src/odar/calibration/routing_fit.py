@@ -94,12 +94,13 @@ class RoutingOption(Rows):
 
 
 def fit_routing(
-    variants: Sequence[RoutingOption], thresholds: Thresholds, today: Array, goal: Goal = BALANCED
+    variants: Sequence[RoutingOption], thresholds: Thresholds, current_right: Array, goal: Goal = BALANCED
 ) -> tuple[RoutingOption, Thresholds] | None:
-    """Return the variant and thresholds that serve the goal best among those that lose nothing against today.
+    """Return the variant and thresholds that serve the goal best among those that lose no accuracy.
 
     Of equals the first variant is taken, and the thresholds in use. None if every choice loses. Under limits, or
-    for accuracy, `today` (right or wrong of each item in use) is no standard: it may cost more than they allow.
+    for accuracy, nothing is compared with `current_right`, which is 1 where the current setup is right: it may cost
+    more than the limits allow.
     """
     best, most = None, (-np.inf, -np.inf)
     shares = SHARES if goal == BALANCED else FINE_SHARES
@@ -108,7 +109,9 @@ def fit_routing(
             paths = point.paths(variant.difficulty)
             right, price = variant.under(paths)
             merit = goal.merit(right, price)
-            if merit <= most or not (goal.limited or goal.kind == "accuracy" or holds(right - today)):
+            if merit <= most or not (
+                goal.limited or goal.kind == "accuracy" or keeps_accuracy(right - current_right)
+            ):
                 continue
             if goal.allows(*variant.outcomes.under(paths)[1:]):
                 best, most = (variant, point), merit
@@ -236,18 +239,18 @@ def _as_thresholds(path: Ints) -> Thresholds:
     return Thresholds(round(float(min(tau1, tau2)), 3), round(float(tau2), 3))
 
 
-def holds(difference: Array) -> bool:
+def keeps_accuracy(difference: Array) -> bool:
     """Return whether accuracy is not lost: not on these items, nor by half a point if they were unlucky by one σ.
 
-    Among many cheap points some reach the accuracy of today by luck alone; on other items they would not.
+    Among many cheap points some reach the current accuracy by luck alone; on other items they would not.
     """
     return bool(difference.mean() >= 0 and difference.mean() - standard_error(difference) >= -RISK)
 
 
-def points(difficulty: Array, today: Thresholds, below: Sequence[float] = SHARES) -> Iterator[Thresholds]:
+def points(difficulty: Array, current: Thresholds, below: Sequence[float] = SHARES) -> Iterator[Thresholds]:
     """Yield what is tried: the thresholds in use, the paper's grid, and shares of the items."""
     shares = [*(round(float(each), 3) for each in np.quantile(difficulty, below)), 1.0]
-    yield today
+    yield current
     for tau1 in (*GRID_1, *shares):
         for tau2 in (*GRID_2, *shares):
             if tau1 <= tau2:

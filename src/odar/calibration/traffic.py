@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from odar.calibration.evidence import FastAnswers, statistics_of
-from odar.calibration.fit import Incumbents
-from odar.calibration.parts import Part, fit_estimator_part, fit_posterior_part
+from odar.calibration.fit import CurrentParts
+from odar.calibration.parts import FittedPart, fit_estimator_part, fit_posterior_part
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.features import FEATURES
@@ -29,7 +29,7 @@ from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.signals import AnswerKind, AnswerSignals, SignalArrays
 from odar.types import Step
 
-FEWEST_ENERGIES = 30
+MIN_ENERGIES = 30
 """Candidates of a step, below which its μ and σ stay as they are."""
 
 
@@ -56,8 +56,8 @@ class TrafficFit:
     setup: Setup
     measured: Mapping[Step, int]
     """Candidates behind each μ and σ that was measured again."""
-    estimator: Part[LearnedEstimator]
-    posterior: Part[PosteriorDifficulty]
+    estimator: FittedPart[LearnedEstimator]
+    posterior: FittedPart[PosteriorDifficulty]
     before: tuple[float, float, float]
     after: tuple[float, float, float]
     """Shares of Simple, Medium and Hard among the fast answers with a known outcome."""
@@ -139,37 +139,37 @@ def fast_is_wrong(document: Mapping[str, Any], correct: bool) -> bool | None:
     return True if correct else None
 
 
-def fit_traffic(traffic: Traffic, today: Incumbents) -> TrafficFit:
+def fit_traffic(traffic: Traffic, current: CurrentParts) -> TrafficFit:
     """Fit what traffic supports; each part replaces the one in use only if it is clearly better."""
-    statistics, measured = list(today.setup.statistics), {}
+    statistics, measured = list(current.setup.statistics), {}
     for number, step in enumerate(Step):
         values = traffic.energies.get(step, np.zeros(0))
         count = int(np.isfinite(values).sum())
-        if count >= FEWEST_ENERGIES:
+        if count >= MIN_ENERGIES:
             before, fresh = statistics[number], statistics_of(values, traffic.signals if not number else None)
             assert fresh is not None, "there are energies"
             statistics[number] = replace(fresh, skill=before.skill if before else 1.0)
             measured[step] = count
-    setup = replace(today.setup, statistics=tuple(statistics))
-    estimator = fit_estimator_part(traffic.fast, today.estimator, thresholds=today.setup.thresholds)
+    setup = replace(current.setup, statistics=tuple(statistics))
+    estimator = fit_estimator_part(traffic.fast, current.estimator, thresholds=current.setup.thresholds)
     prior = estimator.held_out if estimator.better else None
-    posterior = fit_posterior_part(traffic.fast, setup, today.posterior, prior)
+    posterior = fit_posterior_part(traffic.fast, setup, current.posterior, prior)
     fitted = replace(
         setup,
         estimator=estimator.model if estimator.better else None,
-        posterior=(posterior.model if posterior.better else today.posterior) if today.looks_first else None,
+        posterior=(posterior.model if posterior.better else current.posterior) if current.looks_first else None,
     )
     if len(traffic.fast):
-        fitted = replace(fitted, thresholds=same_shares(today.setup, fitted, traffic.fast))
+        fitted = replace(fitted, thresholds=same_shares(current.setup, fitted, traffic.fast))
     mixes = [
         path_shares(each.route(traffic.fast).path) if len(traffic.fast) else (0.0, 0.0, 0.0)
-        for each in (today.setup, fitted)
+        for each in (current.setup, fitted)
     ]
     return TrafficFit(fitted, measured, estimator, posterior, *mixes)
 
 
 def same_shares(before: Setup, after: Setup, fast: FastAnswers) -> Thresholds:
-    """Return thresholds that send as many of these questions to each path as before; today's if nothing moved."""
+    """Return thresholds that send as many of these questions to each path as before; the same if nothing moved."""
     old, new = before.route(fast).difficulty, np.sort(after.route(fast).difficulty)
     if np.array_equal(np.sort(old), new):
         return before.thresholds

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import json
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import click
 
 from odar.cli.local import DownloadDisplay, fetch_fast_weights, local_providers
 from odar.cli.options import COUNT, FILE, USD, Finite, announce_profile, json_option, settings_options
-from odar.cli.terminal import AnswerStream, strip_control_chars
+from odar.cli.terminal import AnswerStream, print_json, strip_control_chars
 from odar.engine import Odar, ServingOptions
 from odar.errors import InputError, OdarError, one_line
 from odar.inputs import check_text, load_image
@@ -83,7 +82,7 @@ def command(
 
 def _show(answer: Answer, query: Query, settings: Settings, *, shown: bool, as_json: bool, explain: bool) -> None:
     if as_json:
-        click.echo(json.dumps(summary(answer), ensure_ascii=False))
+        print_json(summary(answer))
         return
     if not shown:
         click.echo(strip_control_chars(answer.answer) if sys.stdout.isatty() else answer.answer)

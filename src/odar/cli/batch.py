@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import click
 
 from odar.cli.collecting import (
+    RunOptions,
     confirm,
-    engine_options,
     exit_code,
-    failures,
     read_conversation,
     report_failures,
-    shown,
-    work_on,
+    run_items,
+    run_options,
 )
 from odar.cli.local import fetch_weights, uses_local_model
-from odar.cli.options import FILE, announce_profile, json_option, settings_options, spending_options
+from odar.cli.options import FILE, announce_profile, json_option, settings_options
+from odar.cli.terminal import print_json
 from odar.engine import Odar
 from odar.recording.batch import Answering, make_items
-from odar.recording.executor import run
 from odar.recording.journal import Journal
-from odar.recording.limits import rates_of
 from odar.recording.questions import load_questions
 from odar.settings import Settings
 
@@ -35,24 +30,11 @@ from odar.settings import Settings
 @click.command("batch")
 @click.argument("questions", type=FILE, metavar="IN.jsonl")
 @click.argument("out", type=FILE, metavar="OUT.jsonl")
-@spending_options(concurrency=8)
+@run_options(concurrency=8)
 @click.option("--seed", type=click.IntRange(min=0), help="Random seed, for providers that support one.")
 @json_option("Print the summary as JSON.")
-@engine_options
 @settings_options
-def command(
-    questions: str,
-    out: str,
-    concurrency: int,
-    budget: float | None,
-    seed: int | None,
-    yes: bool,
-    as_json: bool,
-    engine: str,
-    ray_address: str | None,
-    workers: int,
-    settings: Settings,
-) -> int:
+def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json: bool, settings: Settings) -> int:
     """Answer every question of IN.jsonl; OUT.jsonl gets one row for each, in the same order.
 
     A line has query (or messages), optionally id, image, path, max_cost and seed. You can interrupt or kill the
@@ -70,22 +52,19 @@ def command(
     fetch_weights(settings, quiet=as_json)
     if uses_local_model(settings):
         # It takes one request at a time in each process, and waiting for others counts against an agent's time.
-        concurrency = min(concurrency, workers if engine == "ray" else 1)
+        most = run.workers if run.engine == "ray" else 1
+        run = dataclasses.replace(run, concurrency=min(run.concurrency, most))
     items = make_items(Odar(settings), asked, seed)  # that engine opens nothing
     with Journal(Path(out)) as journal:
-        confirm(settings, journal.missing(items), len(items), "questions", "", budget, yes=yes)
-        work = work_on(engine, Answering(settings, seed), ray_address, workers)
-        with shown(len(items), quiet=as_json) as show:
-            limits: dict[str, Any] = {"rates": rates_of(settings), "concurrency": concurrency, "budget_usd": budget}
-            try:
-                done = asyncio.run(run(items, work, journal, on_progress=show, **limits))
-            except KeyboardInterrupt:
-                click.echo(f"odar: {len(journal.entries)} of {len(items)} rows are in {out}", err=True)
-                raise
-        failed = failures(journal, items)
+        confirm(run, settings, journal.missing(items), len(items), "questions", "")
+        try:
+            done, failed = run_items(run, settings, items, journal, Answering(settings, seed), quiet=as_json)
+        except KeyboardInterrupt:
+            click.echo(f"odar: {len(journal.entries)} of {len(items)} rows are in {out}", err=True)
+            raise
     if as_json:
         kinds = Counter(error["type"] for error in failed.values())
-        click.echo(json.dumps({**dataclasses.asdict(done), "errors": kinds, "out": out}, ensure_ascii=False))
+        print_json({**dataclasses.asdict(done), "errors": kinds, "out": out})
     else:
         cost = "an unknown amount" if done.cost_usd is None else f"${done.cost_usd:.4f}"
         answered = f"{done.done - done.failed} of {done.total} answered, {done.asked} of them now"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,14 @@ from odar.agents.prompts import load_prompts
 from odar.calibration.bootstrap import plain
 from odar.calibration.evidence import Evidence, evidence_of, is_complete_item
 from odar.calibration.fit import fit
-from odar.calibration.guarantee import AGAINST, Promise, guarantee
+from odar.calibration.guarantee import AGAINST, LossBound, guarantee
 from odar.calibration.install import (
-    incumbents,
-    made_of,
+    current_parts,
     posterior_document,
+    provenance,
     report,
-    statistics_alone,
-    table,
+    statistics_calibration,
+    statistics_table,
     to_calibration,
 )
 from odar.calibration.judge_fit import ORDERS, JudgeTrial, judge_items, judge_trial, judge_work
@@ -31,15 +30,21 @@ from odar.calibration.setup import Setup
 from odar.calibration.traffic import fit_traffic, read_traffic
 from odar.calibration_file import Calibration, load_calibration
 from odar.cli.calibrate_report import (
-    PROMPT_FIGURES,
     prompt_rows,
     show_certificate,
     show_fit,
     show_judge,
+    show_prompts,
     show_traffic,
     traffic_report,
 )
-from odar.cli.collecting import confirm, record
+from odar.cli.collecting import (
+    RunOptions,
+    confirm,
+    record,
+    run_options,
+    with_long_timeouts,
+)
 from odar.cli.local import fetch_weights
 from odar.cli.options import (
     COUNT,
@@ -50,12 +55,11 @@ from odar.cli.options import (
     command_line,
     json_option,
     settings_options,
-    spending_options,
 )
-from odar.cli.terminal import plain_table, print_table
+from odar.cli.terminal import print_json
 from odar.engine import Odar
 from odar.errors import InputError
-from odar.evals.selection import plan
+from odar.evals.selection import select_tasks
 from odar.files import atomic_write, cache_folder
 from odar.policy.certificate import InstalledCertificate
 from odar.policy.cut_off import cut_off_warnings
@@ -73,7 +77,7 @@ from odar.store.record import Filter
 from odar.types import Query, Role, Step
 
 SEED = 42
-FEWEST = 30
+MIN_ITEMS = 30
 """Minimum number of items for fitting thresholds."""
 _SHARE = Finite(min=0, max=1)
 
@@ -88,7 +92,7 @@ _SHARE = Finite(min=0, max=1)
 )
 @click.option("--recording", type=FILE, metavar="FILE.jsonl", help="Record answers here. Default: in ODAR's cache.")
 @click.option("--limit", type=COUNT, default=160, help="Starter questions to use.")
-@spending_options(concurrency=4)
+@run_options(concurrency=4, engine=False)
 @click.option(
     "--goal", type=click.Choice(GOALS), default="balanced", help="What τ1 and τ2 are chosen for; see above."
 )
@@ -114,6 +118,7 @@ def command(
     difficulty: str | None,
     out: str | None,
     recording: str | None,
+    run: RunOptions,
     as_json: bool,
     settings: Settings,
     **options: Any,
@@ -157,7 +162,7 @@ def command(
     odar calibrate --history             # of routing.learn; see --undo
     """
     if options["show_history"] or options["undo"] is not None:
-        return _learned(settings, options["undo"], as_json=as_json)
+        return _show_history(settings, options["undo"], as_json=as_json)
     sources = {"DATA": data, "--from": source, "--from-traces": from_traces, "--difficulty": difficulty}
     given = [name for name, value in sources.items() if value] + (["--recording"] if recording and not data else [])
     if len(given) > 1:
@@ -172,7 +177,7 @@ def command(
         return _from_traces(settings, options["out"], as_json=as_json)
     if source:
         odar, items = _from_recording(settings, source)
-        return _fit_and_write(odar, items, source, options, as_json=as_json)
+        return _fit_and_write(odar, items, source, run, options, as_json=as_json)
     labelled = not options["statistics_only"]
     questions = load_questions(data, answers=labelled) if data else starter_questions(options["limit"])
     if any(question.by_benchmark for question in questions):
@@ -181,17 +186,17 @@ def command(
         )
     data = data or "starter"
     if options["prompts"]:
-        return _compare_prompts(settings, questions, data, options, as_json=as_json)
-    if len(questions) < FEWEST:  # before any call is paid for
-        raise InputError(f"{len(questions)} items are too few; at least {FEWEST} are needed to fit anything")
+        return _compare_prompts(settings, questions, data, run, options["prompts"], as_json=as_json)
+    if len(questions) < MIN_ITEMS:  # before any call is paid for
+        raise InputError(f"{len(questions)} items are too few; at least {MIN_ITEMS} are needed to fit anything")
     if not as_json:
         announce_profile(settings)
     fetch_weights(settings, quiet=as_json)
-    odar, items = _collect(settings, questions, data, recording, options, quiet=as_json)
-    return _fit_and_write(odar, items, data, options, as_json=as_json)
+    odar, items = _collect(settings, questions, data, recording, run, quiet=as_json)
+    return _fit_and_write(odar, items, data, run, options, as_json=as_json)
 
 
-def _learned(settings: Settings, number: int | None, *, as_json: bool) -> int:
+def _show_history(settings: Settings, number: int | None, *, as_json: bool) -> int:
     """Undo a change of the thresholds by feedback, if one is named, and list all changes."""
     with Database(settings.store) as database:
         if number is not None:
@@ -202,7 +207,7 @@ def _learned(settings: Settings, number: int | None, *, as_json: bool) -> int:
             undo(database, certificate, number)
         rows = history(database)
     if as_json:
-        click.echo(json.dumps(rows))
+        print_json(rows)
         return 0
     for row in rows:
         said = {True: "right", False: "wrong", None: ""}[row["correct"]]
@@ -219,18 +224,18 @@ def _from_traces(settings: Settings, out: str, *, as_json: bool) -> int:
     if not settings.store.enabled:
         raise InputError("store.enabled is false: there are no traces to fit to")
     odar = Odar(settings)
-    today = incumbents(odar)
+    current = current_parts(odar)
     sources = {step: (odar.cards[step.role][0].name, odar.prompts[step].md5) for step in Step}
     with Database(settings.store) as database:
         rows = Archive(database).export(Filter(status="ok"))
-        traffic = read_traffic(rows, sources, today.estimator, settings.fusion.varentropy_weight)
+        traffic = read_traffic(rows, sources, current.estimator, settings.fusion.varentropy_weight)
     if not traffic.traces:
         models = " and ".join(sorted({model for model, _ in sources.values()}))
         raise InputError(f"the store holds no trace of {models} with the prompts in use")
-    fitted = fit_traffic(traffic, today)
+    fitted = fit_traffic(traffic, current)
     report, setup = traffic_report(traffic, fitted), fitted.setup
     if as_json:
-        click.echo(json.dumps({**report, "written": out if fitted.changed else None}, ensure_ascii=False))
+        print_json({**report, "written": out if fitted.changed else None})
     else:
         show_traffic(settings, traffic, fitted)
     if not fitted.changed:
@@ -240,11 +245,11 @@ def _from_traces(settings: Settings, out: str, *, as_json: bool) -> int:
     moved = (then.tau1, then.tau2) != (now.tau1, now.tau2)
     thresholds = {"routing.tau1": then.tau1, "routing.tau2": then.tau2} if moved else {}
     calibration = Calibration(
-        statistics=table(odar, setup.statistics),
+        statistics=statistics_table(odar, setup.statistics),
         settings={**odar.calibration.settings, **thresholds},
         posterior=posterior_document(odar, setup.posterior),
         estimator=setup.estimator.to_dict() if setup.estimator else odar.calibration.estimator,
-        made=made_of({"command": command_line(), "data": "traces", "items": len(traffic.fast)}),
+        made=provenance({"command": command_line(), "data": "traces", "items": len(traffic.fast)}),
         report=report,
     )
     write_calibration(calibration, out, quiet=as_json)
@@ -252,41 +257,41 @@ def _from_traces(settings: Settings, out: str, *, as_json: bool) -> int:
 
 
 def _fit_and_write(
-    odar: Odar, items: list[RecordedItem], data: str, options: Mapping[str, Any], *, as_json: bool
+    odar: Odar, items: list[RecordedItem], data: str, run: RunOptions, options: Mapping[str, Any], *, as_json: bool
 ) -> int:
     """Fit to the items, show the result, and write it unless it is rejected; returns the exit code."""
-    if len(items) < FEWEST:
-        raise InputError(f"{len(items)} items have answers; at least {FEWEST} are needed to fit anything")
+    if len(items) < MIN_ITEMS:
+        raise InputError(f"{len(items)} items have answers; at least {MIN_ITEMS} are needed to fit anything")
     for warning in _cut_off(odar, items):
         click.echo(f"odar: {warning}", err=True)
     out, made = options["out"], {"command": command_line(), "data": data, "items": len(items)}
-    today = incumbents(odar)
+    current = current_parts(odar)
     prior = np.array([odar.estimator.estimate(Query(item.query)).difficulty for item in items])
-    features = None if today.estimator is None else np.array([item.features for item in items])
+    features = None if current.estimator is None else np.array([item.features for item in items])
     evidence = evidence_of(items, odar.settings.fusion.varentropy_weight, features, prior, odar.fusion.similarity)
     if options["statistics_only"]:
-        calibration = statistics_alone(odar, evidence, made)
+        calibration = statistics_calibration(odar, evidence, made)
         if as_json:
-            click.echo(json.dumps({"written": out, "statistics_only": True}, ensure_ascii=False))
+            print_json({"written": out, "statistics_only": True})
         for source, known in () if as_json else calibration.statistics.items():
             click.echo(f"{source.model}: μ = {known.mean:.4f}, σ = {known.deviation:.4f} of {known.count} answers")
         write_calibration(calibration, out, quiet=as_json)
         return 0
-    fitted = fit(evidence, today, goal=Goal(options["goal"], options["max_calls"], options["max_cost"]))
+    fitted = fit(evidence, current, goal=Goal(options["goal"], options["max_calls"], options["max_cost"]))
     certificate = None
     if options["at_most_worse"] is not None:
-        promise = Promise(options["at_most_worse"], options["confidence"], options["against"])
-        setup, certificate = guarantee(evidence, today, promise)
+        bound = LossBound(options["at_most_worse"], options["confidence"], options["against"])
+        setup, certificate = guarantee(evidence, current, bound)
         fitted = replace(fitted, setup=setup, found=True)
-    refused = certificate is None and bool(fitted.worse) and not options["force"]
+    refused = certificate is None and bool(fitted.rejection) and not options["force"]
     alone = refused or (certificate is not None and not certificate.cheaper)
     if alone:
-        calibration = statistics_alone(odar, evidence, made, fitted)
+        calibration = statistics_calibration(odar, evidence, made, fitted)
     else:
         calibration = to_calibration(odar, fitted, made, certificate)
     trial, rejected = None, None
     if options["judge"]:
-        trial = _try_judge(odar, items, evidence, today.setup if alone else fitted.setup, options, quiet=as_json)
+        trial = _try_judge(odar, items, evidence, current.setup if alone else fitted.setup, run, quiet=as_json)
         rejected = trial.rejection_reason()
         if rejected is None:
             calibration = replace(calibration, settings={**calibration.settings, "fusion.judge": Role.SLOW.value})
@@ -296,7 +301,7 @@ def _fit_and_write(
             told["judge"] = {**plain(trial), "rejected": rejected}
         if certificate is not None:
             told["certificate"] = certificate.to_dict()
-        click.echo(json.dumps(told, ensure_ascii=False))
+        print_json(told)
     else:
         if certificate is not None:
             show_certificate(certificate)
@@ -306,28 +311,21 @@ def _fit_and_write(
             show_judge(trial, rejected)
     write_calibration(calibration, out, quiet=as_json or refused)
     if refused:
-        click.echo(f"odar: not installed: {fitted.worse} (--force writes it anyway)", err=True)
+        click.echo(f"odar: not installed: {fitted.rejection} (--force writes it anyway)", err=True)
         click.echo(f"odar: only μ, σ and quantiles are written to {out}", err=True)
     return 1 if refused else 0
 
 
 def _try_judge(
-    odar: Odar,
-    items: list[RecordedItem],
-    evidence: Evidence,
-    setup: Setup,
-    options: Mapping[str, Any],
-    *,
-    quiet: bool,
+    odar: Odar, items: list[RecordedItem], evidence: Evidence, setup: Setup, run: RunOptions, *, quiet: bool
 ) -> JudgeTrial:
     """Ask the judge about the items it would see, unless already recorded, and return what it changes."""
     settings = replace(odar.settings, fusion=replace(odar.settings.fusion, judge=Role.SLOW.value, synthesis=False))
     asked = judge_items(Odar(settings), items, evidence, setup)
     name = f"judge-{digest([facts_of(odar), [item.digest for item in asked]])}.jsonl"
     with Journal(cache_folder() / "calibration" / name) as journal:
-        missing, budget = journal.missing(asked), options["budget"]
-        confirm(settings, missing, len(asked), "items", f"{ORDERS} calls each, ", budget, yes=options["yes"])
-        record(settings, asked, journal, options["concurrency"], budget, quiet=quiet, make_work=judge_work)
+        confirm(run, settings, journal.missing(asked), len(asked), "items", f"{ORDERS} calls each, ")
+        record(run, with_long_timeouts(settings), asked, journal, quiet=quiet, make_work=judge_work)
         rows = {row["id"]: row for row in journal.rows(item.key for item in asked)}
     return judge_trial(evidence, setup, [row_id(item.key) for item in items], asked, rows)
 
@@ -352,7 +350,7 @@ def _collect(
     questions: list[Question],
     data: str,
     recording: str | None,
-    options: Mapping[str, Any],
+    run: RunOptions,
     *,
     quiet: bool,
 ) -> tuple[Odar, list[RecordedItem]]:
@@ -361,41 +359,36 @@ def _collect(
     recorded = replace(settings, dispatch=replace(settings.dispatch, models=False))
     asking = Odar(recorded)  # opens nothing: says what an item may take
     header = header_of(asking)
-    drawn = plan(questions)
+    drawn = select_tasks(questions)
     folds = {task.id: fold for task, fold in zip(drawn.tasks, drawn.folds, strict=True)}
     source = QuestionSet(Path(data).stem)
     items = make_items(asking, [Job(source, each, folds.get(each.id, 0), SEED) for each in questions])
-    budget, calls = options["budget"], f"{2 + settings.routing.samples} calls each, "
     path = Path(recording) if recording else cache_folder() / "calibration" / f"{header.made_by}.jsonl"
     with Journal(path, header.to_row()) as journal:
-        confirm(settings, journal.missing(items), len(items), "items", calls, budget, yes=options["yes"])
-        record(recorded, items, journal, options["concurrency"], budget, quiet=quiet)
+        calls = f"{2 + settings.routing.samples} calls each, "
+        confirm(run, settings, journal.missing(items), len(items), "items", calls)
+        record(run, with_long_timeouts(recorded), items, journal, quiet=quiet)
         found = [item_from_json(row) for row in journal.rows(item.key for item in items)]
     return Odar(settings), found
 
 
 def _compare_prompts(
-    settings: Settings, questions: list[Question], data: str, options: Mapping[str, Any], *, as_json: bool
+    settings: Settings, questions: list[Question], data: str, run: RunOptions, sets: Sequence[str], *, as_json: bool
 ) -> int:
     """Run every prompt set on the same questions and show how each did."""
-    for name in options["prompts"]:
+    for name in sets:
         load_prompts(name)  # all of them, before any call is paid for
     fetch_weights(settings, quiet=as_json)
     rows: list[dict[str, Any]] = []
-    for name in options["prompts"]:
+    for name in sets:
         tried = replace(settings, prompts=name, routing=replace(settings.routing, samples=1))
         click.echo(f"odar: prompts {name}", err=True)
-        _, items = _collect(tried, questions, data, None, options, quiet=as_json)
+        _, items = _collect(tried, questions, data, None, run, quiet=as_json)
         rows += prompt_rows(name, items)
     if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False))
-        return 0
-    titles = ("prompts", "step", *(title for title, _ in PROMPT_FIGURES.values()))
-    shown = plain_table(*titles, gap=2, right=titles[2:])
-    for row in rows:
-        figures = (format(row[name], form) for name, (_, form) in PROMPT_FIGURES.items())
-        shown.add_row(row["prompts"], row["step"], *figures)
-    print_table(shown)
+        print_json(rows)
+    else:
+        show_prompts(rows)
     return 0
 
 

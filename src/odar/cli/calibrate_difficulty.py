@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +14,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from odar import __version__
+from odar.calibration.bootstrap import Interval
 from odar.cli.options import command_line
+from odar.cli.terminal import print_json
 from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.training import check_enough, cross_predict, d_star, extract, fit_features
 from odar.errors import InputError
@@ -46,12 +47,13 @@ def train_difficulty(data: str, settings: Settings, out: str, *, force: bool, as
     refused = worse and not force
     report = {"rows": len(rows), "before": before, "after": after}
     if as_json:
-        click.echo(json.dumps({**report, "written": None if refused else out}, ensure_ascii=False))
+        print_json({**report, "written": None if refused else out})
     else:
         click.echo(f"{len(rows)} rows; after: on held-out folds; r with 95% interval\n")
         click.echo(f"{'':8} {'Pearson r':>24} {'right path':>11} {'mean square error':>18}")
         for name, score in (("shipped", before), ("after", after)):
-            click.echo(f"{name:8} {score['r']!s:>24} {score['path_accuracy']:>11.1%} {score['mse']:>18.4f}")
+            figures = f"{score['path_accuracy']:>11.1%} {score['mse']:>18.4f}"
+            click.echo(f"{name:8} {Interval(*score['r'])!s:>24} {figures}")
     if refused:
         reason = "the shipped estimator is nearer or finds more right paths"
         click.echo(f"odar: not written: {reason} (--force writes it anyway)", err=True)
@@ -69,7 +71,7 @@ def train_difficulty(data: str, settings: Settings, out: str, *, force: bool, as
 def _score(d: Array, target: Array, thresholds: tuple[float, float]) -> dict[str, Any]:
     """Return how well an estimator predicts the difficulty of questions it was not trained on."""
     return {
-        "r": bootstrap(pearson, d, target, rng=np.random.default_rng(0)),
+        "r": [*bootstrap(pearson, d, target, rng=np.random.default_rng(0))],
         "path_accuracy": float((np.digitize(d, thresholds) == np.digitize(target, thresholds)).mean()),
         "mse": float(((d - target) ** 2).mean()),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -11,9 +11,9 @@ import numpy as np
 from odar.calibration.fit import Fitted
 from odar.calibration.guarantee import Certificate
 from odar.calibration.judge_fit import JudgeTrial
-from odar.calibration.parts import Part
-from odar.calibration.traffic import FEWEST_ENERGIES, Traffic, TrafficFit
-from odar.cli.terminal import print_facts
+from odar.calibration.parts import FittedPart
+from odar.calibration.traffic import MIN_ENERGIES, Traffic, TrafficFit
+from odar.cli.terminal import plain_table, print_facts, print_table
 from odar.engine import Odar
 from odar.policy.path import Thresholds
 from odar.recording.schema import RecordedItem
@@ -66,7 +66,7 @@ def _fit_facts(odar: Odar, fitted: Fitted) -> Iterator[tuple[str, str]]:
             yield "", f"before: {before}"
 
 
-def part_text(part: Part[Any], *, taken: bool) -> str:
+def part_text(part: FittedPart[Any], *, taken: bool) -> str:
     """Return whether a part was fitted, and by how much it was better."""
     if part.gain is None:
         return f"kept: {part.note}"
@@ -102,16 +102,16 @@ def show_judge(trial: JudgeTrial, rejected: str | None) -> None:
 
 def show_certificate(found: Certificate) -> None:
     """Print what was certified, by how many items, and what it takes to certify more."""
-    promise, thresholds = found.promise, found.thresholds
-    certified = f"nothing cheaper than {promise.against}; thresholds stay as they are"
+    bound, thresholds = found.bound, found.thresholds
+    certified = f"nothing cheaper than {bound.against}; thresholds stay as they are"
     if found.cheaper:
         certified = f"τ1, τ2 = {thresholds.tau1:.3g}, {thresholds.tau2:.3g} (t = {found.t:.2f})"
-    level = f"{promise.confidence:.0%}, on {found.items} items of no fit"
+    level = f"{bound.confidence:.0%}, on {found.items} items of no fit"
     facts = [
         ("certified", certified),
         (
             "",
-            f"at most {promise.at_most_worse:g} less accurate than {promise.against}, with a confidence of {level}",
+            f"at most {bound.at_most_worse:g} less accurate than {bound.against}, with a confidence of {level}",
         ),
         ("on these", f"accuracy {found.accuracy:.3f} against {found.reference:.3f}"),
         ("", f"calls {found.calls:.2f} against {found.reference_calls:.2f}"),
@@ -138,7 +138,7 @@ def show_traffic(settings: Settings, traffic: Traffic, fitted: TrafficFit) -> No
 def _traffic_facts(settings: Settings, traffic: Traffic, fitted: TrafficFit) -> Iterator[tuple[str, str]]:
     for step in Step:
         known = int(np.isfinite(traffic.energies.get(step, np.zeros(0))).sum())
-        lacking = f"{FEWEST_ENERGIES} candidates with log-probs are needed, {FEWEST_ENERGIES - known} more"
+        lacking = f"{MIN_ENERGIES} candidates with log-probs are needed, {MIN_ENERGIES - known} more"
         yield f"μ, σ {step}", f"measured on {known} candidates" if step in fitted.measured else f"kept: {lacking}"
     for part in (fitted.estimator, fitted.posterior):
         yield part.name, part_text(part, taken=part.better)
@@ -197,3 +197,13 @@ def prompt_rows(prompts: str, items: Iterable[RecordedItem]) -> list[dict[str, A
             }
             rows.append({"prompts": prompts, "step": step.value, **row})
     return rows
+
+
+def show_prompts(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print the rows of every prompt set."""
+    titles = ("prompts", "step", *(title for title, _ in PROMPT_FIGURES.values()))
+    table = plain_table(*titles, gap=2, right=titles[2:])
+    for row in rows:
+        figures = (format(row[name], form) for name, (_, form) in PROMPT_FIGURES.items())
+        table.add_row(row["prompts"], row["step"], *figures)
+    print_table(table)

@@ -1,27 +1,30 @@
-"""Shared by commands that ask many questions: executors, cost confirmation, progress and failures."""
+"""Shared by commands that ask many questions: options, executors, cost confirmation, progress and failures."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar, cast
 
 import click
 
 from odar import errors
 from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
 from odar.cli.main import EXIT_CODES
-from odar.cli.options import COUNT
+from odar.cli.options import COUNT, USD
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, InputError
 from odar.providers.base import Provider
-from odar.recording.executor import Item, OpenWork, Progress, Work, run
+from odar.recording.collect import collect_work
+from odar.recording.executor import Item, OpenWork, Progress, Work
+from odar.recording.executor import run as run_work
 from odar.recording.journal import Journal
 from odar.recording.limits import check_needs, rates_of
 from odar.recording.work import WithEngine
@@ -29,32 +32,65 @@ from odar.settings import Settings
 from odar.types import Query
 
 F = TypeVar("F", bound=Callable[..., Any])
-MOST_COPIES = 4
+MAX_COPIES = 4
 """Maximum number of copies of the local models."""
 TIMEOUT_FACTOR = 10.0
 """Factor for the timeouts of the local model in batches: no user waits, and the machine may be busy."""
 
 
-def engine_options(command: F) -> F:
-    """Adds --engine, --ray-address and --workers."""
-    where = "Address of the Ray cluster, or local to start one. Default: $RAY_ADDRESS."
-    what = "Run in this process or on a Ray cluster."
-    command = click.option("--workers", type=COUNT, default=2, help="Processes on Ray.")(command)
-    command = click.option("--ray-address", metavar="ADDRESS", help=where)(command)
-    return click.option("--engine", type=click.Choice(["local", "ray"]), default="local", help=what)(command)
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a command runs many questions, as the user chose by `run_options`."""
+
+    concurrency: int
+    budget: float | None = None
+    """US dollars, of earlier runs too."""
+    yes: bool = False
+    """Whether to spend money without asking."""
+    engine: str = "local"
+    ray_address: str | None = None
+    workers: int = 1
 
 
-def work_on(engine: str, work: OpenWork, address: str | None, workers: int) -> OpenWork:
-    """Return the work as it is done by this engine: in this process, or on a Ray cluster."""
-    if engine == "local":
+def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
+    """Adds --concurrency, --budget and --yes, and those of the engine; the command receives `run`."""
+    what, where = "Run in this process or on a Ray cluster.", "Address of the Ray cluster, or local to start one."
+    options = [
+        click.option("--concurrency", type=COUNT, default=concurrency, help="Number of concurrent questions."),
+        click.option("--budget", type=USD, metavar="USD", help="Stop before this is spent, earlier runs included."),
+        click.option("--yes", is_flag=True, help="Do not ask before spending money."),
+    ]
+    if engine:
+        options += [
+            click.option("--engine", type=click.Choice(["local", "ray"]), default="local", help=what),
+            click.option("--ray-address", metavar="ADDRESS", help=f"{where} Default: $RAY_ADDRESS."),
+            click.option("--workers", type=COUNT, default=2, help="Processes on Ray."),
+        ]
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            given = {each.name: kwargs.pop(each.name) for each in fields(RunOptions) if each.name in kwargs}
+            return command(*args, run=RunOptions(**given), **kwargs)
+
+        return cast(F, functools.reduce(lambda made, option: option(made), reversed(options), wrapper))
+
+    return decorate
+
+
+def on_engine(run: RunOptions, work: OpenWork) -> OpenWork:
+    """Return the work as it is done by the engine: in this process, or on a Ray cluster."""
+    if run.engine == "local":
         return work
     from odar.recording.cluster import on_ray
 
-    return on_ray(work, address or os.environ.get("RAY_ADDRESS"), workers)
+    return on_ray(work, run.ray_address or os.environ.get("RAY_ADDRESS"), run.workers)
 
 
 def with_long_timeouts(settings: Settings) -> Settings:
-    """Settings with longer timeouts, for answers that no user waits for."""
+    """Settings with longer timeouts for local models, as no user waits for the answers."""
+    if not uses_local_model(settings):
+        return settings
     fast, slow = (replace(a, timeout_s=TIMEOUT_FACTOR * a.timeout_s) for a in (settings.fast, settings.slow))
     limits = replace(settings.limits, deadline_s=TIMEOUT_FACTOR * settings.limits.deadline_s)
     return replace(settings, fast=fast, slow=slow, limits=limits)
@@ -67,8 +103,8 @@ def copies(settings: Settings) -> int:
     """
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     available, needed = available_memory_mb(), memory_mb(settings)
-    fitting = MOST_COPIES if available is None or not needed else available // needed
-    return max(1, min(usable // (settings.local.threads or 1), MOST_COPIES, fitting))
+    fitting = MAX_COPIES if available is None or not needed else available // needed
+    return max(1, min(usable // (settings.local.threads or 1), MAX_COPIES, fitting))
 
 
 def open_copies(settings: Settings) -> Mapping[str, Provider]:
@@ -85,9 +121,7 @@ def open_copies(settings: Settings) -> Mapping[str, Provider]:
     return found
 
 
-def confirm(
-    settings: Settings, todo: Sequence[Item], total: int, what: str, calls: str, budget: float | None, *, yes: bool
-) -> None:
+def confirm(run: RunOptions, settings: Settings, todo: Sequence[Item], total: int, what: str, calls: str) -> None:
     """Print what it may cost, ask for consent if there is no budget, and refuse rates it would exceed."""
     for item in todo:
         check_needs(item.needs, rates_of(settings))
@@ -96,44 +130,57 @@ def confirm(
     if todo:
         price = "an unknown amount: a price is missing" if unknown else f"at most ${known:.4f}"
         click.echo(f"odar: {len(todo)} of {total} {what} to answer, {calls}{price}", err=True)
-    if unknown and budget is not None:
+    if unknown and run.budget is not None:
         raise BudgetExceeded("--budget cannot be kept while a price is unknown; add it to odar.toml")
-    if (unknown or known) and budget is None and not yes:
-        if not sys.stdin.isatty():
-            raise InputError("this costs money; add --budget USD or --yes to go on")
-        click.confirm("go on?", abort=True, err=True)
+    if (unknown or known) and run.budget is None and not run.yes:
+        confirm_cost("this costs money; add --budget USD or --yes to go on", "go on?")
+
+
+def confirm_cost(refusal: str, question: str) -> None:
+    """Ask on a terminal whether to spend money; without one, raise InputError."""
+    if not sys.stdin.isatty():
+        raise InputError(refusal)
+    click.confirm(question, abort=True, err=True)
 
 
 def record(
+    run: RunOptions,
     settings: Settings,
     items: Sequence[Item],
     journal: Journal,
-    concurrency: int,
-    budget: float | None,
     *,
     quiet: bool,
-    make_work: Callable[[Odar], Work] | None = None,
-) -> None:
-    """Record both agents on every item in this process, with a progress bar; then report what failed.
+    make_work: Callable[[Odar], Work] = collect_work,
+) -> int:
+    """Record both agents on every item, report what failed, and return the exit code.
 
-    A local model runs once on each core. `make_work` asks something else about the items.
+    In this process a local model runs once on each core, on Ray once in each worker. `make_work` asks something
+    else about the items.
     """
-    from odar.recording.collect import collect_work
-
     open_providers = None
-    if uses_local_model(settings):
-        settings, concurrency, open_providers = with_long_timeouts(settings), copies(settings), open_copies
-    work = WithEngine(settings, make_work or collect_work, open_providers)
+    if uses_local_model(settings) and run.engine == "ray":
+        run = replace(run, concurrency=run.workers)
+    elif uses_local_model(settings):
+        run, open_providers = replace(run, concurrency=copies(settings)), open_copies
+    work = WithEngine(settings, make_work, open_providers)
+    done, failed = run_items(run, settings, items, journal, work, quiet=quiet)
+    report_failures(failed, done)
+    return exit_code(failed, done.stopped)
+
+
+def run_items(
+    run: RunOptions, settings: Settings, items: Sequence[Item], journal: Journal, work: OpenWork, *, quiet: bool
+) -> tuple[Progress, dict[str, Mapping[str, Any]]]:
+    """Do the work on every item that is not in the journal, with a progress bar; return also what failed."""
     before = len(items) - len(journal.missing(items))
-    with shown(len(items), before, quiet=quiet) as show:
-        rates = rates_of(settings)
-        doing = run(items, work, journal, rates=rates, concurrency=concurrency, budget_usd=budget, on_progress=show)
-        done = asyncio.run(doing)
-    report_failures(failures(journal, items), done)
+    limits: dict[str, Any] = {"rates": rates_of(settings), "concurrency": run.concurrency, "budget_usd": run.budget}
+    with progress_bar(len(items), before, quiet=quiet) as show:
+        done = asyncio.run(run_work(items, on_engine(run, work), journal, on_progress=show, **limits))
+    return done, failures(journal, items)
 
 
 @contextmanager
-def shown(total: int, done: int = 0, *, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+def progress_bar(total: int, done: int = 0, *, quiet: bool) -> Iterator[Callable[[Progress], None]]:
     """A bar on standard error with the cost so far and to go."""
     if quiet:
         yield lambda progress: None
@@ -146,7 +193,7 @@ def shown(total: int, done: int = 0, *, quiet: bool) -> Iterator[Callable[[Progr
     columns = BarColumn(), MofNCompleteColumn(), *times, TextColumn("{task.description}")
     with Bar(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=total, completed=done)
-        yield lambda progress: bar.update(task, completed=progress.done, description=costs_of(progress))
+        yield lambda progress: bar.update(task, completed=progress.done, description=describe_costs(progress))
 
 
 def read_conversation(messages: list[Any]) -> Query:
@@ -160,9 +207,9 @@ def read_conversation(messages: list[Any]) -> Query:
         raise ValueError(refusal.message) from None
 
 
-def costs_of(progress: Progress) -> str:
+def describe_costs(progress: Progress) -> str:
     """
-    >>> costs_of(Progress(total=4, done=2, failed=0, cost_usd=0.5))
+    >>> describe_costs(Progress(total=4, done=2, failed=0, cost_usd=0.5))
     '$0.5000 so far, about $0.5000 to go'
     """
     so_far = "cost unknown" if progress.cost_usd is None else f"${progress.cost_usd:.4f} so far"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from odar.cli.options import json_option, settings_options
+from odar.cli.terminal import plain_table, print_json, print_table
 from odar.config import KeyPath, environment_name, iter_settings, key_name
 from odar.errors import UnknownName
 from odar.secrets import is_secret, masked
@@ -40,18 +40,16 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
     if as_json:
         tree = {
             key_name(path): {
-                "value": _finite(value),
+                "value": _shown(value),
                 "origin": origin,
                 "variable": environment_name(path) if path in meanings else None,
                 "meaning": meanings.get(path, ""),
             }
             for path, value, origin in rows
         }
-        click.echo(json.dumps(tree, ensure_ascii=False, indent=2))
+        print_json(tree, indent=2)
         return
     from rich.markup import escape
-
-    from odar.cli.terminal import plain_table, print_table
 
     table = plain_table("setting", "value", "from", gap=2, overflow="fold")
     for path, value, origin in rows:
@@ -82,8 +80,3 @@ def _shown(value: Any) -> Any:
         secrets = {name for name, each in value.items() if is_secret(name) and isinstance(each, str)}
         return {name: "***" if name in secrets else _shown(each) for name, each in value.items()}
     return [_shown(each) for each in value] if isinstance(value, tuple | list) else value
-
-
-def _finite(value: Any) -> Any:
-    value = _shown(value)
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from odar.calibration_file import load_calibration
 from odar.cli.explain import describe_difficulty
 from odar.cli.options import FILE, json_option, settings_options
+from odar.cli.terminal import print_json
 from odar.difficulty.base import open_estimator
 from odar.errors import InputError, one_line
 from odar.inputs import check_text
@@ -50,7 +50,7 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
     for asked in queries:
         decision = routing.decide(estimator.estimate(asked), Assignment(*route_expert(asked)))
         if as_json:
-            click.echo(json.dumps(_data(asked, decision), ensure_ascii=False))
+            print_json(_data(asked, decision))
         elif file:
             click.echo(f"{decision.estimate.exact_or_middle:.3f}  {decision.path:<6}  {one_line(asked.text, 60)}")
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import platform
 import shutil
@@ -19,6 +18,7 @@ import click
 from odar import __version__
 from odar.cli.local import available_memory_mb, local_models, memory_mb
 from odar.cli.options import json_option, settings_options
+from odar.cli.terminal import print_json
 from odar.engine import Odar
 from odar.errors import OdarError
 from odar.files import cache_folder
@@ -60,7 +60,7 @@ def command(as_json: bool, settings: Settings) -> int:
         *_traffic(settings),
     ]
     if as_json:
-        click.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False, indent=2))
+        print_json([asdict(finding) for finding in findings], indent=2)
     else:
         for finding in findings:
             mark = click.style("ok  ", fg="green") if finding.ok else click.style("no  ", fg="red")

@@ -6,32 +6,29 @@ import click
 
 from odar.cli.main import LazyGroup
 
-PLACES = {
-    "list": "odar.cli.eval_collect:list_benchmarks",
-    "collect": "odar.cli.eval_collect:collect_command",
-    "convert": "odar.cli.eval_collect:convert",
-    "import": "odar.cli.eval_import:command",
-    "replay": "odar.cli.eval_replay:replay",
-    "compare": "odar.cli.eval_replay:compare",
-    "fuse": "odar.cli.eval_replay:fuse",
-    "judge": "odar.cli.eval_collect:judge",
-    "report": "odar.cli.eval_replay:report",
+COMMANDS = {
+    "list": ("eval_collect", "List the benchmarks."),
+    "collect": ("eval_collect", "Run both agents on benchmarks or your own questions once, and record everything."),
+    "convert": ("eval_collect", "Write a recording in another format."),
+    "import": (
+        "eval_import",
+        "Import answers of lm-eval, inspect_ai, OpenAI Batch or a table, with no further call.",
+    ),
+    "replay": ("eval_replay", "Replay policies on a recording, with no further call."),
+    "compare": ("eval_replay", "Compare two policies, or two recordings, item by item."),
+    "fuse": ("eval_replay", "Compare fusion rules on the candidates of a recording."),
+    "judge": ("eval_collect", "Ask a model which of two recorded answers is better."),
+    "report": ("eval_replay", "Write one HTML file with every table and figure."),
 }
-"""Module and function of each subcommand, which is imported when it runs."""
-HELP = {
-    "list": "List the benchmarks.",
-    "collect": "Run both agents on benchmarks or your own questions once, and record everything.",
-    "convert": "Write a recording in another format.",
-    "import": "Import answers of lm-eval, inspect_ai, OpenAI Batch or a table, with no further call.",
-    "replay": "Replay policies on a recording, with no further call.",
-    "compare": "Compare two policies, or two recordings, item by item.",
-    "fuse": "Compare fusion rules on the candidates of a recording.",
-    "judge": "Ask a model which of two recorded answers is better.",
-    "report": "Write one HTML file with every table and figure.",
-}
+"""The module of each subcommand, which is imported when it runs, and what it does."""
 
 
-@click.group("eval", cls=LazyGroup, places=PLACES, sections={"Commands": HELP})
+@click.group(
+    "eval",
+    cls=LazyGroup,
+    places={name: f"odar.cli.{module}:{name}_command" for name, (module, _) in COMMANDS.items()},
+    sections={"Commands": {name: what for name, (_, what) in COMMANDS.items()}},
+)
 def command() -> None:
     """Measure what adaptive compute gains.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -13,59 +12,50 @@ from typing import Any
 import click
 
 from odar.cli.collecting import (
+    RunOptions,
     confirm,
-    copies,
-    engine_options,
-    exit_code,
-    failures,
-    open_copies,
+    confirm_cost,
     read_conversation,
-    report_failures,
-    shown,
+    record,
+    run_options,
     with_long_timeouts,
-    work_on,
 )
-from odar.cli.local import fetch_model, fetch_weights, local_models, uses_local_model
-from odar.cli.options import Finite, UserPath, announce_profile, settings_options
+from odar.cli.local import fetch_model, fetch_weights, local_models
+from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
+from odar.cli.terminal import print_json
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.evals.benchmarks.base import BENCHMARKS, NAMES
 from odar.evals.preference import SIDES, PreferenceResult, judge_pairs, pairs_of
 from odar.evals.scorers.text import TEXT_SCORERS
-from odar.evals.selection import check_scorer, plan, with_fitting_prompts
-from odar.recording.collect import Job, TaskSet, collect_work, make_items
-from odar.recording.executor import run
+from odar.evals.selection import check_scorer, select_tasks, with_fitting_prompts
+from odar.recording.collect import Job, TaskSet, make_items
 from odar.recording.files import SUFFIXES, is_recording, open_recording, write_recording
 from odar.recording.header import header_of
 from odar.recording.journal import Journal
-from odar.recording.limits import rates_of
 from odar.recording.questions import QuestionSet, load_questions
 from odar.recording.schema import Task, row_id
-from odar.recording.work import WithEngine
 from odar.settings import Settings
 from odar.types import Query
 
-MOST_SAMPLES = 9
+MAX_SAMPLES = 9
 """The longest best-of-N curve of SPEC 7.3."""
 Sets = list[tuple[TaskSet, list[Task]]]
 
 
 @click.command("collect")
 @click.argument("names", nargs=-1, required=True, metavar="SET...")
-@click.option("--out", type=UserPath(), required=True, metavar="FILE.jsonl", help="The recording.")
-@click.option("--limit", type=click.IntRange(min=1), help="Items of each set, a stratified sample.")
-@click.option("--seed", "seeds", type=int, multiple=True, default=(42,), show_default=True, help="Repeatable.")
-@click.option("--samples", type=click.IntRange(1, MOST_SAMPLES), help="Slow samples per item. Default: as on Hard.")
-@click.option("--data", type=UserPath(), metavar="DIR", help="Read benchmarks from this folder, not from the hub.")
+@click.option("--out", type=FILE, required=True, metavar="FILE.jsonl", help="The recording.")
+@click.option("--limit", type=COUNT, help="Items of each set, a stratified sample.")
+@click.option("--seed", "seeds", type=int, multiple=True, default=(42,), help="Repeatable.")
+@click.option("--samples", type=click.IntRange(1, MAX_SAMPLES), help="Slow samples per item. Default: as on Hard.")
+@click.option("--data", type=FILE, metavar="DIR", help="Read benchmarks from this folder, not from the hub.")
 @click.option("--score-by", type=click.Choice(sorted(TEXT_SCORERS)), help="Scorer of your own questions.")
-@click.option("--budget", type=Finite(min=0), metavar="USD", help="Limit for the recording, earlier runs too.")
-@click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Concurrent items.")
-@engine_options
-@click.option("--yes", is_flag=True, help="Do not ask before spending money.")
+@run_options(concurrency=4)
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 @settings_options
 def collect_command(
-    names: tuple[str, ...], out: str, budget: float | None, quiet: bool, settings: Settings, **options: Any
+    names: tuple[str, ...], out: str, run: RunOptions, quiet: bool, settings: Settings, **options: Any
 ) -> int:
     """Run both agents on every item of some sets, and record their answers.
 
@@ -96,37 +86,23 @@ def collect_command(
     announce_profile(settings)
     fetch_weights(settings, quiet=quiet)
     samples = options["samples"] or settings.routing.samples
-    recorded = replace(settings, routing=replace(settings.routing, samples=samples))
-    engine, workers, concurrency, copied = options["engine"], options["workers"], options["concurrency"], None
-    if uses_local_model(settings):
-        recorded = with_long_timeouts(recorded)
-        concurrency, copied = (workers, None) if engine == "ray" else (copies(recorded), open_copies)
-    work = work_on(engine, WithEngine(recorded, collect_work, copied), options["ray_address"], workers)
+    recorded = with_long_timeouts(replace(settings, routing=replace(settings.routing, samples=samples)))
     odar = Odar(recorded)  # opens nothing: only to see what each item may take
     header = header_of(odar, settings.routing.samples)
     with Journal(path, header.to_row()) as journal:
         items = make_items(odar, jobs)
         todo = journal.missing(items)
-        calls = f"at most {len(todo) * (2 + samples)} calls, "
-        confirm(settings, todo, len(jobs), "items", calls, budget, yes=options["yes"])
+        confirm(run, settings, todo, len(jobs), "items", f"at most {len(todo) * (2 + samples)} calls, ")
         try:
-            with shown(len(jobs), len(jobs) - len(todo), quiet=quiet) as show:
-                limits = rates_of(recorded)
-                doing = run(
-                    items, work, journal, rates=limits, concurrency=concurrency, budget_usd=budget, on_progress=show
-                )
-                done = asyncio.run(doing)
+            return record(run, recorded, items, journal, quiet=quiet)
         finally:
-            failed = failures(journal, items)
             _summary(journal, jobs, out)
-    report_failures(failed, done)
-    return exit_code(failed, done.stopped)
 
 
 @click.command("convert")
-@click.argument("recording", type=UserPath())
-@click.argument("out", type=UserPath())
-def convert(recording: str, out: str) -> None:
+@click.argument("recording", type=FILE)
+@click.argument("out", type=FILE)
+def convert_command(recording: str, out: str) -> None:
     """Write a RECORDING in another format: OUT ends in .jsonl, .jsonl.gz or .parquet.
 
     .jsonl can grow: `odar eval collect` continues it. .jsonl.gz is the smallest, .parquet loads fastest.
@@ -156,7 +132,7 @@ def _load(name: str, folder: Path | None, score_by: str | None) -> Iterator[tupl
         yield benchmark, tasks
         return
     if not name.endswith(".jsonl") or is_recording(name):
-        yield from _again(name)
+        yield from _recorded_sets(name)
         return
     questions = load_questions(name, read_conversation, answers=True)
     for own in dict.fromkeys(question.set for question in questions):
@@ -170,7 +146,7 @@ def _load(name: str, folder: Path | None, score_by: str | None) -> Iterator[tupl
         yield source, [*members]
 
 
-def _again(name: str) -> Iterator[tuple[TaskSet, list[Task]]]:
+def _recorded_sets(name: str) -> Iterator[tuple[TaskSet, list[Task]]]:
     """Yield the sets of a recording, whose questions are asked again."""
     tasks: dict[str, dict[str, Task]] = {}
     for item in open_recording(name).items():
@@ -200,7 +176,7 @@ def _scorable(sets: Sets) -> Sets:
 def _jobs(sets: Sets, limit: int | None, seeds: Sequence[int]) -> Iterator[Job]:
     """Yield every item of every set under every seed; the draw is the same for all seeds."""
     for source, tasks in sets:
-        drawn = plan(tasks, limit=limit)
+        drawn = select_tasks(tasks, limit=limit)
         if not drawn.tasks:
             raise InputError(f"set {source.name} holds no items")
         for seed in dict.fromkeys(seeds):
@@ -219,13 +195,13 @@ def _summary(journal: Journal, jobs: Sequence[Job], out: str) -> None:
 
 
 @click.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-def list_benchmarks(as_json: bool) -> None:
+@json_option("Print a JSON list.")
+def list_command(as_json: bool) -> None:
     """List every benchmark: category, metric, size and licence; with --json also its source and notes."""
     benchmarks = [BENCHMARKS[name] for name in (*NAMES, *sorted(BENCHMARKS.names() - set(NAMES)))]
     if as_json:
         rows = [{"name": b.name, "category": b.category, "metric": b.metric, **asdict(b.about)} for b in benchmarks]
-        click.echo(json.dumps(rows, ensure_ascii=False))
+        print_json(rows)
         return
     click.echo(f"{'name':16}{'category':20}{'metric':11}{'size':>6}  licence")
     for benchmark in benchmarks:
@@ -237,18 +213,18 @@ def list_benchmarks(as_json: bool) -> None:
 
 
 @click.command("judge")
-@click.argument("recording", type=UserPath())
-@click.option("--first", type=click.Choice(SIDES), default="hard", show_default=True, help="One of the answers.")
-@click.option("--second", type=click.Choice(SIDES), default="slow", show_default=True, help="The other.")
+@click.argument("recording", type=FILE)
+@click.option("--first", type=click.Choice(SIDES), default="hard", help="One of the answers.")
+@click.option("--second", type=click.Choice(SIDES), default="slow", help="The other.")
 @click.option("--only", metavar="SET", help="Only items of this set.")
 @click.option("--model", metavar="NAME", help="The model that judges. Default: slow.model.")
-@click.option("--rubric", type=UserPath(), metavar="FILE", help="Text that says what a good answer is.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Most items.")
-@click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Concurrent calls.")
+@click.option("--rubric", type=FILE, metavar="FILE", help="Text that says what a good answer is.")
+@click.option("--limit", type=COUNT, default=100, help="Most items.")
+@click.option("--concurrency", type=COUNT, default=4, help="Concurrent calls.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option("Print one JSON object.")
 @settings_options
-def judge(
+def judge_command(
     recording: str, first: str, second: str, only: str | None, as_json: bool, settings: Settings, **options: Any
 ) -> None:
     """Ask a model which of two answers in a RECORDING is better: by default the one chosen on the Hard path, or the
@@ -271,9 +247,8 @@ def judge(
         raise InputError(f"{recording} holds no items" + (f" of the set {only!r}" if only else ""))
     price = settings.card(name).price
     if not options["yes"] and (price is None or price.input or price.output):
-        if not sys.stdin.isatty():
-            raise InputError(f"up to {2 * len(items)} calls to {name} cost money; add --yes to go on")
-        click.confirm(f"up to {2 * len(items)} calls to {name}; go on?", abort=True, err=True)
+        calls = f"up to {2 * len(items)} calls to {name}"
+        confirm_cost(f"{calls} cost money; add --yes to go on", f"{calls}; go on?")
     for local in local_models(settings, name):
         fetch_model(local, quiet=as_json)
     odar = Odar(settings)
@@ -289,7 +264,7 @@ def judge(
         found = asyncio.run(run(lambda: bar.update(1)))
     if as_json:
         body = {**asdict(found), "preference": found.preference._asdict(), "first": first, "second": second}
-        click.echo(json.dumps({**body, "judge": name}))
+        print_json({**body, "judge": name})
         return
     click.echo(f"{found.pairs} pairs, {found.different} of them with different answers, judged by {name}")
     click.echo(f"preference for {first} over {second}: {found.preference} (0.5 is a tie)")

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from odar.catalogue import Price
-from odar.cli.eval_replay import print_json
-from odar.cli.options import UserPath, settings_options
+from odar.cli.options import FILE, json_option, settings_options
+from odar.cli.terminal import print_json
 from odar.engine import Odar
 from odar.errors import UnknownName, UsageError
 from odar.evals.benchmarks.base import BENCHMARKS
@@ -28,10 +28,8 @@ from odar.types import Role
 
 
 @click.command("import")
-@click.option("--fast", type=UserPath(), required=True, metavar="FILE", help="Answers of the fast model.")
-@click.option(
-    "--slow", type=UserPath(), required=True, multiple=True, metavar="FILE", help="Of the slow; repeatable."
-)
+@click.option("--fast", type=FILE, required=True, metavar="FILE", help="Answers of the fast model.")
+@click.option("--slow", type=FILE, required=True, multiple=True, metavar="FILE", help="Of the slow; repeatable.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="auto", help="Format of the files.")
 @click.option("--map", "columns", multiple=True, metavar="FIELD=COLUMN", help="A column of a table; repeatable.")
 @click.option("--fast-map", multiple=True, metavar="FIELD=COLUMN", help="Like --map, for --fast only.")
@@ -40,17 +38,17 @@ from odar.types import Role
 @click.option("--slow-model", default="", metavar="NAME", help="Name of the slow model, or its rows in a table.")
 @click.option("--filter", "filter_", default="", metavar="NAME", help="lm-eval: the filter to use.")
 @click.option("--metric", default="", metavar="NAME", help="lm-eval, inspect: the metric or scorer to use.")
-@click.option("--questions", type=UserPath(), metavar="FILE", help="Texts and right answers by id, if missing.")
+@click.option("--questions", type=FILE, metavar="FILE", help="Texts and right answers by id, if missing.")
 @click.option("--score-by", metavar="NAME", help="exact_match, f1, rouge_l, or a benchmark: scorer of the answers.")
 @click.option("--fast-price", metavar="IN,OUT", help="US dollars per million tokens of the fast model.")
 @click.option("--slow-price", metavar="IN,OUT", help="US dollars per million tokens of the slow model.")
 @click.option(
     "--set-name", "title", default="", metavar="NAME", help="Name of the set. Default: the name of --fast."
 )
-@click.option("--out", type=UserPath(), metavar="FILE", help="Write a recording: .jsonl, .jsonl.gz or .parquet.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--out", type=FILE, metavar="FILE", help="Write a recording: .jsonl, .jsonl.gz or .parquet.")
+@json_option("Print one JSON object.")
 @settings_options
-def command(
+def import_command(
     fast: str, slow: tuple[str, ...], out: str | None, as_json: bool, settings: Settings, **options: Any
 ) -> None:
     """Join recorded answers of a fast and a slow model by question, and show what ODAR would gain. No call is made.

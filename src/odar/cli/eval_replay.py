@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,33 +9,32 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
-from odar.calibration.bootstrap import Interval
-from odar.cli.options import UserPath, command_line, settings_options
+from odar.cli.options import FILE, command_line, json_option, settings_options
+from odar.cli.terminal import plain_table, print_json
 from odar.errors import InputError
 from odar.evals.fusion_study import apply_rules, held_out, load_fusion_items, oracle
-from odar.evals.replay.arrays import load_arrays, load_panels
+from odar.evals.replay.arrays import load_arrays, load_panels, shared_rows
 from odar.evals.replay.policies import run, run_all
 from odar.evals.replay.simulate import PolicyOutcome
 from odar.evals.router_quality import arena_score, path_robustness
-from odar.evals.statistics import Standing, paired, standings, strata_of
+from odar.evals.statistics import PolicySummary, paired, summarize_policies
 from odar.settings import Settings
 
 _calibration_option = click.option(
-    "--calibration", type=UserPath(), metavar="FILE", help="Replay with this one, not the recording's own."
+    "--calibration", type=FILE, metavar="FILE", help="Replay with this one, not the recording's own."
 )
 _split_option = click.option("--split", type=click.Choice(["calibrate", "judge"]), help="Only items of this split.")
 
 
 @click.command("replay")
-@click.argument("recording", type=UserPath())
+@click.argument("recording", type=FILE)
 @click.option("--policy", "policies", multiple=True, metavar="POLICY", help="Default: odar and baselines.")
-@click.option("--against", default="odar", show_default=True, metavar="POLICY", help="Gains are against this one.")
+@click.option("--against", default="odar", metavar="POLICY", help="Gains are against this one.")
 @_calibration_option
 @_split_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-def replay(
+@json_option("Print a JSON list.")
+def replay_command(
     recording: str,
     policies: tuple[str, ...],
     against: str,
@@ -60,7 +58,7 @@ def replay(
     reference = run(arrays, against)
     found = list(run_all(arrays, policies or ("odar", "baselines")))
     outcomes = [reference if spec == against else each for spec, each in found if isinstance(each, PolicyOutcome)]
-    rows = standings(arrays, outcomes, reference)
+    rows = summarize_policies(arrays, outcomes, reference)
     if as_json:
         print_json([{**asdict(row), "arena_score": _arena_score(row)} for row in rows])
     else:
@@ -71,27 +69,8 @@ def replay(
             click.echo(f"odar: {spec} is left out: {each}", err=True)
 
 
-def print_json(body: Any) -> None:
-    """Print JSON, with intervals as objects, and null or a text for NaN and ∞, which JSON does not have."""
-    click.echo(json.dumps(_plain(body), ensure_ascii=False, allow_nan=False))
-
-
-def _plain(tree: Any) -> Any:
-    if isinstance(tree, Interval):
-        tree = tree._asdict()
-    if isinstance(tree, dict):
-        return {name: _plain(value) for name, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [_plain(value) for value in tree]
-    if isinstance(tree, float) and not math.isfinite(tree):
-        return None if math.isnan(tree) else str(tree)
-    return tree
-
-
-def _print(rows: Sequence[Standing]) -> None:
+def _print(rows: Sequence[PolicySummary]) -> None:
     from rich.console import Console
-
-    from odar.cli.terminal import plain_table
 
     table = plain_table("policy", gap=2)
     for name in ("accuracy [95%]", "gain [95%]", "p (BH)", "calls", "$/1000", "p50", "p95", "S/M/H"):
@@ -110,17 +89,17 @@ def _print(rows: Sequence[Standing]) -> None:
     Console(highlight=False, width=None if Console().is_terminal else 140).print(table)
 
 
-def _arena_score(row: Standing) -> float | None:
+def _arena_score(row: PolicySummary) -> float | None:
     """RouterArena's score; None if the cost is unknown or nothing was charged."""
     return arena_score(row.accuracy.value, row.cost_usd) if row.cost_usd else None
 
 
 @click.command("compare")
-@click.argument("first", type=UserPath(), metavar="A")
-@click.argument("second", type=UserPath(), metavar="B")
+@click.argument("first", type=FILE, metavar="A")
+@click.argument("second", type=FILE, metavar="B")
 @click.option("--only", metavar="SET", help="Only items of this set.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def compare(first: str, second: str, only: str | None, as_json: bool) -> None:
+@json_option("Print one JSON object.")
+def compare_command(first: str, second: str, only: str | None, as_json: bool) -> None:
     """Compare A with B on the items they share. Each is RECORDING or RECORDING#POLICY; odar is the default policy.
 
     \b
@@ -133,23 +112,25 @@ def compare(first: str, second: str, only: str | None, as_json: bool) -> None:
     for text in (first, second):
         place, _, policy = text.partition("#")
         arrays = load_arrays(place)
-        index = {key: i for i, key in enumerate(arrays.items.keys) if only in (None, key.set)}
-        sides.append((arrays, run(arrays, policy or "odar"), index))
-    shared = [key for key in sides[0][2] if key in sides[1][2]]
-    if not shared:
+        sides.append((arrays, run(arrays, policy or "odar")))
+    (one, _), (other, _) = sides
+    shared = shared_rows(one.items.keys, other.items.keys)
+    if only is not None:
+        own = one.of_set(only)[shared[0]]
+        shared = shared[0][own], shared[1][own]
+    items, sizes = len(shared[0]), [len(side) if only is None else side.of_set(only).sum() for side in (one, other)]
+    if not items:
         of_set = f" of the set {only!r}" if only else ": set, id and seed must be the same"
         raise InputError(f"{first} and {second} share no item{of_set}")
-    places = [np.array([index[key] for key in shared]) for _, _, index in sides]
     scores, calls, paths = (
-        [getattr(outcome, name)[rows] for (_, outcome, _), rows in zip(sides, places, strict=True)]
+        [getattr(outcome, name)[rows] for (_, outcome), rows in zip(sides, shared, strict=True)]
         for name in ("score", "calls", "path")
     )
-    strata = strata_of(sides[0][0])
-    found = paired(scores[0], scores[1], [(key.set, key.id) for key in shared], [strata[i] for i in places[0]])
+    found = paired(one, scores[0], scores[1], shared[0])
     same = (None, None) if min(path.min() for path in paths) < 0 else path_robustness(*paths)
     body: dict[str, Any] = {
-        "items": len(shared),
-        "left_out": [len(index) - len(shared) for _, _, index in sides],
+        "items": items,
+        "left_out": [int(size) - items for size in sizes],
         "accuracy": [float(score.mean()) for score in scores],
         "calls": [float(each.mean()) for each in calls],
         "same_path": same[0],
@@ -163,14 +144,14 @@ def compare(first: str, second: str, only: str | None, as_json: bool) -> None:
         print_json(body)
         return
     left_out = sum(body["left_out"])
-    click.echo(f"{len(shared)} items in both" + f", {left_out} left out" * bool(left_out))
+    click.echo(f"{items} items in both" + f", {left_out} left out" * bool(left_out))
     for side, name in enumerate((first, second)):
         click.echo(f"{'AB'[side]}  {body['accuracy'][side]:.3f}  {body['calls'][side]:.2f} calls  {name}")
     if same[0] is not None:
         click.echo(f"same path  {same[0]:.0%} of the items, {same[1]:.2f} corrected for chance")
     click.echo(f"better on {body['only_first_right']} items, worse on {body['only_second_right']}")
     if found.p is None:
-        few = f"{len(shared)} items are too few for an interval or a p-value"
+        few = f"{items} items are too few for an interval or a p-value"
         click.echo(f"A − B  {found.interval.value:+.3f}; {few}")
     else:
         click.echo(f"A − B  {found.interval.signed()}, {found.p_text} ({found.test})")
@@ -179,12 +160,12 @@ def compare(first: str, second: str, only: str | None, as_json: bool) -> None:
 
 
 @click.command("fuse")
-@click.argument("recording", type=UserPath())
+@click.argument("recording", type=FILE)
 @_split_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed for the bootstrap.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option("Print one JSON object.")
 @settings_options
-def fuse(recording: str, split: str | None, seed: int, as_json: bool, settings: Settings) -> None:
+def fuse_command(recording: str, split: str | None, seed: int, as_json: bool, settings: Settings) -> None:
     """Apply every fusion rule to the candidates of a RECORDING and compare their accuracy.
 
     Candidates are the fast answer and the slow samples of each item. The rule `fep` is shown twice: as configured,
@@ -217,13 +198,13 @@ def fuse(recording: str, split: str | None, seed: int, as_json: bool, settings: 
 
 
 @click.command("report")
-@click.argument("recordings", type=UserPath(), nargs=-1, required=True, metavar="RECORDING...")
-@click.option("--out", type=UserPath(), default="report.html", show_default=True, metavar="FILE", help="The page.")
+@click.argument("recordings", type=FILE, nargs=-1, required=True, metavar="RECORDING...")
+@click.option("--out", type=FILE, default="report.html", metavar="FILE", help="The page.")
 @_calibration_option
 @_split_option
-@click.option("--train", default="Mathematics", show_default=True, help="What to train on, out of domain.")
-@click.option("--json", "as_json", is_flag=True, help="Print every table as JSON; write no page.")
-def report(
+@click.option("--train", default="Mathematics", help="What to train on, out of domain.")
+@json_option("Print every table as JSON; write no page.")
+def report_command(
     recordings: tuple[str, ...],
     out: str,
     calibration: str | None,
@@ -245,10 +226,10 @@ def report(
     odar eval report runs/starter.jsonl --out report.html
     odar eval report main.jsonl fast-fast.jsonl attacked.jsonl
     """
-    from odar.evals.report.findings import gather
+    from odar.evals.report.findings import replay_recordings
     from odar.evals.report.page import to_json, write_report
 
-    parts = gather(load_panels(recordings, calibration, split or ""), train)
+    parts = replay_recordings(load_panels(recordings, calibration, split or ""), train)
     if as_json:
         click.echo(to_json(parts))
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from odar.cli.options import COUNT, USD, Finite, json_option, settings_options
-from odar.cli.terminal import plain_table, print_table
+from odar.cli.terminal import plain_table, print_json, print_table
 from odar.errors import InputError
 from odar.policy.target import Target
 from odar.settings import Settings
@@ -107,7 +106,7 @@ def create(name: str, admin: bool, as_json: bool, settings: Settings, **limits: 
     with Database(settings.store) as database:
         key, secret = create_key(database, name, KeyLimits(**limits), admin=admin)
     if as_json:
-        click.echo(json.dumps({**_figures(key), "secret": secret}))
+        print_json({**_figures(key), "secret": secret})
         return
     click.echo(secret)
     click.echo(f"odar: key {name!r} ({key.id}); it is not shown again, only its hash is stored", err=True)
@@ -132,7 +131,7 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
             _figures(key) | {name: spent.get((key.id, each), Spent())._asdict() for name, each in periods.items()}
             for key in keys
         ]
-        click.echo(json.dumps(rows, ensure_ascii=False))
+        print_json(rows)
         return
     if not keys:
         click.echo("odar: no keys; make one with: odar keys create NAME", err=True)

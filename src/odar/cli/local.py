@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odar.cli.options import json_option, parse_sets
+from odar.cli.terminal import print_json
 from odar.config import PROFILES, load_settings
 from odar.errors import UnknownName, WeightsError
 from odar.providers.base import Provider
@@ -168,7 +168,7 @@ def pull(names: tuple[str, ...], force: bool, as_json: bool) -> None:
         if not as_json:
             click.echo(str(path))
     if as_json:
-        click.echo(json.dumps(fetched))
+        print_json(fetched)
 
 
 def _models(name: str) -> list[str]:

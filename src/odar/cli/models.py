@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import click
 
 from odar.catalogue import Price
 from odar.cli.options import json_option, settings_options
-from odar.cli.terminal import plain_table, print_table
+from odar.cli.terminal import plain_table, print_json, print_table
 from odar.providers.weights import catalogue, weights_status
 from odar.settings import Settings
 
@@ -30,7 +29,7 @@ def command(as_json: bool, only_local: bool, settings: Settings) -> None:
         return
     cards = [settings.card(name) for name in sorted(settings.models)]
     if as_json:
-        click.echo(json.dumps([dataclasses.asdict(card) for card in cards], ensure_ascii=False))
+        print_json([dataclasses.asdict(card) for card in cards])
         return
     table = plain_table("model", "provider", "can", "price", "read on", no_wrap=True)
     for card in cards:
@@ -50,7 +49,7 @@ def _show_local(settings: Settings, *, as_json: bool) -> None:
             | {"state": status.state, "path": str(status.path)}
             for weights, status in rows
         ]
-        click.echo(json.dumps(body, ensure_ascii=False))
+        print_json(body)
         return
     table = plain_table("model", "disk", "memory", "licence", "state", no_wrap=True)
     for weights, status in rows:

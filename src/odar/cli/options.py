@@ -72,16 +72,6 @@ def json_option(what: str = "Print a JSON object.") -> Callable[[F], F]:
     return click.option("--json", "as_json", is_flag=True, help=what)
 
 
-def spending_options(concurrency: int) -> Callable[[F], F]:
-    """Adds --concurrency, --budget and --yes, for commands that ask many questions."""
-    options = (
-        click.option("--concurrency", type=COUNT, default=concurrency, help="Number of concurrent questions."),
-        click.option("--budget", type=USD, metavar="USD", help="Stop before this is spent."),
-        click.option("--yes", is_flag=True, help="Do not ask before spending money."),
-    )
-    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
-
-
 def parse_sets(sets: tuple[str, ...]) -> dict[str, Any]:
     """`--set` arguments as a nested table.
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any, TextIO
+
+import click
 
 from odar.errors import one_line
 from odar.policy.answers import find_answer
@@ -54,6 +58,23 @@ class AnswerStream:
         self._out.write("\n")
         self._out.flush()
         return find_answer(self._text) is None and self._text.strip() == answer
+
+
+def print_json(body: Any, indent: int | None = None) -> None:
+    """Print JSON, with intervals as objects, and null or a text for NaN and ∞, which JSON does not have."""
+    click.echo(json.dumps(_plain(body), ensure_ascii=False, allow_nan=False, indent=indent))
+
+
+def _plain(tree: Any) -> Any:
+    if hasattr(tree, "_asdict"):
+        tree = tree._asdict()
+    if isinstance(tree, dict):
+        return {name: _plain(value) for name, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_plain(value) for value in tree]
+    if isinstance(tree, float) and not math.isfinite(tree):
+        return None if math.isnan(tree) else str(tree)
+    return tree
 
 
 def print_table(table: Table) -> None:

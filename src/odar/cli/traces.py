@@ -17,7 +17,7 @@ from rich.markup import escape
 from odar.calibration_file import load_calibration
 from odar.cli.explain import document_facts, print_document, text_of
 from odar.cli.options import FILE, USD, json_option, settings_options
-from odar.cli.terminal import WIDTH, plain_table
+from odar.cli.terminal import WIDTH, plain_table, print_json
 from odar.errors import InputError
 from odar.policy.certificate import InstalledCertificate
 from odar.settings import Settings
@@ -99,7 +99,7 @@ def command(
         found = bool(page.traces)
         body = {"traces": page.traces, "next": None if page.next is None else str(page.next)}
     if as_json:
-        click.echo(json.dumps(body, ensure_ascii=False))
+        print_json(body)
         return
     if not found:
         click.echo("odar: no traces" + (" match" if wanted != Filter() else " yet; try: odar ask"), err=True)
@@ -125,7 +125,7 @@ def show(trace: str, as_json: bool, settings: Settings) -> None:
     with _archive(settings) as archive:
         found = archive.get(trace)
     if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False))
+        print_json(found)
     else:
         print_document(found["document"], _facts(found, found["document"]))
 

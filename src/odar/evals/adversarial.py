@@ -10,78 +10,20 @@ from __future__ import annotations
 
 import random
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 
 from odar.errors import UnknownName
-from odar.evals.benchmarks.base import About, Benchmark, Task
+from odar.evals.benchmarks.base import Benchmark, BenchmarkInfo, Task
 
 Rewrite = Callable[[Task], Task]
 
 WORDING_SCORED = ("ifeval", "livebench")
 """Benchmarks that check the wording of a response."""
-_FRAMES = (
-    "The following arises in a graduate seminar on {topic}. Analyze it rigorously, and synthesize the relevant "
-    "principles before you commit to a conclusion.",
-    "Consider, within the framework of {topic}, the situation described below, in which every hypothesis that is "
-    "needed is stated explicitly, although some that are not needed may be stated as well.",
-    "Although a naive treatment might suffice, suppose that the problem below is to be examined from the "
-    "standpoint of {topic}; formalize it, therefore, and derive what is required.",
-)
-_TOPICS = (
-    "measure-theoretic probability",
-    "non-equilibrium thermodynamics",
-    "algebraic number theory",
-    "convex optimization",
-    "computational complexity",
-    "differential topology",
-)
-_ASIDES = (
-    "(One recalls in passing that, for all $f \\in L^2$, the identity $\\|f\\|_2^2 = \\langle f, f \\rangle$ "
-    "holds; this is not needed here.)",
-    "(It is well known, though irrelevant to what is asked, that a sequence converges if and only if it is Cauchy, "
-    "since the underlying space is complete.)",
-    "(The reader may generalize the argument to the functional $\\int_\\Omega |\\nabla u| \\, dx$; no such "
-    "generalization is required.)",
-)
-_CLOSINGS = (
-    "Evaluate the alternatives critically, justify the conclusion, and then state the answer to the question.",
-    "Hence, having verified each step, state precisely the answer that the question demands.",
-)
-_CASUAL = ("Quick one:", "Easy question.", "Just a simple one:", "No need to think hard about this:")
-_PLAIN_WORDS = (
-    (r"prove that", "show that"),
-    (r"prove", "show"),
-    (r"derive", "get"),
-    (r"determine|compute|evaluate|calculate", "find"),
-    (r"if and only if", "exactly when"),
-    (r"such that", "where"),
-    (r"there exists", "there is"),
-    (r"for all", "for any"),
-    (r"(?:therefore|hence|thus),?", "so"),
-    (r"suppose(?: that)?|assume(?: that)?", "say"),
-    (r"consider", "look at"),
-    (r"respectively", "in that order"),
-    (r"distinct", "different"),
-    (r"an integer", "a whole number"),
-    (r"integer", "whole number"),
-    (r"integers", "whole numbers"),
-)
-_SPOKEN = (
-    (r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"(\1) over (\2)"),
-    (r"\\sqrt\s*\{([^{}]*)\}", r"the root of (\1)"),
-    (r"\\(?:le|leq)(?![a-z])", " at most "),
-    (r"\\(?:ge|geq)(?![a-z])", " at least "),
-    (r"\\(?:ne|neq)(?![a-z])", " not equal to "),
-    (r"\\(?:times|cdot)(?![a-z])", " times "),
-    (r"\\pi(?![a-z])", "pi"),
-    (r"\\(?:left|right)(?![a-z])", ""),
-    (r"\^\s*(?:\\circ(?![a-z])|\{\\circ\})", " degrees"),
-    (r"\^\s*(?:2(?!\d)|\{2\})", " squared"),
-    (r"\^\s*(?:3(?!\d)|\{3\})", " cubed"),
-    (r"(?<![<>!:=])=(?!=)", " is "),
-)
+_WORDS = tomllib.loads(resources.files("odar.evals").joinpath("rewrites.toml").read_text("utf-8"))
 _UNSPOKEN = re.compile(r"[\\_{}&^]")
 _FORMULA = re.compile(
     r"\$\$?(?![\s$])([^$]+?)(?<!\s)\$\$?(?!\d)|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL
@@ -92,8 +34,8 @@ _KEPT = re.compile(r"```.*?```|\[asy\].*?\[/asy\]|\"[^\"\n]*\"|\n\s*\(?[A-Z][.)]
 def inject(task: Task) -> Task:
     """Complexity injection: the unchanged question in a frame that looks hard."""
     pick = _random("injection", task)
-    frame = pick.choice(_FRAMES).format(topic=pick.choice(_TOPICS))
-    text = f"{frame}\n\n{task.query.text}\n\n{pick.choice(_ASIDES)} {pick.choice(_CLOSINGS)}"
+    frame = pick.choice(_WORDS["frames"]).format(topic=pick.choice(_WORDS["topics"]))
+    text = f"{frame}\n\n{task.query.text}\n\n{pick.choice(_WORDS['asides'])} {pick.choice(_WORDS['closings'])}"
     return _rewritten(task, text, "injection")
 
 
@@ -104,21 +46,21 @@ def mask(task: Task) -> Task:
     """
     plain, kept = map(_plain, _KEPT.split(task.query.text)), _KEPT.findall(task.query.text)
     text = "".join(part for pair in zip(plain, [*kept, ""], strict=True) for part in pair)
-    return _rewritten(task, f"{_random('masking', task).choice(_CASUAL)} {text}", "masking")
+    return _rewritten(task, f"{_random('masking', task).choice(_WORDS['openings'])} {text}", "masking")
 
 
 ATTACKS: dict[str, Rewrite] = {"injection": inject, "masking": mask}
 
 
 @dataclass(frozen=True, slots=True)
-class Attacked:
+class AttackedBenchmark:
     """A benchmark whose every task is rewritten; scored as the original is."""
 
     name: str
     """The name that users type: `gsm8k+injection`."""
     category: str
     metric: str
-    about: About
+    about: BenchmarkInfo
     original: Benchmark
     rewrite: Rewrite
 
@@ -131,12 +73,12 @@ class Attacked:
         return self.original.score(task, response, answer)
 
 
-def attacked(benchmark: Benchmark, attack: str) -> Attacked:
+def under_attack(benchmark: Benchmark, attack: str) -> AttackedBenchmark:
     """Return a benchmark under an attack."""
     if attack not in ATTACKS:
         raise UnknownName("attack", attack, ATTACKS)
     name, about = f"{benchmark.name}+{attack}", benchmark.about
-    return Attacked(name, benchmark.category, benchmark.metric, about, benchmark, ATTACKS[attack])
+    return AttackedBenchmark(name, benchmark.category, benchmark.metric, about, benchmark, ATTACKS[attack])
 
 
 def _rewritten(task: Task, text: str, attack: str) -> Task:
@@ -149,7 +91,7 @@ def _random(attack: str, task: Task) -> random.Random:
 
 def _plain(text: str) -> str:
     spoken = _FORMULA.sub(lambda match: _say(next(group for group in match.groups() if group)), text)
-    for pattern, word in _PLAIN_WORDS:
+    for pattern, word in _WORDS["plain_words"]:
         spoken = re.sub(rf"\b(?:{pattern})(?!\w)", _cased(word), spoken, flags=re.IGNORECASE)
     return spoken
 
@@ -161,6 +103,6 @@ def _cased(word: str) -> Callable[[re.Match[str]], str]:
 def _say(formula: str) -> str:
     """Return a formula in words; one with LaTeX that the table does not cover stays as it is."""
     spoken = formula
-    for pattern, words in _SPOKEN:
+    for pattern, words in _WORDS["spoken"]:
         spoken = re.sub(pattern, words, spoken)
     return f"${formula}$" if _UNSPOKEN.search(spoken) else " ".join(spoken.split())

@@ -17,11 +17,12 @@ from odar.policy.arrays import Array
 from odar.policy.energy import Alignment, measure
 from odar.policy.fusion import Fusion
 from odar.policy.rules import RULES, Votes
+from odar.policy.similarity import AnswerRows
 from odar.recording.files import open_recording
 from odar.recording.schema import RIGHT
 from odar.types import Candidate, Step
 
-FEWEST = 30
+MIN_QUESTIONS = 30
 """Minimum number of questions for cross-validation."""
 
 Source = tuple[str, Step]
@@ -126,7 +127,7 @@ def _aligned(questions: list[FusionItem], weight: float) -> list[FusionItem]:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
+class HeldOutFit:
     """A rule fitted to a file."""
 
     right: Array
@@ -137,9 +138,9 @@ class HeldOut:
     """w of each source, fitted to all questions; the source is the model, and the agent where a model is both."""
 
 
-def held_out(questions: Sequence[FusionItem], seed: int) -> HeldOut | None:
+def held_out(questions: Sequence[FusionItem], seed: int) -> HeldOutFit | None:
     """Fit on four folds and choose on the fifth, for each fold; None if there are too few questions."""
-    if len(questions) < FEWEST:
+    if len(questions) < MIN_QUESTIONS:
         return None
     sources, votes = _votes(questions)
     fold = folds(len(questions), seed, FOLDS)
@@ -149,7 +150,7 @@ def held_out(questions: Sequence[FusionItem], seed: int) -> HeldOut | None:
         fusion = _fitted(votes.rows(fold != number), sources)
         right[test] = right_by([questions[i] for i in test], fusion)
     whole = _fitted(votes, sources)
-    return HeldOut(right, whole.beta, {_name(source, sources): whole.skills[source] for source in set(sources)})
+    return HeldOutFit(right, whole.beta, {_name(source, sources): whole.skills[source] for source in set(sources)})
 
 
 def _fitted(votes: Votes, sources: Sequence[Source]) -> Fusion:
@@ -163,32 +164,25 @@ def _votes(questions: Sequence[FusionItem]) -> tuple[list[Source], Votes]:
     for question in questions:
         most |= Counter((candidate.model, candidate.step) for candidate in question.candidates)
     sources = sorted(most.elements())
-    shape = (len(questions), len(sources))
-    energy, groups, correct = np.full(shape, np.nan), np.full(shape, -1, dtype=np.int64), np.zeros(shape, bool)
-    soft: dict[int, tuple[list[int], Array]] = {}
-    for row, question in enumerate(questions):
-        free = {source: sources.index(source) for source in most}
-        numbers = Fusion().groups(question.candidates)
-        kinds = {number: kind for kind, number in enumerate(dict.fromkeys(numbers))}  # calls of tools are below 0
-        columns = []
-        for candidate, number, is_right in zip(question.candidates, numbers, question.correct, strict=True):
-            column = free[candidate.model, candidate.step]
-            columns.append(column)
-            free[candidate.model, candidate.step] += 1
-            groups[row, column], correct[row, column] = kinds[number], is_right
-            if candidate.energy is not None and candidate.energy.aligned is not None:
-                energy[row, column] = candidate.energy.aligned
-        if (s := Fusion().overlap(question.candidates, question.question)) is not None:
-            soft[row] = columns, s
-    numbered = {source: number for number, source in enumerate(dict.fromkeys(sources))}
-    places = tuple(numbered[source] for source in sources)
-    votes = Votes(energy, groups, correct, places)
-    if not soft:
-        return sources, votes
-    similarity = votes.overlaps
-    for row, (columns, s) in soft.items():
-        similarity[row][np.ix_(columns, columns)] = s
-    return sources, replace(votes, similarity=similarity)
+    rows = [_by_column(question, sources) for question in questions]
+    present = np.array([[each is not None for each in row] for row in rows])
+    energies = [[each and each[0].energy and each[0].energy.aligned for each in row] for row in rows]
+    correct = [[each is not None and each[1] for each in row] for row in rows]
+    answers = [[each[0].answer if each else "" for each in row] for row in rows]
+    stated = [[each is not None and each[0].stated for each in row] for row in rows]
+    texts = [question.question for question in questions]
+    groups, similarity = AnswerRows.of_answers(answers, stated, texts, Fusion().similarity).among(present)
+    numbers = {source: number for number, source in enumerate(dict.fromkeys(sources))}
+    places = tuple(numbers[source] for source in sources)
+    return sources, Votes(np.array(energies, dtype=np.float64), groups, np.array(correct), places, similarity)
+
+
+def _by_column(question: FusionItem, sources: Sequence[Source]) -> list[tuple[Candidate, bool] | None]:
+    """Return the candidate of each column and whether it is right; None if its source has fewer candidates."""
+    left: dict[Source, list[tuple[Candidate, bool]]] = defaultdict(list)
+    for candidate, right in zip(question.candidates, question.correct, strict=True):
+        left[candidate.model, candidate.step].append((candidate, right))
+    return [left[source].pop(0) if left[source] else None for source in sources]
 
 
 def _name(source: Source, sources: Sequence[Source]) -> str:

@@ -28,14 +28,14 @@ _PROBES = 30
 """Strata of a benchmark whose scorer is tried; more would say the same again."""
 
 
-class Plan(NamedTuple):
+class Selection(NamedTuple):
     """The items to ask, and the fold of each."""
 
     tasks: list[Task]
     folds: list[int]
 
 
-def plan(tasks: Sequence[Task], *, limit: int | None = None, seed: int = 42) -> Plan:
+def select_tasks(tasks: Sequence[Task], *, limit: int | None = None, seed: int = 42) -> Selection:
     """Five disjoint folds, in which every stratum has its share.
 
     A set of more than 5,000 gives five folds of 1,000; a smaller one, or one cut by `limit`, is dealt out whole.
@@ -44,19 +44,19 @@ def plan(tasks: Sequence[Task], *, limit: int | None = None, seed: int = 42) -> 
     """
     size = FOLDS * FOLD_SIZE if len(tasks) > LARGE else len(tasks)
     strata = label_free_strata([task.stratum for task in tasks], [len(task.query.text) for task in tasks])
-    chosen = deal(strata, np.random.default_rng(seed))[: min(size, limit or size)]
+    chosen = stratified_order(strata, np.random.default_rng(seed))[: min(size, limit or size)]
     # Assigned stratum by stratum: folds of equal size, each stratum spread evenly over them.
     fold_of = {place: number % FOLDS for number, place in enumerate(sorted(chosen, key=lambda i: strata[i]))}
-    # Asked in the order of `deal`: a run that is stopped early has asked a stratified sample, too.
-    return Plan([tasks[i] for i in chosen], [fold_of[i] for i in chosen])
+    # Asked in the order of `stratified_order`: a run that is stopped early has asked a stratified sample, too.
+    return Selection([tasks[i] for i in chosen], [fold_of[i] for i in chosen])
 
 
-def deal(strata: Sequence[tuple[Hashable, ...]], rng: np.random.Generator) -> list[int]:
+def stratified_order(strata: Sequence[tuple[Hashable, ...]], rng: np.random.Generator) -> list[int]:
     """Positions in an order whose every beginning holds each stratum in proportion, at random within a stratum.
 
     A stratum is a path: the first part is kept in proportion first, within it the second, and so on.
 
-    >>> order = deal([("a",), ("a",), ("a",), ("a",), ("b",), ("b",)], np.random.default_rng(1))
+    >>> order = stratified_order([("a",), ("a",), ("a",), ("a",), ("b",), ("b",)], np.random.default_rng(1))
     >>> sum(place >= 4 for place in order[:3])
     1
     """
@@ -66,7 +66,7 @@ def deal(strata: Sequence[tuple[Hashable, ...]], rng: np.random.Generator) -> li
     ranked: list[tuple[float, int]] = []
     for first, positions in members.items():
         rest = [strata[i][1:] for i in positions]
-        inner = deal(rest, rng) if first else rng.permutation(len(positions)).tolist()
+        inner = stratified_order(rest, rng) if first else rng.permutation(len(positions)).tolist()
         # The k-th of n members comes at (k + u)/n of the way: systematic sampling with a random start.
         start = rng.random()
         ranked += [((k + start) / len(positions), positions[place]) for k, place in enumerate(inner)]

@@ -19,7 +19,7 @@ from odar.evals.selection import label_free_strata
 from odar.policy.arrays import Array, Ints
 
 LEVEL = 0.95
-LEAST_ITEMS = 10
+MIN_ITEMS = 10
 """Fewer items than this support neither an interval nor a p-value (SPEC 7.8)."""
 BOOTSTRAP_ITEMS = 30
 BOOTSTRAP_DIFFERING = 10
@@ -35,7 +35,7 @@ class Difference:
     interval: Interval
     """The mean paired difference with its 95% interval; NaN bounds where the items do not support one."""
     p: float | None
-    """Two-sided p-value; 1 where the two never differ, None with fewer than `LEAST_ITEMS` items."""
+    """Two-sided p-value; 1 where the two never differ, None with fewer than `MIN_ITEMS` items."""
     test: str
     """Which test gave p: McNemar's exact test where scores are 0 or 1, else a sign-flip permutation test."""
     items: int
@@ -104,7 +104,7 @@ def difference(
     variance = float(((apart**2).sum() + 2) / (n + 2) - centre**2)
     binary = bool(np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all())
     test = "McNemar" if binary else "sign-flip"
-    if n < LEAST_ITEMS:
+    if n < MIN_ITEMS:
         return Difference(Interval(mean, np.nan, np.nan), None, test, n, variance)
     if n < BOOTSTRAP_ITEMS or np.count_nonzero(apart) < BOOTSTRAP_DIFFERING:
         half = _t_quantile(n - 1) * float(np.sqrt(variance / (n + 2)))
@@ -162,7 +162,7 @@ def by_item(values: ArrayLike, items: Sequence[Hashable]) -> tuple[Array, Ints]:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PolicySummary:
     """One policy in figures, all per item."""
 
     name: str
@@ -188,19 +188,21 @@ class Standing:
     note: str
 
 
-def standings(arrays: PanelArrays, outcomes: Sequence[PolicyOutcome], reference: PolicyOutcome) -> list[Standing]:
+def summarize_policies(
+    arrays: PanelArrays, outcomes: Sequence[PolicyOutcome], reference: PolicyOutcome
+) -> list[PolicySummary]:
     """Return a row for every outcome; gains are against the reference."""
-    items, strata = item_names(arrays), strata_of(arrays)
+    names, strata = item_names(arrays), strata_of(arrays)
     seeds = [key.seed for key in arrays.items.keys]
     base = next((float(each.score.mean()) for each in outcomes if each.name == "single-fast"), None)
-    gains = [None if each is reference else paired(each.score, reference.score, items, strata) for each in outcomes]
+    gains = [None if each is reference else paired(arrays, each.score, reference.score) for each in outcomes]
     adjusted = benjamini_hochberg([gain.p if gain else None for gain in gains])
     rows = []
     for outcome, gain, p in zip(outcomes, gains, adjusted, strict=True):
-        means, places = by_item(outcome.score, items)
+        means, places = by_item(outcome.score, names)
         mean, calls = float(outcome.score.mean()), float(outcome.calls.mean())
         rows.append(
-            Standing(
+            PolicySummary(
                 name=outcome.name,
                 accuracy=bootstrap_mean(means, strata=[strata[i] for i in places]),
                 folds=fold_interval(means, arrays.items.fold[places]),
@@ -221,11 +223,18 @@ def standings(arrays: PanelArrays, outcomes: Sequence[PolicyOutcome], reference:
 
 
 def paired(
-    first: Array, second: Array, items: Sequence[Hashable], strata: Sequence[Hashable], seed: int = 0
+    arrays: PanelArrays,
+    first: Array,
+    second: Array,
+    rows: Sequence[int] | Ints | None = None,
+    strata: Sequence[Hashable] | None = None,
 ) -> Difference:
-    """Return the difference of two policies; an item with several seeds counts once, with its mean."""
-    (a, places), (b, _) = by_item(first, items), by_item(second, items)
-    return difference(a, b, [strata[i] for i in places], seed)
+    """Return the difference of two policies on some rows; an item with several seeds counts once, with its mean."""
+    names, strata = item_names(arrays), strata_of(arrays) if strata is None else strata
+    rows = range(len(arrays)) if rows is None else rows
+    own = [names[i] for i in rows]
+    (a, places), (b, _) = by_item(first, own), by_item(second, own)
+    return difference(a, b, [strata[rows[i]] for i in places])
 
 
 def item_names(arrays: PanelArrays) -> list[tuple[str, str]]:

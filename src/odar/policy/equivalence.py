@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 from odar.policy.answers import concluding_number
@@ -58,6 +59,7 @@ _ASSIGNMENT = re.compile(r"[a-z](?:_\w)? ?= ?(?=[^=])")
 _ARTICLE = re.compile(r"^(?:the|an?) ")
 
 
+@lru_cache(maxsize=64)  # the candidates of a question are grouped, and then asked for their form
 def canonical(answer: str) -> Form:
     """Return the form in which equal answers are equal.
 

@@ -65,13 +65,14 @@ def sample(candidates: CandidateArrays, stopping: Stopping, samples: int) -> tup
     solves, first = np.arange(candidates.present.shape[1]) - SOLVE, stopping.first_size(samples)
     read = candidates.present & (solves >= 0) & (solves < first)
 
-    def settled() -> Bools:
-        return stopping.settled_rows(candidates.votes(read), samples - read.sum(axis=1))
+    def settled(end: int) -> Bools:
+        votes = candidates.votes(read)[:, SOLVE:end, SOLVE:end]  # no other column is read yet
+        return stopping.settled_rows(votes, samples - read.sum(axis=1))
 
     # an agent without any answer in the first wave is not asked again
-    goes_on = read.any(axis=1) & ~settled() if first < samples else np.zeros(len(read), dtype=bool)
+    goes_on = read.any(axis=1) & ~settled(SOLVE + first) if first < samples else np.zeros(len(read), dtype=bool)
     asked = np.where(goes_on, samples, first)
     for each in range(SOLVE + first, min(SOLVE + samples, len(solves))):
         read[:, each] = candidates.present[:, each] & goes_on
-        goes_on &= ~(settled() & candidates.present[:, each])
+        goes_on &= ~(settled(each + 1) & candidates.present[:, each])
     return read, asked

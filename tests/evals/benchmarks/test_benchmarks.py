@@ -314,5 +314,5 @@ def test_a_missing_hub_client_names_the_extra_to_install(monkeypatch):
     ],
 )
 def test_mathvista_scores_words_exactly_and_numbers_to_their_precision(gold, answer, kind, precision, score):
-    task = Task("t", Query("?"), gold, meta={"answer_type": kind, "precision": precision})
+    task = Task("t", Query("?"), {"answer": gold, "type": kind, "precision": precision})
     assert BENCHMARKS["mathvista"].score(task, answer, answer) == score

@@ -10,7 +10,7 @@ from odar.calibration_file import Calibration
 from odar.errors import InputError
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
-from odar.evals.replay.simulate import Setting, align, raw, skills_of
+from odar.evals.replay.simulate import Setting, align, free_energies, skills_of
 from odar.policy.fusion import FAST
 from odar.recording.files import ROWS, open_recording, write_recording
 from odar.recording.schema import figures_of
@@ -45,7 +45,7 @@ async def test_energies_are_aligned_by_the_calibration_or_the_panel(tmp_path):
     arrays = load_arrays(await collect_panel(tmp_path, items=30))
     setting = Setting.of(arrays.header)
     fast = np.isfinite(arrays.answers.energy[:, FAST])
-    expected = (raw(arrays, setting)[fast, FAST] - 0.4) / 0.3
+    expected = (free_energies(arrays, setting)[fast, FAST] - 0.4) / 0.3
     assert align(arrays, setting)[fast, FAST] == pytest.approx(expected)
     assert set(skills_of(arrays, setting)[0]) == {0.5, 0.8, 1.0}
     own = align(arrays, replace(setting, statistics="panel", lam=0.7))

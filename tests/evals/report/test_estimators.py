@@ -10,7 +10,7 @@ import pytest
 from odar.errors import InputError
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.report.estimators import features, transfer
-from odar.evals.report.findings import gather
+from odar.evals.report.findings import replay_recordings
 from odar.policy.fusion import FAST
 from support.panels import synthetic_panel
 
@@ -28,7 +28,7 @@ def findings(tmp_path_factory):
     changed = replace(
         arrays, items=replace(arrays.items, features=phi), answers=replace(arrays.answers, score=score)
     )
-    (found,) = gather({"study": changed})
+    (found,) = replay_recordings({"study": changed})
     return found
 
 

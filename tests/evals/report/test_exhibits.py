@@ -12,7 +12,7 @@ from odar.errors import InputError
 from odar.evals.replay.arrays import load_arrays, load_panels
 from odar.evals.report import analyses, results
 from odar.evals.report.draw import Column, label, to_svg
-from odar.evals.report.findings import gather
+from odar.evals.report.findings import replay_recordings
 from odar.evals.report.page import cell, exhibits, heat, number
 from support.panels import handmade_panel, synthetic_panel
 
@@ -31,7 +31,7 @@ DIFFICULTY = [0.1, 0.1, 0.5, 0.9, 0.1]
 def findings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hand")
     energies = [[0.5, 0.1, *[0.2] * 5]] * 5
-    (found,) = gather(load_panels([handmade_panel(folder, ANSWERS, energies, difficulty=DIFFICULTY)]))
+    (found,) = replay_recordings(load_panels([handmade_panel(folder, ANSWERS, energies, difficulty=DIFFICULTY)]))
     return found
 
 
@@ -40,7 +40,7 @@ def several(tmp_path_factory):
     """90 items of three benchmarks, two of them in one category."""
     benchmarks = (("alpha", "Mathematics"), ("beta", "Mathematics"), ("gamma", "Coding"))
     path = synthetic_panel(tmp_path_factory.mktemp("several"), 90, benchmarks=benchmarks)
-    (found,) = gather(load_panels([path]))
+    (found,) = replay_recordings(load_panels([path]))
     return found
 
 
@@ -74,10 +74,10 @@ def test_the_main_table_has_a_row_per_benchmark_means_of_categories_and_all(seve
 def test_the_mean_over_benchmarks_has_an_interval_only_with_enough_items():
     rng = np.random.default_rng(0)
     parts = [(rng.random(400) < share).astype(float) for share in (0.9, 0.5)]
-    found = results.macro(parts)
+    found = results.macro_average(parts)
     half = 1.96 * np.sqrt(0.9 * 0.1 / 400 + 0.5 * 0.5 / 400) / 2
     assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.004)
-    assert np.isnan(results.macro([parts[0], parts[1][:9]]).low)
+    assert np.isnan(results.macro_average([parts[0], parts[1][:9]]).low)
 
 
 def test_the_pareto_figures_show_all_policies_and_odars_curve(findings):
@@ -118,7 +118,11 @@ def test_an_ablation_is_a_change_against_odar(findings):
     rows = by_name(analyses.ablations(findings)[0])
     assert rows["no slow agent"]["change of accuracy"].value == pytest.approx(-0.4)
     assert rows["no estimator: always Hard"]["calls"] >= 4
-    assert {"z-score off", "expert and model router off"} < set(rows) <= set(analyses.ABLATIONS.values())
+    assert (
+        {"z-score off", "expert and model router off"}
+        < set(rows)
+        <= set(analyses.TEXTS["ablations"]["labels"].values())
+    )
 
 
 def test_recordings_of_the_same_items_are_ablations_and_others_parts(tmp_path):
@@ -128,7 +132,7 @@ def test_recordings_of_the_same_items_are_ablations_and_others_parts(tmp_path):
     worse = [["5"] * 5 for _ in ANSWERS]
     other = handmade_panel(tmp_path / "other", worse, [[0.5, 0.1, *[0.2] * 3]] * 5, difficulty=DIFFICULTY)
     more = synthetic_panel(tmp_path / "more", 12, benchmarks=(("alpha", "Mathematics"),))
-    first, second = gather(load_panels([main, other, more]))
+    first, second = replay_recordings(load_panels([main, other, more]))
     assert len(first.others) == 1 and second.others == []
     row = by_name(analyses.ablations(first)[0])["samples = 3 (5 items)"]
     assert row["change of accuracy"].value == pytest.approx(-0.8)
@@ -143,7 +147,7 @@ def test_the_same_recording_twice_counts_once(tmp_path):
 def test_attacked_questions_are_never_pooled_with_their_benchmark(tmp_path):
     benchmarks = (("gsm8k", "Mathematics"), ("gsm8k+masking", "Mathematics"))
     path = synthetic_panel(tmp_path, 40, benchmarks=benchmarks)
-    (found,) = gather(load_panels([path]))
+    (found,) = replay_recordings(load_panels([path]))
     assert list(found.benchmarks) == ["gsm8k"] and len(found.arrays) == 20
 
 
@@ -183,7 +187,7 @@ def test_the_router_figure_needs_a_gap(findings, several):
 
 
 def test_the_report_says_how_many_items_are_needed(several):
-    text = by_name(analyses.sureness_table(several)[0])[
+    text = by_name(analyses.uncertainty_table(several)[0])[
         "items needed to show a gain on single fast of so many points"
     ]["ODAR"]
     assert text.endswith(" for 10") and " for 2, " in text and " for 5, " in text
@@ -195,7 +199,7 @@ def test_a_recording_without_verifications_can_be_replayed(tmp_path):
     source = open_recording(synthetic_panel(tmp_path, 30))
     items = [replace(e, attempts=(e.attempts[0], *e.attempts[2:])) for e in source.items()]
     write_recording(tmp_path / "plain.parquet", source.header, items)
-    (found,) = gather(load_panels([tmp_path / "plain.parquet"]))
+    (found,) = replay_recordings(load_panels([tmp_path / "plain.parquet"]))
     assert not found.arrays.verified and found.odar.mix[1] == 0
     assert "always-medium" in found.left_out
     full = load_arrays(tmp_path / "recording.parquet")

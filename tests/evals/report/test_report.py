@@ -12,7 +12,7 @@ import pytest
 
 from odar.evals.replay.arrays import load_panels
 from odar.evals.report.draw import _PLACEHOLDERS, DAY, NIGHT
-from odar.evals.report.findings import gather
+from odar.evals.report.findings import replay_recordings
 from odar.evals.report.page import exhibits, to_json, write_report
 from odar.recording.files import open_recording, write_recording
 from support.panels import header, synthetic_panel
@@ -30,13 +30,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def written(folder):
-    parts = gather(load_panels([folder / NAME]))
+    parts = replay_recordings(load_panels([folder / NAME]))
     write_report(parts, folder / "r" / "report.html", "odar eval report <x>")
     return parts[0], (folder / "r" / "report.html").read_text(encoding="utf-8")
 
 
 def written_to(page, *recordings):
-    parts = gather(load_panels(recordings))
+    parts = replay_recordings(load_panels(recordings))
     write_report(parts, page, HOSTILE)
     return parts, page.read_text(encoding="utf-8")
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import pkgutil
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 from odar.errors import GradedElsewhere, InputError
+from odar.evals.scorers.mathematics import Verifier, proof_score
 from odar.formats import load_json
 from odar.recording.collect import TaskSet
 from odar.recording.files import damage_reported, read_table
@@ -19,7 +20,7 @@ from odar.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class BenchmarkInfo:
     """Source, size, licence and requirements of a benchmark; None or empty if unknown."""
 
     source: str
@@ -41,7 +42,7 @@ class Benchmark(TaskSet, Protocol):
     """A named set of tasks with its official metric; the category is one of the paper's eight."""
 
     @property
-    def about(self) -> About:
+    def about(self) -> BenchmarkInfo:
         """Source, size, licence: what `odar eval list` shows."""
         ...
 
@@ -54,14 +55,10 @@ class Benchmark(TaskSet, Protocol):
         ...
 
 
-TABLE: dict[str, dict[str, Any]] = tomllib.loads(
-    resources.files("odar.evals.benchmarks").joinpath("benchmarks.toml").read_text(encoding="utf-8")
-)
-"""What is known of each benchmark that ships with ODAR."""
-NAMES = tuple(TABLE)
 Row = dict[str, Any]
 COPY = "refs/convert/parquet"
 """The branch with the hub's own Parquet copy."""
+_ROWS = "odar.evals.benchmarks.rows"
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -144,7 +141,7 @@ class Hub:
         return [(config, path) for config, pattern in pairs for path in sorted(root.glob(pattern))]
 
 
-class Place(NamedTuple):
+class RowPosition(NamedTuple):
     """The place of a row: its config or file, and its number there. Its text is the id of rows without one."""
 
     group: str
@@ -154,51 +151,40 @@ class Place(NamedTuple):
         return f"{self.group}-{self.number}"
 
 
-Decoder = Callable[[Row, Place], Iterator[Task]]
-Scorer = Callable[[Task, str, str], float]
-
-
-def by_answer(compare: Callable[[Any, str], float]) -> Scorer:
-    """Return a scorer that compares the gold with the parsed answer."""
-    return partial(_compared, compare)  # which can be pickled, for Ray
-
-
-def _compared(compare: Callable[[Any, str], float], task: Task, response: str, answer: str) -> float:
-    return compare(task.gold, answer)
-
-
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A benchmark: where its rows are, how a row becomes tasks, how a response is scored."""
+    """A benchmark of benchmarks.toml: where its rows are, how a row becomes tasks, how a response is scored."""
 
     name: str
     category: str
     metric: str
     hubs: tuple[Hub, ...]
     """Where its rows are; several datasets follow one another."""
-    tasks: Decoder
-    """The tasks of a row: one as a rule, none for a row that is not part of the benchmark."""
-    scorer: Scorer | None
-    """None if answers are graded elsewhere."""
-    about: About
+    about: BenchmarkInfo
+    tasks: str
+    """The function of rows.py from a row and its place to a task, or to a list of any number of them."""
+    compare: str = ""
+    """The function of odar.evals.scorers from gold and answer to a score."""
+    scorer: str = ""
+    """The function of rows.py from task, response and answer to a score; empty if `compare` is enough."""
     local: tuple[str, ...] = ()
     """Files of a folder that hold the rows in another layout than the hub's."""
     elsewhere: str = ""
     """How results that were graded elsewhere are imported; empty if answers can be scored here."""
+    verifier: Verifier | None = None
+    """The model that grades proofs against a checklist."""
 
     @classmethod
-    def named(cls, name: str, tasks: Decoder, scorer: Scorer | None = None) -> Self:
-        """Return the benchmark of this name, with what benchmarks.toml says about it."""
-        row: dict[str, Any] = {}
-        for key, value in TABLE[name].items():
-            row[key] = tuple(value) if isinstance(value, list) else value
-        given = {each.name: row[each.name] for each in fields(Hub) if each.name in row}
+    def from_table(cls, name: str, table: dict[str, Any]) -> Dataset:
+        """Return the benchmark of a table of benchmarks.toml."""
+        row: dict[str, Any] = {"name": name, "tasks": name}
+        row |= {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+        about, place, own = (
+            {f.name: row[f.name] for f in fields(kind) if f.name in row} for kind in (BenchmarkInfo, Hub, cls)
+        )
         ids = row["hub"] if isinstance(row["hub"], tuple) else (row["hub"],)
-        hubs = tuple(Hub(each, **given) for each in ids)
-        said = {each.name: row[each.name] for each in fields(About) if each.name in row}
-        about = About("; ".join(map(str, hubs)), **said)
-        local, elsewhere = row.get("local", ()), row.get("elsewhere", "")
-        return cls(name, row["category"], row["metric"], hubs, tasks, scorer, about, local, elsewhere)
+        hubs = tuple(Hub(each, **place) for each in ids)
+        return cls(hubs=hubs, about=BenchmarkInfo("; ".join(map(str, hubs)), **about), **own)
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
         """Yield the tasks, from FOLDER/NAME (the hub's layout), the folder's own files, or else from the hub.
@@ -210,7 +196,7 @@ class Dataset:
         numbers: dict[str, int] = {}
         for group, path in self._files(folder):
             for row in read_rows(path):
-                place = Place(group, numbers.setdefault(group, 0))
+                place = RowPosition(group, numbers.setdefault(group, 0))
                 numbers[group] += 1
                 for task in self._decode(row, place, path):
                     if task.id in seen:
@@ -226,13 +212,17 @@ class Dataset:
         Raises:
             GradedElsewhere: the benchmark has its own harness; says how its results are imported.
         """
-        if self.scorer is None:
-            raise GradedElsewhere(self.elsewhere)
-        return self.scorer(task, response, answer)
+        if self.verifier is not None:
+            return proof_score(task.gold["problem"], task.gold["checklist"], response, self.verifier)
+        if self.compare:
+            return float(pkgutil.resolve_name(f"odar.evals.scorers.{self.compare}")(task.gold, answer))
+        if self.scorer:
+            return float(pkgutil.resolve_name(f"{_ROWS}:{self.scorer}")(task, response, answer))
+        raise GradedElsewhere(self.elsewhere)
 
-    def scored_by(self, scorer: Scorer) -> Self:
-        """Return the same benchmark with another scorer."""
-        return replace(self, scorer=scorer, elsewhere="")
+    def with_verifier(self, verifier: Verifier) -> Dataset:
+        """Return the same benchmark, scored by the share of a proof's checklist that this model confirms."""
+        return replace(self, verifier=verifier, elsewhere="")
 
     def _files(self, folder: Path | None) -> list[tuple[str, Path]]:
         if folder is None:
@@ -251,9 +241,10 @@ class Dataset:
             f"{first}fetch it with `{hub.command(str(root))}`"
         )
 
-    def _decode(self, row: Row, place: Place, path: Path) -> Iterator[Task]:
+    def _decode(self, row: Row, place: RowPosition, path: Path) -> list[Task]:
         try:
-            yield from self.tasks(row, place)
+            found = pkgutil.resolve_name(f"{_ROWS}:{self.tasks}")(row, place)
+            return found if isinstance(found, list) else [found]
         except (InputError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             what = f"has no field {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
             raise InputError(f"{self.name}: row {place.number} of {path} {what}; is it another version?") from error
@@ -271,11 +262,15 @@ class Benchmarks(Registry[Benchmark]):
         benchmark = super().__getitem__(base)
         if not plus:
             return benchmark
-        from odar.evals.adversarial import attacked  # which builds on this module
+        from odar.evals.adversarial import under_attack  # which builds on this module
 
-        return attacked(benchmark, attack)
+        return under_attack(benchmark, attack)
 
 
-_PLACES = {name: f"odar.evals.benchmarks.{row['module']}:{name.upper()}" for name, row in TABLE.items()}
-BENCHMARKS = Benchmarks("benchmark", _PLACES, group="odar.benchmarks")
+BENCHMARKS = Benchmarks("benchmark", {"starter": "odar.evals.benchmarks.rows:STARTER"}, "odar.benchmarks")
 """Benchmarks by name."""
+_TABLES = tomllib.loads(resources.files("odar.evals.benchmarks").joinpath("benchmarks.toml").read_text("utf-8"))
+NAMES = (*_TABLES, "starter")
+"""The benchmarks that ship with ODAR, in the order of the paper's table."""
+for _name, _table in _TABLES.items():
+    BENCHMARKS.add(_name, Dataset.from_table(_name, _table))

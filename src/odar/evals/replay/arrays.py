@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,18 @@ def load_panels(
     if not groups:
         raise InputError(f"none of {', '.join(map(str, places))} holds items{f' to {split} with' * bool(split)}")
     return {" ".join(files): PanelArrays.concatenate(parts) for files, parts in groups.values()}
+
+
+def shared_rows(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[Ints, Ints]:
+    """Return where each of two lists has what both of them hold, in the order of the first.
+
+    >>> [rows.tolist() for rows in shared_rows("abc", "ca")]
+    [[0, 2], [1, 0]]
+    """
+    places = {each: i for i, each in enumerate(second)}
+    pairs = [(i, places[each]) for i, each in enumerate(first) if each in places]
+    rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return rows[:, 0], rows[:, 1]
 
 
 def with_calibration(header: Header, calibration: Calibration) -> Header:

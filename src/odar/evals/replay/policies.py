@@ -18,9 +18,9 @@ from odar.evals.replay.simulate import (
     PolicyOutcome,
     Setting,
     always,
-    by_path,
     candidates_of,
     fusion_of,
+    given_paths,
     odar,
     price,
     route,
@@ -58,14 +58,14 @@ def length_adaptive(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     path = np.empty_like(chosen)
     path[np.argsort(lengths, kind="stable")] = np.sort(chosen)
     return simulate_paths(
-        arrays, setting, by_path(path), "the longer the question, the longer the path; ODAR's mix of paths"
+        arrays, setting, given_paths(path), "the longer the question, the longer the path; ODAR's mix of paths"
     )
 
 
 def random_matched(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     """ODAR's mix of paths, given out at random: the mean over SPEC 7.4's three seeds."""
     chosen = route(arrays, setting).path
-    shuffled = [by_path(np.random.default_rng(seed).permutation(chosen)) for seed in SEEDS]
+    shuffled = [given_paths(np.random.default_rng(seed).permutation(chosen)) for seed in SEEDS]
     runs = [simulate_paths(arrays, setting, each) for each in shuffled]
     means = {
         name: np.mean([getattr(run, name) for run in runs], axis=0)
@@ -80,7 +80,7 @@ def oracle_router(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     paths = (SIMPLE, MEDIUM, HARD) if arrays.verified else (SIMPLE, HARD)
     scores = np.stack([always(arrays, setting, path).score for path in paths])
     best = np.array(paths)[scores.argmax(axis=0)]  # the first of equals, which is the cheapest
-    return simulate_paths(arrays, setting, by_path(best), "knows in hindsight which path is right")
+    return simulate_paths(arrays, setting, given_paths(best), "knows in hindsight which path is right")
 
 
 def oracle(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:

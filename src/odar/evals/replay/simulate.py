@@ -152,7 +152,7 @@ class PolicyOutcome:
 
 def odar(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     """ODAR in one setting."""
-    note = "" if setting.dispatch else _undispatched(arrays)
+    note = "" if setting.dispatch else _check_dispatch(arrays)
     return simulate_paths(arrays, setting, route(arrays, setting), note)
 
 
@@ -191,15 +191,15 @@ def always(arrays: PanelArrays, setting: Setting, path: int) -> PolicyOutcome:
     """Return the same path for every item."""
     if path == MEDIUM and not arrays.verified:
         raise InputError("the recording has no verifications; record some with odar eval collect")
-    return simulate_paths(arrays, setting, by_path(np.full(len(arrays), path)))
+    return simulate_paths(arrays, setting, given_paths(np.full(len(arrays), path)))
 
 
-def by_path(path: Ints) -> Route:
+def given_paths(path: Ints) -> Route:
     """Paths that no difficulty has chosen."""
     return Route(path, np.full(len(path), np.nan), np.zeros(len(path), dtype=bool))
 
 
-def _undispatched(arrays: PanelArrays) -> str:
+def _check_dispatch(arrays: PanelArrays) -> str:
     """Return whether a panel can show what the default pair would have done; raises where it cannot."""
     defaults = {names[0] for names in arrays.header.models.values()}
     others = [i for i, source in enumerate(arrays.header.sources) if source["model"] not in defaults]
@@ -212,7 +212,7 @@ def _undispatched(arrays: PanelArrays) -> str:
     return "no item was given to an alternative model: dispatch changes nothing here"
 
 
-def raw(arrays: PanelArrays, setting: Setting) -> Array:
+def free_energies(arrays: PanelArrays, setting: Setting) -> Array:
     """F = E + λ·V; NaN if an answer has no log-probabilities."""
     energy, varentropy = arrays.answers.energy, arrays.answers.varentropy
     return np.asarray(free_energy(energy, varentropy, setting.lam))  # type: ignore[arg-type]  # arrays add up alike
@@ -224,7 +224,7 @@ def candidates_of(arrays: PanelArrays, setting: Setting) -> CandidateArrays:
     unknown = np.full(answers.score.shape, np.nan)
     return CandidateArrays(
         present=np.isfinite(answers.score),
-        energy=raw(arrays, setting),
+        energy=free_energies(arrays, setting),
         aligned=align(arrays, setting),
         surrogate=unknown,
         surrogate_aligned=unknown,
@@ -250,10 +250,10 @@ def _compared(arrays: PanelArrays, setting: Setting) -> AnswerRows:
 
 def align(arrays: PanelArrays, setting: Setting) -> Array:
     """F̃; NaN if an answer has no log-probabilities, or its source no statistics."""
-    values, result = raw(arrays, setting), np.full(arrays.answers.score.shape, np.nan)
+    values, result = free_energies(arrays, setting), np.full(arrays.answers.score.shape, np.nan)
     if setting.statistics == "none":
         return result  # without z-scores, raw energies are compared
-    for number, known in enumerate(statistics_of(arrays, setting)):
+    for number, known in enumerate(source_statistics(arrays, setting)):
         if known is not None and known.count:
             own = arrays.answers.source == number
             result[own] = known.alignment.align(values[own])
@@ -270,10 +270,10 @@ def skills_of(arrays: PanelArrays, setting: Setting) -> Array:
     return np.array([each.skill if each else 1.0 for each in known])[arrays.answers.source]
 
 
-def statistics_of(arrays: PanelArrays, setting: Setting) -> list[Statistics | None]:
+def source_statistics(arrays: PanelArrays, setting: Setting) -> list[Statistics | None]:
     """Return what is known of each source under a setting."""
     if setting.statistics == "panel":
-        values = raw(arrays, setting)
+        values = free_energies(arrays, setting)
         return [_measured(arrays, values, number) for number in range(len(arrays.header.sources))]
     return [_find(arrays, source, setting.lam, source["max_tokens"]) for source in arrays.header.sources]
 
@@ -325,7 +325,7 @@ def posterior_of(arrays: PanelArrays, setting: Setting, prior: Array) -> Array:
     """Return d(x, y_fast) of each item; NaN if its fast answer shows nothing."""
     model = PosteriorDifficulty.load(calibration_of(arrays.header).posterior, "the panel's calibration")
     signals, found = replace(arrays.answers.fast, prior=prior), np.full(len(arrays), np.nan)
-    for number, known in enumerate(statistics_of(arrays, setting)):
+    for number, known in enumerate(source_statistics(arrays, setting)):
         own = arrays.answers.source[:, FAST] == number
         if own.any():
             found[own] = model.predict(signals.rows(own), known.tables if known else None)

@@ -14,34 +14,28 @@ from odar.difficulty.base import ESTIMATORS
 from odar.errors import InputError
 from odar.evals.adversarial import ATTACKS, WORDING_SCORED
 from odar.evals.benchmarks.base import Task
-from odar.evals.replay.arrays import PanelArrays
-from odar.evals.replay.policies import POSTERIOR, SIZES, run
+from odar.evals.replay.arrays import PanelArrays, shared_rows
+from odar.evals.replay.policies import SIZES, run
 from odar.evals.replay.simulate import Setting, always, odar, prior_of, route
-from odar.evals.report.draw import Column, Exhibit, Palette, colour_legend, columns_of, label, line_chart, name_rows
+from odar.evals.report.draw import (
+    TEXTS,
+    Column,
+    Exhibit,
+    Palette,
+    colour_legend,
+    exhibit,
+    label,
+    line_chart,
+    name_rows,
+)
 from odar.evals.report.findings import KINDS, Findings, error_kinds
 from odar.evals.report.results import PATHS, RADAR
 from odar.evals.router_quality import gap_recovered, oracle_score, router_row
-from odar.evals.statistics import difference, item_names, known_mean, label_free, paired, show_p, strata_of
+from odar.evals.statistics import difference, known_mean, label_free, paired, show_p
 from odar.policy.arrays import Array
 from odar.policy.path import HARD
 from odar.recording.header import changed_facts
 from odar.types import Query
-
-ABLATIONS = {
-    "always-hard": "no estimator: always Hard",
-    "always-medium": "rules only: always Medium",
-    "single-fast": "no slow agent",
-    "odar:rule=none": "no fusion: first slow answer",
-    "odar:dispatch=off": "expert and model router off",
-    "odar:statistics=panel": "z-score by own μ and σ",
-    "odar:statistics=none": "z-score off",
-    "odar:mode=prior": "prior routing",
-    "odar:mode=posterior": "posterior routing",
-    POSTERIOR: "posterior by own μ and σ",
-    "odar:stop=none": "every sample, no early stop",
-    "odar:stop=0.8": "early stop",
-    "odar:estimator=length": "difficulty by length",
-}
 
 
 def ablations(findings: Findings) -> list[Exhibit]:
@@ -50,9 +44,10 @@ def ablations(findings: Findings) -> list[Exhibit]:
     base, ours_calls = np.array(findings.means(ours)), float(ours.calls.mean())
     rows: list[list[Any]] = []
     by_benchmark: list[list[Any]] = []
+    labels = TEXTS["ablations"]["labels"]
     for outcome in findings.suite("ablations"):
         change = findings.gain(outcome, ours).interval
-        calls, name = float(outcome.calls.mean()), ABLATIONS.get(outcome.name, outcome.name)
+        calls, name = float(outcome.calls.mean()), labels.get(outcome.name, outcome.name)
         rows.append([name, change, calls, calls / ours_calls])
         by_benchmark.append([name, *(100 * (np.array(findings.means(outcome)) - base)).tolist(), calls])
     for other in findings.others:
@@ -72,26 +67,19 @@ def ablations(findings: Findings) -> list[Exhibit]:
         name_rows(axes, palette, [str(row[0])[:34] for row in rows])
         axes.set_xlabel("points of accuracy; right: calls, ODAR = 1")
 
-    columns = columns_of("ablation |; change of accuracy | +.3f; calls | .2f; calls, ODAR = 1 | .2f")
-    caption = "Change of accuracy against ODAR with its 95% interval, and calls as a multiple of ODAR's."
-    size = (4.9, 1.2 + 0.27 * len(rows))
-    found = [Exhibit("ablations", "What each part is worth", caption, columns, rows, draw=draw, size=size)]
+    found = [exhibit("ablations", rows, draw=draw, size=(4.9, 1.2 + 0.27 * len(rows)))]
     if len(findings.benchmarks) > 1:
-        heat = [Column("ablation", ""), *(Column(name, "+.1f", heat=True) for name in findings.benchmarks)]
-        caption = "Change of accuracy against ODAR in points."
-        found.append(Exhibit("matrix", "By benchmark", caption, [*heat, Column("calls", ".2f")], by_benchmark))
+        heat = [Column(name, "+.1f", heat=True) for name in findings.benchmarks]
+        columns = [Column("ablation", ""), *heat, Column("calls", ".2f")]
+        found.append(exhibit("matrix", by_benchmark, columns=columns))
     return found
 
 
 def _variant(findings: Findings, other: PanelArrays) -> tuple[str, Interval, float]:
     """Return what differs in another recording of the same items, and the change of accuracy and calls."""
     arrays, theirs = findings.arrays, run(other, "odar")
-    rows = {key: i for i, key in enumerate(other.items.keys)}
-    shared = [i for i, key in enumerate(arrays.items.keys) if key in rows]
-    picked = [rows[arrays.items.keys[i]] for i in shared]
-    names, strata = item_names(arrays), strata_of(arrays)
-    scores = theirs.score[picked], findings.odar.score[shared]
-    change = paired(*scores, [names[i] for i in shared], [strata[i] for i in shared])
+    shared, picked = shared_rows(arrays.items.keys, other.items.keys)
+    change = paired(arrays, theirs.score[picked], findings.odar.score[shared], shared)
     facts = changed_facts(other.header.facts, arrays.header.facts)
     name = ", ".join(f"{fact} = {value}" for fact, value in facts) or "other settings"
     return f"{name} ({len(shared)} items)", change.interval, float(theirs.calls[picked].mean())
@@ -106,25 +94,17 @@ def fusion_table(findings: Findings) -> list[Exhibit]:
         within = float(outcome.score[hard].mean()) if hard.any() else None
         rows.append([rule, float(outcome.score.mean()), within, float(forced.score.mean())])
     marked = [i for i, row in enumerate(rows) if row[0] == findings.setting.rule]
-    columns = columns_of("fusion rule |; accuracy; on the Hard path; Hard path for all")
-    caption = (
-        "ODAR with another rule, over all items, on those that took the Hard path, and with the Hard path for all."
-    )
-    return [Exhibit("fusion", "Fusion rules", caption, columns, rows, marked)]
+    return [exhibit("fusion", rows, marked)]
 
 
 def curve_figure(findings: Findings) -> list[Exhibit]:
     """Accuracy by the number of slow samples."""
-    names = {"ODAR": "odar:n", "self-consistency": "self-consistency:k", "best of n": "best-of-n:n"}
+    specs, names = ("odar:n", "self-consistency:k", "best-of-n:n"), ("ODAR", "self-consistency", "best of n")
     sizes = [n for n in SIZES if n <= findings.arrays.samples]
-    rows = [[n, *(findings.outcomes[f"{spec}={n}"].score.mean() for spec in names.values())] for n in sizes]
+    rows = [[n, *(findings.outcomes[f"{spec}={n}"].score.mean() for spec in specs)] for n in sizes]
     colours = ("accent", "medium", "hard")
     lines = {name: ([row[i + 1] for row in rows], colours[i], "-") for i, name in enumerate(names)}
-    draw = line_chart("slow samples, n", "accuracy", sizes, lines)
-    columns = [*columns_of("n | d"), *(Column(name) for name in names)]
-    return [
-        Exhibit("best-of-n", "More samples", "Accuracy by the number of slow samples.", columns, rows, draw=draw)
-    ]
+    return [exhibit("best-of-n", rows, draw=line_chart("slow samples, n", "accuracy", sizes, lines))]
 
 
 def sweeps(findings: Findings) -> list[Exhibit]:
@@ -138,11 +118,12 @@ def sweeps(findings: Findings) -> list[Exhibit]:
             value = value.replace("tau1=", "").replace(",tau2=", ", ").rpartition("=")[2]
             rows.append([value, float(outcome.score.mean()), float(outcome.calls.mean())])
         own = sweep == "lambda"
-        caption = "By prior routing, with the recording's own μ and σ." if own else "All other settings unchanged."
+        how = "By prior routing, with the recording's own μ and σ." if own else "All other settings unchanged."
         columns = [Column(title, ""), Column("accuracy"), Column("calls", ".2f")]
         values, scores = [row[0] for row in rows], [row[1] for row in rows]
         drawn = None if sweep == "tau" else line_chart(title, "accuracy", values, {title: (scores, "accent", "-")})
-        found.append(Exhibit(f"sweep-{sweep}", title, caption, columns, rows, draw=drawn, size=(4.9, 2.7)))
+        words = {"setting": title, "how": how}
+        found.append(exhibit(f"sweep-{sweep}", rows, columns=columns, words=words, draw=drawn, size=(4.9, 2.7)))
     return found
 
 
@@ -157,7 +138,10 @@ def attacks(findings: Findings) -> list[Exhibit]:
         for attack in ATTACKS:
             disguised = findings.recorded.of_set(f"{name}+{attack}")
             if disguised.any():
-                pair = _shared(clean, findings.recorded.rows(disguised))
+                attacked = findings.recorded.rows(disguised)
+                rows_of = ([key[1:] for key in each.items.keys] for each in (clean, attacked))  # id and seed
+                first, second = shared_rows(*rows_of)
+                pair = clean.rows(first), attacked.rows(second)
             elif estimate is not None:
                 plain, changed = (replace(clean.items, prior=estimate(each)) for each in ("", attack))
                 pair = replace(clean, items=plain), replace(clean, items=changed)
@@ -166,23 +150,7 @@ def attacks(findings: Findings) -> list[Exhibit]:
             if len(pair[0]):
                 kind = "recorded" if disguised.any() else "routing only"
                 rows.append([f"{name}, {attack}", len(pair[0]), kind, *_changes(*pair)])
-    columns = columns_of(
-        "benchmark, attack |; items | d; answers |; d | .2f; d attacked | .2f; same path | .0%; accuracy; "
-        "attacked; change | +.3f; calls | .2f; attacked calls | .2f; cost | +.0%"
-    )
-    caption = (
-        "Injection makes a question look hard, masking makes it look easy. Routing only: the rewritten questions "
-        "were not asked; the recorded answers are replayed on the paths that the rewritten questions take."
-    )
-    return [Exhibit("attacks", "Adversarial rewrites", caption, columns, rows)] if rows else []
-
-
-def _shared(clean: PanelArrays, disguised: PanelArrays) -> tuple[PanelArrays, PanelArrays]:
-    """Return the items of both, in the same order."""
-    names = [{(key.id, key.seed): i for i, key in enumerate(each.items.keys)} for each in (clean, disguised)]
-    shared = [name for name in names[0] if name in names[1]]
-    first, second = (np.array([index[name] for name in shared], dtype=int) for index in names)
-    return clean.rows(first), disguised.rows(second)
+    return [exhibit("attacks", rows)] if rows else []
 
 
 def _estimates(clean: PanelArrays) -> Callable[[str], Array] | None:
@@ -223,9 +191,7 @@ def stability_table(findings: Findings) -> list[Exhibit]:
                 float(f(values)) if known else None for f in (np.mean, lambda x: np.percentile(x, 95), np.max)
             ]
         rows.append(cells)
-    names = ("calls, mean", "calls, 95%", "calls, max", "tokens, mean", "tokens, 95%", "tokens, max")
-    columns = [*columns_of("policy |"), *(Column(name, ".1f") for name in names)]
-    return [Exhibit("stability", "Cost stability", "What one item may cost.", columns, rows, [0])]
+    return [exhibit("stability", rows, [0])]
 
 
 def latency(findings: Findings) -> list[Exhibit]:
@@ -254,9 +220,7 @@ def latency(findings: Findings) -> list[Exhibit]:
         axes.grid(axis="x", visible=False)
         colour_legend(canvas, colours, PATHS)
 
-    columns = columns_of("path |; items | d; p50, s | .1f; p95, s | .1f; max, s | .1f")
-    caption = "As recorded at collection; a request for several samples counts with the time of all."
-    return [Exhibit("latency", "How long an answer takes", caption, columns, rows, [0], draw)]
+    return [exhibit("latency", rows, [0], draw=draw)]
 
 
 def oracle_table(findings: Findings) -> list[Exhibit]:
@@ -269,12 +233,7 @@ def oracle_table(findings: Findings) -> list[Exhibit]:
         calls, least = (float(each.calls[mask].mean()) for each in (ours, best))
         ratio = accuracy / router if router else None
         rows.append([name, accuracy, router, router - accuracy, ratio, any_right, calls, least, calls - least])
-    columns = columns_of(
-        "benchmark |; ODAR; oracle router; gap; optimality | .1%; any answer right; calls | .2f; oracle's | .2f; "
-        "safety tax | +.2f"
-    )
-    caption = "The oracle router takes the cheapest path that answers best, with ODAR's fusion."
-    return [Exhibit("oracle", "Oracle gap", caption, columns, rows, [0])]
+    return [exhibit("oracle", rows, [0])]
 
 
 def errors_figure(findings: Findings) -> list[Exhibit]:
@@ -296,9 +255,7 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
         axes.xaxis.get_major_locator().set_params(integer=True)
         colour_legend(canvas, [palette.accent, palette.other], ["ODAR's own", "the models'"])
 
-    columns = columns_of("kind |; errors | d; share | .0%")
-    caption = "Every error once, by what went wrong first; by rule, not by reading."
-    return [Exhibit("errors", "Errors by kind", caption, columns, rows, draw=draw)]
+    return [exhibit("errors", rows, draw=draw)]
 
 
 def routers(findings: Findings) -> list[Exhibit]:
@@ -340,25 +297,19 @@ def routers(findings: Findings) -> list[Exhibit]:
     lines = {name: (values.tolist(), *styles.get(name, ("hard", "-"))) for name, values in curves.items()}
     draw = line_chart("share of strong calls", "gap recovered", shares.tolist(), lines)
     rows = [[row.router, row.apgr, row.cpt50, row.cpt80, row.auroc] for row in quality]
-    columns = columns_of("router |; APGR; CPT(50%) | .0%; CPT(80%) | .0%; AUROC")
-    caption = (
-        f"Weak is the fast agent, strong is {label(strong.name)}. APGR is the area under "
-        "the gap recovered, CPT the share of strong calls that recovers so much of it, as RouteLLM defines them; "
-        "AUROC is for telling the fast agent's failures."
-    )
     points = np.column_stack([shares, *curves.values()]).tolist()
-    heads = [*columns_of("share | .1f"), *(Column(name, ".2f") for name in curves)]
+    columns = [Column("share", ".1f"), *(Column(name, ".2f") for name in curves)]
     return [
-        Exhibit("routers", "Routers", caption, columns, rows),
-        Exhibit("recovered", "Gap recovered by share of strong calls", "", heads, points, draw=draw),
+        exhibit("routers", rows, words={"strong": label(strong.name)}),
+        exhibit("recovered", points, columns=columns, draw=draw),
     ]
 
 
-def sureness_table(findings: Findings) -> list[Exhibit]:
+def uncertainty_table(findings: Findings) -> list[Exhibit]:
     """Return the same figures with other intervals, and how many items would show a difference."""
     arrays, ours, fast = findings.arrays, findings.main[0], findings.outcomes["single-fast"]
     drawn = findings.gain(findings.odar, fast)
-    restratified = paired(findings.odar.score, fast.score, item_names(arrays), label_free(arrays))
+    restratified = paired(arrays, findings.odar.score, fast.score, strata=label_free(arrays))
     against = findings.gain(findings.odar, findings.outcomes[findings.consistency])
     other = label(findings.consistency)
     needed = ", ".join(f"{drawn.items_needed(points):,} for {points}" for points in (2, 5, 10))
@@ -373,8 +324,7 @@ def sureness_table(findings: Findings) -> list[Exhibit]:
         [f"p of the gain on {other}, {against.test}", show_p(against.p)],
         ["items needed to show a gain on single fast of so many points", needed],
     ]
-    caption = "Needed items are for p < 0.05 with 80% power."
-    return [Exhibit("sureness", "How sure", caption, columns_of("by |; ODAR"), rows)]
+    return [exhibit("sureness", rows)]
 
 
 def _signed(value: Interval) -> str:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import io
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -80,17 +82,14 @@ class Column:
     heat: bool = False
 
 
-def columns_of(text: str) -> list[Column]:
-    """Columns in short: `name | form`, `name` for three digits, `name |` for texts.
+def parse_columns(text: str) -> list[Column]:
+    """Return the columns of a text: `name | form`, `name` for three digits, `name |` for texts.
 
-    >>> columns_of("policy |; accuracy; calls | .2f")[2]
+    >>> parse_columns("policy |; accuracy; calls | .2f")[2]
     Column(name='calls', form='.2f', heat=False)
     """
-    found = []
-    for part in text.split("; "):
-        name, bar, form = part.partition(" |")
-        found.append(Column(name, form.strip() if bar else ".3f"))
-    return found
+    parts = [part.partition(" |") for part in text.split("; ")]
+    return [Column(name, form.strip() if bar else ".3f") for name, bar, form in parts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +111,12 @@ class Exhibit:
     folded: bool = False
     """Shown on demand."""
 
+    def without(self, name: str) -> Exhibit:
+        """Return the same without a column."""
+        kept = [i for i, column in enumerate(self.columns) if column.name != name]
+        rows = [[row[i] for i in kept] for row in self.rows]
+        return replace(self, columns=[self.columns[i] for i in kept], rows=rows)
+
     def records(self) -> list[dict[str, Any]]:
         """Return the rows by column name, with a column for each bound of an interval; unknown is an empty text."""
         wide = [any(isinstance(row[i], Interval) for row in self.rows) for i in range(len(self.columns))]
@@ -123,6 +128,28 @@ class Exhibit:
             }
             for row in self.rows
         ]
+
+
+TEXTS = tomllib.loads(resources.files("odar.evals.report").joinpath("exhibits.toml").read_text("utf-8"))
+"""Title, caption and columns of each exhibit."""
+
+
+def exhibit(
+    slug: str,
+    rows: Sequence[Sequence[Any]],
+    marked: Sequence[int] = (),
+    *,
+    columns: Sequence[Column] | None = None,
+    words: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Exhibit:
+    """Return an exhibit with the title, the caption and, by default, the columns of exhibits.toml.
+
+    `words` are filled into title and caption; a slug with a suffix, such as sweep-beta, has the texts of sweep.
+    """
+    texts = TEXTS.get(slug) or TEXTS[slug.partition("-")[0]]
+    title, caption = (texts[name].format(**words or {}) for name in ("title", "caption"))
+    return Exhibit(slug, title, caption, columns or parse_columns(texts["columns"]), rows, marked, **more)
 
 
 def _record(column: Column, value: Any, wide: bool) -> dict[str, Any]:

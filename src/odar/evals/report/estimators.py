@@ -17,14 +17,14 @@ from odar.errors import InputError
 from odar.evals.replay.arrays import PanelArrays
 from odar.evals.replay.policies import SEEDS, oracle_router, random_matched
 from odar.evals.replay.simulate import prior_of, route, simulate_paths, targets_of
-from odar.evals.report.draw import Exhibit, columns_of
+from odar.evals.report.draw import Exhibit, exhibit
 from odar.evals.report.findings import Findings
 from odar.evals.router_quality import auroc, pearson
 from odar.policy.arrays import Array, Bools
 from odar.policy.fusion import FAST
 from odar.policy.path import HARD, MEDIUM, Thresholds
 
-LEAST_ROWS = 50
+MIN_ROWS = 50
 """Items of a domain below which no estimator is trained on it, and none is judged on it."""
 _EPOCHS = 40
 """Epochs of retraining from the shipped weights; more make no measurable difference."""
@@ -43,7 +43,7 @@ def features(findings: Findings) -> list[Exhibit]:
     names = {"": "as shipped", "none": "all 24, trained again", **{group: f"without {group}" for group in GROUPS}}
     rows: list[list[Any]] = []
     for without, name in names.items():
-        prior = _trained_again(arrays, without) if without else prior_of(arrays, setting)
+        prior = _retrained(arrays, without) if without else prior_of(arrays, setting)
         outcome = simulate_paths(arrays, setting, route(arrays, setting, prior))
         figures = (outcome.path == best, outcome.score, outcome.calls)
         rows.append([name, pearson(prior, target), *(float(each.mean()) for each in figures)])
@@ -51,15 +51,10 @@ def features(findings: Findings) -> list[Exhibit]:
     by_chance = np.mean([np.random.default_rng(seed).permutation(paths) == best for seed in SEEDS])
     shares = [float(each.mean()) for each in (by_chance, chance.score, chance.calls)]
     rows.append(["at random, same mix of paths", 0.0, *shares])
-    columns = columns_of("estimator |; r with d* | .2f; routing accuracy | .1%; accuracy; calls | .2f")
-    caption = (
-        "Routing by the question alone. Each estimator is trained on the other folds of this recording, starting "
-        "from the shipped one. Routing accuracy: share of items on the cheapest path that answers best."
-    )
-    return [Exhibit("features", "Groups of features", caption, columns, rows, [0])]
+    return [exhibit("features", rows, [0])]
 
 
-def _trained_again(arrays: PanelArrays, without: str) -> Array:
+def _retrained(arrays: PanelArrays, without: str) -> Array:
     """Retrain the shipped estimator on the other folds of the recording without a group of features."""
     shipped, phi = shipped_estimator(), arrays.items.features.copy()
     check_enough(len(phi) if phi.shape[1] else 0, shipped)
@@ -80,15 +75,13 @@ def transfer(findings: Findings) -> list[Exhibit]:
         [key.set if key.set == train or category in _NO_FIELD else category for key, category in pairs]
     )
     source, features = names == train, arrays.items.features
-    if source.sum() < LEAST_ROWS or not features.shape[1]:
+    if source.sum() < MIN_ROWS or not features.shape[1]:
         raise InputError(
-            f"{source.sum()} items of {train} cannot teach an estimator; at least {LEAST_ROWS} are needed"
+            f"{source.sum()} items of {train} cannot teach an estimator; at least {MIN_ROWS} are needed"
         )
-    others = [
-        name for name in dict.fromkeys(names.tolist()) if name != train and (names == name).sum() >= LEAST_ROWS
-    ]
+    others = [name for name in dict.fromkeys(names.tolist()) if name != train and (names == name).sum() >= MIN_ROWS]
     if not others:
-        raise InputError(f"no other domain than {train} has {LEAST_ROWS} items")
+        raise InputError(f"no other domain than {train} has {MIN_ROWS} items")
     target, wrong = targets_of(arrays), 1 - arrays.answers.score[:, FAST] >= 0.5
     best, thresholds = oracle_router(arrays, setting).path, Thresholds(setting.tau1, setting.tau2)
     epochs = _epochs(int(source.sum()))
@@ -108,12 +101,7 @@ def transfer(findings: Findings) -> list[Exhibit]:
         (accuracy, area), (moved, moved_area) = figures(trained, own), figures(model.predict(features[own]), own)
         retained = moved / accuracy if accuracy else float("nan")
         rows.append([f"{train} → {name}", int(own.sum()), accuracy, moved, retained, area, moved_area])
-    columns = columns_of(
-        "trained → applied |; items | d; own routing acc. | .1%; transferred | .1%; retained | .0%; own AUROC; "
-        "transferred AUROC"
-    )
-    caption = "Own: an estimator that was trained on other items of the domain it routes. By the question alone."
-    return [Exhibit("transfer", "Out of domain", caption, columns, rows)]
+    return [exhibit("transfer", rows)]
 
 
 def _epochs(rows: int) -> int:

@@ -15,7 +15,7 @@ from odar.errors import InputError
 from odar.evals.replay.arrays import PanelArrays
 from odar.evals.replay.policies import run_all, suites
 from odar.evals.replay.simulate import PolicyOutcome, Setting
-from odar.evals.statistics import Difference, Standing, item_names, paired, standings, strata_of
+from odar.evals.statistics import Difference, PolicySummary, paired, summarize_policies
 from odar.policy.arrays import Bools
 from odar.policy.fusion import SOLVE, VERIFY
 from odar.policy.path import MEDIUM
@@ -58,7 +58,7 @@ class Findings:
     outcomes: dict[str, PolicyOutcome]
     left_out: dict[str, str]
     """Policies this recording cannot show, and why."""
-    main: list[Standing]
+    main: list[PolicySummary]
     others: list[PanelArrays]
     """Recordings of the same questions with other models or prompts."""
     train: str
@@ -86,8 +86,7 @@ class Findings:
     def gain(self, first: PolicyOutcome, second: PolicyOutcome, mask: Bools | None = None) -> Difference:
         """Accuracy of one policy minus that of another, over all items or some."""
         rows = np.arange(len(self.arrays)) if mask is None else np.flatnonzero(mask)
-        names, strata = item_names(self.arrays), strata_of(self.arrays)
-        return paired(first.score[rows], second.score[rows], [names[i] for i in rows], [strata[i] for i in rows])
+        return paired(self.arrays, first.score[rows], second.score[rows], rows)
 
     def suite(self, name: str) -> list[PolicyOutcome]:
         """Return the outcomes of a suite, as far as there are any."""
@@ -99,7 +98,7 @@ class Findings:
         return f"self-consistency:k={min(5, self.arrays.samples)}"
 
 
-def gather(panels: Mapping[str, PanelArrays], train: str = "Mathematics") -> list[Findings]:
+def replay_recordings(panels: Mapping[str, PanelArrays], train: str = "Mathematics") -> list[Findings]:
     """Replay everything: a part for each pair of models, ablations that were recorded within it."""
     parts: dict[str, PanelArrays] = {}
     others: dict[str, list[PanelArrays]] = {}
@@ -124,7 +123,7 @@ def _replayed(name: str, recorded: PanelArrays, others: list[PanelArrays], train
         else:
             outcomes[spec] = found
     main = [outcomes[spec] for spec in ("odar", *suites(arrays)["baselines"]) if spec in outcomes]
-    rows = standings(arrays, main, outcomes["odar"])
+    rows = summarize_policies(arrays, main, outcomes["odar"])
     return Findings(name, recorded, arrays, Setting.of(arrays.header), outcomes, left_out, rows, others, train)
 
 
@@ -137,7 +136,7 @@ def error_kinds(arrays: PanelArrays, setting: Setting, outcome: PolicyOutcome) -
     checks: list[tuple[str, Bools]] = [
         ("E4", outcome.best >= RIGHT),
         ("E3", accepted),
-        ("E2", _misdirected(arrays, fields)),
+        ("E2", _wrong_expert(arrays, fields)),
         ("E1", elsewhere),
         ("E6", np.array([field in REASONING for field in fields])),
     ]
@@ -154,7 +153,7 @@ def fields_of(arrays: PanelArrays) -> list[str]:
     return [(stratum if stratum.lower() in known else category).lower() for stratum, category in pairs]
 
 
-def _misdirected(arrays: PanelArrays, fields: Sequence[str]) -> Bools:
+def _wrong_expert(arrays: PanelArrays, fields: Sequence[str]) -> Bools:
     """Return where the expert is not the field's, in a panel in which experts choose among models."""
     if all(len(models) == 1 for models in arrays.header.models.values()):
         return np.zeros(len(arrays), dtype=bool)

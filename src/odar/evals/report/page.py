@@ -19,7 +19,7 @@ from odar.errors import InputError
 from odar.evals.report import analyses, estimators, results
 from odar.evals.report.draw import DAY, NIGHT, Column, Exhibit, to_svg
 from odar.evals.report.findings import Findings
-from odar.evals.statistics import Standing, show_p
+from odar.evals.statistics import PolicySummary, show_p
 from odar.files import atomic_write
 
 SECTIONS: dict[str, tuple[Callable[[Findings], list[Exhibit]], ...]] = {
@@ -31,7 +31,7 @@ SECTIONS: dict[str, tuple[Callable[[Findings], list[Exhibit]], ...]] = {
     "Cost and time": (analyses.stability_table, analyses.latency, analyses.oracle_table),
     "Errors": (analyses.errors_figure,),
     "Router quality": (analyses.routers,),
-    "How sure": (analyses.sureness_table,),
+    "How sure": (analyses.uncertainty_table,),
 }
 WORDS = {
     "Ablations": "From the same answers; other recordings of the same items are further rows.",
@@ -147,7 +147,7 @@ def _verdict(findings: Findings) -> str:
     rows = {row.name: row for row in findings.main}
     ours, fast, hard = rows["odar"], rows["single-fast"], rows["always-hard"]
 
-    def against(other: Standing, name: str) -> str:
+    def against(other: PolicySummary, name: str) -> str:
         assert other.gain is not None, "only the reference has no gain, and that is ODAR"
         gap = other.gain.interval
         change = number(-gap.value, "+.3f")

@@ -9,10 +9,10 @@ import numpy as np
 
 from odar.calibration.bootstrap import Interval, resampled_means
 from odar.evals.replay.simulate import PolicyOutcome
-from odar.evals.report.draw import Column, Exhibit, Palette, colour_legend, columns_of, label, name_rows
+from odar.evals.report.draw import Column, Exhibit, Palette, colour_legend, exhibit, label, name_rows, parse_columns
 from odar.evals.report.findings import Findings
 from odar.evals.router_quality import pearson
-from odar.evals.statistics import LEAST_ITEMS, known_mean
+from odar.evals.statistics import MIN_ITEMS, known_mean
 from odar.policy.arrays import Array, Bools
 from odar.policy.path import path_shares
 
@@ -33,11 +33,9 @@ HINDSIGHT = "oracle-router"
 def main_table(findings: Findings) -> list[Exhibit]:
     """Return a row for each benchmark, the mean of each category, and the mean over benchmarks (SPEC 7.7)."""
     names = ["single-fast", "single-slow", "length-adaptive", findings.consistency, "odar"]
-    columns = columns_of("benchmark |; category |; items | d")
-    columns += [Column(label(name)) for name in names]
-    columns += columns_of(
-        f"gain on fast | +.3f; gain on {label(findings.consistency)} | +.3f; calls | .2f; S / M / H |"
-    )
+    shown = "; ".join(map(label, names))
+    gains = f"gain on fast | +.3f; gain on {label(findings.consistency)} | +.3f"
+    columns = parse_columns(f"benchmark |; category |; items | d; {shown}; {gains}; calls | .2f; S / M / H |")
     masks, rows, marked = findings.benchmarks, list[list[Any]](), list[int]()
 
     def add_mean(name: str, members: Sequence[str]) -> None:
@@ -50,11 +48,7 @@ def main_table(findings: Findings) -> list[Exhibit]:
         rows += [_benchmark_row(findings, names, name, [masks[name]], category) for name in members]
         add_mean(f"mean of {category}", members)
     add_mean("mean of benchmarks", list(masks))
-    caption = (
-        "Accuracy of the fast and the slow agent alone, of other ways to use them, and of ODAR, with 95% intervals "
-        "of the gains. Means are over benchmarks, each counting the same. Fewer than 10 items support no interval."
-    )
-    return [Exhibit("main", "Every benchmark", caption, columns, rows, marked)]
+    return [exhibit("main", rows, marked, columns=columns)]
 
 
 def _benchmark_row(
@@ -65,7 +59,7 @@ def _benchmark_row(
     gains = []
     for other in (findings.outcomes["single-fast"], findings.outcomes[findings.consistency]):
         apart = [odar.score[mask] - other.score[mask] for mask in masks]
-        gains.append(findings.gain(odar, other, masks[0]).interval if len(masks) == 1 else macro(apart))
+        gains.append(findings.gain(odar, other, masks[0]).interval if len(masks) == 1 else macro_average(apart))
     mix = np.mean([path_shares(odar.path[mask]) for mask in masks], axis=0)
     calls = float(np.mean([odar.calls[mask].mean() for mask in masks]))
     return [name, category, int(np.sum(masks)), *means, *gains, calls, _mix(mix)]
@@ -75,10 +69,10 @@ def _mix(shares: Iterable[float]) -> str:
     return " / ".join(f"{100 * share:.0f}" for share in shares)
 
 
-def macro(values: Sequence[Array]) -> Interval:
+def macro_average(values: Sequence[Array]) -> Interval:
     """Return the unweighted mean over benchmarks with its interval, or no interval if one has too few items."""
     mean = float(np.mean([each.mean() for each in values]))
-    if min(map(len, values)) < LEAST_ITEMS:
+    if min(map(len, values)) < MIN_ITEMS:
         return Interval(mean, float("nan"), float("nan"))
     draws = np.mean([resampled_means(each, seed, 4000) for seed, each in enumerate(values)], axis=0)
     low, high = np.percentile(draws, [2.5, 97.5])
@@ -87,22 +81,16 @@ def macro(values: Sequence[Array]) -> Interval:
 
 def policy_table(findings: Findings) -> list[Exhibit]:
     """Compare every baseline with ODAR, over all items."""
-    money = any(row.cost_usd for row in findings.main)
-    columns = columns_of("policy |; accuracy; gain on ODAR | +.3f; p, BH | p; calls | .2f; tokens | .0f")
-    columns += columns_of("$/1000; " * money + "p50, s | .1f; p95, s | .1f; efficiency | +.2f; S / M / H |")
-    rows: list[list[Any]] = []
+    rows = []
     for row in findings.main:
-        price = [None if row.cost_usd is None else 1000 * row.cost_usd] if money else []
+        price = None if row.cost_usd is None else 1000 * row.cost_usd
         gain = None if row.gain is None else row.gain.interval
         mix = "–" if np.isnan(row.mix[0]) else _mix(row.mix)
-        figures = [row.accuracy, gain, row.adjusted, row.calls, row.tokens, *price, row.median_s, row.tail_s]
+        figures = [row.accuracy, gain, row.adjusted, row.calls, row.tokens, price, row.median_s, row.tail_s]
         rows.append([label(row.name), *figures, row.efficiency, mix])
     notes = [f"{label(row.name)}: {row.note}." for row in findings.main if row.note]
-    caption = (
-        "Over all items. p-values are adjusted together (Benjamini-Hochberg); efficiency is points of accuracy "
-        "above the fast agent for each call."
-    )
-    return [Exhibit("policies", "Every policy", caption, columns, rows, [0], notes=notes)]
+    found = exhibit("policies", rows, [0], notes=notes)
+    return [found if any(row.cost_usd for row in findings.main) else found.without("$/1000")]
 
 
 def pareto(findings: Findings) -> list[Exhibit]:
@@ -148,13 +136,8 @@ def _pareto(
         axes.margins(y=0.12)
         canvas.legend(loc="outside lower center", ncols=3)
 
-    caption = (
-        "The grey line joins what nothing cheaper matches; the thin line is ODAR with other thresholds, from "
-        "Simple for all to Hard for all. CoT is the slow agent alone; the oracle router knows the scores."
-    )
-    columns = [*columns_of("policy |; accuracy"), Column(key)]
-    title = f"Accuracy against {key}"
-    return Exhibit(f"pareto-{key}", title, caption, columns, rows, [0], draw, size=(4.9, 4.4))
+    columns, words = parse_columns(f"policy |; accuracy; {key}"), {"price": key}
+    return exhibit(f"pareto-{key}", rows, [0], columns=columns, words=words, draw=draw, size=(4.9, 4.4))
 
 
 MARKERS = "osD^v<>pP*XhdH"
@@ -172,11 +155,7 @@ def frontier(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]
 
 def published(_: Findings) -> list[Exhibit]:
     """Return what only others have measured."""
-    columns = columns_of("published only |; MATH |; BBH |; MMLU-Pro |; cost |")
-    caption = (
-        "As the paper prints them: trained methods whose weights are not available, with other models than here."
-    )
-    return [Exhibit("published", "Published figures", caption, columns, PUBLISHED, folded=True)]
+    return [exhibit("published", PUBLISHED, folded=True)]
 
 
 def accuracy_figure(findings: Findings) -> list[Exhibit]:
@@ -209,10 +188,8 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
         axes.set_theta_direction(-1)
         canvas.legend(loc="outside lower center", ncols=2)
 
-    columns = [*columns_of("benchmark |"), *(Column(label(policy)) for policy in shown)]
-    caption = "ODAR beside its two agents alone and the Hard path for all."
-    drawn = draw if len(names) >= 3 else None
-    return [Exhibit("accuracy", "Accuracy by benchmark", caption, columns, rows, draw=drawn, size=(4.9, 4.4))]
+    columns = [Column("benchmark", ""), *(Column(label(policy)) for policy in shown)]
+    return [exhibit("accuracy", rows, columns=columns, draw=draw if len(names) >= 3 else None, size=(4.9, 4.4))]
 
 
 def mix_figure(findings: Findings) -> list[Exhibit]:
@@ -247,9 +224,7 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
             f"Over benchmarks, r of the fast agent's error rate with the share of Hard is {by_hard:.2f}, "
             f"and with calls {by_calls:.2f}."
         ]
-    columns = [*columns_of("benchmark |"), *(Column(path, ".0%") for path in PATHS), *columns_of("calls | .2f")]
-    caption, size = "What share of each benchmark took which path.", (4.9, 1.3 + 0.32 * len(rows))
-    return [Exhibit("mix", "Paths by benchmark", caption, columns, rows, [0], draw, size, notes)]
+    return [exhibit("mix", rows, [0], draw=draw, size=(4.9, 1.3 + 0.32 * len(rows)), notes=notes)]
 
 
 def strata_table(findings: Findings) -> list[Exhibit]:
@@ -261,7 +236,4 @@ def strata_table(findings: Findings) -> list[Exhibit]:
         if own.size:
             fast, ours = own.mean(axis=1).tolist()
             rows.append([name, own.shape[1], fast, ours, ours - fast])
-    columns = columns_of("fast agent right |; benchmarks | d; fast; ODAR; gain | +.3f")
-    caption = "Benchmarks by the accuracy of the fast agent, each counting the same."
-    folded = means.shape[1] < 2
-    return [Exhibit("strata", "By difficulty", caption, columns, rows, [len(rows) - 1], folded=folded)]
+    return [exhibit("strata", rows, [len(rows) - 1], folded=means.shape[1] < 2)]
