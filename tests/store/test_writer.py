@@ -55,6 +55,15 @@ async def test_closing_writes_queued_records_and_rejects_new_ones(opened, url):
     assert ids_in(opened(url)) == {record.trace.id for record in records}
 
 
+async def test_budgets_and_traces_are_closed_together(opened, sqlite_url, monkeypatch):
+    """Closing both one after the other could take twice the timeout."""
+    store = opened(sqlite_url)
+    both = threading.Barrier(2, timeout=20)
+    for part in (store.budgets, store._writer):
+        monkeypatch.setattr(part, "close", lambda timeout_s, close=part.close: (both.wait(), close(timeout_s))[1])
+    assert await store.close()
+
+
 async def test_a_repeated_record_is_stored_once(opened, url):
     store = opened(url)
     record = make_record()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, select, text
+from sqlalchemy import Connection, delete, extract, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from odar.errors import KeyRefused, OdarError, StoreError
@@ -190,7 +190,7 @@ class Budgets:
         if self._clock is not None:
             return self._clock()
         if connection.dialect.name == "postgresql":
-            return float(connection.scalar(text("SELECT extract(epoch FROM clock_timestamp())")) or 0.0)
+            return float(connection.scalar(select(extract("epoch", func.clock_timestamp()))) or 0.0)
         return time.time()
 
 

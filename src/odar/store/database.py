@@ -30,9 +30,11 @@ from sqlalchemy import (
     Text,
     create_engine,
     event,
+    func,
     insert,
     inspect,
     make_url,
+    select,
     text,
 )
 from sqlalchemy.exc import (
@@ -383,7 +385,7 @@ def create_tables(connection: Connection, name: str) -> None:
         StoreError: another version of odar made the tables.
     """
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
     version = schema_version(connection)
     if version not in (0, VERSION):
         remedy = "upgrade odar" if version > VERSION else "move it away"
@@ -399,7 +401,7 @@ def schema_version(connection: Connection) -> int:
     """Return the version of the tables; 0 for an empty database."""
     if not inspect(connection).has_table("meta"):
         return 0
-    version = connection.execute(text("SELECT value FROM meta WHERE name = 'schema'")).scalar()
+    version = connection.scalar(select(meta.c.value).where(meta.c.name == "schema"))
     if version is None:
         raise StoreError("there is a table `meta` that is not odar's: point store.url elsewhere")
     return int(version)

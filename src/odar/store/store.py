@@ -73,10 +73,10 @@ class Store:
 
     async def close(self, timeout_s: float = CLOSE_S) -> bool:
         """Write what is left, within the timeout, and close; True if nothing was lost."""
-        settled = await asyncio.to_thread(self.budgets.close, timeout_s)
-        done = await asyncio.to_thread(self._writer.close, timeout_s) and settled
+        closing = (asyncio.to_thread(each.close, timeout_s) for each in (self.budgets, self._writer))
+        done = await asyncio.gather(*closing)
         self._database.close()
-        return done
+        return all(done)
 
     async def get(self, trace_id: str) -> dict[str, Any]:
         """One trace with its document and feedback, by its full id.
