@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odar.cli.calibrate_difficulty import TrainingRow, targets, training_row
+from odar.cli.calibrate_difficulty import TrainingLine, TrainingRow, targets, training_row
 from odar.errors import InputError
 from odar.recording.questions import load_lines
 from odar.types import Query
@@ -20,7 +20,7 @@ def write(tmp_path: Path, *rows: object) -> Path:
 
 
 def load_rows(path: Path) -> list[TrainingRow]:
-    return load_lines(path, training_row, "rows")
+    return load_lines(path, TrainingLine, training_row, "rows")
 
 
 def test_a_given_difficulty_is_the_target(tmp_path: Path) -> None:
@@ -59,10 +59,10 @@ def test_effort_does_not_change_a_given_difficulty() -> None:
         ({"query": " ", "difficulty": 0.5}, "the question is empty"),
         ({"query": "a"}, "either difficulty or correct"),
         ({"query": "a", "difficulty": 0.5, "correct": True}, "either difficulty or correct"),
-        ({"query": "a", "difficulty": 1.5}, r"difficulty is 1\.5"),
-        ({"query": "a", "correct": "yes"}, "correct is 'yes'"),
-        ({"query": "a", "correct": True, "time": -1}, "time: Expected `float` >= 0"),
-        ({"query": "a", "correct": True, "time": "long"}, "time: Expected `float`, got `str`"),
+        ({"query": "a", "difficulty": 1.5}, "Expected `float` <= 1.0 - at `\\$.difficulty`"),
+        ({"query": "a", "correct": "yes"}, "Expected .*, got `str` - at `\\$.correct`"),
+        ({"query": "a", "correct": True, "time": -1}, "Expected `float` >= 0.0 - at `\\$.time`"),
+        ({"query": "a", "correct": True, "time": "long"}, "Expected `float.*, got `str` - at `\\$.time`"),
     ],
 )
 def test_an_invalid_row_names_its_line(tmp_path: Path, row: object, says: str) -> None:

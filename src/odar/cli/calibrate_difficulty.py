@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import numpy as np
+from msgspec import Meta
 from rich.console import Console
 from rich.progress import Progress
 
@@ -23,16 +24,18 @@ from odar.errors import InputError
 from odar.evals.router_quality import bootstrap, pearson
 from odar.files import atomic_write
 from odar.policy.arrays import Array
-from odar.recording.questions import effort_of, load_lines, query_of
+from odar.recording.questions import QueryLine, load_lines
 from odar.settings import Settings
 from odar.types import Query
+
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 def train_difficulty(data: str, settings: Settings, out: str, *, force: bool, as_json: bool) -> int:
     """Train the estimator from the shipped weights on, write it unless it is worse, and return the exit code."""
     if not out.endswith(".json"):
         raise InputError(f"--out {out!r} must end in .json: that is how routing.estimator knows a file from a name")
-    rows: list[TrainingRow] = load_lines(data, training_row, "rows")
+    rows: list[TrainingRow] = load_lines(data, TrainingLine, training_row, "rows")
     target, shipped = targets(rows), shipped_estimator()
     check_enough(len(rows), shipped)
     with Progress(console=Console(stderr=True), transient=True, disable=as_json) as bar:
@@ -101,19 +104,16 @@ def targets(rows: list[TrainingRow]) -> Array:
     return np.where(np.isnan(given), d_star(failure, effort), given)
 
 
-def training_row(row: dict[str, Any], number: int, folder: Path) -> TrainingRow:
-    """Read an object with query, and difficulty or correct; optionally time or reasoning, and image."""
-    query = query_of(row, folder)
-    difficulty, correct = (_share(row, key) for key in ("difficulty", "correct"))
-    if (difficulty is None) == (correct is None):
+class TrainingLine(QueryLine):
+    """A line of the file: a query with difficulty or correct, and optionally time or reasoning, and image."""
+
+    difficulty: bool | Share | None = None
+    correct: bool | Share | None = None
+
+
+def training_row(line: TrainingLine, number: int, folder: Path) -> TrainingRow:
+    """Return what a line says."""
+    query = line.to_query(folder)
+    if (line.difficulty is None) == (line.correct is None):
         raise ValueError("it needs either difficulty or correct")
-    return TrainingRow(query, difficulty, correct, effort_of(row))
-
-
-def _share(row: dict[str, Any], key: str) -> float | None:
-    value = row.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, bool | int | float) or not 0 <= value <= 1:
-        raise ValueError(f"{key} is {value!r}, not true, false or a number in [0, 1]")
-    return float(value)
+    return TrainingRow(query, line.difficulty, line.correct, line.effort)

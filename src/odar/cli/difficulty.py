@@ -15,7 +15,7 @@ from odar.errors import InputError, one_line
 from odar.inputs import check_text
 from odar.policy.experts import route_expert
 from odar.policy.path import Routing
-from odar.recording.questions import load_lines, query_of
+from odar.recording.questions import QueryLine, load_lines
 from odar.settings import Settings
 from odar.types import Assignment, Decision, Query
 
@@ -40,7 +40,7 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
     if (query is None) == (file is None):
         raise InputError('give a query or --file; try: odar difficulty "Who wrote Hamlet?"')
     if query is None:
-        queries = load_lines(file or "", lambda row, _, folder: query_of(row, folder), "queries")
+        queries = load_lines(file or "", QueryLine, lambda line, _, folder: line.to_query(folder), "queries")
     else:
         check_text(query)
         queries = [Query(query)]

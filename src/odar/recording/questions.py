@@ -5,7 +5,7 @@ Every line is checked before the first call is paid for, and an error names the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path as FilePath
@@ -24,19 +24,48 @@ from odar.types import Path, Query
 ReadConversation = Callable[[list[Any]], Query]
 """Makes a query of a list of messages in the form of OpenAI's clients; raises ValueError for anything else."""
 T = TypeVar("T")
-Decode = Callable[[dict[str, Any], int, FilePath], T]
-"""Makes a value of an object, its line number and the file's folder; raises one of `_FAULTS` if it cannot."""
-_FAULTS = (ValueError, KeyError, TypeError, AttributeError, InputError, msgspec.ValidationError)
+L = TypeVar("L", bound="QueryLine")
+Decode = Callable[[L, int, FilePath], T]
+"""Makes a value of a line, its number and the file's folder; raises ValueError or InputError if it cannot."""
 _Number = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True):
-    """What a line may hold: `query` or `messages` is required; to calibrate or record, `answer` or `gold` too."""
+class QueryLine(msgspec.Struct):
+    """A line of a file: `query` or `messages` is required."""
 
-    query: Any = None
+    query: str | None = None
     messages: Any = None
-    image: Any = None
+    image: str | None = None
+    time: _Number | None = None
+    reasoning: str = ""
+
+    def to_query(self, folder: FilePath, read_conversation: ReadConversation | None = None) -> Query:
+        """Return the question, with its image if it has one."""
+        if (self.query is None) == (self.messages is None):
+            raise ValueError("must have either query or messages")
+        if self.query is not None:
+            check_text(self.query)
+            return Query(self.query, (load_image(folder / self.image),) if self.image else ())
+        if read_conversation is None:
+            raise ValueError("messages are not supported here; use query")
+        if not isinstance(self.messages, list) or not self.messages or self.image is not None:
+            raise ValueError("messages must be a list of turns, with images inside them")
+        return read_conversation(self.messages)
+
+    @property
+    def effort(self) -> float | None:
+        """A person's time, or else the length of the reference reasoning (SPEC 2.5).
+
+        >>> QueryLine(time=3.0).effort, QueryLine(reasoning="two words").effort, QueryLine().effort
+        (3.0, 2.0, None)
+        """
+        return self.time if self.time is not None else float(len(self.reasoning.split())) or None
+
+
+class _Line(QueryLine):
+    """A question; to calibrate or record, it needs `answer` or `gold`."""
+
     id: int | _Name | None = None
     answer: str | int | float | None = None
     accept: list[str | int | float] = []
@@ -45,8 +74,6 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     split: Literal["", "calibrate", "judge"] = ""
     stratum: str = ""
     domain: str = ""
-    time: _Number | None = None
-    reasoning: str = ""
     path: Path | None = None
     max_cost: _Number | None = None
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -54,6 +81,10 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     difficulty: Any = None
     """This one and the next are for `odar calibrate --difficulty`."""
     correct: Any = None
+
+
+class _UserLine(_Line, forbid_unknown_fields=True):
+    """A question in a user's file, where an unknown field is a typing error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +128,8 @@ def load_questions(
     """
     lines_of: dict[tuple[str, str], int] = {}
 
-    def decode(row: dict[str, Any], number: int, folder: FilePath) -> Question:
-        question = _question(row, number, folder, read_conversation)
+    def decode(line: _Line, number: int, folder: FilePath) -> Question:
+        question = _question(line, number, folder, read_conversation)
         if answers and not question.by_benchmark and not question.gold:
             raise ValueError("has no answer: give the right one as answer")
         first = lines_of.setdefault((question.set, question.id), number)
@@ -106,7 +137,7 @@ def load_questions(
             raise ValueError(f"id {question.id!r} is that of line {first} too")
         return question
 
-    return load_lines(path, decode, "questions")
+    return load_lines(path, _UserLine, decode, "questions")
 
 
 def starter_questions(limit: int | None = None) -> list[Question]:
@@ -116,17 +147,12 @@ def starter_questions(limit: int | None = None) -> list[Question]:
     (236, 160)
     """
     text = resources.files("odar.data").joinpath("starter.jsonl").read_bytes()
-
-    def decode(row: dict[str, Any], number: int, folder: FilePath) -> Question:
-        known = {name: value for name, value in row.items() if name in _Line.__struct_fields__}
-        return _question(known, number, folder, None)
-
-    questions = _parse(text, "starter", FilePath(), decode)
+    questions = _parse(text, "starter", FilePath(), _Line, _question)
     count = len(questions) if limit is None else min(limit, len(questions))
     return [questions[i * len(questions) // count] for i in range(count)]
 
 
-def load_lines(path: str | FilePath, decode: Decode[T], things: str) -> list[T]:
+def load_lines(path: str | FilePath, kind: type[L], decode: Decode[L, T], things: str) -> list[T]:
     """Read the objects of a JSONL file; `things` names what it should hold, for the error message: "questions".
 
     Raises:
@@ -137,57 +163,24 @@ def load_lines(path: str | FilePath, decode: Decode[T], things: str) -> list[T]:
         text = file.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    found = _parse(text, str(path), file.parent, decode)
+    found = _parse(text, str(path), file.parent, kind, decode)
     if not found:
         raise InputError(f"{path} holds no {things}")
     return found
 
 
-def query_of(row: Mapping[str, Any], folder: FilePath, read_conversation: ReadConversation | None = None) -> Query:
-    """Return the question of a row, with its image if it has one."""
-    text, messages, image = row.get("query"), row.get("messages"), row.get("image")
-    if (text is None) == (messages is None):
-        raise ValueError("must have either query or messages")
-    if messages is not None:
-        if read_conversation is None:
-            raise ValueError("messages are not supported here; use query")
-        if not isinstance(messages, list) or not messages or image is not None:
-            raise ValueError("messages must be a list of turns, with images inside them")
-        return read_conversation(messages)
-    written = _typed("query", text, str)
-    check_text(written)
-    return Query(written, (load_image(folder / _typed("image", image, str)),) if image else ())
-
-
-def effort_of(row: Mapping[str, Any]) -> float | None:
-    """Return a person's time, or else the length of the reference reasoning (SPEC 2.5).
-
-    >>> effort_of({"time": 3}), effort_of({"reasoning": "two words"}), effort_of({})
-    (3.0, 2.0, None)
-    """
-    if row.get("time") is not None:
-        return float(_typed("time", row["time"], _Number))
-    return float(len(row["reasoning"].split())) if row.get("reasoning") else None
-
-
-def _typed(name: str, value: Any, kind: Any) -> Any:
-    """Convert the value of a field; an error names the field."""
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-def _parse(text: bytes, source: str, folder: FilePath, decode: Decode[T]) -> list[T]:
+def _parse(text: bytes, source: str, folder: FilePath, kind: type[L], decode: Decode[L, T]) -> list[T]:
     found: list[T] = []
     faults: list[str] = []
     for number, line in enumerate(text.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
-            found.append(decode(msgspec.convert(load_json(line), dict[str, Any]), number, folder))
-        except _FAULTS as error:
-            faults.append(f"line {number}: {f'lacks {error}' if isinstance(error, KeyError) else error}")
+            row = msgspec.convert(load_json(line), dict[str, Any])
+            given = {name: value for name, value in row.items() if value is not None}
+            found.append(decode(msgspec.convert(given, kind), number, folder))
+        except (ValueError, InputError, msgspec.ValidationError) as error:
+            faults.append(f"line {number}: {error}")
     if faults:
         more = f" (and {len(faults) - 3} more bad lines)" if len(faults) > 3 else ""
         raise InputError(f"{source}: {'; '.join(faults[:3])}{more}")
@@ -195,18 +188,17 @@ def _parse(text: bytes, source: str, folder: FilePath, decode: Decode[T]) -> lis
 
 
 def _question(
-    row: dict[str, Any], number: int, folder: FilePath, read_conversation: ReadConversation | None
+    line: _Line, number: int, folder: FilePath, read_conversation: ReadConversation | None = None
 ) -> Question:
-    line = msgspec.convert({name: value for name, value in row.items() if value is not None}, _Line)
     if line.gold is not None and not line.set:
         raise ValueError("gold needs set: the benchmark whose scorer reads it")
     accepted = [] if line.answer is None else [str(line.answer), *map(str, line.accept)]
     return Question(
         id=str(number if line.id is None else line.id),
-        query=query_of(row, folder, read_conversation),
+        query=line.to_query(folder, read_conversation),
         gold=accepted if line.gold is None else line.gold,
         stratum=line.stratum or line.domain,
-        effort=effort_of(row),
+        effort=line.effort,
         split=line.split,
         path=line.path,
         max_cost_usd=line.max_cost,
