@@ -130,13 +130,11 @@ def read_reply(payload: Mapping[str, Any]) -> Reply:
     >>> reply.usage.input is None
     True
     """
-    parts = sorted(payload["choices"], key=_index)
-    if not parts:
-        raise ValueError("no choices")
-    choices = [_Choice() for _ in parts]
-    for choice, part in zip(choices, parts, strict=True):
-        choice.take(part, part["message"])
-    return _reply(choices, payload, parts)
+    choices = []
+    for part in sorted(payload["choices"], key=_index):
+        choices.append(_Choice(Wire(PROTOCOL, part)))
+        choices[-1].take(part, part["message"])
+    return _reply(choices, payload)
 
 
 def read_forwarded(payload: Mapping[str, Any]) -> Reply:
@@ -180,9 +178,7 @@ class StreamedReply:
 
     def reply(self) -> Reply:
         """Return the whole reply."""
-        if self._choice is None:
-            raise ValueError("no choices")
-        return _reply([self._choice], self._last, [None])
+        return _reply([self._choice] if self._choice else [], self._last)
 
 
 class Thinking:
@@ -226,9 +222,10 @@ class Thinking:
 class _Choice:
     """One choice: a whole message, or the deltas of one."""
 
-    def __init__(self) -> None:
+    def __init__(self, wire: Wire | None = None) -> None:
         self.finish: str | None = None
         self.reasoned = False
+        self._wire = wire
         self._thinking = Thinking()
         self._texts: list[str] = []
         self._tokens: list[Token] = []
@@ -254,7 +251,7 @@ class _Choice:
         more = (added and logprobs) or any(value for name, value in message.items() if name not in MESSAGE_FIELDS)
         return Delta(added, tuple(calls), Wire(PROTOCOL, choice) if more else None, string(thought))
 
-    def completion(self, wire: Wire | None = None) -> Completion:
+    def completion(self) -> Completion:
         text = "".join(self._texts)
         if self.finish is None:  # whole, but the server gave no reason
             text += self._thinking.end()
@@ -265,7 +262,7 @@ class _Choice:
             _tail(tokens, len(text)) if self.reasoned else tokens,
             "tool_calls" if calls and finish == "stop" else finish,
             calls,
-            wire,
+            self._wire,
         )
 
     def _read_tokens(self, logprobs: Mapping[str, Any]) -> None:
@@ -289,16 +286,11 @@ class _Choice:
             self._tokens.append(Token(text, logprob_of(entry.get("logprob")), control))
 
 
-def _reply(choices: list[_Choice], payload: Mapping[str, Any], parts: Sequence[Mapping[str, Any] | None]) -> Reply:
-    reasoned = any(choice.reasoned for choice in choices)
-    return Reply(
-        tuple(
-            choice.completion(Wire(PROTOCOL, part) if part else None)
-            for choice, part in zip(choices, parts, strict=True)
-        ),
-        read_usage(payload, reasoned=reasoned),
-        string(payload.get("model")),
-    )
+def _reply(choices: list[_Choice], payload: Mapping[str, Any]) -> Reply:
+    if not choices:
+        raise ValueError("no choices")
+    usage = read_usage(payload, reasoned=any(choice.reasoned for choice in choices))
+    return Reply(tuple(choice.completion() for choice in choices), usage, string(payload.get("model")))
 
 
 def read_usage(payload: Mapping[str, Any], *, reasoned: bool = False) -> Usage:
