@@ -161,7 +161,7 @@ async def test_an_empty_answer_is_a_failure_that_names_max_tokens():
     assert any("raise fast.max_tokens" in reason for reason in answer.trace.degradations)
 
 
-async def test_a_verifier_that_only_says_correct_answers_with_the_proposal():
+async def test_a_verifier_without_an_answer_returns_the_proposal():
     odar, _, _ = engine(slow=lambda request, index: [completion("It holds.\nJudgment: CORRECT", -0.01)])
     answer = await odar.aask("What is 2 + 2?", path="medium")
     verifier = answer.trace.candidates[1]

@@ -36,7 +36,7 @@ def test_no_password_in_an_address_is_shown(password, scheme):
         ('"http://a:b@c" and "http://d:e@f"', '"http://a:***@c" and "http://d:***@f"'),
     ],
 )
-def test_what_is_masked_and_what_is_not(text, shown):
+def test_secrets_in_texts_are_masked(text, shown):
     assert masked(text) == shown
 
 
@@ -48,7 +48,7 @@ def test_a_password_is_found_in_every_encoding(password):
 
 
 @pytest.mark.parametrize("url", ["", "http://host/v1", "http://me@host/v1", "not an address", "http://[::1", "?"])
-def test_an_address_without_secrets_has_none(url):
+def test_an_address_without_secrets_gives_an_empty_list(url):
     assert secrets_in(url) == []
 
 

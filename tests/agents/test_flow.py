@@ -88,7 +88,7 @@ async def test_calling_the_fast_agent_early_does_not_change_the_answer(difficult
         {"question": Query(QUESTION, options=Options(n=2))},
         {"serving": ServingOptions(paths=("simple",))},
     ],
-    ids=["a stream", "several answers", "a key that may not take every path"],
+    ids=["stream", "several answers", "key with limited paths"],
 )
 async def test_no_early_call_if_the_request_depends_on_the_path(options):
     odar, fast, _, estimates = engine()
@@ -116,7 +116,9 @@ async def test_a_named_model_is_called_before_the_estimate_is_known():
     assert (early, fast.requests, answer.trace.spend.calls) == (1, [], 1)
 
 
-@pytest.mark.parametrize("error", [BudgetExceeded("too late"), RuntimeError("no luck")], ids=["foreseen", "not"])
+@pytest.mark.parametrize(
+    "error", [BudgetExceeded("too late"), RuntimeError("no luck")], ids=["expected", "unexpected"]
+)
 async def test_a_failed_estimate_cancels_and_records_the_early_call(error):
     odar, fast, _, estimates = engine()
     fast.delay_s, estimates.error = 30.0, error

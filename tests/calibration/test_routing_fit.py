@@ -28,21 +28,23 @@ SAVES, COSTS, NEITHER = Interval(-0.9, -1.2, -0.6), Interval(0.9, 0.6, 1.2), Int
 @pytest.mark.parametrize(
     ("accuracy", "price", "why"),
     [
-        pytest.param((0.02, 0.01, 0.03), COSTS, "", id="dearer and clearly better"),
-        pytest.param((0.02, -0.01, 0.05), COSTS, "the cost is higher", id="dearer and perhaps better"),
-        pytest.param((0.02, -0.01, 0.05), NEITHER, "", id="as dear and perhaps better"),
-        pytest.param((0.0, 0.0, 0.0), SAVES, "", id="the same for less"),
-        pytest.param((0.0, 0.0, 0.0), COSTS, "the cost is higher", id="the same for more"),
+        pytest.param((0.02, 0.01, 0.03), COSTS, "", id="more expensive and significantly better"),
+        pytest.param((0.02, -0.01, 0.05), COSTS, "the cost is higher", id="more expensive and perhaps better"),
+        pytest.param((0.02, -0.01, 0.05), NEITHER, "", id="same cost and perhaps better"),
+        pytest.param((0.0, 0.0, 0.0), SAVES, "", id="same accuracy for less"),
+        pytest.param((0.0, 0.0, 0.0), COSTS, "the cost is higher", id="same accuracy for more"),
         pytest.param((0.0, 0.0, 0.0), Interval(0, 0, 0), "", id="the same"),
-        pytest.param((-0.013, -0.037, 0.013), SAVES, "", id="a loss that may be chance, for a clear saving"),
+        pytest.param((-0.013, -0.037, 0.013), SAVES, "", id="insignificant loss for a significant saving"),
         pytest.param(
             (-0.013, -0.037, 0.013), NEITHER, "not significantly lower", id="for a saving that may be chance"
         ),
-        pytest.param((-0.013, -0.037, 0.013), COSTS, "not significantly lower", id="for nothing"),
-        pytest.param((-0.013, -0.06, 0.03), SAVES, "may be 0.060 below", id="a loss that may be large"),
-        pytest.param((-0.005, -0.008, -0.001), SAVES, "significantly below", id="a small loss that is no chance"),
-        pytest.param((-0.5, -0.6, -0.4), SAVES, "significantly below", id="a large one"),
-        pytest.param((0.01, -0.2, 0.2), SAVES, "", id="few items, and no loss among them"),
+        pytest.param(
+            (-0.013, -0.037, 0.013), COSTS, "not significantly lower", id="insignificant loss without a saving"
+        ),
+        pytest.param((-0.013, -0.06, 0.03), SAVES, "may be 0.060 below", id="loss that may be large"),
+        pytest.param((-0.005, -0.008, -0.001), SAVES, "significantly below", id="small significant loss"),
+        pytest.param((-0.5, -0.6, -0.4), SAVES, "significantly below", id="large significant loss"),
+        pytest.param((0.01, -0.2, 0.2), SAVES, "", id="few items without a loss"),
     ],
 )
 def test_rejection_reasons_by_interval(accuracy, price, why):

@@ -16,7 +16,7 @@ _SOURCE = Path(__file__).with_name("wallclock.c")
 
 
 class MovableClock:
-    """The clock of processes that are started with `environ`. LookupError where there is no C compiler."""
+    """The clock of processes started with `environ`. Raises LookupError without a C compiler."""
 
     def __init__(self, folder: Path) -> None:
         library, file = folder / "wallclock.so", folder / "clock"
@@ -31,9 +31,9 @@ class MovableClock:
         self.environ = {"LD_PRELOAD": str(library), "CHAOS_CLOCK": str(file)}
 
     def move(self, seconds: int) -> None:
-        """So many seconds from the true time."""
+        """Set the offset from the true time in seconds."""
         struct.pack_into("=q", self._seconds, 0, seconds)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._seconds.close()

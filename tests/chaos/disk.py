@@ -16,7 +16,7 @@ _BLOCK = 64 * 2**10
 
 
 class SmallDisk:
-    """A disk of its own, mounted over a folder. Use `prefix` to start a process that sees it."""
+    """A disk mounted over a folder. Processes started with `prefix` see it."""
 
     def __init__(self, folder: Path, megabytes: int) -> None:
         self.folder = folder
@@ -36,7 +36,7 @@ class SmallDisk:
 
     @property
     def prefix(self) -> list[str]:
-        """Start a command with this, and it sees the disk."""
+        """Command prefix of processes that see the disk."""
         target = str(self._holder.pid)
         return ["nsenter", "--target", target, "--user", "--mount", "--preserve-credentials", "--"]
 
@@ -45,7 +45,7 @@ class SmallDisk:
         return Path(f"/proc/{self._holder.pid}/root{self.folder}")
 
     def fill(self) -> int:
-        """Write until nothing more fits; how many bytes that took."""
+        """Fill the disk and return the number of bytes written."""
         written = 0
         with (self._inside / "ballast").open("ab", buffering=0) as file, suppress(OSError):
             for size in (_BLOCK, 512, 1):
@@ -55,12 +55,12 @@ class SmallDisk:
         return written
 
     def free(self) -> int:
-        """Bytes that still fit."""
+        """Return the free bytes."""
         figures = os.statvfs(self._inside)
         return figures.f_bavail * figures.f_frsize
 
     def clear(self) -> None:
-        """Make room again."""
+        """Free the space again."""
         (self._inside / "ballast").unlink()
 
     def rescue(self, folder: Path) -> None:
@@ -68,7 +68,7 @@ class SmallDisk:
         shutil.copytree(self._inside, folder, dirs_exist_ok=True)
 
     def close(self) -> None:
-        """Let go of it: the mount is gone with its last process."""
+        """Unmount the disk by ending its last process."""
         for pipe in (self._holder.stdin, self._holder.stdout, self._holder.stderr):
             assert pipe is not None
             pipe.close()

@@ -1,4 +1,4 @@
-"""A gateway as a user starts it, in a process of its own, and what can be seen of that process from outside."""
+"""A gateway in its own process, and what can be observed of that process."""
 
 from __future__ import annotations
 
@@ -63,20 +63,20 @@ content = true
 flush_interval_s = {flush}
 """
 _COMPLAINT = re.compile(r"unforeseen|never retrieved|never awaited|Traceback|Unclosed|was destroyed but")
-"""What asyncio, aiohttp and we ourselves write where something was forgotten or not foreseen."""
+"""Log messages of asyncio, aiohttp and odar about leaks and unexpected errors."""
 CODE = "from odar.cli.main import main; main()"
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a process holds."""
+    """The resources of a process."""
 
     tasks: int
     sockets: int
     files: int
 
     def more_than(self, before: Footprint) -> list[str]:
-        """What there is more of now."""
+        """Return the resources that increased."""
         pairs = ((name, getattr(before, name), getattr(self, name)) for name in ("tasks", "sockets", "files"))
         return [f"{name} {then} → {now}" for name, then, now in pairs if now > then]
 
@@ -146,24 +146,24 @@ class Gateway:
         return gateway
 
     async def is_up(self) -> bool:
-        """Whether it answers."""
+        """Return whether it answers."""
         try:
             return bool(await self._get("/healthz"))
         except (aiohttp.ClientError, ConnectionError):
             return False
 
     async def loading(self) -> float:
-        """1 while it loads what the first question needs."""
+        """Return 1 while it loads, otherwise 0."""
         return float('"ready"' not in await self._get("/readyz"))
 
     async def metric(self, name: str) -> float:
-        """A figure of /metrics, over all its labels."""
+        """Return a metric, summed over its labels."""
         lines = re.findall(rf"^{name}(?:\{{.*?\}})? (\S+)$", await self._get("/metrics"), re.MULTILINE)
         assert lines, f"/metrics has no {name}"
         return sum(map(float, lines))
 
     async def footprint(self) -> Footprint:
-        """What it holds now."""
+        """Return its current resources."""
         tasks = int(await self.metric("odar_tasks"))
         links = []
         for entry in Path(f"/proc/{self.process.pid}/fd").iterdir():
@@ -175,7 +175,7 @@ class Gateway:
         return Footprint(tasks, sockets, len(links) - sockets)
 
     async def at_rest(self, looks: int = 6) -> Footprint:
-        """What it holds when nothing is going on: the least of several looks."""
+        """Return its resources at rest: the minimum of several measurements."""
         seen = []
         for _ in range(looks):
             seen.append(await self.footprint())
@@ -183,7 +183,7 @@ class Gateway:
         return Footprint(*(min(getattr(each, name) for each in seen) for name in Footprint.__slots__))
 
     async def settled(self, before: Footprint, timeout_s: float = 5.0) -> Footprint:
-        """What it holds once nothing is left that was not there before, or patience is at its end."""
+        """Return its resources when they are back at the earlier level, or after a timeout."""
         until, now = time.monotonic() + timeout_s, await self.footprint()
         while now.more_than(before) and time.monotonic() < until:
             await asyncio.sleep(0.2)
@@ -191,7 +191,7 @@ class Gateway:
         return now
 
     def memory_mb(self, field: str = "VmRSS") -> float:
-        """Its resident memory in megabytes; `VmHWM` is the most it had since `forget_peak`."""
+        """Return its resident memory in megabytes; `VmHWM` is the maximum since `forget_peak`."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         found = re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)
         assert found is not None, field
@@ -202,12 +202,12 @@ class Gateway:
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def children(self) -> list[int]:
-        """The processes it started."""
+        """Return its child processes."""
         found = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         return [int(pid) for file in found for pid in file.read_text().split()]
 
     def complaints(self) -> list[str]:
-        """New lines of its log that no fault excuses."""
+        """Return new log lines that no fault explains."""
         with self.log.open("rb") as file:
             file.seek(self._read)
             lines = file.read().decode("utf-8", "replace").splitlines()
@@ -215,11 +215,11 @@ class Gateway:
         return [line[:300] for line in lines if _COMPLAINT.search(line)]
 
     async def stop(self) -> None:
-        """SIGTERM, and wait."""
+        """Send SIGTERM and wait."""
         await self._end(signal.SIGTERM)
 
     async def kill(self) -> None:
-        """SIGKILL: no goodbye."""
+        """Send SIGKILL."""
         await self._end(signal.SIGKILL)
 
     async def _end(self, number: int) -> None:

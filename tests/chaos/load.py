@@ -1,4 +1,4 @@
-"""Clients that keep asking, over all three protocols, streamed and whole, and note what became of each question."""
+"""Clients that ask questions continuously, over all three protocols, streamed and whole, and record each result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 SLACK_S = 1.5
-"""What a busy machine may add to a deadline."""
+"""Additional time for a deadline on a busy machine."""
 ANSWER, DEGRADED, ERROR, BROKEN, LEFT, SILENT = "answer", "degraded", "error", "broken off", "left", "silent"
 _ENDPOINTS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 _MODELS = ("odar", "odar-simple", "odar-simple", "odar-medium", "odar-hard")
@@ -24,7 +24,7 @@ _FAILS = ('"error"', '"response.failed"')
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question and what its client saw."""
+    """One question and its result for the client."""
 
     number: int
     outcome: str
@@ -34,14 +34,14 @@ class Asked:
     """On the monotonic clock."""
     status: int = 0
     code: str = ""
-    """An error's own code."""
+    """The code of an error."""
     trace: str | None = None
     unclear: str = ""
-    """What is wrong with it, where an answer is not whole or an error is not clear."""
+    """The fault of an incomplete answer or an unclear error."""
 
 
 class Load:
-    """So many clients at one gateway. `async with Load(...) as load:` asks until the block is left.
+    """Clients of one gateway. `async with Load(...) as load:` asks until the end of the block.
 
     Args:
         url: the gateway.
@@ -82,7 +82,7 @@ class Load:
             await asyncio.sleep(0.02)
 
     async def ask(self, rng: random.Random, model: str | None = None) -> Asked:
-        """Ask one question, however it ends."""
+        """Ask one question and record its result."""
         number, began = next(self._numbers), time.monotonic()
         endpoint, stream = rng.choice(list(_ENDPOINTS)), rng.random() < 0.5
         body = _body(endpoint, model or rng.choice(_MODELS), number, stream)
@@ -116,7 +116,7 @@ def _body(endpoint: str, model: str, number: int, stream: bool) -> dict[str, Any
 
 
 def _judge(response: aiohttp.ClientResponse, text: str, stream: bool, seen: Any) -> Asked:
-    """What kind of end this is, and whether it is one that a client can do something with."""
+    """Return the kind of result, and its fault if a client cannot use it."""
     known = {"status": response.status, "trace": response.headers.get("x-odar-trace")}
     if response.status != 200:
         return seen(ERROR, **known, **_error(text, response.status))
@@ -131,7 +131,7 @@ def _judge(response: aiohttp.ClientResponse, text: str, stream: bool, seen: Any)
 
 
 def _error(text: str, status: int) -> dict[str, str]:
-    """The code of an error, and what is unclear about it."""
+    """Return the code of an error and its fault."""
     try:
         body = json.loads(text)
         error = body.get("error") or body["response"]["error"]
@@ -144,5 +144,5 @@ def _error(text: str, status: int) -> dict[str, str]:
 
 
 def numbered() -> Iterator[int]:
-    """Numbers for questions."""
+    """Return numbers for questions."""
     return itertools.count(1)

@@ -1,4 +1,4 @@
-"""What must hold whatever breaks. Each promise looks at what clients, upstream and store say, and lists what it finds.
+"""The promises that must hold during every fault. Each compares clients, upstream and store, and returns violations.
 
 1. Every question is answered, or refused clearly, inside its deadline.
 2. No task, socket or file is left behind.
@@ -24,21 +24,21 @@ CANCELLED = "cancelled"
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What one trace says its question cost."""
+    """The cost of a question according to its trace."""
 
     attempts: int
-    """Requests that were sent, going by the calls whose end was seen."""
+    """Requests of completed calls."""
     cancelled: int
-    """Calls that were given up under way: perhaps sent, perhaps not, perhaps more than once."""
+    """Cancelled calls, which may have been sent never, once or several times."""
     unknown: int
-    """Calls whose tokens nobody knows."""
+    """Calls with unknown tokens."""
     choices: int
     tokens: int
-    """The sum of what is known."""
+    """Sum of the known tokens."""
 
 
 def bill_of(document: Mapping[str, Any]) -> Bill:
-    """The bill in a trace."""
+    """Return the bill of a trace."""
     calls = document["calls"]
     whole = [call for call in calls if call["error"] != CANCELLED and call["samples"]]
     known = [call for call in calls if call["usage"]["input"] is not None and call["usage"]["output"] is not None]
@@ -52,7 +52,7 @@ def bill_of(document: Mapping[str, Any]) -> Bill:
 
 
 def answered(asked: Sequence[Asked], deadline_s: float, *, may_break: bool = False) -> list[str]:
-    """LossBound 1. Where the gateway itself is killed, a connection that breaks off at once is clear enough."""
+    """Promise 1. If the gateway is killed, a connection that closes at once is accepted."""
     bad = [f"question {each.number}: no answer in {each.seconds:.1f} s" for each in asked if each.outcome == SILENT]
     bad += [f"question {each.number}: {each.unclear}" for each in asked if each.unclear]
     late = (each for each in asked if each.outcome != SILENT and each.seconds > deadline_s + SLACK_S)
@@ -65,14 +65,14 @@ def answered(asked: Sequence[Asked], deadline_s: float, *, may_break: bool = Fal
 
 
 def nothing_left(before: Footprint, after: Footprint) -> list[str]:
-    """LossBound 2."""
+    """Promise 2."""
     return [f"left behind: {more}" for more in after.more_than(before)]
 
 
 def ledger_agrees(
     bills: Mapping[int, Bill], books: Mapping[int, Tally], excused: Iterable[int] = (), *, may_refuse: bool = False
 ) -> list[str]:
-    """LossBound 3, question by question.
+    """Promise 3, question by question.
 
     Args:
         bills: by question, from the store.
@@ -105,7 +105,7 @@ def _difference(bill: Bill, tally: Tally, may_refuse: bool) -> str:
 
 
 def traces_present(asked: Iterable[Asked], stored: set[str], lost_after: float | None = None) -> list[str]:
-    """LossBound 4. `lost_after`: what was acknowledged later than this may have gone down with the process."""
+    """Promise 4. Traces acknowledged after `lost_after` may be lost with the process."""
     told = (each for each in asked if each.trace is not None and each.outcome not in (BROKEN, SILENT, LEFT))
     due = (each for each in told if lost_after is None or each.finished_at < lost_after)
     return short(
@@ -114,7 +114,7 @@ def traces_present(asked: Iterable[Asked], stored: set[str], lost_after: float |
 
 
 def errors_by_code(asked: Iterable[Asked]) -> dict[str, int]:
-    """How often each kind of error was met."""
+    """Return the number of errors by code."""
     counts: dict[str, int] = {}
     for each in asked:
         if each.outcome == ERROR:
@@ -123,6 +123,6 @@ def errors_by_code(asked: Iterable[Asked]) -> dict[str, int]:
 
 
 def short(found: list[str]) -> list[str]:
-    """The first few, and how many more."""
+    """Return the first few entries and the number of the others."""
     more = len(found) - _SHOWN
     return [*found[:_SHOWN], f"… and {more} more"] if more > 0 else found

@@ -76,7 +76,7 @@ def test_explain_survives_markup_and_very_long_answers(odar, provider):
     assert sum(line.startswith("* ") for line in result.err.splitlines()) == 1
 
 
-def test_a_degraded_answer_says_so(odar, provider):
+def test_a_degraded_answer_is_marked(odar, provider):
     def failing(request, index):
         return [completion("Answer: 4")] if index == 0 else ProviderError("overloaded", status=529)
 

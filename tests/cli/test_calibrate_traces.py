@@ -122,7 +122,7 @@ def test_a_posterior_that_is_not_in_use_is_marked(odar, provider, store, tmp_pat
     assert "            not in use: routing.mode = prior" in result.out
 
 
-def test_traffic_without_feedback_has_no_mix_to_show(odar, provider, store, tmp_path):
+def test_traffic_without_feedback_shows_no_path_mix(odar, provider, store, tmp_path):
     serve(provider, tmp_path, 5, marked=0, path="hard")
     result = odar("calibrate", "--from-traces")
     assert result.code == 1

@@ -338,6 +338,6 @@ def test_the_deepest_tree_takes_linear_time() -> None:
     assert tree_depth([0, *range(500_000)]) == 500_001
 
 
-def test_terms_of_no_vocabulary_do_not_matter() -> None:
+def test_terms_outside_the_vocabularies_do_not_matter() -> None:
     vocabulary = features.vocabularies()
     assert features.field_terms() == {term for field in features.FIELDS for term in vocabulary[field]}

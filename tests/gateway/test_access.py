@@ -165,7 +165,7 @@ def test_a_key_that_is_made_later_is_required_from_then_on():
 
 
 @pytest.mark.parametrize("settings", [{"require_keys": True}, {"host": "0.0.0.0"}])
-def test_keys_are_required_by_a_setting_or_an_address_that_others_reach(settings):
+def test_keys_are_required_by_a_setting_or_a_public_address(settings):
     assert refused(policy(**settings)) == "missing_api_key"
 
 

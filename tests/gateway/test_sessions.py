@@ -33,7 +33,7 @@ class Clock:
         return self.now
 
 
-def test_a_conversation_is_recognised_by_what_the_client_said_before_the_last_answer() -> None:
+def test_a_conversation_is_recognised_by_its_earlier_turns() -> None:
     table = SessionTable(10, 60, Clock())
     step = [FIRST, Message("assistant", "as the client likes"), Message("tool", "ok", tool_call_id="1")]
     assert decided(table, [FIRST]).requests == 1

@@ -23,12 +23,12 @@ def served(mean, deviation, count=400, seed=0, day=0.0):
 
 
 @given(st.floats(1e-4, 1e3))
-def test_a_bin_is_off_by_one_percent_at_most(energy):
+def test_the_error_of_a_bin_is_at_most_one_percent(energy):
     assert RATIO ** bin_of(energy) == pytest.approx(energy, rel=0.0101)
 
 
 @pytest.mark.parametrize("odd", [0.0, -3.0, math.inf, -math.inf])
-def test_odd_energies_fall_into_an_outer_bin(odd):
+def test_extreme_energies_are_in_an_outer_bin(odd):
     assert bin_of(odd) in (bin_of(1e-4), bin_of(1e6))
 
 
@@ -44,14 +44,14 @@ def test_mean_and_deviation_are_those_of_the_energies(mean, deviation):
 
 
 @given(energies, st.randoms(use_true_random=False))
-def test_order_makes_no_difference(values, rng):
+def test_the_order_of_energies_does_not_matter(values, rng):
     shuffled = list(values)
     rng.shuffle(shuffled)
     assert Histogram.from_values(shuffled, 0.0) == Histogram.from_values(values, 0.0)
 
 
 @given(energies, energies, energies, days, days, days)
-def test_merging_is_adding_in_any_order(first, second, third, one, two, three):
+def test_merging_is_commutative(first, second, third, one, two, three):
     parts = [Histogram.from_values(values, day) for values, day in ((first, one), (second, two), (third, three))]
 
     def together(order):
@@ -105,7 +105,7 @@ def test_old_counts_decay(values, later):
     assert faded.seen == len(values)
 
 
-def test_a_clock_that_went_back_does_not_make_counts_grow():
+def test_setting_the_clock_back_does_not_raise_counts():
     running = Histogram.from_values([0.1, 0.2], 10.0)
     assert running.faded(3.0, HALF_LIFE) == running
 

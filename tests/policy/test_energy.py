@@ -148,7 +148,7 @@ def test_only_format_markers_are_scaffold(tokens, expected):
     assert content(*tokens) == expected
 
 
-def test_a_token_that_holds_content_too_is_content():
+def test_a_token_with_format_and_content_is_content():
     assert content("Answer: 42") == ["Answer: 42"]
 
 

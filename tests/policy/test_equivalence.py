@@ -106,7 +106,7 @@ def test_every_fraction_is_read_exactly(value):
 
 
 @given(st.integers(-(10**15), 10**15))
-def test_thousands_separators_change_nothing(value):
+def test_thousands_separators_do_not_matter(value):
     assert canonical(f"{value:,}") == canonical(str(value)) == canonical(f"{value}.00")
     assert parse_quantity(str(value)).value == Fraction(value)
 

@@ -88,7 +88,7 @@ def test_a_candidate_that_cannot_be_scored_cannot_win():
     assert choose([empty, candidate("a", [-3.0] * 40)]).winner == 1
 
 
-def test_nothing_to_choose_from_is_an_error():
+def test_no_candidates_are_an_error():
     with pytest.raises(ValueError, match="no candidate"):
         choose([])
 

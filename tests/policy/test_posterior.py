@@ -87,7 +87,7 @@ def test_a_missing_mark_never_makes_an_answer_easier(answer):
     assert marked is None or marked <= unmarked
 
 
-def test_a_missing_mark_does_not_hide_how_sure_the_answer_is():
+def test_a_missing_mark_does_not_hide_the_probability_of_the_answer():
     for kind in AnswerKind:
         plain = AnswerSignals(kind, 0.5, False, 0.5, 0.5, 0.5)
         sure = replace(plain, length=0.1, mean_logprob=0.95, answer_logprob=0.95)
@@ -104,7 +104,7 @@ def test_length_has_less_weight_if_the_question_looks_hard():
 
 
 @given(kinds, ranks)
-def test_where_only_the_prior_is_known_the_prior_decides(kind, prior):
+def test_the_prior_decides_without_other_signals(kind, prior):
     assert difficulty(AnswerSignals(kind, prior, True, None)) is None
 
 
@@ -172,7 +172,7 @@ def test_direct_answers_keep_the_order_of_their_probability_after_30_of_them(sca
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_shipped_tables_leave_no_large_part_of_direct_answers_with_one_rank(scale):
+def test_shipped_tables_give_direct_answers_different_ranks(scale):
     """A table fitted to one small model alone gave 0.57 instead of 0.69 for a larger one."""
     signals, fast, slow = direct_pair(scale)
     ranks = POSTERIOR.tables.rank("direct", "answer_logprob", signals.answer_logprob)

@@ -132,7 +132,7 @@ def test_absent_candidates_never_win():
         assert fuse(v, beta, np.ones(2)).tolist() == [1, 1]
 
 
-def test_fitted_skills_follow_the_better_model_where_voting_would_not():
+def test_fitted_skills_follow_the_better_model_unlike_voting():
     v = voters(1)
     result = accuracy(v, bench_fusion.cross_fit(v, seed=0).winners)
     assert result >= accuracy(v, bench_fusion.majority_vote(v)) - 0.005

@@ -152,7 +152,7 @@ rows = st.integers(2, 6).flatmap(
 
 
 @given(rows, st.sampled_from([0.0, 0.25, 1.0, np.inf]), st.sampled_from(["fep", "majority", "deepconf"]))
-def test_exact_equivalence_is_the_special_case(row, beta, rule):
+def test_exact_equivalence_is_a_special_case_of_similarity(row, beta, rule):
     groups, energy, skills, _ = row
     same = np.equal.outer(groups, groups).astype(float)
     exact, soft = (RULES[rule](ballots(beta, groups, energy, skills, s)) for s in (None, same))
@@ -188,7 +188,7 @@ def spoken(text: str, logprob: float | None = -0.1, step: Step = Step.SOLVE) -> 
     return Candidate(step, "m", text, text, tokens, energy=energy)
 
 
-def test_free_text_is_decided_by_similarity_and_the_trace_says_so():
+def test_free_text_is_decided_by_similarity_and_the_reason_names_it():
     surest_alone = spoken(SEEDS[2], -0.01)
     verdict = Fusion(beta=0.0).choose([spoken(SEEDS[0]), surest_alone, spoken(SEEDS[1])])
     assert verdict.winner != 1

@@ -65,7 +65,7 @@ def test_the_controller_recovers_from_an_unreachable_target():
     assert spent[800:].mean() == pytest.approx(1.5, rel=0.05)
 
 
-def test_cancelled_questions_leave_no_debt():
+def test_cancelled_questions_do_not_change_the_debt():
     controller = TargetController(Target.from_options(calls=1.8), PATH)
     for _ in range(50):
         controller.cancel(controller.book(0.9, Path.HARD))
