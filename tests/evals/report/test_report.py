@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from odar.evals.replay.arrays import load_panels
-from odar.evals.report.draw import _PLACEHOLDERS, DAY, NIGHT
+from odar.evals.report.draw import Colour
 from odar.evals.report.findings import replay_recordings
 from odar.evals.report.page import exhibits, to_json, write_report
 from odar.recording.files import open_recording, write_recording
@@ -98,10 +98,11 @@ def test_the_page_is_self_contained(written):
 
 def test_figures_use_the_colours_of_the_page_in_light_and_dark(written):
     text = written[1]
-    assert not [name for name in _PLACEHOLDERS.__slots__ if getattr(_PLACEHOLDERS, name) in text]
-    assert "prefers-color-scheme:dark" in text
-    assert DAY.css() in text
-    assert NIGHT.css() in text
+    assert not [colour for colour in Colour if colour in text]
+    light, _, dark = text[: text.index("</style>")].partition("prefers-color-scheme:dark")
+    for colour in Colour:
+        assert f"--{colour.name.lower()}:#" in light
+        assert f"--{colour.name.lower()}:#" in dark
     drawings = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))
     assert drawings.count("var(--ink)") > 50
 

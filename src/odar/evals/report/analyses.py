@@ -19,9 +19,9 @@ from odar.evals.replay.policies import SIZES, run
 from odar.evals.replay.simulate import Setting, always, odar, prior_of, route
 from odar.evals.report.draw import (
     TEXTS,
+    Colour,
     Column,
     Exhibit,
-    Palette,
     colour_legend,
     exhibit,
     label,
@@ -54,17 +54,17 @@ def ablations(findings: Findings) -> list[Exhibit]:
         name, change, calls = _variant(findings, other)
         rows.append([name, change, calls, calls / ours_calls])
 
-    def draw(canvas: Any, palette: Palette) -> None:
+    def draw(canvas: Any) -> None:
         axes = canvas.subplots()
         for y, (_, change, _, ratio) in enumerate(rows):
             value = 100 * change.value
-            axes.barh(y, value, 0.6, color=palette.good if value > 0 else palette.bad, alpha=0.85)
+            axes.barh(y, value, 0.6, color=Colour.GOOD if value > 0 else Colour.BAD, alpha=0.85)
             if not np.isnan(change.low):
-                axes.plot([100 * change.low, 100 * change.high], [y, y], color=palette.muted, linewidth=1)
+                axes.plot([100 * change.low, 100 * change.high], [y, y], color=Colour.MUTED, linewidth=1)
             axes.annotate(f"{ratio:.2f}×", (1, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
-                          textcoords="offset points", va="center", fontsize=8, color=palette.muted)  # fmt: skip
-        axes.axvline(0, color=palette.muted, linewidth=0.8)
-        name_rows(axes, palette, [str(row[0])[:34] for row in rows])
+                          textcoords="offset points", va="center", fontsize=8, color=Colour.MUTED)  # fmt: skip
+        axes.axvline(0, color=Colour.MUTED, linewidth=0.8)
+        name_rows(axes, [str(row[0])[:34] for row in rows])
         axes.set_xlabel("points of accuracy; right: calls, ODAR = 1")
 
     found = [exhibit("ablations", rows, draw=draw, size=(4.9, 1.2 + 0.27 * len(rows)))]
@@ -102,7 +102,7 @@ def curve_figure(findings: Findings) -> list[Exhibit]:
     specs, names = ("odar:n", "self-consistency:k", "best-of-n:n"), ("ODAR", "self-consistency", "best of n")
     sizes = [n for n in SIZES if n <= findings.arrays.samples]
     rows = [[n, *(findings.outcomes[f"{spec}={n}"].score.mean() for spec in specs)] for n in sizes]
-    colours = ("accent", "medium", "hard")
+    colours = (Colour.ACCENT, Colour.MEDIUM, Colour.HARD)
     lines = {name: ([row[i + 1] for row in rows], colours[i], "-") for i, name in enumerate(names)}
     return [exhibit("best-of-n", rows, draw=line_chart("slow samples, n", "accuracy", sizes, lines))]
 
@@ -121,7 +121,9 @@ def sweeps(findings: Findings) -> list[Exhibit]:
         how = "By prior routing, with the recording's own μ and σ." if own else "All other settings unchanged."
         columns = [Column(title, ""), Column("accuracy"), Column("calls", ".2f")]
         values, scores = [row[0] for row in rows], [row[1] for row in rows]
-        drawn = None if sweep == "tau" else line_chart(title, "accuracy", values, {title: (scores, "accent", "-")})
+        drawn = (
+            None if sweep == "tau" else line_chart(title, "accuracy", values, {title: (scores, Colour.ACCENT, "-")})
+        )
         words = {"setting": title, "how": how}
         found.append(exhibit(f"sweep-{sweep}", rows, columns=columns, words=words, draw=drawn, size=(4.9, 2.7)))
     return found
@@ -206,13 +208,13 @@ def latency(findings: Findings) -> list[Exhibit]:
         if len(seconds)
     ]
 
-    def draw(canvas: Any, palette: Palette) -> None:
-        axes, colours = canvas.subplots(), [palette.simple, palette.medium, palette.hard]
+    def draw(canvas: Any) -> None:
+        axes, colours = canvas.subplots(), [Colour.SIMPLE, Colour.MEDIUM, Colour.HARD]
         edges = np.linspace(0, max(float(ours.seconds.max()), 0.1), 31)
         axes.hist(parts, bins=edges, stacked=True, color=colours)
         median, tail = np.percentile(ours.seconds, [50, 95])
         for value, text, down in ((median, f"median {median:.1f} s", -10), (tail, f"95% {tail:.1f} s", -22)):
-            axes.axvline(value, color=palette.ink, linewidth=1, linestyle=(0, (3, 2)))
+            axes.axvline(value, color=Colour.INK, linewidth=1, linestyle=(0, (3, 2)))
             place = {"xycoords": ("data", "axes fraction"), "xytext": (4, down), "textcoords": "offset points"}
             axes.annotate(text, (value, 1), fontsize=8.5, **place)
         axes.set(xlabel="seconds", ylabel="items")
@@ -243,17 +245,17 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
     total = max(1, sum(counts.values()))
     rows = [[f"{kind} {KINDS[kind]}", count, count / total] for kind, count in counts.items()]
 
-    def draw(canvas: Any, palette: Palette) -> None:
+    def draw(canvas: Any) -> None:
         axes = canvas.subplots()
         for y, (kind, count) in enumerate(counts.items()):
-            axes.barh(y, count, 0.62, color=palette.other if kind in ("E5", "E6") else palette.accent)
+            axes.barh(y, count, 0.62, color=Colour.OTHER if kind in ("E5", "E6") else Colour.ACCENT)
             text = f"{count} ({count / total:.0%})"
             axes.annotate(text, (count, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5)
-        name_rows(axes, palette, [f"{kind} {KINDS[kind].partition(':')[0]}" for kind in counts])
+        name_rows(axes, [f"{kind} {KINDS[kind].partition(':')[0]}" for kind in counts])
         axes.margins(x=0.2)
         axes.set_xlabel("errors")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        colour_legend(canvas, [palette.accent, palette.other], ["ODAR's own", "the models'"])
+        colour_legend(canvas, [Colour.ACCENT, Colour.OTHER], ["ODAR's own", "the models'"])
 
     return [exhibit("errors", rows, draw=draw)]
 
@@ -288,13 +290,13 @@ def routers(findings: Findings) -> list[Exhibit]:
         raise InputError(f"Router quality cannot be measured here: {error}.") from None
     shares = np.linspace(0, 1, 11)
     curves = {name: gap_recovered(score, weak.score, strong.score, shares) for name, score in scores.items()}
-    styles: dict[str, tuple[str, Any]] = {
-        "random": ("muted", (0, (1, 3))),
-        "length": ("other", (0, (4, 2))),
-        "oracle": ("good", (0, (1, 1.5))),
-        "difficulty, posterior": ("accent", "-"),
+    styles: dict[str, tuple[Colour, Any]] = {
+        "random": (Colour.MUTED, (0, (1, 3))),
+        "length": (Colour.OTHER, (0, (4, 2))),
+        "oracle": (Colour.GOOD, (0, (1, 1.5))),
+        "difficulty, posterior": (Colour.ACCENT, "-"),
     }
-    lines = {name: (values.tolist(), *styles.get(name, ("hard", "-"))) for name, values in curves.items()}
+    lines = {name: (values.tolist(), *styles.get(name, (Colour.HARD, "-"))) for name, values in curves.items()}
     draw = line_chart("share of strong calls", "gap recovered", shares.tolist(), lines)
     rows = [[row.router, row.apgr, row.cpt50, row.cpt80, row.auroc] for row in quality]
     points = np.column_stack([shares, *curves.values()]).tolist()

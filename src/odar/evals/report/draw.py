@@ -9,7 +9,8 @@ import io
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from importlib import resources
 from typing import Any
 
@@ -19,55 +20,40 @@ from odar.calibration.bootstrap import Interval
 from odar.errors import InputError
 
 
-@dataclass(frozen=True, slots=True)
-class Palette:
-    """What each colour is for."""
+class Colour(StrEnum):
+    """Colours of figures by what they are for; each stands for the variable of page.css with its name."""
 
-    ink: str
-    muted: str
-    grid: str
-    surface: str
-    accent: str
+    INK = "#010110"
+    MUTED = "#010111"
+    GRID = "#010112"
+    ACCENT = "#010113"
     """ODAR."""
-    other: str
+    OTHER = "#010114"
     """What it is compared with."""
-    simple: str
-    medium: str
-    hard: str
-    good: str
-    bad: str
-
-    def css(self) -> str:
-        """As CSS variables."""
-        return " ".join(f"--{field.name}: {getattr(self, field.name)};" for field in fields(self))
+    SIMPLE = "#010115"
+    MEDIUM = "#010116"
+    HARD = "#010117"
+    GOOD = "#010118"
+    BAD = "#010119"
 
 
-DAY = Palette(
-    ink="#1b2330", muted="#5f6b7d", grid="#e3e7ed", surface="#ffffff", accent="#c8471c", other="#5b7c99",
-    simple="#a9d3e8", medium="#4a90c2", hard="#1f4e79", good="#2a7f62", bad="#b23a48",
-)  # fmt: skip
-NIGHT = Palette(
-    ink="#e8ebf0", muted="#9aa6b8", grid="#2c3542", surface="#141a22", accent="#ff8f66", other="#8fb0cc",
-    simple="#bfe3f5", medium="#5ea8dc", hard="#3570ad", good="#5cc5a0", bad="#f0808c",
-)  # fmt: skip
-_PLACEHOLDERS = Palette(**{field.name: f"#0101{i:02x}" for i, field in enumerate(fields(Palette), start=16)})
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
-    **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), _PLACEHOLDERS.grid),
-    **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), _PLACEHOLDERS.muted),
-    **dict.fromkeys(("axes.titlecolor", "text.color", "legend.labelcolor"), _PLACEHOLDERS.ink),
+    **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), Colour.GRID),
+    **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), Colour.MUTED),
+    **dict.fromkeys(("axes.titlecolor", "text.color", "legend.labelcolor"), Colour.INK),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
     **dict.fromkeys(("axes.axisbelow", "axes.grid"), True),
     "axes.facecolor": "none",
     "grid.linewidth": 0.8,
     "legend.fontsize": 9,
 }
-Draw = Callable[[Any, Palette], None]
+Draw = Callable[[Any], None]
 """Draws on a matplotlib figure."""
-Line = tuple[Sequence[float], str, Any]
-"""Values, the name of a colour of the palette, a style of matplotlib's."""
+Line = tuple[Sequence[float], Colour, Any]
+"""Values, a colour, a style of matplotlib's."""
 
 
 SHORT = {"self-consistency": "SC", "best-of-n": "BoN", "odar": "ODAR", "cot": "CoT"}
@@ -183,7 +169,7 @@ def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
     buffer = io.StringIO()
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
         canvas = Figure(figsize=size, layout="constrained")
-        draw(canvas, _PLACEHOLDERS)
+        draw(canvas)
         canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
@@ -194,16 +180,16 @@ def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
     spaces = 'xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg"'
     opening = f'<svg {spaces} {box[0]} role="img" aria-labelledby="{name}">'
     svg = re.sub(r"<svg [^>]*?>", lambda _: opening, svg, count=1, flags=re.DOTALL)
-    for field in fields(Palette):
-        svg = svg.replace(getattr(_PLACEHOLDERS, field.name), f"var(--{field.name})")
+    for colour in Colour:
+        svg = svg.replace(colour, f"var(--{colour.name.lower()})")
     return svg
 
 
-def name_rows(axes: Any, palette: Palette, names: Sequence[str]) -> None:
+def name_rows(axes: Any, names: Sequence[str]) -> None:
     """Name the rows of a bar chart, the first at the top."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.tick_params(axis="y", labelcolor=palette.ink, length=0)
+    axes.tick_params(axis="y", labelcolor=Colour.INK, length=0)
     axes.grid(axis="y", visible=False)
 
 
@@ -218,11 +204,11 @@ def colour_legend(canvas: Any, colours: Sequence[str], names: Sequence[str]) -> 
 def line_chart(x: str, y: str, points: Sequence[Any], lines: Mapping[str, Line]) -> Draw:
     """Return what draws lines by name over the same numbers or texts, with a legend if there are several."""
 
-    def draw(canvas: Any, palette: Palette) -> None:
+    def draw(canvas: Any) -> None:
         axes = canvas.subplots()
         for name, (values, colour, style) in lines.items():
             marks = {"linestyle": style, "marker": "o", "markersize": 4, "label": name}
-            axes.plot(points, values, color=getattr(palette, colour), **marks)
+            axes.plot(points, values, color=colour, **marks)
         if not isinstance(points[0], float):
             axes.set_xticks(points)
         axes.set(xlabel=x, ylabel=y)

@@ -15,20 +15,14 @@ from odar.errors import InputError
 from odar.evals.replay.arrays import PanelArrays
 from odar.evals.replay.policies import run_all, suites
 from odar.evals.replay.simulate import PolicyOutcome, Setting
+from odar.evals.report.draw import TEXTS
 from odar.evals.statistics import Difference, PolicySummary, paired, summarize_policies
 from odar.policy.arrays import Bools
 from odar.policy.fusion import SOLVE, VERIFY
 from odar.policy.path import MEDIUM
 from odar.recording.schema import RIGHT
 
-KINDS = {
-    "E1": "difficulty: another path had a right answer, this one had none",
-    "E2": "expert: the wrong field was chosen, and with it the model",
-    "E3": "acceptance: the verifier called a wrong answer CORRECT",
-    "E4": "selection: a right answer was on the table, another was chosen",
-    "E5": "knowledge: no right answer anywhere, on a set of facts",
-    "E6": "reasoning: no right answer anywhere, on a set of reasoning",
-}
+KINDS: dict[str, str] = TEXTS["errors"]["kinds"]
 """Kinds of error (SPEC 7.5). The paper told E5 from E6 by reading; here the kind of set decides."""
 FIELDS = {
     "mathematics": "math",

@@ -17,7 +17,7 @@ from odar import __version__
 from odar.calibration.bootstrap import Interval
 from odar.errors import InputError
 from odar.evals.report import analyses, estimators, results
-from odar.evals.report.draw import DAY, NIGHT, Column, Exhibit, to_svg
+from odar.evals.report.draw import Column, Exhibit, to_svg
 from odar.evals.report.findings import Findings
 from odar.evals.statistics import PolicySummary, show_p
 from odar.files import atomic_write
@@ -79,7 +79,6 @@ def render(parts: Sequence[Findings], command: str) -> str:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters.update(cell=cell, heat=heat, svg=to_svg)
     template = environment.from_string(files.joinpath("page.html").read_text(encoding="utf-8"))
-    root = f":root{{{DAY.css()}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{NIGHT.css()}}}}}\n"
     shown = []
     for number, findings in enumerate(parts, start=1):
         sections, reasons = exhibits(findings)
@@ -96,7 +95,7 @@ def render(parts: Sequence[Findings], command: str) -> str:
             }
         )
     return template.render(
-        style=root + files.joinpath("page.css").read_text(encoding="utf-8"),
+        style=files.joinpath("page.css").read_text(encoding="utf-8"),
         words=WORDS,
         date=datetime.now(UTC).date().isoformat(),
         parts=shown,

@@ -9,7 +9,7 @@ import numpy as np
 
 from odar.calibration.bootstrap import Interval, resampled_means
 from odar.evals.replay.simulate import PolicyOutcome
-from odar.evals.report.draw import Column, Exhibit, Palette, colour_legend, exhibit, label, name_rows, parse_columns
+from odar.evals.report.draw import Colour, Column, Exhibit, colour_legend, exhibit, label, name_rows, parse_columns
 from odar.evals.report.findings import Findings
 from odar.evals.router_quality import pearson
 from odar.evals.statistics import MIN_ITEMS, known_mean
@@ -117,14 +117,14 @@ def _pareto(
     rows = [[label(name), y, x] for name, (x, y) in points.items()]
     rows += [["ODAR, other τ", y, x] for x, y in curve]
 
-    def draw(canvas: Any, palette: Palette) -> None:
+    def draw(canvas: Any) -> None:
         axes = canvas.subplots()
         best = frontier([point for name, point in points.items() if name != HINDSIGHT])
         edge = [*best, (1.12 * max(x for x, _ in points.values()), best[-1][1])]
-        axes.step(*zip(*edge, strict=True), where="post", color=palette.grid, linewidth=2.5, zorder=1)
-        axes.plot(*zip(*curve, strict=True), color=palette.accent, linewidth=1.5, alpha=0.7, zorder=2)
+        axes.step(*zip(*edge, strict=True), where="post", color=Colour.GRID, linewidth=2.5, zorder=1)
+        axes.plot(*zip(*curve, strict=True), color=Colour.ACCENT, linewidth=1.5, alpha=0.7, zorder=2)
         for number, (name, point) in enumerate(points.items()):
-            ours, colour = name == "odar", palette.accent if name == "odar" else palette.other
+            ours, colour = name == "odar", Colour.ACCENT if name == "odar" else Colour.OTHER
             filled = "none" if name == HINDSIGHT else colour
             text = "ODAR" if ours else label(name)
             axes.scatter(
@@ -164,8 +164,8 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
     values = {name: findings.means(findings.outcomes[name]) for name in shown}
     rows = [[name, *(values[policy][i] for policy in shown)] for i, name in enumerate(names)]
 
-    def draw(canvas: Any, palette: Palette) -> None:
-        colours = dict(zip(RADAR, (palette.accent, palette.other, palette.medium, palette.hard), strict=True))
+    def draw(canvas: Any) -> None:
+        colours = dict(zip(RADAR, (Colour.ACCENT, Colour.OTHER, Colour.MEDIUM, Colour.HARD), strict=True))
         styles: dict[str, Any] = {"single-fast": (0, (4, 2)), "single-slow": (0, (1, 1.5))}
         axes = canvas.add_subplot(projection="polar")
         turns = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
@@ -176,14 +176,14 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
             if ours:
                 axes.fill(*around, color=colours[policy], alpha=0.12, linewidth=0)
         axes.set_xticks(turns, names)
-        axes.tick_params(axis="x", labelcolor=palette.ink, pad=6)
+        axes.tick_params(axis="x", labelcolor=Colour.INK, pad=6)
         for text, turn in zip(axes.get_xticklabels(), turns, strict=True):
             side = round(float(np.sin(turn)), 6)  # names grow away from the circle
             text.set_horizontalalignment("left" if side > 0 else "right" if side < 0 else "center")
         most = max(0.1, *map(max, values.values()))
         axes.set_ylim(0, most)
         axes.set_yticks([most / 2, most], [f"{most / 2:.2f}", f"{most:.2f}"])
-        axes.spines["polar"].set_color(palette.grid)
+        axes.spines["polar"].set_color(Colour.GRID)
         axes.set_theta_offset(np.pi / 2)
         axes.set_theta_direction(-1)
         canvas.legend(loc="outside lower center", ncols=2)
@@ -199,9 +199,9 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
     for name, mask in masks.items():
         rows.append([name, *path_shares(odar.path[mask]), float(odar.calls[mask].mean())])
 
-    def draw(canvas: Any, palette: Palette) -> None:
+    def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        colours, inks = (palette.simple, palette.medium, palette.hard), ("#1b2330", "#ffffff", "#ffffff")
+        colours, inks = (Colour.SIMPLE, Colour.MEDIUM, Colour.HARD), ("#1b2330", "#ffffff", "#ffffff")
         for y, row in enumerate(rows):
             start = 0.0
             for share, colour, ink in zip(row[1:4], colours, inks, strict=True):
@@ -210,7 +210,7 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
                     place = {"ha": "center", "va": "center", "fontsize": 8.5, "color": ink}
                     axes.text(start + share / 2, y, f"{share:.0%}", **place)
                 start += share
-        name_rows(axes, palette, [row[0] for row in rows])
+        name_rows(axes, [row[0] for row in rows])
         axes.set_xlim(0, 1)
         axes.set_xticks([0, 0.5, 1], ["0%", "50%", "100%"])
         axes.grid(visible=False)
