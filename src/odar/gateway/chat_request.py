@@ -143,7 +143,7 @@ class ChatRequest:
     include_usage: bool = False
     """Usage in the last chunk of a chat-completions stream."""
     echo: Mapping[str, Any] = field(default_factory=dict)
-    """What the protocol wants repeated in the answer."""
+    """What the protocol wants repeated in the answer, or sent to the provider."""
 
     @classmethod
     def of(cls, body: RequestBody, query: Query, **more: Any) -> ChatRequest:

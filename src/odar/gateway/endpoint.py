@@ -124,32 +124,38 @@ class Endpoint:
         error = None  # its traceback refers to this frame and the body: break the reference cycle
 
     async def _answer(self, state: RequestState) -> None:
-        service, gateway = self._service, self._gateway
-        body = await state.exchange.body(self._limit, gateway.body_timeout_s)
-        state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
-        options = service.route(request, state.key)
-        if request.model == ADAPTIVE and request.extras.path is None and gateway.sessions:
-            state.session = service.sessions.open(request.query, state.exchange.headers, state.key_id)
+        request, options = await self._receive(state)
+        if request.model == ADAPTIVE and request.extras.path is None and self._gateway.sessions:
+            state.session = self._service.sessions.open(request.query, state.exchange.headers, state.key_id)
             options["session"] = state.session.request
-        options = await self._open_ledger(state, options)
-        if state.request.stream:
-            await self._stream(state, state.request, options)
+        ledger, options = await self._open_ledger(state, request, options)
+        if request.stream:
+            await self._stream(state, request, options, ledger)
         else:
-            await self._send_answer(state, state.request, options)
+            await self._send_answer(state, request, options)
 
-    async def _open_ledger(self, state: RequestState, options: dict[str, Any]) -> dict[str, Any]:
+    async def _receive(self, state: RequestState) -> tuple[ChatRequest, dict[str, Any]]:
+        """Return the request, and the engine's options for it."""
+        body = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
+        state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
+        options = self._service.route(request, state.key)
+        if "model" in options and state.key is not None and state.key.limits.counted:
+            state.request = request = with_length(request, self._gateway.max_tokens)
+        return request, options
+
+    async def _open_ledger(
+        self, state: RequestState, request: ChatRequest, options: dict[str, Any]
+    ) -> tuple[Ledger, dict[str, Any]]:
         """Open the request's ledger; for a key with limits, first reserve the most that it can cost."""
-        service, request, key = self._service, state.request, state.key
-        assert request is not None
+        service, key = self._service, state.key
         if key is None or service.store is None or not key.limits.counted:
             state.ledger = bill(service.odar, request)
-            return options
-        state.request = request = with_length(request, self._gateway.max_tokens) if "model" in options else request
+            return state.ledger, options
         budgets = service.store.budgets
         held, state.ledger, options = await reserve(service.odar, budgets, request, key, options, state.trace_id)
         state.settle = partial(settle, budgets, held, key, state.ledger)
         state.exchange.more_headers = rate_headers(held.rates)
-        return options
+        return state.ledger, options
 
     async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
         """Parse a body; a large one is parsed in a thread, so that the event loop is not blocked."""
@@ -172,14 +178,15 @@ class Endpoint:
         body = dump_json(self._protocol.write(answer, request))
         await state.exchange.respond(200, body, [*JSON, *answer_headers(answer)])
 
-    async def _stream(self, state: RequestState, request: ChatRequest, options: dict[str, Any]) -> None:
+    async def _stream(
+        self, state: RequestState, request: ChatRequest, options: dict[str, Any], ledger: Ledger
+    ) -> None:
         writer = self._protocol.stream(request, state.trace_id)
         stream = EventStream(state.exchange, writer, state.trace_id, self._gateway.keepalive_s)
         asking = self._ask(state, request, options, on_delta=stream.on_delta, on_decision=stream.on_decision)
-        assert state.ledger is not None
         # The engine keeps the deadline; a client that reads too slowly is cut off shortly after it.
-        loop, left = asyncio.get_running_loop(), state.ledger.time_left()
-        timer = loop.call_later(left + self._gateway.write_timeout_s, state.exchange.abort)
+        longest_s = ledger.time_left() + self._gateway.write_timeout_s
+        timer = asyncio.get_running_loop().call_later(longest_s, state.exchange.abort)
         try:
             await stream.send(asking, self._api_error)
         finally:

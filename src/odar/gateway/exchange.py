@@ -101,6 +101,7 @@ class Listening:
         self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
+            self._watcher = None  # the traceback of its end refers to this object: break the reference cycle
         assert self._task is not None
         if kind is asyncio.CancelledError and self._left and self._task.uncancel() == 0:
             raise ClientLeft from None

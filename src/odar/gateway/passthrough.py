@@ -7,7 +7,6 @@ lists the fields that are forwarded.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -16,14 +15,14 @@ from odar.conversation import Options, Wire
 from odar.errors import BudgetExceeded
 from odar.formats import dump_json
 from odar.forwarding import select_body
-from odar.gateway.chat_request import ChatRequest, RequestBody, with_headers
+from odar.gateway.chat_request import ChatRequest, RequestBody
 from odar.gateway.endpoint import Endpoint, RequestState
 from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.exchange import EVENTS, JSON, Listening
-from odar.gateway.fields import MAX_INTEGER, check_values, convert, read_json
+from odar.gateway.fields import MAX_INTEGER, convert
 from odar.gateway.reply import spend_headers
 from odar.providers.base import Message, Reply, Request, Sampling
-from odar.types import Path, Query, Step
+from odar.types import Path, Query, Spend, Step
 
 MAX_INPUTS = 2048
 """Texts in one request, as many as OpenAI takes."""
@@ -53,13 +52,13 @@ class CompletionsBody(RequestBody, kw_only=True):
 
 
 def read_embeddings(body: Any) -> ChatRequest:
-    """Read a request for embeddings."""
+    """Read a request for embeddings; `echo` is what is sent."""
     request = convert(body, EmbeddingsBody)
-    return ChatRequest.of(request, _query(_texts(request.input, "input"), 0, 1))
+    return ChatRequest.of(request, _query(_texts(request.input, "input"), 0, 1), echo=body)
 
 
 def read_completions(body: Any) -> ChatRequest:
-    """Read a request for completions; `echo` holds `max_tokens`, which is sent even if the client left it out."""
+    """Read a request for completions; `echo` is what is sent, with `max_tokens` even if the client left it out."""
     request = convert(body, CompletionsBody)
     prompts = [prompt + (request.suffix or "") for prompt in _texts(request.prompt, "prompt")]
     max_tokens = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
@@ -68,7 +67,7 @@ def read_completions(body: Any) -> ChatRequest:
     if best_of < n:
         raise bad_field("best_of", f"{best_of} is less than n = {n}")
     query = _query(prompts, len(prompts) * max_tokens, best_of)
-    return ChatRequest.of(request, query, echo={"max_tokens": max_tokens})
+    return ChatRequest.of(request, query, echo={**body, "max_tokens": max_tokens})
 
 
 def _query(texts: list[str], max_tokens: int, samples: int) -> Query:
@@ -94,12 +93,12 @@ def _texts(given: Texts, name: str) -> list[str]:
 class PassThrough(Endpoint):
     """An ASGI application for one of these addresses."""
 
+    def _parse(self, value: Any) -> ChatRequest:
+        return self._protocol.read(value)
+
     async def _answer(self, state: RequestState) -> None:
-        raw = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
-        body, read = await asyncio.to_thread(self._read_body, raw)
-        state.request = chat_request = with_headers(read, state.exchange.headers)
         service = self._service
-        options = service.route(chat_request, state.key)
+        chat_request, options = await self._receive(state)
         if "model" not in options:
             raise bad_field("model", f"{chat_request.model!r} routes questions; name the model that this goes to")
         if Path.SIMPLE not in options.get("paths", Path):
@@ -109,9 +108,8 @@ class PassThrough(Endpoint):
         if provider is not None and provider.kind != "openai":
             kind = f"{card.provider} is of kind {provider.kind}"
             raise bad_field("model", f"{kind}; /v1/{self._protocol.name} needs a provider of kind openai")
-        await self._open_ledger(state, options)
-        assert state.ledger is not None
-        ledger, wished = state.ledger, chat_request.query.options
+        ledger, _ = await self._open_ledger(state, chat_request, options)
+        wished = chat_request.query.options
         calls = len(chat_request.query.messages) * wished.n if self._protocol.name == "completions" else 1
         if ledger.limits.calls is not None and calls > ledger.limits.calls:
             raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, and this request asks for {calls}")
@@ -127,7 +125,7 @@ class PassThrough(Endpoint):
             unlisted_model=card.name not in service.settings.models,
         )
         sent, note = select_body(
-            {**body, **chat_request.echo, "model": card.id},
+            {**chat_request.echo, "model": card.id},
             self._protocol.name,
             forward=() if provider is None else provider.forward,
             dropped=card.drop,
@@ -140,17 +138,9 @@ class PassThrough(Endpoint):
 
         with Listening(state.exchange):
             reply = await ledger.bill(Step.ANSWER, card, request, request.messages, forward)
-        await self._respond(state, chat_request, reply, note)
+        await self._respond(state, reply, ledger.spend(), note, stream=chat_request.stream)
 
-    def _read_body(self, raw: bytes) -> tuple[Mapping[str, Any], ChatRequest]:
-        """Return the body, and the request as a query."""
-        check_values(raw)
-        body = read_json(raw)
-        return body, self._protocol.read(body)
-
-    async def _respond(self, state: RequestState, chat_request: ChatRequest, reply: Reply, note: str) -> None:
-        assert state.ledger is not None
-        spend = state.ledger.spend()
+    async def _respond(self, state: RequestState, reply: Reply, spend: Spend, note: str, *, stream: bool) -> None:
         payload = dict((reply.completions[0].wire or Wire("openai", {})).value)
         if isinstance(usage := payload.get("usage"), dict):
             payload["usage"] = {**usage, "cost": spend.cost_usd}
@@ -163,7 +153,7 @@ class PassThrough(Endpoint):
         }
         headers = [(b"x-odar-trace", state.trace_id.encode()), *spend_headers(spend)]
         data = await asyncio.to_thread(dump_json, payload)
-        if chat_request.stream and "choices" in payload:  # the whole answer in one event
+        if stream and "choices" in payload:  # the whole answer in one event
             await state.exchange.respond(200, b"data: %b\n\ndata: [DONE]\n\n" % data, [*EVENTS, *headers])
         else:
             await state.exchange.respond(200, data, [*JSON, *headers])
