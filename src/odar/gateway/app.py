@@ -214,10 +214,10 @@ async def _error_response(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):  # Starlette's own 404 and 405
         what = f"{request.method} {request.url.path}"
         message = f"there is no {what}" if error.status_code == 404 else f"{what}: {error.detail}"
-        refusal, headers = ApiError(error.status_code, message, "unknown_url"), dict(error.headers or {})
+        api_error, headers = ApiError(error.status_code, message, "unknown_url"), dict(error.headers or {})
     else:
-        refusal = api_error_of(error)
-        headers = {name.decode(): value.decode() for name, value in refusal.headers}
+        api_error = api_error_of(error)
+        headers = {name.decode(): value.decode() for name, value in api_error.headers}
     anthropic = request.url.path.startswith("/v1/messages") or "anthropic-version" in request.headers
-    body = anthropic_body(refusal) if anthropic else openai_body(refusal)
-    return json_response(body, refusal.status, headers)
+    body = anthropic_body(api_error) if anthropic else openai_body(api_error)
+    return json_response(body, api_error.status, headers)

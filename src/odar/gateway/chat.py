@@ -15,8 +15,7 @@ from odar.gateway.chat_request import (
     ChatRequest,
     Content,
     Function,
-    RequestBody,
-    ToolMode,
+    OpenAIBody,
     further_fields,
     read_content,
     read_format,
@@ -53,25 +52,19 @@ class ChatTool(Struct):
     function: Function
 
 
-class ChatBody(RequestBody, kw_only=True):
+class ChatBody(OpenAIBody, kw_only=True):
     """The body of a request; of further fields, `odar.forwarding` lists those that are sent on."""
 
     messages: Annotated[list[Turn], Meta(min_length=1)]
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     n: Annotated[int, Meta(ge=1, le=128)] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: str | list[str] | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     tools: list[ChatTool] | None = None
-    tool_choice: ToolMode | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
     response_format: AnswerFormat | None = None
     reasoning_effort: str | None = None
-    user: str | None = None
     stream_options: dict[str, Any] | None = None
 
 
@@ -152,17 +145,17 @@ def _format(form: AnswerFormat | None, raw: Any) -> Format | None:
 DONE = b"data: [DONE]\n\n"
 
 
-def write_chat(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
+def write_chat(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     """Return a whole chat completion."""
-    options = ask.query.options
+    options = request.query.options
     return {
         "id": f"chatcmpl-{answer.trace.id}",
         "object": "chat.completion",
         "created": int(time.time()),
-        "model": ask.model,
+        "model": request.model,
         "choices": [_choice(c, i, answer.trace.id, options) for i, c in enumerate(choices(answer, options.n))],
         "usage": usage_of(answer.trace.spend),
-        "odar": extras_of(answer, ask),
+        "odar": extras_of(answer, request),
     }
 
 
@@ -186,13 +179,13 @@ class ChatStream:
 
     keepalive = b": odar is working\n\n"
 
-    def __init__(self, ask: ChatRequest, trace_id: str) -> None:
-        self._ask = ask
+    def __init__(self, request: ChatRequest, trace_id: str) -> None:
+        self._request = request
         self._head = {
             "id": f"chatcmpl-{trace_id}",
             "object": "chat.completion.chunk",
             "created": int(time.time()),
-            "model": ask.model,
+            "model": request.model,
         }
         self._opened: set[int] = set()
         """Choices whose first chunk has been sent."""
@@ -225,12 +218,12 @@ class ChatStream:
         if not delta and not said:
             return b""  # a signature of thinking, for which this protocol has no place
         self._started = self._started or bool(piece.text or piece.calls)
-        return self._open(index) + self._chunk(delta, index, logprobs=_logprobs(said, self._ask.query.options))
+        return self._open(index) + self._chunk(delta, index, logprobs=_logprobs(said, self._request.query.options))
 
     def end(self, answer: Answer) -> bytes:
         """Return the rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
         out = b""
-        options, sent = self._ask.query.options, self._started
+        options, sent = self._request.query.options, self._started
         chosen = choices(answer, options.n)
         for index, candidate in enumerate(() if sent else chosen):
             out += self._open(index)
@@ -238,16 +231,16 @@ class ChatStream:
             if (entries := _entries(candidate, options)) is not None:
                 out += self._chunk({"content": ""}, index, logprobs={"content": entries, "refusal": None})
         for index, candidate in enumerate(chosen):
-            last = {} if index + 1 < len(chosen) else {"odar": extras_of(answer, self._ask)}
+            last = {} if index + 1 < len(chosen) else {"odar": extras_of(answer, self._request)}
             out += self._chunk({}, index, finish=candidate.finish, **last)
-        if self._ask.include_usage:
+        if self._request.include_usage:
             usage = usage_of(answer.trace.spend)
             out += b"data: " + dump_json({**self._head, "choices": [], "usage": usage}) + b"\n\n"
         return out + DONE
 
-    def error(self, refusal: ApiError) -> bytes:
+    def error(self, api_error: ApiError) -> bytes:
         """Return what went wrong after the stream had begun; without [DONE]."""
-        return b"data: " + dump_json(openai_body(refusal)) + b"\n\n"
+        return b"data: " + dump_json(openai_body(api_error)) + b"\n\n"
 
     def _open(self, index: int) -> bytes:
         if index in self._opened:

@@ -40,6 +40,7 @@ HEADERS = {
     b"x-odar-target-cost-usd": "cost_usd",
 }
 """Fields of `odar` and of its `target` that can be sent as headers."""
+ToolMode = Literal["auto", "none", "required"]
 
 
 class TargetField(Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,6 +87,17 @@ class RequestBody(Struct, kw_only=True):
     odar: Extras | None = None
 
 
+class OpenAIBody(RequestBody, kw_only=True):
+    """Fields of OpenAI's requests for an answer."""
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tool_choice: ToolMode | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    user: str | None = None
+
+
 class ImageSource(Struct):
     """An image: its address, or its bytes in base64."""
 
@@ -111,7 +123,6 @@ class Part(Struct):
 
 
 Content = str | list[Part]
-ToolMode = Literal["auto", "none", "required"]
 
 
 class Function(Struct):
@@ -151,7 +162,7 @@ class ChatRequest:
         return cls(body.model, query, body.odar or NO_EXTRAS, bool(body.stream), **more)
 
 
-def with_headers(ask: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> ChatRequest:
+def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> ChatRequest:
     """Add the limits in headers, for clients that cannot add fields to a body; those in the body come first."""
     limits: dict[str, Any] = {}
     for header, value in headers:
@@ -159,15 +170,15 @@ def with_headers(ask: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> Ch
             limits[HEADERS[header]] = value.decode("latin-1")
         elif header == b"anthropic-beta":
             betas = tuple(filter(None, map(str.strip, value.decode("latin-1").split(","))))[:MAX_BETAS]
-            options = dataclasses.replace(ask.query.options, betas=betas)
-            ask = dataclasses.replace(ask, query=dataclasses.replace(ask.query, options=options))
+            options = dataclasses.replace(request.query.options, betas=betas)
+            request = dataclasses.replace(request, query=dataclasses.replace(request.query, options=options))
     if not limits:
-        return ask
+        return request
     if target := {name: limits.pop(name) for name in TargetField.__struct_fields__ if name in limits}:
         limits["target"] = target
     told = convert(limits, Extras, "header x-odar", strict=False)
-    extras = {name: getattr(ask.extras, name) or getattr(told, name) for name in Extras.__struct_fields__}
-    return dataclasses.replace(ask, extras=Extras(**extras))
+    extras = {name: getattr(request.extras, name) or getattr(told, name) for name in Extras.__struct_fields__}
+    return dataclasses.replace(request, extras=Extras(**extras))
 
 
 def further_fields(body: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:

@@ -304,9 +304,9 @@ def read_question(body: Any) -> ChatRequest:
     return read_chat({"model": asked.model or "odar", "messages": [turn], "odar": limits})
 
 
-def write_document(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
+def write_document(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     """Return the trace in the form of a stored one with its texts, for the page that shows stored traces."""
-    return {"id": answer.trace.id, "document": to_document(Record(ask.query, answer), content=True)}
+    return {"id": answer.trace.id, "document": to_document(Record(request.query, answer), content=True)}
 
 
 PLAYGROUND = WireProtocol("playground", read_question, write_document, ChatStream, openai_body)

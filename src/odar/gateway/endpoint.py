@@ -230,15 +230,15 @@ class Endpoint:
     async def _send_error(self, state: RequestState, error: Exception) -> None:
         if isinstance(error, AlreadyReported):
             return
-        refusal = self._api_error(error)
-        headers = [*JSON, *refusal.headers, (b"x-odar-trace", state.trace_id.encode())]
-        await state.exchange.respond(refusal.status, dump_json(self._protocol.error(refusal)), headers)
+        api_error = self._api_error(error)
+        headers = [*JSON, *api_error.headers, (b"x-odar-trace", state.trace_id.encode())]
+        await state.exchange.respond(api_error.status, dump_json(self._protocol.error(api_error)), headers)
 
     def _api_error(self, error: BaseException) -> ApiError:
-        refusal = api_error_of(error)
-        if refusal.code == INTERNAL:  # not an upstream's own 500, which is expected
+        api_error = api_error_of(error)
+        if api_error.code == INTERNAL:  # not an upstream's own 500, which is expected
             LOG.error("unforeseen error in %s", self._protocol.name, exc_info=error)
-        return refusal
+        return api_error
 
     def _record(self, state: RequestState, error: BaseException | None) -> None:
         request, ledger, trace = state.request, state.ledger, state.answer.trace if state.answer else None

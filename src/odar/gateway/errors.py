@@ -1,4 +1,4 @@
-"""Every way to say no: ODAR's errors as HTTP statuses and as bodies in the shape that the client's SDK expects.
+"""ODAR's errors as HTTP statuses, and as bodies in the shape that the client's SDK expects.
 
 | what happened | status |
 |---|---|
@@ -78,7 +78,7 @@ class ApiError(Exception):
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """What the client should know besides the body."""
+        """The headers of the response: `retry-after` if a time is known, and further ones."""
         if self.retry_after is None:
             return self.more_headers
         return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode()), *self.more_headers]
@@ -121,18 +121,18 @@ def operator_fault(error: OdarError) -> ApiError:
     return ApiError(503, message, "unavailable")
 
 
-def openai_body(refusal: ApiError) -> dict[str, Any]:
+def openai_body(api_error: ApiError) -> dict[str, Any]:
     """Return an error in OpenAI's shape; an upstream's own fields stay as they were."""
-    error = {"message": refusal.message, "type": refusal.type, "param": refusal.param, "code": refusal.code}
-    return {"error": error | {name: value for name, value in refusal.upstream.items() if value is not None}}
+    error = {"message": api_error.message, "type": api_error.type, "param": api_error.param, "code": api_error.code}
+    return {"error": error | {name: value for name, value in api_error.upstream.items() if value is not None}}
 
 
-def anthropic_body(refusal: ApiError) -> dict[str, Any]:
+def anthropic_body(api_error: ApiError) -> dict[str, Any]:
     """Return an error in Anthropic's shape."""
-    error = {"type": refusal.type, "message": refusal.message} | refusal.upstream
+    error = {"type": api_error.type, "message": api_error.message} | api_error.upstream
     error = {name: value for name, value in error.items() if value is not None}
     if error["type"] not in _TYPES.values():
-        error["type"] = refusal.type
+        error["type"] = api_error.type
     return {"type": "error", "error": error}
 
 
@@ -144,9 +144,9 @@ def _all_failed(error: AllAgentsFailed) -> ApiError:
     told = next((cause for cause in causes if cause.status is not None), None)
     if told is None:
         return ApiError(502, one_line(error), "upstream_failed", retry_after=error.retry_after)
-    refusal = _provider(told)
-    upstream = {name: value for name, value in refusal.upstream.items() if name != "message"}
-    return dataclasses.replace(refusal, message=one_line(error), upstream=upstream)
+    api_error = _provider(told)
+    upstream = {name: value for name, value in api_error.upstream.items() if name != "message"}
+    return dataclasses.replace(api_error, message=one_line(error), upstream=upstream)
 
 
 def _provider(error: ProviderError) -> ApiError:

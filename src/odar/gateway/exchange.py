@@ -1,4 +1,4 @@
-"""One HTTP request and its response, over plain ASGI: the body in, JSON or a stream out, and who still listens."""
+"""One HTTP request and its response, over plain ASGI: the body, the answer, and the client's disconnect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JSON: Headers = ((b"content-type", b"application/json"),)
 EVENTS: Headers = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),  # or nginx keeps the stream to itself
+    (b"x-accel-buffering", b"no"),  # otherwise nginx buffers the stream
 )
 
 
@@ -31,14 +31,14 @@ class ClientLeft(Exception):
 
 
 class Exchange:
-    """One request and its response; `made` is what it is called where the client did not name it."""
+    """One request and its response; `default_id` is the request's id if the client sent none."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, made: str = "") -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, default_id: str = "") -> None:
         self.headers: Headers = scope["headers"]
         sent = next((value for name, value in self.headers if name == b"x-request-id"), None)
-        self.request_id = request_id(sent, made)
+        self.request_id = request_id(sent, default_id)
         self.status = 0
-        """What was sent, 0 before anything was."""
+        """The status that was sent; 0 before that."""
         self.more_headers: Headers = ()
         """Sent with every response from now on."""
         self.aborted = False
@@ -52,7 +52,7 @@ class Exchange:
         return await read_body(self.headers, self._receive, limit, timeout_s)
 
     async def gone(self) -> None:
-        """Returns when the client leaves. Ask only after the body has been read."""
+        """Return when the client leaves; call it only after the body has been read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -64,18 +64,18 @@ class Exchange:
             own["abort"]("slow_reader")
 
     async def respond(self, status: int, body: bytes, headers: Headers = JSON) -> None:
-        """The whole response."""
+        """Send a whole response."""
         await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
         await self._send({"type": "http.response.body", "body": body})
 
     async def start(self, status: int, headers: Headers) -> None:
-        """The head of a response."""
+        """Send status and headers."""
         self.status = status
         own = [*self.more_headers, (b"x-request-id", self.request_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *own]})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
-        """A part of a response whose head has been sent; waits while the client is slow to read."""
+        """Send a part of the body; waits while the client is slow to read."""
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
 
@@ -146,5 +146,5 @@ def _too_large(limit: int) -> ApiError:
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Starlette's JSONResponse, but written as fast, and of as odd values, as all other JSON here."""
+    """Return a JSON response, written by `dump_json` like all other JSON here."""
     return Response(dump_json(content), status, headers, "application/json")

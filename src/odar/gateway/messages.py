@@ -184,18 +184,18 @@ _STOP = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "re
 """Every other finish reason is `end_turn`."""
 
 
-def write_message(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
+def write_message(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     """Return a whole message."""
     (winner,) = choices(answer, 1)
     return {
         "id": f"msg_{answer.trace.id}",
         "type": "message",
         "role": "assistant",
-        "model": ask.model,
-        "content": _blocks(winner, answer.trace.id, ask),
+        "model": request.model,
+        "content": _blocks(winner, answer.trace.id, request),
         **_stop(winner),
         "usage": usage_of(answer.trace.spend),
-        "odar": extras_of(answer, ask),
+        "odar": extras_of(answer, request),
     }
 
 
@@ -224,8 +224,8 @@ class MessageStream:
 
     keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
 
-    def __init__(self, ask: ChatRequest, trace_id: str) -> None:
-        self._ask = ask
+    def __init__(self, request: ChatRequest, trace_id: str) -> None:
+        self._request = request
         self._id = f"msg_{trace_id}"
         self._block = -1
         """The number of the block that is open, or was last."""
@@ -233,13 +233,13 @@ class MessageStream:
         """text, thinking, or which tool call, or none."""
         self._answered = False
         """Whether a part of the answer has been sent."""
-        self._shows_thinking = _shows_thinking(ask)
+        self._shows_thinking = _shows_thinking(request)
 
     def begin(self) -> bytes:
         """Return the empty message; nothing has been counted yet."""
         usage = {"input_tokens": 0, "output_tokens": 0}
         stop = {"stop_reason": None, "stop_sequence": None}
-        head = {"id": self._id, "type": "message", "role": "assistant", "model": self._ask.model}
+        head = {"id": self._id, "type": "message", "role": "assistant", "model": self._request.model}
         return _event("message_start", message={**head, "content": [], **stop, "usage": usage})
 
     def piece(self, piece: Delta) -> bytes:
@@ -260,17 +260,17 @@ class MessageStream:
         (winner,) = choices(answer, 1)
         out = b""
         if not self._answered:
-            blocks = _blocks(winner, answer.trace.id, self._ask)
+            blocks = _blocks(winner, answer.trace.id, self._request)
             whole = (*_thinking_deltas(blocks), *deltas_of(winner, answer.trace.id))
             out += b"".join(map(self.piece, whole))
         out += self._leave()
-        usage, extras = usage_of(answer.trace.spend), extras_of(answer, self._ask)
+        usage, extras = usage_of(answer.trace.spend), extras_of(answer, self._request)
         out += _event("message_delta", delta=_stop(winner), usage=usage, odar=extras)
         return out + _event("message_stop")
 
-    def error(self, refusal: ApiError) -> bytes:
+    def error(self, api_error: ApiError) -> bytes:
         """Return what went wrong after the stream had begun."""
-        return b"event: error\ndata: " + dump_json(anthropic_body(refusal)) + b"\n\n"
+        return b"event: error\ndata: " + dump_json(anthropic_body(api_error)) + b"\n\n"
 
     def _thinking(self, piece: Delta) -> bytes:
         """Thinking, its signature, or a block of it that the provider encrypted."""
@@ -305,20 +305,20 @@ class MessageStream:
         return _event("content_block_delta", index=self._block, delta=delta)
 
 
-def _blocks(candidate: Candidate, trace_id: str, ask: ChatRequest) -> list[dict[str, Any]]:
+def _blocks(candidate: Candidate, trace_id: str, request: ChatRequest) -> list[dict[str, Any]]:
     """Return the content of an Anthropic server unchanged; of others text, calls, and thinking if requested."""
     if content := (wire_value(candidate.wire, PROTOCOL) or {}).get("content"):
         return list(content)
     said = candidate.wire.value.get("message") or {} if candidate.wire is not None else {}
-    thought = said.get("reasoning_content") or said.get("reasoning") if _shows_thinking(ask) else None
+    thought = said.get("reasoning_content") or said.get("reasoning") if _shows_thinking(request) else None
     thinking = [{"type": "thinking", "thinking": str(thought), "signature": ""}] if thought else []
     text = [{"type": "text", "text": candidate.text}] if candidate.text else []
     return [*thinking, *text, *map(tool_use, calls_of(candidate, trace_id))]
 
 
-def _shows_thinking(ask: ChatRequest) -> bool:
+def _shows_thinking(request: ChatRequest) -> bool:
     """Return whether the client asked for thinking, so that it can show thinking of any model."""
-    wanted = ask.query.options.extra.get("thinking")
+    wanted = request.query.options.extra.get("thinking")
     return isinstance(wanted, dict) and wanted.get("type") != "disabled"
 
 

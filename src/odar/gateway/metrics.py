@@ -1,4 +1,4 @@
-"""What Prometheus may know: counts, times, tokens and money; never a prompt or a key."""
+"""Metrics for Prometheus: counts, times, tokens and money; never a prompt or a key."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Metrics(Collector):
         self._concurrency_limit = concurrency_limit
         self._tasks = 0
         self._rendering = asyncio.Lock()
-        """One scrape at a time: a crowd of them must not take every thread."""
+        """One scrape at a time, so that many of them do not take every thread."""
         # Only the event loop adds, so no locks are needed.
         self._counts: dict[str, dict[tuple[str, ...], float]] = {
             name: {} if labels else {(): 0.0} for name, (_, labels) in _COUNTERS.items()

@@ -55,7 +55,7 @@ def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
         yield Delta(calls=(CallDelta(index, call.id, call.name, call.arguments),))
 
 
-def extras_of(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
+def extras_of(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     """Return the `odar` object of a response; with `explain`, everything."""
     trace = answer.trace
     short: dict[str, Any] = {
@@ -74,7 +74,7 @@ def extras_of(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
     if (use := trace.decision.session) is not None:
         counts = {name: getattr(use, name) for name in ("requests", "switches", "cached_tokens")}
         short["session"] = {"event": use.event, "agent": (Role.SLOW if use.slow else Role.FAST).value, **counts}
-    return short | ({"explanation": summary(answer)} if ask.extras.explain else {})
+    return short | ({"explanation": summary(answer)} if request.extras.explain else {})
 
 
 def decision_headers(decision: Decision, trace_id: str) -> list[tuple[bytes, bytes]]:
@@ -120,7 +120,7 @@ class EventWriter(Protocol):
     def end(self, answer: Answer) -> bytes:
         """Return the rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
 
-    def error(self, refusal: ApiError) -> bytes:
+    def error(self, api_error: ApiError) -> bytes:
         """Return what went wrong after the stream had begun."""
 
 
@@ -129,9 +129,9 @@ class AlreadyReported(Exception):
 
 
 class EventStream:
-    """One answer on its way to the client; a silence of `keepalive_s` seconds is broken.
+    """Sends one answer to the client while it is generated; after `keepalive_s` seconds without data, a keep-alive.
 
-    On the Simple path the head waits for the first piece, so that a refusal still has its status.
+    On the Simple path the head waits for the first piece, so that an error still has its status.
     """
 
     def __init__(self, exchange: Exchange, writer: EventWriter, trace_id: str, keepalive_s: float) -> None:
@@ -179,9 +179,9 @@ class EventStream:
         except Exception as error:
             if not self._exchange.status or isinstance(error, ClientLeft):
                 raise
-            refusal = api_error_of(error)
-            await self._exchange.write(self._writer.error(refusal), more=False)
-            self._exchange.status = refusal.status  # for the record: the head said 200
+            api_error = api_error_of(error)
+            await self._exchange.write(self._writer.error(api_error), more=False)
+            self._exchange.status = api_error.status  # for the record: the head said 200
             raise AlreadyReported from error
         except asyncio.CancelledError:
             if self._exchange.status:
@@ -195,7 +195,7 @@ class EventStream:
                 await asyncio.gather(*running, return_exceptions=True)
 
     async def _follow(self, work: asyncio.Future[Answer], gone: asyncio.Future[None]) -> None:
-        """Write pieces and signs of life until the work is done."""
+        """Write pieces and keep-alives until the work is done."""
         while not work.done() or self._arrived:
             if self._arrived or (self._decided is not None and self._decided.path is not Path.SIMPLE):
                 await self._start()

@@ -24,25 +24,25 @@ _DRAFT_BYTES = 4
 """Bytes that a verifier reads for each token of a draft, roughly: the ledger looks at the draft itself."""
 
 
-def bill(odar: Odar, ask: ChatRequest, reserved_usd: float | None = None) -> Ledger:
+def bill(odar: Odar, request: ChatRequest, reserved_usd: float | None = None) -> Ledger:
     """Return the bill of a request, under its own limits and what is reserved for it."""
-    costs = [cost for cost in (ask.extras.max_cost, reserved_usd) if cost is not None]
-    return odar.ledger(ask.extras.max_calls, min(costs, default=None), ask.extras.deadline_s)
+    costs = [cost for cost in (request.extras.max_cost, reserved_usd) if cost is not None]
+    return odar.ledger(request.extras.max_calls, min(costs, default=None), request.extras.deadline_s)
 
 
 async def reserve(
-    odar: Odar, budgets: Budgets, ask: ChatRequest, key: Key, options: dict[str, Any], trace_id: str
+    odar: Odar, budgets: Budgets, request: ChatRequest, key: Key, options: dict[str, Any], trace_id: str
 ) -> tuple[Reservation, Ledger, dict[str, Any]]:
     """Hold back the most that the request can cost: on the path it may take, or on a cheaper one that fits.
 
     Raises:
         ApiError: 403 where a price is unknown, 429 where nothing fits.
     """
-    offers = needs_of(odar, ask.query, options, priced=key.limits.budgeted)
-    limits = (ask.extras.max_cost, odar.settings.limits.max_cost_usd)
+    offers = needs_of(odar, request.query, options, priced=key.limits.budgeted)
+    limits = (request.extras.max_cost, odar.settings.limits.max_cost_usd)
     most = min((limit for limit in limits if limit is not None), default=float("inf"))
     needs = [Need(min(need.usd, most), need.tokens) for _, need in offers]
-    granted = budgets.reserve(key.id, trace_id, needs, bill(odar, ask).limits.deadline_s)
+    granted = budgets.reserve(key.id, trace_id, needs, bill(odar, request).limits.deadline_s)
 
     def give_back(granted: Future[Reservation]) -> None:
         if not granted.cancelled() and granted.exception() is None:
@@ -60,7 +60,7 @@ async def reserve(
         ) from None
     path = offers[held.choice][0] if held.choice else None
     limited = {"max_path": path} if path is not None else {}
-    return held, bill(odar, ask, held.need.usd if key.limits.budgeted else None), options | limited
+    return held, bill(odar, request, held.need.usd if key.limits.budgeted else None), options | limited
 
 
 def settle(budgets: Budgets, held: Reservation, key: Key, ledger: Ledger) -> None:

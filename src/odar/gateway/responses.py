@@ -18,8 +18,8 @@ from odar.gateway.chat_request import (
     AnswerFormat,
     ChatRequest,
     Content,
+    OpenAIBody,
     Part,
-    RequestBody,
     ToolMode,
     further_fields,
     read_content,
@@ -88,22 +88,16 @@ class Reasoning(Struct):
     effort: str | None = None
 
 
-class ResponsesBody(RequestBody, kw_only=True):
+class ResponsesBody(OpenAIBody, kw_only=True):
     """The body of a request; further fields are those of a chat completion."""
 
     input: str | Annotated[list[Item], Meta(min_length=1)]
     instructions: str | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_output_tokens: Count | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     tools: list[ResponsesTool] | None = None
-    tool_choice: ToolMode | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: Reasoning | None = None
     metadata: dict[str, Any] | None = None
-    user: str | None = None
 
 
 _KNOWN = _IGNORED.union(ResponsesBody.__struct_fields__, _UNSUPPORTED)
@@ -236,16 +230,16 @@ def _tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | None:
     return read_tool_choice(choice)
 
 
-def write_response(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
+def write_response(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     """Return a whole response."""
     (winner,) = choices(answer, 1)
     trace_id, thought = answer.trace.id, thinking_of(winner)
     output = [
         *([_reasoning(trace_id, thought)] if thought else []),
         *([_message_item(trace_id, "completed", winner.text)] if winner.text else []),
-        *(_call_item(call, ask, "completed") for call in calls_of(winner, trace_id)),
+        *(_call_item(call, request, "completed") for call in calls_of(winner, trace_id)),
     ]
-    return _response(ask, trace_id, output, int(time.time()), answer, winner)
+    return _response(request, trace_id, output, int(time.time()), answer, winner)
 
 
 def usage_of(spend: Spend) -> dict[str, Any] | None:
@@ -266,8 +260,8 @@ def usage_of(spend: Spend) -> dict[str, Any] | None:
 class ResponseStream:
     """A response as OpenAI's response.* events: text and function calls."""
 
-    def __init__(self, ask: ChatRequest, trace_id: str) -> None:
-        self._ask = ask
+    def __init__(self, request: ChatRequest, trace_id: str) -> None:
+        self._request = request
         self._id = trace_id
         self._created = int(time.time())
         self._number = 0
@@ -282,12 +276,12 @@ class ResponseStream:
 
     def begin(self) -> bytes:
         """Return the empty response; `keepalive` follows."""
-        return self._event("response.created", response=_response(self._ask, self._id, [], self._created))
+        return self._event("response.created", response=_response(self._request, self._id, [], self._created))
 
     @property
     def keepalive(self) -> bytes:
         """An event, because Codex does not count comments: it gives up after five minutes without an event."""
-        response = _response(self._ask, self._id, self._done, self._created)
+        response = _response(self._request, self._id, self._done, self._created)
         return self._event("response.in_progress", response=response)
 
     def piece(self, piece: Delta) -> bytes:
@@ -308,7 +302,7 @@ class ResponseStream:
         for call in piece.calls:
             if self._open != call.index:
                 made = ToolCall(call.id or f"call_{self._id}_{call.index}", call.name, "")
-                out += self._close() + self._enter(call.index, _call_item(made, self._ask, "in_progress"))
+                out += self._close() + self._enter(call.index, _call_item(made, self._request, "in_progress"))
                 self._name = call.name
             if call.arguments:
                 self._text += call.arguments
@@ -323,13 +317,13 @@ class ResponseStream:
         if self._open in (None, "thinking") and all(item["type"] == "reasoning" for item in self._done):
             out += b"".join(map(self.piece, deltas_of(winner, self._id)))
         out += self._close()
-        response = _response(self._ask, self._id, self._done, self._created, answer, winner)
+        response = _response(self._request, self._id, self._done, self._created, answer, winner)
         return out + self._event(f"response.{response['status']}", response=response)
 
-    def error(self, refusal: ApiError) -> bytes:
+    def error(self, api_error: ApiError) -> bytes:
         """Return what went wrong after the stream had begun."""
-        error = openai_body(refusal)["error"]
-        failed = _response(self._ask, self._id, self._done, self._created) | {
+        error = openai_body(api_error)["error"]
+        failed = _response(self._request, self._id, self._done, self._created) | {
             "status": "failed",
             "error": {"code": error["code"] or "server_error", "message": error["message"]},
         }
@@ -351,7 +345,7 @@ class ResponseStream:
             out = self._about("response.reasoning_summary_text.done", text=self._text)
             out += self._about("response.reasoning_summary_part.done", part=_summary_part(self._text))
         else:
-            item = _call_item(ToolCall(self._item["call_id"], self._name, self._text), self._ask, "completed")
+            item = _call_item(ToolCall(self._item["call_id"], self._name, self._text), self._request, "completed")
             if item["type"] == "function_call":
                 done = {"arguments": self._text, "name": item["name"]}
                 out = self._about("response.function_call_arguments.done", **done)
@@ -375,7 +369,7 @@ class ResponseStream:
 
 
 def _response(
-    ask: ChatRequest,
+    request: ChatRequest,
     trace_id: str,
     output: list[dict[str, Any]],
     created: int,
@@ -391,13 +385,13 @@ def _response(
         "status": "in_progress" if answer is None else "incomplete" if cut else "completed",
         "error": None,
         "incomplete_details": {"reason": reason} if cut else None,
-        "model": ask.model,
+        "model": request.model,
         "output": output,
         "previous_response_id": None,
         "truncation": "disabled",
         "usage": usage_of(answer.trace.spend) if answer else None,
-        **ask.echo,
-        **({"odar": extras_of(answer, ask)} if answer else {}),
+        **request.echo,
+        **({"odar": extras_of(answer, request)} if answer else {}),
     }
 
 
@@ -418,10 +412,10 @@ def _text_part(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _call_item(call: ToolCall, ask: ChatRequest, status: str) -> dict[str, Any]:
+def _call_item(call: ToolCall, request: ChatRequest, status: str) -> dict[str, Any]:
     """Return a call in the form of the tool that the client offered: function, namespace or custom."""
     head = {"call_id": call.id, "status": status, "name": call.name}
-    offered = (wire_value(tool.wire, PROTOCOL) for tool in ask.query.options.tools if tool.name == call.name)
+    offered = (wire_value(tool.wire, PROTOCOL) for tool in request.query.options.tools if tool.name == call.name)
     known = next(filter(None, offered), None)
     if known is not None and known["type"] == "custom":
         return {"id": f"ctc_{call.id}", "type": "custom_tool_call", "input": _input(call.arguments), **head}

@@ -82,7 +82,7 @@ class ConnectionLimits:
         return True
 
     def leave(self, peer: str) -> None:
-        """A connection that was counted has ended."""
+        """Stop counting a connection."""
         self._open[peer] -= 1
         if self._open[peer] <= 0:
             del self._open[peer]
@@ -158,7 +158,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # ── what asyncio calls ──────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own has it
-        """A client has come. uvicorn calls a handful of a transport's methods; all of them are there."""
+        """Count a connection, or refuse it. `GatheredTransport` has every method that uvicorn calls."""
         super().connection_made(GatheredTransport(transport))  # type: ignore[arg-type]  # one by its methods, no subclass
         peer = peer_of(self.client[0]) if self.client else ""
         if not self._limits.enter(peer):
@@ -201,7 +201,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._watch_reading()
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than we write: it gets some time to catch up."""
+        """The client reads more slowly than we write: start the timeout for it to catch up."""
         super().pause_writing()
         if self._write_timer is None:
             self._write_timer = self.loop.call_later(self._limits.write_timeout_s, self.abort, "write_timeout")
@@ -246,7 +246,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def on_response_complete(self) -> None:
-        """The answer is out; a request that still comes in gets no more than a moment."""
+        """After the answer, close the connection if the request's body does not end within `_LINGER_S` seconds."""
         super().on_response_complete()
         if self._in_body and not self.transport.is_closing():
             self._stop_read_timer()
@@ -313,7 +313,7 @@ def return_freed_memory() -> None:
     """Let memory go back to the system when it is freed: that of a large request, and that of other threads.
 
     glibc raises its own threshold after the first large buffer, and then keeps hundreds of megabytes for the next;
-    and it keeps free memory for each thread. Other C libraries have no such function, and no such habit.
+    and it keeps free memory for each thread. Other C libraries have no such function and do not need it.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -345,7 +345,7 @@ class DrainingServer(uvicorn.Server):
             super().handle_exit(sig, frame)
             return
         self._concurrency_limit.draining = True
-        # A signal handler runs between any two steps of the loop: it may only leave it a note.
+        # A signal handler can interrupt the loop at any step, so it only schedules the shutdown.
         self._loop.call_soon_threadsafe(self._loop.call_later, self._notice_s, super().handle_exit, sig, frame)
 
 

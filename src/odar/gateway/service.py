@@ -138,24 +138,24 @@ class Service:
         found = await asyncio.gather(*map(answers, names))
         self._unreachable = frozenset(name for name, there in zip(names, found, strict=True) if not there)
 
-    def route(self, ask: ChatRequest, key: Key | None) -> dict[str, Any]:
+    def route(self, request: ChatRequest, key: Key | None) -> dict[str, Any]:
         """Return the engine's options for a request; raises ApiError if key or model name do not allow it."""
         options: dict[str, Any] = {}
         if key is not None:
-            if key.limits.models is not None and ask.model not in key.limits.models:
-                raise ApiError(403, f"this key may not use model {ask.model!r}", "model_not_allowed", "model")
+            if key.limits.models is not None and request.model not in key.limits.models:
+                raise ApiError(403, f"this key may not use model {request.model!r}", "model_not_allowed", "model")
             if key.limits.paths is not None:
                 options["paths"] = key.limits.paths
-        if ask.model == ADAPTIVE:
-            target, scope = scoped_target(ask.extras.target, key)
-            return options | {"path": ask.extras.path, "target": target, "target_scope": scope}
-        path = _FORCED.get(ask.model)
+        if request.model == ADAPTIVE:
+            target, scope = scoped_target(request.extras.target, key)
+            return options | {"path": request.extras.path, "target": target, "target_scope": scope}
+        path = _FORCED.get(request.model)
         if path is not None:
             self.check_path(path, key)
-        options |= {"model": self._named(ask.model)} if path is None else {"path": path}
-        if ask.extras.path is not None:
+        options |= {"model": self._named(request.model)} if path is None else {"path": path}
+        if request.extras.path is not None:
             raise bad_field(
-                "odar.path", f"goes with model {ADAPTIVE!r} only; {ask.model!r} leaves no choice of path"
+                "odar.path", f"goes with model {ADAPTIVE!r} only; {request.model!r} leaves no choice of path"
             )
         return options
 
