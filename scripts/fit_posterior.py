@@ -28,10 +28,12 @@ import numpy as np
 import pandas as pd
 from mixture import judged, lines, question_hash, training_mixture
 from reference_mixture import FILE as MIXTURE
-from train_estimator import features, weights
+from train_estimator import features, university_part, weights
+from train_estimator import fitted as fitted_estimator
 
 from odar.calibration.parts import fit_weights
 from odar.difficulty.estimator import LearnedEstimator
+from odar.difficulty.features import university_weights
 from odar.evals.router_quality import apgr
 from odar.policy.posterior import EASY, HARD, PAPER_MIX, TERMS, UNSURE_CAP, PosteriorDifficulty
 from odar.policy.signals import RANKED, AnswerKind, QuantileTables, SignalArrays, answer_kind
@@ -127,13 +129,14 @@ def out_of_fold_prior(data: Path, cache: Path | None, folds: int = 5) -> np.ndar
     """d(x) of every MMLU-Pro item by an estimator that was not trained on it, with the map of the shipped one."""
     rows = training_mixture(data)
     x, y = features(rows, cache), np.array([r.target for r in rows])
+    part = university_part(rows, university_weights())
     mmlu = np.array([r.source == "mmlu_pro" for r in rows])
     fold = np.where(mmlu, np.random.default_rng(42).integers(0, folds, len(rows)), -1)
     raw = np.zeros(len(rows))
     for k in range(folds):
         keep = fold != k
         kept = [r for r, f in zip(rows, keep, strict=True) if f]
-        raw[~keep] = LearnedEstimator(seeds=(42,)).fit(x[keep], y[keep], weights(kept)).predict(x[~keep])
+        raw[~keep] = fitted_estimator(x[keep], part[keep], y[keep], weights(kept), seeds=(42,)).predict(x[~keep])
     return np.interp(raw[mmlu], *np.array(LearnedEstimator.load().map_).T)
 
 

@@ -6,9 +6,9 @@ Needs the parser, the vocabularies and the domain classifier. When one of them h
 this order, unattended:
 
     rm -f /tmp/features.npy
-    python scripts/reference_mixture.py --data ../shared/data
     python scripts/build_vocabularies.py --data ../shared/data
     python scripts/train_domain.py --data ../shared/data
+    python scripts/reference_mixture.py --data ../shared/data
     python scripts/train_estimator.py --data ../shared/data --cache /tmp/features.npy
     python scripts/fit_posterior.py --data ../shared/data --cache /tmp/features.npy
     python scripts/refresh_recordings.py docs/data/embedded-*.jsonl.gz
@@ -26,24 +26,29 @@ import argparse
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import mixture
 import numpy as np
-from build_vocabularies import build
+from build_vocabularies import build, everyday_texts, university
 from mixture import SOURCES, Row, lines, stratum_source, training_mixture
 from reference_mixture import FILE as REFERENCE
 
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.features import FEATURES, FIELDS, GROUPS, phi_batch, tfidf
+from odar.difficulty.features import FEATURES, FIELDS, GROUPS, phi_batch, tfidf, university_weights
 from odar.difficulty.text import clean, terms
+from odar.difficulty.university import university_tfidf
 from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, pearson
 from odar.types import Query
 
 OUT = Path(__file__).parents[1] / "src/odar/difficulty/data"
 ANCHOR_WEIGHT = 75.0
 """One hand-written anchor weighs as much as 75 average rows: a few hundred of them stand for what public sets lack."""
-MAP_SHARES = (0.45, 0.76)
+MAP_SHARES = (0.45, 0.775)
 """Shares of the reference mixture below τ1 and below τ2 after the map; the paper's are 0.41 and 0.76 (SPEC 2.10)."""
+REACH = 0.95
+"""What f15, f16 or f17 can add to the logit, at least: terms of university courses need more than the terms of the data."""
+TFIDF = slice(FEATURES.index("tfidf_math"), FEATURES.index("tfidf_logic") + 1)
 ROUNDS = 3
 """The targets of anchors are difficulties after the map, which is known only after a fit."""
 
@@ -70,14 +75,37 @@ def weights(rows: list[Row]) -> np.ndarray:
     return weight
 
 
-def fit_with_map(x: np.ndarray, y: np.ndarray, rows: list[Row], epochs: int = 50) -> LearnedEstimator:
+def university_part(rows: list[Row], table: dict[str, tuple[int, float]]) -> np.ndarray:
+    """What terms of university courses add to the features; zero outside f15-f17."""
+    part = np.zeros((len(rows), len(FEATURES)))
+    for i, row in enumerate(rows):
+        part[i, TFIDF] = university_tfidf(Counter(terms(clean(row.text))), clean(row.text), table)
+    return part
+
+
+def fitted(x: np.ndarray, part: np.ndarray, y: np.ndarray, weight: np.ndarray, **settings: Any) -> LearnedEstimator:
+    """Weights for features without terms of university courses, and f15-f17 clipped late enough for these terms.
+
+    Public sets have too few short questions with them, and anchors would move the weights of all other features.
+    """
+    model = LearnedEstimator(**settings).fit(np.round(x - part, 9), y, weight)
+    high, low = model.scaling_.high, model.scaling_.low
+    for i in range(TFIDF.start, TFIDF.stop):
+        if model.weights_[i] > 0:
+            high[i] = max(high[i], low[i] + REACH * model.scaling_.scale[i] / model.weights_[i])
+    return model
+
+
+def fit_with_map(
+    x: np.ndarray, part: np.ndarray, y: np.ndarray, rows: list[Row], epochs: int = 50
+) -> LearnedEstimator:
     """Weights and the monotone map of d that gives the reference mixture its shares (SPEC 2.10)."""
     with np.load(REFERENCE) as file:
         reference = file["features"].astype(float)
     anchored, target = np.array([r.source == "anchors" for r in rows]), y.copy()
     for left in reversed(range(ROUNDS)):
-        model = LearnedEstimator(epochs=10, seeds=(42,)) if left else LearnedEstimator(epochs=epochs)
-        model.fit(x, target, weights(rows))
+        settings: dict[str, Any] = {"epochs": 10, "seeds": (42,)} if left else {"epochs": epochs}
+        model = fitted(x, part, target, weights(rows), **settings)
         low, high = np.round(np.quantile(model.predict(reference), MAP_SHARES), 4).tolist()
         model.map_ = ((0.0, 0.0), (low, 0.3), (high, 0.7), (1.0, 1.0))
         target[anchored] = unmapped(model, y[anchored])
@@ -120,25 +148,33 @@ def scores(d: np.ndarray, y: np.ndarray, rows: list[Row]) -> dict[str, float]:
 
 def with_vocabulary(x: np.ndarray, rows: list[Row], vocabulary: dict[str, dict[str, float]]) -> np.ndarray:
     """The same features with f15-f17 from another vocabulary."""
-    x, at = x.copy(), FEATURES.index("tfidf_math")
+    x = x.copy()
     for i, row in enumerate(rows):
         counts = Counter(terms(clean(row.text)))
-        x[i, at : at + 3] = [tfidf(counts, vocabulary[f]) for f in FIELDS]
+        x[i, TFIDF] = [tfidf(counts, vocabulary[f]) for f in FIELDS]
     return x
 
 
-def held_out_sources(x: np.ndarray, y: np.ndarray, rows: list[Row]) -> dict[str, dict[str, float]]:
+def placed(weights: dict[str, dict[str, float]]) -> dict[str, tuple[int, float]]:
+    """Weights of `university` as `odar.difficulty.university` reads them."""
+    return {t: (place, w) for place, field in enumerate(FIELDS) for t, w in weights[field].items()}
+
+
+def held_out_sources(
+    x: np.ndarray, y: np.ndarray, rows: list[Row], everyday: list[str]
+) -> dict[str, dict[str, float]]:
     """Each source predicted by a model, and vocabularies, that never saw it; "pooled" joins all of them."""
     source = np.array([r.source for r in rows])
     result, pooled = {}, np.zeros(len(rows))
     for left_out in SOURCES:
         rest = [r for r in rows if r.source != left_out]
-        other = with_vocabulary(x, rows, build(rest))
+        part = university_part(rows, placed(university(rest, everyday)))
+        other = with_vocabulary(x, rows, build(rest)) + part
         keep = source != left_out
-        model = LearnedEstimator(seeds=(42,)).fit(other[keep], y[keep], weights(rest))
+        model = fitted(other[keep], part[keep], y[keep], weights(rest), seeds=(42,))
         pooled[~keep] = model.predict(other[~keep])
-        part = [r for r in rows if r.source == left_out]
-        result[left_out] = scores(pooled[~keep], y[~keep], part)
+        unseen = [r for r in rows if r.source == left_out]
+        result[left_out] = scores(pooled[~keep], y[~keep], unseen)
         print("without", left_out, result[left_out], flush=True)
     public = source != "anchors"
     result["mean over sets"] = {
@@ -172,29 +208,29 @@ def permutation_importance(model: LearnedEstimator, x: np.ndarray, y: np.ndarray
     return drops
 
 
-def ablation(x: np.ndarray, y: np.ndarray, train: np.ndarray, rows: list[Row]) -> dict[str, dict[str, float]]:
+def ablation(
+    x: np.ndarray, part: np.ndarray, y: np.ndarray, train: np.ndarray, rows: list[Row]
+) -> dict[str, dict[str, float]]:
     """Retrained without each feature group."""
     result = {}
     for group, columns in GROUPS.items():
-        less = x.copy()
-        less[:, columns] = 0.0
-        model = LearnedEstimator(seeds=(42,)).fit(
-            less[train], y[train], weights([r for r, t in zip(rows, train, strict=True) if t])
-        )
+        less, less_part = x.copy(), part.copy()
+        less[:, columns] = less_part[:, columns] = 0.0
+        taught = [r for r, t in zip(rows, train, strict=True) if t]
+        model = fitted(less[train], less_part[train], y[train], weights(taught), seeds=(42,))
         test = [r for r, t in zip(rows, train, strict=True) if not t]
         result[f"without {group}"] = scores(model.predict(less[~train]), y[~train], test)
     return result
 
 
-def transfer(x: np.ndarray, y: np.ndarray, rows: list[Row]) -> dict[str, dict[str, float]]:
+def transfer(x: np.ndarray, part: np.ndarray, y: np.ndarray, rows: list[Row]) -> dict[str, dict[str, float]]:
     """Train on mathematics alone, test on code."""
     maths = np.array([r.domain == "mathematics" and r.source != "anchors" for r in rows])
     code = np.array([r.domain == "coding" and r.source != "anchors" for r in rows])
-    part = [r for r, c in zip(rows, code, strict=True) if c]
-    model = LearnedEstimator(seeds=(42,)).fit(
-        x[maths], y[maths], weights([r for r, m in zip(rows, maths, strict=True) if m])
-    )
-    return {"maths to code": scores(model.predict(x[code]), y[code], part)}
+    taught = [r for r, m in zip(rows, maths, strict=True) if m]
+    model = fitted(x[maths], part[maths], y[maths], weights(taught), seeds=(42,))
+    asked = [r for r, c in zip(rows, code, strict=True) if c]
+    return {"maths to code": scores(model.predict(x[code]), y[code], asked)}
 
 
 def routellm(model: LearnedEstimator, data: Path) -> dict[str, object]:
@@ -245,11 +281,11 @@ def main() -> None:
     mixture.STRATA = args.acc_fast
     rows = training_mixture(args.data)
     y = np.array([r.target for r in rows])
-    x = features(rows, args.cache)
+    x, part = features(rows, args.cache), university_part(rows, university_weights())
     train = np.array([not r.held_out for r in rows])
     taught = [r for r in rows if not r.held_out]
     test = [r for r in rows if r.held_out]
-    model = fit_with_map(x[train], y[train], taught)
+    model = fit_with_map(x[train], part[train], y[train], taught)
     model.about_ = about(taught)
     model.save(args.out / "estimator.json")
     if args.fit_only:
@@ -271,9 +307,9 @@ def main() -> None:
         "variance_of_the_target": variance(y, rows),
         "routellm_gsm8k": routellm(model, args.data),
         "permutation_importance": permutation_importance(model, x[~train], y[~train]),
-        "ablation": ablation(x, y, train, rows),
-        "transfer": transfer(x, y, rows),
-        "held_out_sources": held_out_sources(x, y, rows),
+        "ablation": ablation(x, part, y, train, rows),
+        "transfer": transfer(x, part, y, rows),
+        "held_out_sources": held_out_sources(x, y, rows, everyday_texts(args.data)),
     }
     print(json.dumps(report, indent=1))
     (args.out / "estimator.report.json").write_text(json.dumps(report, indent=1) + "\n", "utf8")

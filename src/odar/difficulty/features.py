@@ -34,6 +34,7 @@ from odar.difficulty.text import (
     mask_latex,
     terms,
 )
+from odar.difficulty.university import university_tfidf
 from odar.types import Query
 
 MATH_SYMBOLS = "+×÷=≠<>≤≥∑∏∫∂∇∞−"  # the last is the true minus sign, U+2212
@@ -218,6 +219,8 @@ def _bpe() -> Any:
 def tfidf(counts: Mapping[str, int], vocabulary: Mapping[str, float]) -> float:
     """f15-f17: the sum of (1 + ln tf)·idf over the query's terms that are in the domain's vocabulary.
 
+    `university_tfidf` is added to it.
+
     >>> tfidf({"integral": 1, "the": 3}, {"integral": 5.0})
     5.0
     """
@@ -267,9 +270,21 @@ def vocabularies() -> dict[str, dict[str, float]]:
 
 
 @cache
+def university_weights() -> dict[str, tuple[int, float]]:
+    """Return the terms of university courses: each with the place of its field in `FIELDS`, and its weight."""
+    raw = json.loads(_data("vocabularies.json"))["university"]
+    return {
+        term: (place, float(weight))
+        for place, field in enumerate(FIELDS)
+        for weight, listed in raw[field].items()
+        for term in listed.split()
+    }
+
+
+@cache
 def field_terms() -> frozenset[str]:
     """Return the terms of all vocabularies."""
-    return frozenset().union(*vocabularies().values())
+    return frozenset().union(*vocabularies().values(), university_weights())
 
 
 @cache
@@ -348,13 +363,14 @@ def semantic_features(query: Query, text: str) -> list[float]:
     vocabulary, known = vocabularies(), field_terms()
     found = [term for term in terms(text) if term in known]
     counts: Mapping[str, int] = Counter(found) if found else {}
+    university = university_tfidf(counts, text, university_weights())
     choice = is_multiple_choice(text)
     asked = query if text is query.text else Query(text, query.images)
     domain: list[float] = default_classifier().probabilities(asked).tolist()
     return [
-        tfidf(counts, vocabulary["math"]),
-        tfidf(counts, vocabulary["code"]),
-        tfidf(counts, vocabulary["logic"]),
+        tfidf(counts, vocabulary["math"]) + university[0],
+        tfidf(counts, vocabulary["code"]) + university[1],
+        tfidf(counts, vocabulary["logic"]) + university[2],
         difficulty_density(text),
         choice,
         is_open_ended(text, choice),

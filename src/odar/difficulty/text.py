@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
@@ -20,6 +21,7 @@ _LONGEST_BLOCK = 4000
 _LATEX_COMMAND = re.compile(r"\\[A-Za-z]+(?:\{[^{}]{0,200}\})*")
 _ZEROS = bytes(ord("0") if 0x31 <= byte <= 0x39 else byte for byte in range(256))
 _TERM = re.compile(r"[a-z][a-z'+#]*")
+_ACCENTS = re.compile("[\u0300-\u036f]")
 
 
 READ_LIMIT = 20_000
@@ -88,8 +90,15 @@ def has_latex(text: str) -> bool:
 
 
 def terms(text: str) -> list[str]:
-    """Return the lower-cased word terms that vocabularies and the domain classifier work on."""
-    return _TERM.findall(text.lower())
+    """Return the lower-cased word terms that vocabularies work on; letters lose their accents.
+
+    >>> terms("The Schrödinger equation")
+    ['the', 'schrodinger', 'equation']
+    """
+    lower = text.lower()
+    if not lower.isascii():
+        lower = _ACCENTS.sub("", unicodedata.normalize("NFD", lower))
+    return _TERM.findall(lower)
 
 
 def _latex_blocks(text: str) -> Iterator[tuple[int, int]]:
