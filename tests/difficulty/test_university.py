@@ -95,7 +95,10 @@ def test_short_questions_of_all_sciences() -> None:
     hard = [text for level, text in questions if level == "hard"]
     assert len(set(hard) - simple) >= 0.75 * len(hard)
     assert not [text for level, text in questions if level == "simple" and text not in simple]
-    traps = "".join((HERE / f"{name}.tsv").read_text("utf8") for name in ("traps", "traps_unseen", "traps_second"))
+    traps = "".join(
+        (HERE / f"{name}.tsv").read_text("utf8")
+        for name in ("traps", "traps_unseen", "traps_second", "traps_third")
+    )
     assert not [text for _, text in questions if text in traps]
 
 

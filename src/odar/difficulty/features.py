@@ -34,7 +34,7 @@ from odar.difficulty.text import (
     mask_latex,
     terms,
 )
-from odar.difficulty.university import university_tfidf
+from odar.difficulty.university import SHORT, asks_for_a_fact, university_tfidf
 from odar.types import Query
 
 MATH_SYMBOLS = "+×÷=≠<>≤≥∑∏∫∂∇∞−"  # the last is the true minus sign, U+2212
@@ -228,12 +228,19 @@ def tfidf(counts: Mapping[str, int], vocabulary: Mapping[str, float]) -> float:
 
 
 def difficulty_density(text: str) -> float:
-    """f18: how many of the 47 markers H are in the query, over its words."""
+    """f18: how many of the 47 markers H are in the query, over its words; none in a short question for a fact.
+
+    >>> difficulty_density("Prove Fermat's last theorem."), difficulty_density("Whose theorem did Wiles prove?")
+    (0.25, 0.0)
+    """
     lower = text.lower()
     # a plain search first: most queries hold no marker, and the whole-word pattern costs thirty times as much
     there = [pattern for marker, pattern in _marker_patterns() if marker in lower]
     found = sum(pattern.search(lower) is not None for pattern in there) if there else 0
-    return found / len(text.split()) if found else 0.0
+    if not found:
+        return 0.0
+    words = text.split()
+    return 0.0 if len(words) < SHORT and asks_for_a_fact(" ".join(words)) else found / len(words)
 
 
 def is_multiple_choice(text: str) -> float:
