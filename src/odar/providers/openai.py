@@ -270,8 +270,12 @@ class _Choice:
         if not entries and logprobs.get("tokens"):  # the older shape, which Together uses
             pairs = zip(logprobs["tokens"], logprobs["token_logprobs"], strict=True)
             entries = [{"token": token, "logprob": logprob} for token, logprob in pairs]
-        for entry in entries:
-            token, raw = string(entry["token"]), entry.get("bytes")
+        for entry in entries:  # once for each token, so without calls for what nearly all of them have
+            token, raw, logprob = entry["token"], entry.get("bytes"), entry.get("logprob")
+            if type(token) is not str:
+                token = ""
+            if type(logprob) is not float or not _NOT_COMPUTED < logprob <= 0:
+                logprob = logprob_of(logprob)
             if not isinstance(raw, list):  # null; bytes() of a number would be that many zeros
                 raw, text = None, token
                 self._decoder.reset()
@@ -283,7 +287,7 @@ class _Choice:
                 self._partial = bool(self._decoder.getstate()[0])
             # A token without any text is the end of the turn, as llama.cpp reports it.
             control = not (raw or token) or (token.startswith("<") and _CONTROL.fullmatch(token) is not None)
-            self._tokens.append(Token(text, logprob_of(entry.get("logprob")), control))
+            self._tokens.append(Token(text, logprob, control))
 
 
 def _reply(choices: list[_Choice], payload: Mapping[str, Any]) -> Reply:
