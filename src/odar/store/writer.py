@@ -36,7 +36,8 @@ MAX_QUEUED_BYTES = 64 << 20
 _MAX_RETRY_PAUSE_S = 10.0
 """Longest pause between two attempts while the database fails."""
 _YIELD_EVERY = 4
-"""Number of records converted before the thread releases the GIL: about half a millisecond of work."""
+"""Number of records converted before the thread releases the GIL: about half a millisecond of work. Each batch that
+waits adds as many, because a busy event loop keeps the GIL for 5 ms each time, and the queue would grow."""
 _EDGES = [i / BINS for i in range(1, BINS)]
 """Lower edges of the bins after the first; computing int(d·100) instead would round 0.29 down to 28."""
 _INT_MAX = 2**63 - 1
@@ -281,8 +282,9 @@ class TraceWriter:
 
     def _commit(self, batch: Sequence[Record]) -> None:
         rows: list[Row] = []
+        yield_every = _YIELD_EVERY * max(1, len(self._queue) // BATCH)
         for number, record in enumerate(batch):
-            if number % _YIELD_EVERY == 0:
+            if number % yield_every == 0:
                 time.sleep(0)  # lets the event loop's thread run, which would otherwise wait up to 5 ms
             try:
                 rows.append(make_row(record, content=self._settings.content))
