@@ -1,5 +1,6 @@
 """Build the math, code and logic vocabularies with their idf (SPEC 2.1, f15-f17) as a readable JSON file.
 
+    pip install -e '.[train]'
     python scripts/build_vocabularies.py --data ../shared/data
 
 Terms are selected in two steps per domain. First, terms that discriminate: the mean TF-IDF in the domain minus the mean elsewhere (sources

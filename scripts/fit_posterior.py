@@ -1,5 +1,6 @@
 """Fit and judge the posterior difficulty (SPEC 5.11) on recorded answers of many pairs of models.
 
+    pip install -e '.[train]'
     python scripts/fit_posterior.py --data ../shared/data [--cache features.npy] [--report-only]
 
 Takes about four minutes of CPU, one less with the features that train_estimator.py kept; items whose hash is in judged.json are

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from odar.policy.equivalence import equivalent
 
@@ -126,6 +125,8 @@ def mmlu_text(item: dict) -> str:
 
 def mmlu_pro(data: Path) -> list[Row]:
     """5,222 items with recorded outcomes: failure of twelve small models, T from five thinking models."""
+    import pandas as pd  # of the extra `train`; reference_mixture.py works without it
+
     items = lines(data / "mmlu_pro_outcomes" / "items.jsonl")
     outcomes = pd.read_parquet(data / "mmlu_pro_outcomes" / "outcomes.parquet")
     fast = outcomes[outcomes.model.isin(FAST_MMLU)].groupby("row").correct.mean()
