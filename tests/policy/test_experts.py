@@ -5,7 +5,7 @@ import tomllib
 from importlib import resources
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from odar.catalogue import ModelCard
@@ -93,7 +93,8 @@ def test_routing_never_raises_and_is_deterministic(text):
     assert route_expert(Query(text)) == route_expert(Query(text))
 
 
-KEYWORDS = tomllib.loads(resources.files("odar.policy").joinpath("experts.toml").read_text("utf-8"))["keywords"]
+RULES = tomllib.loads(resources.files("odar.policy").joinpath("experts.toml").read_text("utf-8"))
+KEYWORDS = RULES["keywords"]
 PIECES = [word for words in KEYWORDS.values() for word in words]
 PIECES += [" ", "  ", "\n", "\\", "+", "#", ".", "_", "x", "s", "é", "7", "list", "if", "and", "o"]
 
@@ -115,6 +116,12 @@ def test_keywords_are_found_as_defined(pieces, between):
 @given(st.lists(st.text("ab +", min_size=1, max_size=5), min_size=1, max_size=6), st.text("ab +", max_size=40))
 def test_any_keywords_are_found_as_defined(keywords, text):
     assert Keywords(keywords).found(text, set(re.findall(r"\w+", text))) == by_definition(keywords, text)
+
+
+@given(st.from_regex(re.compile("|".join(RULES["other_senses"]["phrases"]), re.ASCII), fullmatch=True))
+@settings(max_examples=500)
+def test_every_phrase_with_another_sense_contains_a_word_that_is_searched_first(phrase):
+    assert any(word in phrase for word in RULES["other_senses"]["words"])
 
 
 @pytest.mark.timeout(180)

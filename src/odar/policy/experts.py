@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -43,10 +43,12 @@ def route_expert(query: Query) -> tuple[Expert, str]:
     if query.images:
         return Expert.MULTIMODAL, "modality: image"
     rules = _rules()
-    text = rules.other_senses.sub(" ", query.text[:_READ].lower())
-    words = set(_WORD.findall(text))
+    text = query.text[:_READ].lower()
+    if any(map(text.__contains__, rules.ambiguous_words)):
+        text = rules.other_senses.sub(" ", text)
+    words = rules.keyword_parts.intersection(_WORD.findall(text))
     best, hits = Expert.GENERAL, set[str]()
-    for expert, keywords in rules.keywords:
+    for expert, keywords in rules.keywords if words else ():
         found = keywords.found(text, words)
         if len(found) > len(hits) and not rules.other_meaning(expert, found, text):  # the first of equals
             best, hits = expert, found
@@ -68,6 +70,9 @@ class Keywords:
 
     A keyword that is one word is looked up among the text's words. The others ("linked list", "c++"), and words
     that are part of one ("sqrt" of "\\\\sqrt"), need a pattern; it runs only if one of them is in the text.
+
+    Attributes:
+        parts: every word that is a keyword, and the longest word of every other keyword.
     """
 
     def __init__(self, keywords: Iterable[str]) -> None:
@@ -76,13 +81,15 @@ class Keywords:
         parts = {word for phrase in phrases for word in _WORD.findall(phrase)}
         self._words = frozenset(listed) - frozenset(phrases) - parts
         self._phrases = tuple(keyword for keyword in listed if keyword not in self._words)
+        self._longest_words = frozenset(max(_WORD.findall(phrase), key=len, default="") for phrase in self._phrases)
+        self.parts = self._words | self._longest_words
         # in the order of the list: where two begin at one place, the first wins
         self._pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, self._phrases)) + r")(?!\w)")
 
-    def found(self, text: str, words: set[str]) -> set[str]:
-        """Return the keywords in a lower-case text, of which `words` are the words."""
-        hits = words & self._words
-        if any(map(text.__contains__, self._phrases)):
+    def found(self, text: str, words: Set[str]) -> set[str]:
+        """Return the keywords in a lower-case text; `words` are its words, at least those that are in `parts`."""
+        hits = set(words & self._words)
+        if not self._longest_words.isdisjoint(("", *words)) and any(map(text.__contains__, self._phrases)):
             hits.update(self._pattern.findall(text))
         return hits
 
@@ -92,6 +99,10 @@ class _Rules:
     keywords: tuple[tuple[Expert, Keywords], ...]
     """Keywords of each expert, in the order of `Expert`."""
     questions: tuple[tuple[Expert, str, re.Pattern[str]], ...]
+    keyword_parts: frozenset[str]
+    """The `parts` of all keywords."""
+    ambiguous_words: tuple[str, ...]
+    """Parts of words of which `other_senses` contains one in every phrase."""
     other_senses: re.Pattern[str]
     """Phrases in which a keyword means something else: "integral role" is no mathematics."""
     ambiguous: Mapping[Expert, tuple[frozenset[str], re.Pattern[str]]]
@@ -114,7 +125,8 @@ def _rules() -> _Rules:
         Expert(name): (frozenset(row["words"]), re.compile(row["context"]))
         for name, row in tree["ambiguous"].items()
     }
-    return _Rules(keywords, questions, other_senses, ambiguous)
+    parts = frozenset[str]().union(*(each.parts for _, each in keywords))
+    return _Rules(keywords, questions, parts, tuple(tree["other_senses"]["words"]), other_senses, ambiguous)
 
 
 def route_model(
