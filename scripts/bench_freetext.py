@@ -242,7 +242,7 @@ def outputs_read(s: Array, seed: int = 0) -> Ints:
     stopping, total, found = Stopping(0.8), s.shape[1], []
     for each, order in zip(s, _orders(s, seed), strict=True):
         counts = range(stopping.first_size(total), total)
-        first = (n for n in counts if stopping.settled(each[np.ix_(order[:n], order[:n])], total - n))
+        first = (n for n in counts if stopping.is_settled(each[np.ix_(order[:n], order[:n])], total - n))
         found.append(next(first, total))
     return np.array(found)
 
@@ -298,7 +298,9 @@ def pair(recording: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     items = [item for item in opened.items() if item.attempts]
     free = [
-        item for item in items if fusion.overlap([each.candidate for each in item.attempts], item.query) is not None
+        item
+        for item in items
+        if fusion.free_text_similarity([each.candidate for each in item.attempts], item.query) is not None
     ]
     sets = sorted({item.key.set for item in free})
     for name, part in {

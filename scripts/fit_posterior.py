@@ -449,7 +449,7 @@ def free_text_tables(data: Path) -> QuantileTables:
     for name in ("answer_logprob", "mean_logprob"):
         known = getattr(signals, name)[signals.kind == "direct"]
         wide = -np.logspace(-6, 0, len(known))
-        tables = QuantileTables.fit({("direct", name): [*known, *wide]}).over(tables)
+        tables = QuantileTables.fit({("direct", name): [*known, *wide]}).with_fallback(tables)
     return tables
 
 
@@ -519,7 +519,7 @@ def main() -> None:
     for kind, row in UNSEEN_KINDS.items():
         posterior = posterior.with_weights(kind, row)
     tables = pooled_tables([m for m in models if m.right.mean() >= FAST_RIGHT], every)
-    shipped = prior_tables().over(free_text_tables(args.data)).over(rescaled(tables))
+    shipped = prior_tables().with_fallback(free_text_tables(args.data)).with_fallback(rescaled(tables))
     posterior = replace(posterior, knots=knots(posterior, models), tables=shipped)
     report: dict[str, object] = {
         "weights": found,

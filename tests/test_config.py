@@ -325,8 +325,8 @@ def test_a_calibration_can_set_only_fitted_settings(tmp_path, key):
 
 def test_thresholds_by_expert_are_checked():
     settings = load_settings("tiny", environ={}, routing__tau2_by_expert={"math": 0.5})
-    assert Routing.from_settings(settings.routing).limits("math")[:2] == (0.3, 0.5)
-    assert Routing.from_settings(settings.routing).limits("code")[:2] == (0.3, 0.7)
+    assert Routing.from_settings(settings.routing).boundaries("math")[:2] == (0.3, 0.5)
+    assert Routing.from_settings(settings.routing).boundaries("code")[:2] == (0.3, 0.7)
     with pytest.raises(UnknownName, match=r"expert of routing.tau1_by_expert 'maths'; did you mean 'math'"):
         load_settings("tiny", environ={}, routing__tau1_by_expert={"maths": 0.2})
     with pytest.raises(SettingsError, match=r"for math tau1 = 0.8 is above tau2 = 0.7"):

@@ -25,7 +25,7 @@ from odar.observer import observed
 from odar.policy.cut_off import cut_off_counts, cut_off_notes
 from odar.policy.path import PATHS, Routing, restrict_path
 from odar.policy.session import SessionRequest
-from odar.policy.signals import agreement_of, signals_of
+from odar.policy.signals import answer_signals, sample_agreement
 from odar.policy.target import Target
 from odar.providers.base import OnDelta
 from odar.store.targets import Aim
@@ -191,7 +191,7 @@ class Odar(Components):
             simple = [Role.FAST] if decision.path is Path.SIMPLE else Role
             team.check(*([Role.SLOW] if decision.alone else simple))
             stream.announce(decision)
-            if not team.plain and team.query.options.n == 1 and routing.looks_first(decision):
+            if not team.plain and team.query.options.n == 1 and routing.needs_fast_answer(decision):
                 decision = await self._look_at_fast_answer(run, decision, routing, fast_answer)
             if run.serving.session is not None:
                 decision = run.serving.session.afford(decision, team.prices)
@@ -207,7 +207,7 @@ class Odar(Components):
         prices = team.prices
         scaled: tuple[Routing, ...] = () if session is None else session.routings(routing, prices)
         used = scaled if run.forced else (routing, *scaled)
-        limits = tuple(limit for each in used for limit in each.limits(assignment.expert))
+        limits = tuple(limit for each in used for limit in each.boundaries(assignment.expert))
         estimate = await self._estimate(team.query, team.ledger, limits)
         if session is None:
             decision = self._decide(estimate, assignment, run.forced, routing)
@@ -258,8 +258,8 @@ class Odar(Components):
         target, routing = run.aim.target, self.routing
         if target is not None and not target.allows_second_opinion:
             return False
-        looks = routing.looks and routing.enabled and run.forced is None and not run.team.plain
-        return looks and self.settings.routing.second_opinion and run.team.query.options.n == 1
+        uses_posterior = routing.uses_posterior and routing.enabled and run.forced is None and not run.team.plain
+        return uses_posterior and self.settings.routing.second_opinion and run.team.query.options.n == 1
 
     @observed("difficulty")
     async def _estimate(self, query: Query, ledger: Ledger, limits: tuple[float, ...]) -> Estimate:
@@ -290,7 +290,7 @@ class Odar(Components):
         if not fast:
             return decision
         team = run.team
-        answer = signals_of(fast[0], decision.estimate.difficulty, agreement_of(fast))
+        answer = answer_signals(fast[0], decision.estimate.difficulty, sample_agreement(fast))
         d, look = self.posterior.look(answer, *self.scorer.tables(team))
         self.scorer.observe_signals(answer, team)
         decision = dataclasses.replace(decision, look=look)

@@ -85,8 +85,8 @@ def test_the_chat_set_leaves_a_conversation_unchanged():
     assert tuple(same) == turns
     assert closing.role == "user"
     assert "<draft>\nIt is 42.\n</draft>" in closing.text
-    assert not any(prompt.judges for prompt in prompts.values())
-    assert load_prompts("default")[Step.VERIFY].judges
+    assert not any(prompt.asks_for_judgment for prompt in prompts.values())
+    assert load_prompts("default")[Step.VERIFY].asks_for_judgment
 
 
 def test_other_sets_fill_the_last_user_turn_of_a_conversation():

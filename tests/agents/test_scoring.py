@@ -111,8 +111,8 @@ async def test_tool_calls_are_not_scored(servers):
     async with engine(servers) as odar:
         team = odar.team(odar.checked("What is 2 + 2?"), odar.ledger())
         said, called = Candidate(Step.ANSWER, "quick", "4", "4"), Candidate(Step.SOLVE, "deep", "", "")
-        assert odar.judge.surrogate.needed([said, said], team)
-        assert not odar.judge.surrogate.needed([said, called], team)
+        assert odar.judge.surrogate.is_needed([said, said], team)
+        assert not odar.judge.surrogate.is_needed([said, called], team)
 
 
 async def test_served_energies_are_kept_by_scorer_and_source(servers, monkeypatch):

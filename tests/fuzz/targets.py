@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from odar.policy.answers import concluding_number, extract_answer, extract_judgment, find_answer
-from odar.policy.equivalence import canonical, equivalent, group
+from odar.policy.equivalence import canonical, equivalent, group_answers
 from odar.providers.anthropic import StreamedMessage
 from odar.providers.openai import StreamedReply, Thinking
 from odar.providers.response import SseReader
@@ -72,7 +72,7 @@ def equivalence(data: bytes) -> None:
     one, two = data[:half].decode("utf-8", "replace"), data[half:].decode("utf-8", "replace")
     same = canonical(one) == canonical(two)
     assert equivalent(one, two) == equivalent(two, one)
-    first, second = group([one, two])
+    first, second = group_answers([one, two])
     assert first == second or not same
 
 

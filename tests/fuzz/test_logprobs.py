@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fuzz.strategies import examples, json_values, mutated, numbers, texts
 from fuzz.wire import whole
-from odar.policy.energy import measure
+from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion, confidences, token_counts
 from odar.providers.base import Reply
 from odar.providers.openai import read_reply
@@ -38,7 +38,7 @@ def check(tokens: tuple[Token, ...]) -> None:
     for token in tokens:
         assert token.logprob is None or (-9999 < token.logprob <= 0 and isinstance(token.logprob, float))
         assert isinstance(token.text, str)
-    energy = measure(tokens, 0.1, None)
+    energy = measure_energy(tokens, 0.1, None)
     if energy is not None:
         assert math.isfinite(energy.free_energy)
         assert energy.varentropy >= 0
@@ -77,7 +77,7 @@ def test_fusion_decides_for_any_candidates(several, rule):
         if reply is not None:
             tokens = reply.completions[0].tokens
             candidates.append(
-                Candidate(Step.SOLVE, "m", "Answer: 4", "4", tokens, energy=measure(tokens, 0.1, None))
+                Candidate(Step.SOLVE, "m", "Answer: 4", "4", tokens, energy=measure_energy(tokens, 0.1, None))
             )
     if candidates:
         verdict = Fusion(rule, 0.25).choose(candidates)

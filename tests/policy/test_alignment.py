@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 
-from odar.policy.alignment import RATIO, Histogram, Source, Statistics, alignment_row, bin_of, drift
+from odar.policy.alignment import RATIO, Histogram, Source, Statistics, alignment_row, bin_index, measure_drift
 
 energies = st.lists(st.floats(1e-3, 50.0), min_size=1, max_size=60)
 days = st.floats(0, 100)
@@ -24,12 +24,12 @@ def served(mean, deviation, count=400, seed=0, day=0.0):
 
 @given(st.floats(1e-4, 1e3))
 def test_the_error_of_a_bin_is_at_most_one_percent(energy):
-    assert RATIO ** bin_of(energy) == pytest.approx(energy, rel=0.0101)
+    assert RATIO ** bin_index(energy) == pytest.approx(energy, rel=0.0101)
 
 
 @pytest.mark.parametrize("odd", [0.0, -3.0, math.inf, -math.inf])
 def test_extreme_energies_are_in_an_outer_bin(odd):
-    assert bin_of(odd) in (bin_of(1e-4), bin_of(1e6))
+    assert bin_index(odd) in (bin_index(1e-4), bin_index(1e6))
 
 
 def test_nan_is_not_counted():
@@ -99,15 +99,15 @@ def test_one_outlier_among_many_changes_the_mean_little():
 @given(energies, days)
 def test_old_counts_decay(values, later):
     running = Histogram.from_values(values, 0.0)
-    faded = running.faded(later, HALF_LIFE)
+    decayed = running.decayed(later, HALF_LIFE)
     expected = len(values) * 0.5 ** (later / HALF_LIFE)
-    assert faded.count == pytest.approx(expected, abs=1e-3 * len(values) + 1e-9)
-    assert faded.seen == len(values)
+    assert decayed.count == pytest.approx(expected, abs=1e-3 * len(values) + 1e-9)
+    assert decayed.seen == len(values)
 
 
 def test_setting_the_clock_back_does_not_raise_counts():
     running = Histogram.from_values([0.1, 0.2], 10.0)
-    assert running.faded(3.0, HALF_LIFE) == running
+    assert running.decayed(3.0, HALF_LIFE) == running
 
 
 @pytest.mark.parametrize("values", [[], [0.3], [0.3] * 50])
@@ -127,38 +127,38 @@ def traffic(mean, deviation, count, seed=0):
 @profile(max_examples=200)
 @given(st.integers(0, 10**6), st.integers(30, 2000))
 def test_the_same_energies_do_not_drift(seed, count):
-    found = drift(traffic(0.2, 0.1, count, seed), CALIBRATED)
+    found = measure_drift(traffic(0.2, 0.1, count, seed), CALIBRATED)
     assert not found.drifting
 
 
 @given(st.integers(0, 10**6))
 @pytest.mark.parametrize("mean", [0.1, 0.3])
 def test_a_mean_shifted_by_one_deviation_is_drift(mean, seed):
-    found = drift(traffic(mean, 0.09, 300, seed), CALIBRATED)
+    found = measure_drift(traffic(mean, 0.09, 300, seed), CALIBRATED)
     assert found.drifting
     assert np.sign(found.z) == np.sign(mean - 0.2)
 
 
 def test_a_doubled_deviation_is_drift():
-    found = drift(traffic(0.2, 0.2, 400), CALIBRATED)
+    found = measure_drift(traffic(0.2, 0.2, 400), CALIBRATED)
     assert found.drifting
     assert found.spread > 1.5
 
 
 def test_a_small_shift_is_not_drift_even_if_significant():
-    found = drift(traffic(0.225, 0.1, 100_000), Statistics(0.2, 0.1, 100_000))
+    found = measure_drift(traffic(0.225, 0.1, 100_000), Statistics(0.2, 0.1, 100_000))
     assert found.z > 20
     assert not found.drifting
 
 
 def test_too_few_candidates_give_no_drift():
-    assert drift(traffic(0.9, 0.1, 29), CALIBRATED) is None
-    assert drift(Histogram(), CALIBRATED) is None
+    assert measure_drift(traffic(0.9, 0.1, 29), CALIBRATED) is None
+    assert measure_drift(Histogram(), CALIBRATED) is None
 
 
 @pytest.mark.parametrize("calibrated", [Statistics(0.2, 0.0, 100), Statistics(0.2, 0.1, 1)])
 def test_an_empty_calibration_is_not_a_reference(calibrated):
-    assert drift(traffic(0.9, 0.1, 100), calibrated) is None
+    assert measure_drift(traffic(0.9, 0.1, 100), calibrated) is None
 
 
 def test_a_row_names_the_statistics_in_use():

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.equivalence import group
+from odar.policy.equivalence import group_answers
 from odar.policy.similarity import AnswerRows
 
 ANSWERS = st.sampled_from(["5", "5 kg", "5 g", "5.0", "6", "6 kg", "Paris", "paris.", "(a)", "so it must be 5"])
@@ -22,11 +22,11 @@ def partition(numbers):
 @given(ROWS, st.lists(st.booleans(), min_size=5, max_size=5).filter(any))
 def test_any_subset_of_answers_is_grouped_as_by_fusion(rows, mask):
     present = np.tile(np.array(mask), (len(rows), 1))
-    groups, _ = grouped(rows).among(present)
+    groups, _ = grouped(rows).groups_and_similarity(present)
     for row, answers in zip(groups, rows, strict=True):
         assert (row[~np.array(mask)] == -1).all()
         there = [answer for answer, is_there in zip(answers, mask, strict=True) if is_there]
-        assert partition(row[np.array(mask)].tolist()) == partition(group(there))
+        assert partition(row[np.array(mask)].tolist()) == partition(group_answers(there))
 
 
 @given(ROWS, ROWS)

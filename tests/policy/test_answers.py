@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.policy.answers import concluding_number, extract_answer, extract_judgment, find_answer, last_boxed
-from odar.policy.equivalence import group
+from odar.policy.equivalence import group_answers
 
 
 @pytest.mark.parametrize(
@@ -182,24 +182,24 @@ def test_the_final_number_of_prose_is_found(text, number):
 
 def test_prose_is_grouped_with_its_final_number():
     prose = "Janet sells 9 eggs at $2 each, so she makes $18 a day."
-    assert group(["18", prose, "$18", "20"]) == [0, 0, 0, 1]
+    assert group_answers(["18", prose, "$18", "20"]) == [0, 0, 0, 1]
 
 
 def test_prose_without_a_plain_number_answer_is_compared_as_text():
     first, second = "Einstein was born in Ulm in 1879.", "Einstein was born in Berlin in 1879."
-    assert group([first, second]) == [0, 1]
-    assert group([first, second, "Ulm"]) == [0, 1, 2]
+    assert group_answers([first, second]) == [0, 1]
+    assert group_answers([first, second, "Ulm"]) == [0, 1, 2]
 
 
 def test_an_answer_that_is_not_prose_is_unchanged():
-    assert group(["4", "B", "yes", "x = 4", "1, 2 and 4"]) == [0, 1, 2, 0, 3]
+    assert group_answers(["4", "B", "yes", "x = 4", "1, 2 and 4"]) == [0, 1, 2, 0, 3]
 
 
 @given(
     st.lists(st.one_of(st.text(max_size=60), st.integers().map(str), st.sampled_from(["so it is 7 in all", "7"])))
 )
 def test_grouping_is_a_partition_independent_of_order(answers):
-    forth, back = group(answers), group(answers[::-1])[::-1]
+    forth, back = group_answers(answers), group_answers(answers[::-1])[::-1]
     assert [[a == b for b in forth] for a in forth] == [[a == b for b in back] for a in back]
 
 

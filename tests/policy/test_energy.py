@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.energy import Alignment, free_energy, measure, scaffold_mask, varentropy
+from odar.policy.energy import Alignment, free_energy, measure_energy, scaffold_mask, varentropy
 from odar.types import Token
 
 LAMBDA = 0.1
@@ -37,7 +37,7 @@ def test_worked_example_of_spec_5_8(energy, variance, expected):
 
 def test_energy_is_the_negative_log_likelihood_per_character():
     tokens = tuple(Token("four", logprob) for logprob in (-1.0, -2.0, -3.0))
-    assert measure(tokens, 0.1, None).energy == pytest.approx(0.5)
+    assert measure_energy(tokens, 0.1, None).energy == pytest.approx(0.5)
 
 
 def test_varentropy_is_the_population_variance():
@@ -47,7 +47,7 @@ def test_varentropy_is_the_population_variance():
 
 
 def test_measure_combines_energy_varentropy_and_alignment():
-    measured = measure(tokens_of([("abcd", -1.0), ("efgh", -3.0)]), LAMBDA, Alignment(0.5, 0.2))
+    measured = measure_energy(tokens_of([("abcd", -1.0), ("efgh", -3.0)]), LAMBDA, Alignment(0.5, 0.2))
     assert measured.energy == pytest.approx(4.0 / 8)
     assert measured.varentropy == pytest.approx(1.0)
     assert measured.free_energy == pytest.approx(0.5 + 0.1 * 1.0)
@@ -55,8 +55,8 @@ def test_measure_combines_energy_varentropy_and_alignment():
 
 
 def test_a_more_uncertain_answer_has_more_free_energy():
-    calm = measure(tokens_of([("abcd", -1.0), ("efgh", -1.0)]), LAMBDA, None)
-    wild = measure(tokens_of([("abcd", -0.1), ("efgh", -1.9)]), LAMBDA, None)
+    calm = measure_energy(tokens_of([("abcd", -1.0), ("efgh", -1.0)]), LAMBDA, None)
+    wild = measure_energy(tokens_of([("abcd", -0.1), ("efgh", -1.9)]), LAMBDA, None)
     assert wild.energy == pytest.approx(calm.energy)
     assert wild.free_energy > calm.free_energy  # the sign of λ
 
@@ -64,23 +64,25 @@ def test_a_more_uncertain_answer_has_more_free_energy():
 def test_control_tokens_are_ignored():
     plain = tokens_of([("abcd", -1.0), ("efgh", -3.0)])
     ended = (*plain, Token("<|im_end|>", -9.0, control=True))
-    assert measure(ended, LAMBDA, None) == measure(plain, LAMBDA, None)
+    assert measure_energy(ended, LAMBDA, None) == measure_energy(plain, LAMBDA, None)
 
 
 def test_scaffolding_counts_for_energy_but_not_for_varentropy():
-    measured = measure(tokens_of([("Answer", -0.1), (":", -0.1), (" yes", -3.0), ("\n", -4.0)]), LAMBDA, None)
+    measured = measure_energy(
+        tokens_of([("Answer", -0.1), (":", -0.1), (" yes", -3.0), ("\n", -4.0)]), LAMBDA, None
+    )
     assert measured.varentropy == 0.0
     assert measured.energy == pytest.approx(7.2 / 12)
 
 
 def test_tokens_without_a_logprob_are_left_out_with_their_characters():
-    measured = measure(tokens_of([("abcd", -2.0), ("wxyz", None)]), LAMBDA, None)
+    measured = measure_energy(tokens_of([("abcd", -2.0), ("wxyz", None)]), LAMBDA, None)
     assert measured.energy == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("tokens", [(), (Token("abc", None),), (Token("", -1.0),), (Token("</s>", -1.0, True),)])
 def test_measure_is_none_without_characters(tokens):
-    assert measure(tokens, LAMBDA, None) is None
+    assert measure_energy(tokens, LAMBDA, None) is None
 
 
 @given(st.lists(words, min_size=1, max_size=12), st.floats(-3, -0.01), st.data())
@@ -91,8 +93,8 @@ def test_free_energy_is_invariant_under_resplitting_of_a_uniform_sequence(parts,
     # Equal pieces, so that the sequence is uniform per token too, in both cuttings.
     text = text[: len(text) // size * size]
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
-    by_piece = measure(tokens_of([(p, per_character * size) for p in pieces]), LAMBDA, None)
-    by_letter = measure(tokens_of([(c, per_character) for c in text]), LAMBDA, None)
+    by_piece = measure_energy(tokens_of([(p, per_character * size) for p in pieces]), LAMBDA, None)
+    by_letter = measure_energy(tokens_of([(c, per_character) for c in text]), LAMBDA, None)
     assert by_piece.free_energy == pytest.approx(by_letter.free_energy, abs=1e-9)
 
 
@@ -114,8 +116,8 @@ def test_alignment_is_the_z_score():
 
 
 @given(st.lists(st.tuples(st.text(max_size=5), st.none() | logprob, st.booleans()), max_size=20))
-def test_measure_never_raises_and_is_finite(rows):
-    measured = measure(tuple(Token(*row) for row in rows), LAMBDA, None)
+def test_measure_energy_never_raises_and_is_finite(rows):
+    measured = measure_energy(tuple(Token(*row) for row in rows), LAMBDA, None)
     if measured is not None:
         assert all(math.isfinite(x) for x in (measured.energy, measured.varentropy, measured.free_energy))
         assert measured.energy >= 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.equivalence import Quantity, canonical, equivalent, group, parse_quantity
+from odar.policy.equivalence import Quantity, canonical, equivalent, group_answers, parse_quantity
 
 SAME = [
     ["1000", "1,000", "1000.0", "10^3", "10**3", "1e3", "+1000", "1000.", "$1000$", "1 000".replace(" ", "")],
@@ -44,17 +44,17 @@ DIFFERENT = [
 
 @pytest.mark.parametrize("answers", SAME, ids=lambda a: a[0])
 def test_equal_answers_are_one_group(answers):
-    assert set(group(answers)) == {0}
+    assert set(group_answers(answers)) == {0}
 
 
 @pytest.mark.parametrize("answers", DIFFERENT, ids=lambda a: a[0] or "empty")
 def test_different_answers_are_kept_apart(answers):
-    assert len(set(group(answers))) == len(answers)
+    assert len(set(group_answers(answers))) == len(answers)
 
 
 def test_a_bare_number_joins_the_only_unit_present():
-    assert group(["42", "42 km", "42"]) == [0, 0, 0]
-    assert group(["5", "5 kg", "5 g", "5"]) == [0, 1, 2, 0]
+    assert group_answers(["42", "42 km", "42"]) == [0, 0, 0]
+    assert group_answers(["5", "5 kg", "5 g", "5"]) == [0, 1, 2, 0]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_comparison_never_raises_and_is_reflexive(answer):
 @given(st.lists(answers, max_size=6), st.data())
 def test_groups_do_not_depend_on_the_order(items, data):
     order = data.draw(st.permutations(range(len(items))))
-    numbers, moved = group(items), group([items[i] for i in order])
+    numbers, moved = group_answers(items), group_answers([items[i] for i in order])
     for i in range(len(order)):
         for j in range(len(order)):
             assert (moved[i] == moved[j]) == (numbers[order[i]] == numbers[order[j]])

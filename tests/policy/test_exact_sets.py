@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odar.policy.energy import measure
+from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion
 from odar.policy.stopping import Stopping
 from odar.recording.files import open_recording
@@ -29,7 +29,7 @@ def answers(item: RecordedItem, similarity: str) -> list[str]:
     fusion = Fusion(beta=0.25, similarity=similarity)
     by_step = {
         step: [
-            replace(each.candidate, energy=measure(each.candidate.tokens, 0.1, None))
+            replace(each.candidate, energy=measure_energy(each.candidate.tokens, 0.1, None))
             for each in item.attempts
             if each.step is step
         ]
@@ -39,7 +39,7 @@ def answers(item: RecordedItem, similarity: str) -> list[str]:
     stops = (
         k
         for k in range(3, len(solves))
-        if Stopping(0.8).settled(fusion.votes(solves[:k], item.query), len(solves) - k)
+        if Stopping(0.8).is_settled(fusion.votes(solves[:k], item.query), len(solves) - k)
     )
     paths = by_step[Step.VERIFY], solves[: next(stops, len(solves))]
     asked = [[*by_step[Step.ANSWER], *slow] for slow in paths]

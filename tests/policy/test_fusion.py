@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.conversation import ToolCall
-from odar.policy.energy import Alignment, measure
+from odar.policy.energy import Alignment, measure_energy
 from odar.policy.fusion import Fusion, missing_share, rank
 from odar.policy.rules import RULES
 from odar.types import Candidate, Energy, Step, Token
@@ -23,7 +23,7 @@ def choose(candidates, **options):
 
 def candidate(answer, logprobs, step=Step.SOLVE, alignment=STATISTICS, model="m"):
     tokens = tuple(Token(f"w{i} ", value) for i, value in enumerate(logprobs))
-    energy = measure(tokens, 0.1, alignment)
+    energy = measure_energy(tokens, 0.1, alignment)
     return Candidate(step, model, f"{answer} {logprobs}", answer, tokens, energy=energy)
 
 
@@ -122,7 +122,9 @@ def test_fusion_is_invariant_under_candidate_order(rule, rows, data):
 @given(st.floats(0.1, 10), st.floats(-3, 3), sets)
 def test_one_models_alignment_does_not_change_its_own_argmin(deviation, mean, rows):
     candidates = [candidate(answer, logprobs, Step.SOLVE, Alignment(0.0, 1.0)) for answer, logprobs, _, _ in rows]
-    moved = [dataclasses.replace(c, energy=measure(c.tokens, 0.1, Alignment(mean, deviation))) for c in candidates]
+    moved = [
+        dataclasses.replace(c, energy=measure_energy(c.tokens, 0.1, Alignment(mean, deviation))) for c in candidates
+    ]
     chosen = candidates[choose(candidates, beta=np.inf).winner]
     again = moved[choose(moved, beta=np.inf).winner]
     assert again.energy.free_energy == pytest.approx(chosen.energy.free_energy)

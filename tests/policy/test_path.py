@@ -48,9 +48,9 @@ def test_with_routing_disabled_every_path_is_medium():
 
 
 def test_an_expert_can_have_thresholds_of_its_own_and_the_reason_names_it():
-    routing = Routing(Thresholds(0.3, 0.7), looks=True, by_expert={"math": Thresholds(0.2, 0.5, "math")})
+    routing = Routing(Thresholds(0.3, 0.7), uses_posterior=True, by_expert={"math": Thresholds(0.2, 0.5, "math")})
     general, maths = (routing.decide(Estimate(0.6, "x"), Assignment(expert)) for expert in ("code", "math"))
     assert (general.path, general.reason) == (Path.MEDIUM, "τ1 = 0.3 ≤ d = 0.600 < τ2 = 0.7")
     assert (maths.path, maths.reason) == (Path.HARD, "d = 0.600 ≥ τ2 = 0.5 (thresholds of math)")
     assert "< τ2 = 0.5 (thresholds of math); prior 0.600" in routing.reconsider(maths, 0.25).reason
-    assert routing.limits("math") == (0.2, 0.5, 1.0) and routing.limits("logic") == (0.3, 0.7, 1.0)
+    assert routing.boundaries("math") == (0.2, 0.5, 1.0) and routing.boundaries("logic") == (0.3, 0.7, 1.0)

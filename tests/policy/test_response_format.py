@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.conversation import Format, Options, Tool, ToolCall, ToolChoice
-from odar.policy.response_format import call_key, canonical_json, fault_of, schema_fault
+from odar.policy.response_format import call_key, canonical_json, format_fault, schema_fault
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Tool("weather", "", CITY)
@@ -34,7 +34,7 @@ def call(arguments: str, name: str = "weather") -> tuple[ToolCall, ...]:
     ],
 )
 def test_faults(text, calls, options, fault):
-    found = fault_of(text, calls, options)
+    found = format_fault(text, calls, options)
     assert fault in found
     assert bool(fault) == bool(found)
 
@@ -46,7 +46,7 @@ def test_an_unusable_schema_is_detected(schema):
 
 def test_a_catastrophic_pattern_does_not_hang():
     form = Format({"type": "string", "pattern": "^(a+)+$"})
-    assert fault_of('"' + "a" * 5000 + '!"', (), Options(format=form))
+    assert format_fault('"' + "a" * 5000 + '!"', (), Options(format=form))
 
 
 def test_calls_are_equal_in_any_order_and_case_matters():

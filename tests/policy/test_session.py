@@ -14,7 +14,7 @@ from odar.policy.session import CACHE_S, Session, SessionRequest
 from odar.types import Assignment, Call, Decision, Estimate, Path, Query, Role, Step, Usage
 
 PRICES = {Role.FAST: Price(0.2, 0.02, 1.25), Role.SLOW: Price(2.5, 0.25, 15.0)}
-ROUTING = Routing(Thresholds(0.3, 0.7), 5, looks=True, clearly_hard=0.85)
+ROUTING = Routing(Thresholds(0.3, 0.7), 5, uses_posterior=True, clearly_hard=0.85)
 PAIR = Assignment(fast="quick", slow="deep")
 LONG = Message("user", "word " * 16_000)
 TURN = Query.from_messages((LONG, Message("assistant", "done"), Message("user", "and now?")))
@@ -62,17 +62,17 @@ def test_caches_count_only_while_they_last_and_only_for_the_same_conversation() 
 
 def test_a_tool_loop_stays_with_its_agent_and_the_slow_one_works_alone() -> None:
     fast = decide(on(Role.FAST).request(STEP, 1.0), 0.9)
-    assert fast.path is Path.SIMPLE and ROUTING.looks_first(fast)
+    assert fast.path is Path.SIMPLE and ROUTING.needs_fast_answer(fast)
     slow = decide(on(Role.SLOW).request(STEP, 1.0), 0.1)
     assert slow.path is Path.MEDIUM and slow.alone
-    assert not ROUTING.looks_first(slow)
+    assert not ROUTING.needs_fast_answer(slow)
 
 
 def test_the_second_escalation_of_a_turn_is_not_considered_but_that_of_the_next_turn_is() -> None:
     spent = on(Role.FAST, escalated=True)
-    assert not ROUTING.looks_first(decide(spent.request(STEP, 1.0), 0.1))
+    assert not ROUTING.needs_fast_answer(decide(spent.request(STEP, 1.0), 0.1))
     new = spent.request(TURN, 1.0)
-    assert ROUTING.looks_first(decide(new, 0.1))
+    assert ROUTING.needs_fast_answer(decide(new, 0.1))
     after = new.after(new.settle(decide(new, 0.1), [call(Step.ANSWER)], PRICES), [call(Step.ANSWER)], 2.0)
     assert not after.escalated
 

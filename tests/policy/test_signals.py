@@ -18,7 +18,7 @@ from odar.policy.signals import (
     SignalArrays,
     answer_kind,
     answer_logprob,
-    signals_of,
+    answer_signals,
 )
 from odar.types import Candidate, Step, Token
 
@@ -59,7 +59,7 @@ def test_an_answer_without_its_tokens_has_no_probability():
 
 def test_control_tokens_and_missing_ones_do_not_count():
     said = (*tokens((" 7", -0.5), ("!", None)), Token("<eos>", -8.0, control=True))
-    found = signals_of(Candidate(Step.ANSWER, "m", " 7!", "7", said), prior=0.4)
+    found = answer_signals(Candidate(Step.ANSWER, "m", " 7!", "7", said), prior=0.4)
     assert (found.mean_logprob, found.answer_logprob, found.length, found.prior) == (-0.5, -0.5, 3.0, 0.4)
 
 
@@ -75,11 +75,11 @@ def test_control_tokens_and_missing_ones_do_not_count():
 )
 def test_an_answer_that_was_cut_off_or_is_empty_is_unfinished(text, finish, stated, finished):
     candidate = Candidate(Step.ANSWER, "m", text, "7" if "7" in text else text, finish=finish, stated=stated)
-    assert signals_of(candidate, prior=0.4).finished is finished
+    assert answer_signals(candidate, prior=0.4).finished is finished
 
 
 def test_a_model_without_log_probs_has_length_and_stated():
-    found = signals_of(Candidate(Step.ANSWER, "m", "Answer: 7", "7"), prior=0.4)
+    found = answer_signals(Candidate(Step.ANSWER, "m", "Answer: 7", "7"), prior=0.4)
     assert (found.mean_logprob, found.answer_logprob, found.length, found.stated) == (None, None, 9.0, True)
 
 
@@ -116,7 +116,7 @@ def test_few_answers_give_no_table_and_unfinished_ones_are_excluded():
 
 def test_own_tables_come_before_shipped_ones():
     shipped = QuantileTables.fit({("direct", "length"): range(100), ("direct", "prior"): range(100)})
-    own = QuantileTables.fit({("direct", "length"): range(1000, 1100)}).over(shipped)
+    own = QuantileTables.fit({("direct", "length"): range(1000, 1100)}).with_fallback(shipped)
     assert own.rank("direct", "length", [1050.0])[0] == pytest.approx(0.5, abs=0.02)
     assert own.rank("direct", "prior", [50.0])[0] == pytest.approx(0.5, abs=0.02)
 
@@ -139,6 +139,6 @@ def test_an_invalid_table_is_rejected(table):
 def test_a_tool_call_is_judged_by_its_mean_logprob(size):
     call = ToolCall("1", "write", "word " * size)
     parts = tokens(*[(f"{part} ", -0.02) for part in str(call).split()])
-    found = signals_of(Candidate(Step.ANSWER, "m", "", str(call), parts, tool_calls=(call,)), 0.3)
+    found = answer_signals(Candidate(Step.ANSWER, "m", "", str(call), parts, tool_calls=(call,)), 0.3)
     assert found.answer_logprob is None
     assert found.mean_logprob == pytest.approx(-0.02)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import UnknownName
-from odar.policy.equivalence import group
+from odar.policy.equivalence import group_answers
 from odar.policy.fusion import Fusion
 from odar.policy.rules import RULES, Ballot, Votes, fuse
 from odar.policy.similarity import (
@@ -22,7 +22,7 @@ from odar.policy.similarity import (
     asks_for_choice,
     is_free_text,
     lexical,
-    overlap,
+    similarity_matrix,
     word_overlap,
 )
 from odar.types import Candidate, Energy, Step, Token
@@ -70,8 +70,8 @@ def test_a_question_with_options_is_not_answered_in_free_text():
     assert asks_for_choice("Which?\n(A) one thing\n(B) another thing")
     assert not asks_for_choice("A. Turing was born where?")
     candidates = [spoken(text) for text in SEEDS]
-    assert Fusion().overlap(candidates) is not None
-    assert Fusion().overlap(candidates, "What happens?\nA. It grows\nB. Nothing") is None
+    assert Fusion().free_text_similarity(candidates) is not None
+    assert Fusion().free_text_similarity(candidates, "What happens?\nA. It grows\nB. Nothing") is None
 
 
 def test_paraphrases_are_more_similar_than_contradictions():
@@ -208,21 +208,25 @@ def test_without_log_probabilities_the_most_similar_slow_answer_wins():
 
 def test_a_registered_similarity_is_used():
     SIMILARITIES.add("constant", lambda texts: np.full((len(texts),) * 2, 0.5) + 0.5 * np.eye(len(texts)))
-    assert overlap(["a", "b", "a"], [0, 1, 0], "constant").tolist() == [[1, 0.5, 1], [0.5, 1, 0.5], [1, 0.5, 1]]
+    assert similarity_matrix(["a", "b", "a"], [0, 1, 0], "constant").tolist() == [
+        [1, 0.5, 1],
+        [0.5, 1, 0.5],
+        [1, 0.5, 1],
+    ]
 
 
 def test_similarity_of_rows_equals_that_of_single_questions():
     answers = [list(SEEDS), ["1", "2", "3"], [SEEDS[0], "4", SEEDS[1]]]
     rows = AnswerRows.of_answers(answers, [[True] * 3] * 3, ["?"] * 3, "lexical")
     present = np.ones((3, 3), dtype=bool)
-    groups, found = rows.among(present)
-    assert groups.tolist() == [group(row) for row in answers]
+    groups, found = rows.groups_and_similarity(present)
+    assert groups.tolist() == [group_answers(row) for row in answers]
     assert (found[0] == lexical(SEEDS)).all()
     assert (found[1] == np.eye(3)).all()
     assert (found[2] == np.eye(3)).all()
     present[2, 1] = False  # without the number, the other two are free text
-    assert rows.among(present)[1][2, 0, 2] > 0
-    assert rows.rows(np.array([1])).among(present[:1])[1] is None
-    assert rows.exact().among(present)[1] is None
-    joined = AnswerRows.concatenate([rows, rows]).among(np.tile(present, (2, 1)))[1]
+    assert rows.groups_and_similarity(present)[1][2, 0, 2] > 0
+    assert rows.rows(np.array([1])).groups_and_similarity(present[:1])[1] is None
+    assert rows.exact().groups_and_similarity(present)[1] is None
+    joined = AnswerRows.concatenate([rows, rows]).groups_and_similarity(np.tile(present, (2, 1)))[1]
     assert (joined[3] == found[0]).all()

@@ -11,7 +11,7 @@ votes = st.lists(st.integers(0, 3), max_size=9)
 
 
 def settled(confidence: float, groups: list[int], remaining: int) -> bool:
-    return Stopping(confidence).settled(np.equal.outer(groups, groups).astype(float), remaining)
+    return Stopping(confidence).is_settled(np.equal.outer(groups, groups).astype(float), remaining)
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def alike(degree: float, count: int = 3) -> np.ndarray:
 
 
 def test_agreeing_free_text_settles_and_differing_free_text_does_not():
-    assert Stopping(0.8).settled(alike(0.8), remaining=2)
-    assert not Stopping(0.8).settled(alike(0.3), remaining=2)
-    assert not Stopping(0.8).settled(alike(0.0), remaining=2)
+    assert Stopping(0.8).is_settled(alike(0.8), remaining=2)
+    assert not Stopping(0.8).is_settled(alike(0.3), remaining=2)
+    assert not Stopping(0.8).is_settled(alike(0.0), remaining=2)
 
 
 def test_two_opposing_groups_of_free_text_do_not_settle():
     camps = np.array([[1, 0.9, 0, 0], [0.9, 1, 0, 0], [0, 0, 1, 0.9], [0, 0, 0.9, 1]])
-    assert not Stopping(0.8).settled(camps, remaining=1)
-    assert Stopping(0.8).settled(np.pad(alike(0.9, 4), (0, 1)) + np.diag([0, 0, 0, 0, 1]), remaining=1)
+    assert not Stopping(0.8).is_settled(camps, remaining=1)
+    assert Stopping(0.8).is_settled(np.pad(alike(0.9, 4), (0, 1)) + np.diag([0, 0, 0, 0, 1]), remaining=1)
 
 
 similarities = st.integers(1, 6).flatmap(
@@ -90,13 +90,13 @@ similarities = st.integers(1, 6).flatmap(
 @given(similarities, st.integers(0, 5), st.data())
 def test_the_order_of_free_text_does_not_matter(s, remaining, data):
     order = data.draw(st.permutations(range(len(s))))
-    assert Stopping(0.8).settled(s, remaining) == Stopping(0.8).settled(s[np.ix_(order, order)], remaining)
+    assert Stopping(0.8).is_settled(s, remaining) == Stopping(0.8).is_settled(s[np.ix_(order, order)], remaining)
 
 
 @given(similarities, st.integers(0, 4), st.data())
 def test_with_full_confidence_no_other_free_text_overtakes_the_leader(s, remaining, data):
     """No remaining samples can move an existing answer that differs from the leader ahead of it."""
-    if Stopping(1.0).settled(s, remaining):
+    if Stopping(1.0).is_settled(s, remaining):
         added = data.draw(
             st.lists(
                 st.lists(st.floats(0, 1), min_size=len(s), max_size=len(s)), min_size=remaining, max_size=remaining

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.catalogue import Price
-from odar.policy.energy import measure
+from odar.policy.energy import measure_energy
 from odar.policy.fusion import missing_share
 from odar.recording.schema import (
     attempt_from_json,
@@ -39,7 +39,7 @@ def test_an_attempt_survives_json_and_restores_its_candidate():
 def test_recorded_figures_equal_those_of_fusion():
     one = attempts_of([spoken()], 0, 0, Usage(), None, 0.0)[0]
     figures = figures_of(one)
-    energy = measure(one.candidate.tokens, 0.1, None)
+    energy = measure_energy(one.candidate.tokens, 0.1, None)
     assert (figures.energy, figures.varentropy) == (energy.energy, energy.varentropy)
     assert (figures.total, figures.missing) == (2, 0)
     silent = figures_of(attempts_of([spoken(logprob=None)], 0, 0, Usage(), None, 0.0)[0])

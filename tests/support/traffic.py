@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from odar.difficulty.features import FEATURES
-from odar.policy.energy import Alignment, measure
+from odar.policy.energy import Alignment, measure_energy
 from odar.store.record import Record, Unanswered
 from odar.types import (
     Answer,
@@ -114,7 +114,7 @@ def candidate(rng: random.Random, step: Step) -> Candidate:
     texts = [word if i == 0 else f" {word}" for i, word in enumerate(words)]
     tokens = (*(Token(text, -rng.expovariate(1.8)) for text in texts), Token("", -0.01, control=True))
     text = "".join(token.text for token in tokens)
-    energy = measure(tokens, 0.1, None if step is Step.VERIFY else Alignment(0.2, 0.08))
+    energy = measure_energy(tokens, 0.1, None if step is Step.VERIFY else Alignment(0.2, 0.08))
     judgment = True if step is Step.VERIFY else None
     model = "quick" if step is Step.ANSWER else "deep"
     return Candidate(step, model, text, value, tokens, judgment, "stop", energy)

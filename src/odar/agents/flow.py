@@ -153,7 +153,7 @@ class Sampler:
             if self.stopping.confidence is None or not found:
                 return False
             votes = await run_fusion(self.fusion, partial(self.fusion.votes, found, team.query.text))
-            return self.stopping.settled(votes, samples - len(found))
+            return self.stopping.is_settled(votes, samples - len(found))
 
         while asked < samples and not await settled([]):
             size = samples - asked if asked else self.stopping.first_size(samples)

@@ -22,7 +22,7 @@ from odar.errors import BudgetExceeded, OdarError, ProviderProtocolError
 from odar.observer import observed
 from odar.policy.alignment import Source
 from odar.policy.answers import extract_answer
-from odar.policy.energy import measure
+from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion, eligible
 from odar.policy.signals import AnswerSignals, QuantileTables
 from odar.providers.base import Completion, Message, Quirks, Request, Sampling
@@ -44,7 +44,7 @@ class EnergyScorer:
         """Return the candidate with its energy; `scorer` names the surrogate that produced its tokens, if any."""
         source = self._source(candidate.step, team, scorer, candidate.model)
         known = None if source is None else self.alignment.find(source)
-        energy = measure(candidate.tokens, self.varentropy_weight, known.alignment if known else None)
+        energy = measure_energy(candidate.tokens, self.varentropy_weight, known.alignment if known else None)
         if energy is None and candidate.energy is None:
             return candidate
         if energy is not None and (known or scorer):
@@ -100,7 +100,7 @@ class Surrogate:
         name = settings.fusion.surrogate
         return cls(settings.card(name), scorer, fusion, settings.slow.timeout_s) if name else None
 
-    def needed(self, candidates: Sequence[Candidate], team: Team) -> bool:
+    def is_needed(self, candidates: Sequence[Candidate], team: Team) -> bool:
         """Return whether free energy can decide only with the surrogate."""
         texts_only = all(candidate.text.strip() and not candidate.tool_calls for candidate in candidates)
         sees = self.card.images or not team.query.images
@@ -192,7 +192,7 @@ class LLMJudge:
                 energies = (*verdict.energies, math.nan) if verdict.energies else ()
                 won = Verdict(len(candidates), name, reason, (*verdict.weights, 0.0), energies)
                 return [*candidates, written], won
-            index = named_index(completion.text, len(shown))
+            index = chosen_index(completion.text, len(shown))
             reason = f"{verdict.reason}; the slow model chose number {index + 1} of {len(shown)} in random order"
             return list(candidates), replace(verdict, winner=shown[index], scorer=name, reason=reason)
         except OdarError as error:
@@ -203,7 +203,7 @@ class LLMJudge:
         """Return the best candidate of each answer if they are free text, else nothing."""
         able = eligible(candidates)
         texts = [candidates[i] for i in able]
-        if self.fusion.overlap(texts, question) is None:
+        if self.fusion.free_text_similarity(texts, question) is None:
             return []
         weights = verdict.weights or (0.0,) * len(candidates)
         order = sorted(
@@ -217,7 +217,7 @@ class LLMJudge:
     async def ask(self, answers: Sequence[str], team: Team) -> Completion:
         """Show the answers in this order and return the reply; a counted call within the limits."""
         card, template = team.cards[Role.SLOW], team.request_template(Role.SLOW)
-        request = replace(template, messages=self.prompt.messages(team.query, "", numbered(answers)))
+        request = replace(template, messages=self.prompt.messages(team.query, "", format_replies(answers)))
         if not self.writes:
             request = replace(request, sampling=replace(template.sampling, temperature=0.0), logprobs=False)
         team.affordable(card, request)
@@ -234,15 +234,15 @@ class LLMJudge:
         return Candidate(Step.SOLVE, model, text, answer, completion.tokens, finish=completion.finish)
 
 
-def numbered(answers: Sequence[str]) -> str:
+def format_replies(answers: Sequence[str]) -> str:
     """Return the answers as a judge reads them, numbered from 1."""
     return "\n\n".join(f"<reply number={n}>\n{text}\n</reply>" for n, text in enumerate(answers, 1))
 
 
-def named_index(text: str, count: int) -> int:
+def chosen_index(text: str, count: int) -> int:
     """Return the index that a reply names, from 0; raises ProviderProtocolError if it names no candidate.
 
-    >>> named_index("Reply 2 is best.", 3)
+    >>> chosen_index("Reply 2 is best.", 3)
     1
     """
     numbers = [int(digits) for digits in _NUMBER.findall(text[:10_000]) if len(digits) < 4]
@@ -270,7 +270,7 @@ class Judge:
         """
         measured = [self.scorer.score(candidate, team) for candidate in candidates]
         compared, able = list(measured), eligible(measured)
-        if self.surrogate is not None and self.surrogate.needed([measured[i] for i in able], team):
+        if self.surrogate is not None and self.surrogate.is_needed([measured[i] for i in able], team):
             try:
                 scored = await self.surrogate.score([measured[i] for i in able], team)
                 for i, candidate in zip(able, scored, strict=True):

@@ -31,7 +31,7 @@ from odar.forwarding import select_fields
 from odar.observer import observed
 from odar.policy.answers import extract_judgment, find_answer, is_bare_answer
 from odar.policy.cut_off import wants_continuation
-from odar.policy.response_format import canonical_json, fault_of
+from odar.policy.response_format import canonical_json, format_fault
 from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings
@@ -324,7 +324,7 @@ class Team:
     def _candidate(self, step: Step, card: ModelCard, completion: Completion, proposal: str) -> Candidate:
         """Return the candidate in a completion: the answer, a verifier's judgment, and whether it was stated."""
         text, calls, prompt = completion.text, completion.tool_calls, self.prompts[step]
-        judgment = extract_judgment(text) if step is Step.VERIFY and prompt.judges else None
+        judgment = extract_judgment(text) if step is Step.VERIFY and prompt.asks_for_judgment else None
         if calls:
             found: str | None = "\n".join(map(str, calls))
         elif self.query.options.format is not None:
@@ -332,7 +332,7 @@ class Team:
         else:
             found = find_answer(text)
         # A verifier that only says CORRECT has answered: with the proposal.
-        stated = found is not None or not prompt.marks or judgment is True
+        stated = found is not None or not prompt.asks_for_marker or judgment is True
         stated = stated or (judgment is None and completion.finish != "length" and is_bare_answer(text))
         if found is None:
             found = proposal if judgment else text.strip()
@@ -346,7 +346,7 @@ class Team:
             finish=completion.finish,
             tool_calls=calls,
             stated=stated,
-            fault=fault_of(text, calls, self.query.options),
+            fault=format_fault(text, calls, self.query.options),
             wire=completion.wire,
         )
 

@@ -138,5 +138,5 @@ def _moments(weights: Array, values: Array) -> tuple[Array, Array]:
 
 def _shares(votes: Votes) -> Array:
     """(N, M) one over the number of candidates with the same answer, Σ s: they carry its probability together."""
-    same = (votes.overlaps * votes.present[:, None, :]).sum(axis=2)
+    same = (votes.similarities * votes.present[:, None, :]).sum(axis=2)
     return np.where(votes.present, 1.0 / np.maximum(same, 1.0), 0.0)

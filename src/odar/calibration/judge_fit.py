@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from odar.agents.ledger import token_upper_bound
-from odar.agents.scoring import LLMJudge, named_index, numbered
+from odar.agents.scoring import LLMJudge, chosen_index, format_replies
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.evidence import Evidence, attempts_by_column
 from odar.calibration.routing_fit import rejection_reason
@@ -89,7 +89,7 @@ def judge_items(odar: Odar, items: Sequence[RecordedItem], evidence: Evidence, s
             continue
         random.Random(item.key.seed).shuffle(shown)  # noqa: S311 - an order, not a secret
         choice = Choice(query, tuple(candidates[i].answer for i in shown), tuple(read[i] for i in shown))
-        messages = judge.prompt.messages(query, "", numbered(choice.answers))
+        messages = judge.prompt.messages(query, "", format_replies(choice.answers))
         needs = {card.provider: Amount(ORDERS, ORDERS * (token_upper_bound(messages) + longest))}
         digest = digest_of(query, choice.answers, judge.prompt.md5)
         found.append(Item(row_id(item.key), choice, digest, needs, worst_cost(card, messages, longest, ORDERS)))
@@ -169,7 +169,7 @@ def judge_trial(
 
 def _named(text: str, count: int) -> int | None:
     try:
-        return named_index(text, count)
+        return chosen_index(text, count)
     except OdarError:
         return None
 

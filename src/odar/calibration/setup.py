@@ -129,7 +129,7 @@ class Setup:
         for path in (MEDIUM, HARD):
             read = self.simulate(evidence, np.full(len(evidence), path)).read
             view = fusion.compare(candidates, read)
-            groups, similarity = candidates.answers.among(view.scored)
+            groups, similarity = candidates.answers.groups_and_similarity(view.scored)
             votes = Votes(view.energy, groups, evidence.correct & view.scored, sources, similarity)
             parts.append(votes.rows(~view.without_energy))
         return Votes.concatenate(parts)
@@ -153,7 +153,7 @@ class Setup:
     def reconsider(self, posterior: PosteriorDifficulty, prior: Array, fast: FastAnswers) -> Array:
         """Return the posterior, but the prior if a fast answer shows nothing or is not waited for."""
         looked = self.look(posterior, prior, fast)
-        return replace(self.routing, looks=True, enabled=True).route(prior, looked).difficulty
+        return replace(self.routing, uses_posterior=True, enabled=True).route(prior, looked).difficulty
 
 
 def source_columns(candidates: CandidateArrays) -> list[int]:

@@ -14,7 +14,7 @@ from odar.calibration.fusion_fit import FOLDS, fit_fusion
 from odar.calibration.parts import folds
 from odar.errors import InputError
 from odar.policy.arrays import Array
-from odar.policy.energy import Alignment, measure
+from odar.policy.energy import Alignment, measure_energy
 from odar.policy.fusion import Fusion
 from odar.policy.rules import RULES, Votes
 from odar.policy.similarity import AnswerRows
@@ -107,7 +107,7 @@ def right_by(questions: Sequence[FusionItem], fusion: Fusion) -> Array:
 
 def measured(candidate: Candidate, weight: float) -> Candidate:
     """Return a candidate with its free energy, not aligned."""
-    return replace(candidate, energy=measure(candidate.tokens, weight, None))
+    return replace(candidate, energy=measure_energy(candidate.tokens, weight, None))
 
 
 def _aligned(questions: list[FusionItem], weight: float) -> list[FusionItem]:
@@ -121,7 +121,7 @@ def _aligned(questions: list[FusionItem], weight: float) -> list[FusionItem]:
 
     def align(candidate: Candidate) -> Candidate:
         statistic = statistics.get((candidate.model, candidate.step))
-        return replace(candidate, energy=measure(candidate.tokens, weight, statistic))
+        return replace(candidate, energy=measure_energy(candidate.tokens, weight, statistic))
 
     return [replace(q, candidates=tuple(map(align, q.candidates))) for q in questions]
 
@@ -171,7 +171,9 @@ def _votes(questions: Sequence[FusionItem]) -> tuple[list[Source], Votes]:
     answers = [[each[0].answer if each else "" for each in row] for row in rows]
     stated = [[each is not None and each[0].stated for each in row] for row in rows]
     texts = [question.question for question in questions]
-    groups, similarity = AnswerRows.of_answers(answers, stated, texts, Fusion().similarity).among(present)
+    groups, similarity = AnswerRows.of_answers(answers, stated, texts, Fusion().similarity).groups_and_similarity(
+        present
+    )
     numbers = {source: number for number, source in enumerate(dict.fromkeys(sources))}
     places = tuple(numbers[source] for source in sources)
     return sources, Votes(np.array(energies, dtype=np.float64), groups, np.array(correct), places, similarity)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from odar.agents.prompts import load_prompt
-from odar.agents.scoring import named_index, numbered
+from odar.agents.scoring import chosen_index, format_replies
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.conversation import Options
 from odar.engine import Odar
@@ -86,7 +86,7 @@ async def judge_pairs(
     async def verdict(question: str, shown: tuple[str, str]) -> int | None:
         nonlocal calls
         prompt = load_prompt("judge")
-        draft = numbered(shown) + (f"\n\nJudge by this rubric:\n{rubric.strip()}" if rubric else "")
+        draft = format_replies(shown) + (f"\n\nJudge by this rubric:\n{rubric.strip()}" if rubric else "")
         messages = prompt.messages(Query(question), "", draft)
         async with gate:
             query = Query.from_messages(messages, Options(temperature=0.0, max_tokens=_MAX_TOKENS))
@@ -97,7 +97,7 @@ async def judge_pairs(
         costs.append(spend.cost_usd)
         on_progress()
         try:
-            return named_index(found[0].text, 2) if found else None
+            return chosen_index(found[0].text, 2) if found else None
         except ProviderError:
             return None
 

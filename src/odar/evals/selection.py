@@ -107,7 +107,7 @@ def with_fitting_prompts(settings: Settings, sources: Sequence[TaskSet]) -> Sett
     """
     plain = [source.name for source in sources if getattr(getattr(source, "about", None), "plain", False)]
     prompts = load_prompts(settings.prompts)
-    if not plain or not any(prompts[step].marks for step in (Step.ANSWER, Step.VERIFY, Step.SOLVE)):
+    if not plain or not any(prompts[step].asks_for_marker for step in (Step.ANSWER, Step.VERIFY, Step.SOLVE)):
         return settings
     if others := [source.name for source in sources if source.name not in plain]:
         raise InputError(

@@ -85,7 +85,7 @@ _MIN_WEIGHT = 1e-3
 """Bins with less weight than this are dropped."""
 
 
-def bin_of(energy: float) -> int:
+def bin_index(energy: float) -> int:
     """Return the bin of an energy; infinity is in the last one, and NaN has none."""
     return round(math.log(min(max(energy, _LOWEST), _HIGHEST)) / math.log(RATIO))
 
@@ -108,7 +108,7 @@ class Histogram:
     @classmethod
     def from_values(cls, energies: Iterable[float], day: float) -> Histogram:
         """Return the histogram of energies that were all served on one day; NaN is left out."""
-        bins = Counter(bin_of(energy) for energy in energies if not math.isnan(energy))
+        bins = Counter(bin_index(energy) for energy in energies if not math.isnan(energy))
         return cls({number: float(count) for number, count in bins.items()}, day, bins.total())
 
     @property
@@ -119,12 +119,12 @@ class Histogram:
     def merged(self, other: Histogram, half_life: float) -> Histogram:
         """Return the sum of both, as of the later day; it does not depend on their order."""
         day = max(self.day, other.day)
-        bins = dict(self.faded(day, half_life).bins)
-        for number, weight in other.faded(day, half_life).bins.items():
+        bins = dict(self.decayed(day, half_life).bins)
+        for number, weight in other.decayed(day, half_life).bins.items():
             bins[number] = bins.get(number, 0.0) + weight
         return Histogram(bins, day, self.seen + other.seen)
 
-    def faded(self, day: float, half_life: float) -> Histogram:
+    def decayed(self, day: float, half_life: float) -> Histogram:
         """Return the same counts with their weights on a later day."""
         left = 0.5 ** (max(0.0, day - self.day) / half_life)
         bins = {number: weight * left for number, weight in self.bins.items() if weight * left > _MIN_WEIGHT}
@@ -178,7 +178,7 @@ class Drift(NamedTuple):
     """Whether the difference is both sure and large."""
 
 
-def drift(running: Histogram, calibrated: Statistics) -> Drift | None:
+def measure_drift(running: Histogram, calibrated: Statistics) -> Drift | None:
     """Compare what is served with what was calibrated; None if there is too little to compare."""
     served = running.alignment()
     count = running.count
@@ -208,7 +208,7 @@ class AlignmentRow:
     used: str
     """What its energies are aligned by now: calibrated, running or nothing."""
     count: float
-    """Served candidates, the faded ones in part."""
+    """Served candidates, older ones in part."""
     seen: int
     """Served candidates in all."""
     calibrated_mean: float | None
@@ -223,7 +223,7 @@ class AlignmentRow:
 def alignment_row(source: Source, step: str, calibrated: Statistics | None, running: Histogram) -> AlignmentRow:
     """One row of the report."""
     served = running.alignment()
-    found = None if calibrated is None else drift(running, calibrated)
+    found = None if calibrated is None else measure_drift(running, calibrated)
     ready = served is not None and running.count >= MIN_SERVED
     return AlignmentRow(
         model=source.model,

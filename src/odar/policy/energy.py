@@ -41,7 +41,7 @@ class Alignment:
         return (value - self.mean) / self.deviation
 
 
-def measure(tokens: Sequence[Token], weight: float, alignment: Alignment | None) -> Energy | None:
+def measure_energy(tokens: Sequence[Token], weight: float, alignment: Alignment | None) -> Energy | None:
     """Return the free energy of a candidate's tokens, or None if there are no characters to measure.
 
     E = −Σ ℓ_t / characters (SPEC 5.1). Control tokens are ignored; format scaffolding counts for E but not

@@ -82,21 +82,21 @@ def _canonical(answer: str, levels: int) -> Form:
     return simple or (_collection(text, levels) if levels else None) or _words(text)
 
 
-def group(answers: Sequence[str]) -> list[int]:
+def group_answers(answers: Sequence[str]) -> list[int]:
     """Return a number per answer; equal answers share it. A bare number joins the only unit its value appears with.
 
     Where one of the answers is a number, the question asks for one: prose then counts as the number it comes to.
 
-    >>> group(["42", "42 km", "$7", "7 dollars", "Paris"])
+    >>> group_answers(["42", "42 km", "$7", "7 dollars", "Paris"])
     [0, 0, 1, 1, 2]
-    >>> group(["5", "5 kg", "5 g"])
+    >>> group_answers(["5", "5 kg", "5 g"])
     [0, 1, 2]
-    >>> group(["18", "She sells 9 eggs for $2 each, so she makes 9 * 2 = 18 dollars."])
+    >>> group_answers(["18", "She sells 9 eggs for $2 each, so she makes 9 * 2 = 18 dollars."])
     [0, 0]
     """
     forms = [canonical(answer) for answer in answers]
     if any(form.kind == "number" for form in forms):
-        forms = [_concluded(form, answer) for form, answer in zip(forms, answers, strict=True)]
+        forms = [_concluding_form(form, answer) for form, answer in zip(forms, answers, strict=True)]
     units: dict[str, set[str]] = {}
     for form in forms:
         if form.kind == "number" and form.unit:
@@ -111,7 +111,7 @@ def group(answers: Sequence[str]) -> list[int]:
     return result
 
 
-def _concluded(form: Form, answer: str) -> Form:
+def _concluding_form(form: Form, answer: str) -> Form:
     """Return the number that prose concludes with, if there is one; other forms unchanged."""
     if form.kind not in ("text", "formula"):
         return form
@@ -122,7 +122,7 @@ def _concluded(form: Form, answer: str) -> Form:
 
 def equivalent(a: str, b: str) -> bool:
     """Return whether two answers are the same one."""
-    return len(set(group([a, b]))) == 1
+    return len(set(group_answers([a, b]))) == 1
 
 
 def _clean(answer: str) -> str:
@@ -317,14 +317,14 @@ def _decimal(text: str) -> Fraction:
     return Fraction(text.replace(",", ""))
 
 
-def depends_on_others(answers: Sequence[str]) -> bool:
+def grouping_depends_on_others(answers: Sequence[str]) -> bool:
     """Return whether groups depend on which answers are present.
 
     They do if a number comes with prose that ends in one, or with the same number and a unit.
     """
     forms = {answer: canonical(answer) for answer in dict.fromkeys(answers)}
     numbers = [form for form in forms.values() if form.kind == "number"]
-    if numbers and any(_concluded(form, answer) != form for answer, form in forms.items()):
+    if numbers and any(_concluding_form(form, answer) != form for answer, form in forms.items()):
         return True
     bare = {form.value for form in numbers if not form.unit}
     return any(form.unit and form.value in bare for form in numbers)

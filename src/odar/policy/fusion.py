@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from odar.policy.arrays import Array, Bools, Ints, Rows
-from odar.policy.equivalence import group
+from odar.policy.equivalence import group_answers
 from odar.policy.response_format import call_key
 from odar.policy.rules import RULES, Ballot, Rule, answer_energies, majority, same_answer, winners
 from odar.policy.similarity import (
@@ -25,7 +25,7 @@ from odar.policy.similarity import (
     answer_form,
     asks_for_choice,
     is_free_text,
-    overlap,
+    similarity_matrix,
 )
 from odar.types import Candidate, Role, Step, Verdict
 
@@ -86,14 +86,14 @@ class Fusion:
     def groups(self, candidates: Sequence[Candidate]) -> list[int]:
         """Number the answers: equal ones share a number, as do calls of the same tools with the same arguments."""
         spoken = [i for i, candidate in enumerate(candidates) if not candidate.tool_calls]
-        numbers = dict(zip(spoken, group([candidates[i].answer for i in spoken]), strict=True))
+        numbers = dict(zip(spoken, group_answers([candidates[i].answer for i in spoken]), strict=True))
         calls: dict[str, int] = {}
         for i, candidate in enumerate(candidates):
             if candidate.tool_calls:
                 numbers[i] = len(candidates) + calls.setdefault(call_key(candidate.tool_calls), len(calls))
         return [numbers[i] for i in range(len(candidates))]
 
-    def overlap(self, candidates: Sequence[Candidate], question: str = "") -> Array | None:
+    def free_text_similarity(self, candidates: Sequence[Candidate], question: str = "") -> Array | None:
         """Return s between eligible candidates if they are free text (SPEC 5.15), None if they are exact."""
         if self.similarity == EXACT_ONLY or len(candidates) < 2 or asks_for_choice(question):
             return None
@@ -103,12 +103,14 @@ class Fusion:
         ]
         if not is_free_text(forms):
             return None
-        return overlap([candidate.answer for candidate in candidates], self.groups(candidates), self.similarity)
+        return similarity_matrix(
+            [candidate.answer for candidate in candidates], self.groups(candidates), self.similarity
+        )
 
     def votes(self, candidates: Sequence[Candidate], question: str = "") -> Array:
         """Return s between the candidates that vote (SPEC 5.6b); 1 or 0 if their answers have an exact form."""
         voting = [candidates[i] for i in eligible(candidates)]
-        s = self.overlap(voting, question)
+        s = self.free_text_similarity(voting, question)
         return same_answer(np.array(self.groups(voting))) if s is None else s
 
     def needs_surrogate(self, candidates: Sequence[Candidate]) -> bool:
@@ -150,7 +152,7 @@ class Fusion:
         slow = np.array([candidate.role is Role.SLOW for candidate in candidates])
         pool = slow if slow.any() else ~slow
         # All candidates decide whether the answers are free text; only the pool votes.
-        similarity = self.overlap(candidates, question)
+        similarity = self.free_text_similarity(candidates, question)
         groups, none = np.where(pool, self.groups(candidates), -1), np.zeros(len(candidates))
         keys = majority(Ballot(none, groups, none, similarity=similarity))
         winner, voters = int(winners(keys, pool)), int(pool.sum())
@@ -192,7 +194,7 @@ class Fusion:
             np.array(self.groups(candidates), dtype=np.int64),
             np.array([self.skills.get((c.model, c.step), 1.0) for c in candidates]),
             self.beta,
-            self.overlap(candidates, question),
+            self.free_text_similarity(candidates, question),
         )
         if self.rule in ("fep", "majority"):  # which compare free energies only
             return ballot
@@ -218,7 +220,7 @@ class Fusion:
         self, candidates: CandidateArrays, voting: Bools, rule: Rule, energy: Array, seen: Bools | None = None
     ) -> Ints:
         """Return the winner by a rule; `seen` are the candidates that decide whether a row is free text."""
-        groups, similarity = candidates.answers.among(voting if seen is None else seen)
+        groups, similarity = candidates.answers.groups_and_similarity(voting if seen is None else seen)
         groups = np.where(voting, groups, -1)
         confidence = {name: getattr(candidates, name) for name in CONFIDENCES}
         keys = rule(Ballot(energy, groups, candidates.skills, self.beta, similarity, **confidence))
@@ -377,7 +379,7 @@ class CandidateArrays(Rows):
     def votes(self, among: Bools) -> Array:
         """Return (N, M, M) s between the candidates that vote, 0 for the others: `Fusion.votes` as arrays."""
         voting = self.eligible(among)
-        groups, s = self.answers.among(voting)
+        groups, s = self.answers.groups_and_similarity(voting)
         return same_answer(groups) if s is None else np.where(voting[:, :, None] & voting[:, None, :], s, 0.0)
 
 

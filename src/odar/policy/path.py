@@ -88,7 +88,7 @@ class Route:
     """SIMPLE, MEDIUM or HARD."""
     difficulty: Array
     """The difficulty that counted: the posterior if there is one, else the prior."""
-    looked: Bools
+    after_fast_answer: Bools
     """Whether the path was chosen after the fast answer (SPEC 5.11)."""
 
 
@@ -99,7 +99,7 @@ class Routing:
     Args:
         thresholds: τ1 and τ2.
         samples: slow samples of the Hard path.
-        looks: whether the fast answer is looked at before the path is chosen (`routing.mode = "posterior"`).
+        uses_posterior: whether the path is chosen again after the fast answer (`routing.mode = "posterior"`).
         clearly_hard: if the prior is at least this, the path is chosen without the fast answer.
         enabled: if False, every question takes Medium: the paper's "rules only" (SPEC 4.4).
         by_expert: thresholds of single experts, in place of the common ones (SPEC 4.3).
@@ -110,7 +110,7 @@ class Routing:
 
     thresholds: Thresholds
     samples: int = 5
-    looks: bool = False
+    uses_posterior: bool = False
     clearly_hard: float = 1.0
     enabled: bool = True
     by_expert: Mapping[str, Thresholds] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class Routing:
         by_expert = {expert: times(each) for expert, each in self.by_expert.items()}
         return replace(self, thresholds=times(self.thresholds), by_expert=by_expert)
 
-    def limits(self, expert: str) -> tuple[float, float, float]:
+    def boundaries(self, expert: str) -> tuple[float, float, float]:
         """Return the difficulties at which the treatment of an expert's questions changes."""
         thresholds = self.thresholds_of(expert)
         return thresholds.tau1, thresholds.tau2, self.clearly_hard
@@ -166,9 +166,9 @@ class Routing:
         d = estimate.exact_or_middle
         return decided(thresholds.path(d), reason=thresholds.reason(d, "d"))
 
-    def looks_first(self, decision: Decision) -> bool:
+    def needs_fast_answer(self, decision: Decision) -> bool:
         """Return whether the fast answer could still change this path, so that it is worth waiting for."""
-        if not (self.looks and self.enabled) or decision.forced or decision.alone:
+        if not (self.uses_posterior and self.enabled) or decision.forced or decision.alone:
             return False
         undecided, session = decision.estimate.exact_or_middle < self.clearly_hard, decision.session
         if session is not None and session.requests:  # the session chose the path, not the prior
@@ -178,7 +178,7 @@ class Routing:
     def reconsider(self, decision: Decision, posterior: float, allowed: Collection[str] = PATHS) -> Decision:
         """Choose the path again after the fast answer (SPEC 5.11); a path that is not allowed is not taken.
 
-        >>> routing = Routing(Thresholds(0.3, 0.7), 5, looks=True)
+        >>> routing = Routing(Thresholds(0.3, 0.7), 5, uses_posterior=True)
         >>> after = routing.reconsider(routing.decide(Estimate(0.5, "learned")), 0.2)
         >>> after.path, after.reason
         (<Path.SIMPLE: 'simple'>, 'posterior d = 0.200 < τ1 = 0.3; prior 0.500, medium')
@@ -194,7 +194,7 @@ class Routing:
     def route(
         self, prior: Array, posterior: Array, experts: Sequence[str] | NDArray[np.str_] | None = None
     ) -> Route:
-        """Choose the path of every recorded question: `decide`, `looks_first` and `reconsider` as arrays.
+        """Choose the path of every recorded question: `decide`, `needs_fast_answer` and `reconsider` as arrays.
 
         Args:
             prior: d(x).
@@ -203,7 +203,7 @@ class Routing:
         """
         if not self.enabled:
             return Route(np.full(len(prior), MEDIUM), prior, np.zeros(len(prior), dtype=bool))
-        looked = (prior < self.clearly_hard) & self.looks
+        looked = (prior < self.clearly_hard) & self.uses_posterior
         difficulty = np.where(looked & np.isfinite(posterior), posterior, prior)
         path = self.thresholds.paths(difficulty)
         for expert, thresholds in self.by_expert.items():

@@ -82,7 +82,7 @@ class PosteriorDifficulty:
     ) -> tuple[float | None, Look]:
         """`predict` for one answer, with what made it; None if the answer shows nothing and the prior decides."""
         kind = answer.kind
-        known = self.tables if tables is None else tables.over(self.tables)
+        known = self.tables if tables is None else tables.with_fallback(self.tables)
         ranks = {name: known.rank_one(kind, name, getattr(answer, name)) for name in RANKED}
         weights = self.weights[kind.value]
         used = [
@@ -113,7 +113,7 @@ class PosteriorDifficulty:
 
     def terms(self, signals: SignalArrays, kind: AnswerKind, tables: QuantileTables | None = None) -> Array:
         """(n, `TERMS`) values in [0, 1] of answers of one kind; NaN if unknown."""
-        known = self.tables if tables is None else tables.over(self.tables)
+        known = self.tables if tables is None else tables.with_fallback(self.tables)
         unsure_answer = 1 - known.rank(kind, "answer_logprob", signals.answer_logprob)
         unsure_text = 1 - known.rank(kind, "mean_logprob", signals.mean_logprob)
         if kind is not AnswerKind.REASONED:  # the answer is nearly the whole text

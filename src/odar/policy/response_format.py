@@ -18,12 +18,12 @@ _SHOWN = 120
 """Characters of a validator's complaint that are kept."""
 
 
-def fault_of(text: str, calls: Sequence[ToolCall], options: Options) -> str:
+def format_fault(text: str, calls: Sequence[ToolCall], options: Options) -> str:
     """Return what the client's tools or response format forbid about an answer, or an empty string.
 
-    >>> fault_of("no JSON", (), Options(format=Format()))
+    >>> format_fault("no JSON", (), Options(format=Format()))
     'the text is not JSON'
-    >>> fault_of('{"a": 1}', (), Options(format=Format()))
+    >>> format_fault('{"a": 1}', (), Options(format=Format()))
     ''
     """
     if calls:
@@ -31,7 +31,7 @@ def fault_of(text: str, calls: Sequence[ToolCall], options: Options) -> str:
         return next((fault for call in calls if (fault := _call_fault(call, known, options))), "")
     if options.tool_choice is not None and options.tool_choice.mode in ("required", "tool"):
         return "a tool call was required and none was made"
-    return _format_fault(text, options.format) if options.format is not None else ""
+    return _text_fault(text, options.format) if options.format is not None else ""
 
 
 def schema_fault(schema: Mapping[str, Any]) -> str:
@@ -74,22 +74,22 @@ def _call_fault(call: ToolCall, known: Mapping[str, Tool], options: Options) -> 
         arguments = load_json(call.arguments or "{}")
     except ValueError:
         return f"the arguments for {call.name!r} are not JSON"
-    complaint = _complaint(arguments, known[call.name].parameters)
+    complaint = _schema_violation(arguments, known[call.name].parameters)
     return f"the arguments for {call.name!r} do not fit: {complaint}" if complaint else ""
 
 
-def _format_fault(text: str, form: Format) -> str:
+def _text_fault(text: str, form: Format) -> str:
     try:
         value = load_json(text)
     except ValueError:
         return "the text is not JSON"
     if form.schema is None:
         return "" if isinstance(value, dict) else "the text is not a JSON object"
-    complaint = _complaint(value, form.schema)
+    complaint = _schema_violation(value, form.schema)
     return f"the text does not fit the schema: {complaint}" if complaint else ""
 
 
-def _complaint(value: Any, schema: Mapping[str, Any] | None) -> str:
+def _schema_violation(value: Any, schema: Mapping[str, Any] | None) -> str:
     if not schema:
         return ""
     from jsonschema_rs import ValidationError

@@ -81,7 +81,7 @@ def log_masses(ballot: Ballot) -> Array:
     >>> log_masses(Ballot(np.array([-1.0, -1.0, -2.0]), np.array([0, 0, 1]), np.ones(3), 1.0)).round(2).tolist()
     [1.69, 1.69, 2.0]
     """
-    s = _overlaps(ballot)
+    s = _similarities(ballot)
     if np.isinf(ballot.beta):
         return np.asarray(np.where(s == 1.0, ballot.negative_energy[..., None, :], -np.inf).max(axis=-1))
     heights, top = _heights(ballot)
@@ -149,7 +149,7 @@ def same_answer(groups: Ints) -> Array:
     return np.asarray((groups[..., :, None] == groups[..., None, :]) & there, dtype=np.float64)
 
 
-def _overlaps(ballot: Ballot) -> Array:
+def _similarities(ballot: Ballot) -> Array:
     """s between the candidates that are present, 0 elsewhere."""
     if ballot.similarity is None:
         return same_answer(ballot.groups)
@@ -170,7 +170,7 @@ def _sums(s: Array, weights: Array) -> Array:
 
 def _votes(weights: Array, ballot: Ballot) -> Array:
     """Return the share of weight that each candidate's answer carries, given the candidates' own weights."""
-    s = _overlaps(ballot)
+    s = _similarities(ballot)
     sums = _sums(s, np.where(ballot.present, weights, 0.0))
     most = sums.max(axis=-1, keepdims=True)
     sums = np.where(sums >= most * (1 - TIE), most, sums)
@@ -208,11 +208,11 @@ class Votes(Rows):
     def concatenate(cls, parts: Sequence[Votes]) -> Votes:
         """Return the questions of several parts, in order; the columns of all have the same sources."""
         if any(part.similarity is not None for part in parts):
-            parts = [replace(part, similarity=part.overlaps) for part in parts]
+            parts = [replace(part, similarity=part.similarities) for part in parts]
         return super(Votes, cls).concatenate(parts)
 
     @property
-    def overlaps(self) -> Array:
+    def similarities(self) -> Array:
         """(N, M, M) s between the answers."""
         return same_answer(self.groups) if self.similarity is None else self.similarity
 

@@ -152,7 +152,7 @@ class QuantileTables:
             return rank + (1 - levels[-1]) * above / (1 + above)
         return rank
 
-    def over(self, fallback: QuantileTables) -> QuantileTables:
+    def with_fallback(self, fallback: QuantileTables) -> QuantileTables:
         """These tables, and those of `fallback` for what these do not have."""
         if self._merged is None or self._merged[0] is not fallback:
             both = QuantileTables()
@@ -204,7 +204,7 @@ def _curve(table: Array) -> tuple[list[float], list[float], float]:
     return points.tolist(), levels.tolist(), max(float(points[-1] - points[0]), 1e-9)
 
 
-def signals_of(candidate: Candidate, prior: float, agreement: float | None = None) -> AnswerSignals:
+def answer_signals(candidate: Candidate, prior: float, agreement: float | None = None) -> AnswerSignals:
     """Return the signals of a fast answer."""
     logprobs = [t.logprob for t in candidate.tokens if t.logprob is not None and not t.control]
     kind = answer_kind(candidate.text, candidate.answer, candidate.stated)
@@ -281,7 +281,7 @@ def _last_place(text: str, answer: str) -> int:
     return last
 
 
-def agreement_of(samples: Sequence[Candidate]) -> float | None:
+def sample_agreement(samples: Sequence[Candidate]) -> float | None:
     """Return how far two samples of a model agree, from 0 to 1; None if there is only one.
 
     Answers of an exact form are the same or not; free text agrees as far as its words are the same (SPEC 5.15).

@@ -20,7 +20,7 @@ import numpy as np
 
 from odar.difficulty.features import word_rarity
 from odar.policy.arrays import Array, Bools, Ints, Rows
-from odar.policy.equivalence import canonical, depends_on_others, equivalent, group
+from odar.policy.equivalence import canonical, equivalent, group_answers, grouping_depends_on_others
 from odar.policy.rules import same_answer
 from odar.registry import Registry
 
@@ -96,7 +96,7 @@ def prepare_similarity(name: str) -> None:
         prepare()
 
 
-def overlap(texts: Sequence[str], groups: Sequence[int], similarity: str) -> Array:
+def similarity_matrix(texts: Sequence[str], groups: Sequence[int], similarity: str) -> Array:
     """Return s between all answers: 1 where they are equivalent (share a group), else their similarity."""
     numbers = np.asarray(groups)
     same = numbers[:, None] == numbers[None, :]
@@ -244,7 +244,7 @@ class AnswerRows(Rows):
         matrices: dict[int, Array] = {}
         for i, (answers, told, question) in enumerate(zip(rows, stated, questions, strict=True)):
             spelt = list(dict.fromkeys(answers))  # parsed once: samples often agree to the letter
-            numbers = dict(zip(spelt, group(spelt), strict=True))
+            numbers = dict(zip(spelt, group_answers(spelt), strict=True))
             groups[i, : len(answers)] = [numbers[answer] for answer in answers]
             if similarity == EXACT_ONLY or asks_for_choice(question):
                 continue
@@ -253,7 +253,9 @@ class AnswerRows(Rows):
             if sum(form > 0 for form in found) > 1:
                 matrices[i] = np.eye(width)
                 matrices[i][: len(found), : len(found)] = SIMILARITIES[similarity](answers)
-        return cls(groups, forms, {i: row for i, row in enumerate(rows) if depends_on_others(row)}, matrices)
+        return cls(
+            groups, forms, {i: row for i, row in enumerate(rows) if grouping_depends_on_others(row)}, matrices
+        )
 
     def exact(self) -> AnswerRows:
         """Return the same without similarities: answers are equal or not."""
@@ -278,12 +280,12 @@ class AnswerRows(Rows):
             {start + i: matrix for start, part in each for i, matrix in part.matrices.items()},
         )
 
-    def among(self, present: Bools) -> tuple[Ints, Array | None]:
-        """Return groups, −1 for the absent, and `overlap` of each row (N, M, M); None if no row is free text."""
+    def groups_and_similarity(self, present: Bools) -> tuple[Ints, Array | None]:
+        """Return groups, −1 for the absent, and (N, M, M) similarities; None if no row is free text."""
         groups = np.where(present, self.groups, -1)
         for row, answers in self.open.items():
             there = np.flatnonzero(present[row])
-            groups[row, there] = group([answers[column] for column in there.tolist()])
+            groups[row, there] = group_answers([answers[column] for column in there.tolist()])
         free = [row for row in self.matrices if is_free_text(self.forms[row, present[row]].tolist())]
         if not free:
             return groups, None

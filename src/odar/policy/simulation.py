@@ -41,7 +41,7 @@ def simulate(
 ) -> Simulation:
     """Take the given path, SIMPLE, MEDIUM or HARD, with every question; `samples` on the Hard path at most."""
     hard, solves = path == HARD, np.arange(candidates.present.shape[1]) - SOLVE
-    read, taken = sample(candidates, stopping, samples if hard.any() else 0)
+    read, taken = simulate_sampling(candidates, stopping, samples if hard.any() else 0)
     read &= hard[:, None]
     asked = hard[:, None] & (solves >= 0) & (solves < taken[:, None])
     for mask in (read, asked):
@@ -56,7 +56,7 @@ def simulate(
     return Simulation(path, asked, read, scored, winner, waves, calls)
 
 
-def sample(candidates: CandidateArrays, stopping: Stopping, samples: int) -> tuple[Bools, Ints]:
+def simulate_sampling(candidates: CandidateArrays, stopping: Stopping, samples: int) -> tuple[Bools, Ints]:
     """Take recorded slow samples in their order until the vote is settled: what `agents` does, as arrays.
 
     Returns (N, M) those that take part in the choice, and (N,) how many were asked for and paid: a wave is paid
@@ -67,7 +67,7 @@ def sample(candidates: CandidateArrays, stopping: Stopping, samples: int) -> tup
 
     def settled(end: int) -> Bools:
         votes = candidates.votes(read)[:, SOLVE:end, SOLVE:end]  # no other column is read yet
-        return stopping.settled_rows(votes, samples - read.sum(axis=1))
+        return stopping.are_settled(votes, samples - read.sum(axis=1))
 
     # an agent without any answer in the first wave is not asked again
     goes_on = read.any(axis=1) & ~settled(SOLVE + first) if first < samples else np.zeros(len(read), dtype=bool)

@@ -45,15 +45,15 @@ class Stopping:
     confidence: float | None
     first_wave: int = 3
 
-    def settled(self, votes: Array, remaining: int) -> bool:
+    def is_settled(self, votes: Array, remaining: int) -> bool:
         """Return whether votes, (n, n) s between the answers, settle it with this many samples still to come."""
-        return bool(self.settled_rows(votes[None], np.array([remaining]))[0])
+        return bool(self.are_settled(votes[None], np.array([remaining]))[0])
 
     def first_size(self, samples: int) -> int:
         """Return the size of the first wave out of `samples` in all."""
         return samples if self.confidence is None else min(self.first_wave, samples)
 
-    def settled_rows(self, s: Array, remaining: Ints) -> Bools:
+    def are_settled(self, s: Array, remaining: Ints) -> Bools:
         """Return whether (N, M, M) similarities settle the answers of N questions; a row of zeros is no vote."""
         if not s.shape[1] or self.confidence is None:
             return np.zeros(len(s), dtype=bool)

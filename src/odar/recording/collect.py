@@ -186,7 +186,7 @@ class ItemCalls:
         candidates = [each.candidate for each in self.attempts]
         by_step = {step: [each for each in candidates if each.step is step] for step in Step}
         paths = (by_step[Step.ANSWER] + by_step[slow] for slow in (Step.VERIFY, Step.SOLVE))
-        if not any(surrogate.needed(path, team) for path in paths):
+        if not any(surrogate.is_needed(path, team) for path in paths):
             return
         try:
             scored = await surrogate.score(candidates, team)

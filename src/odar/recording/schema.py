@@ -16,9 +16,9 @@ import msgspec
 
 from odar.catalogue import Price
 from odar.difficulty.features import FEATURES
-from odar.policy.energy import measure
+from odar.policy.energy import measure_energy
 from odar.policy.fusion import confidences, token_counts
-from odar.policy.signals import AnswerKind, AnswerSignals, signals_of
+from odar.policy.signals import AnswerKind, AnswerSignals, answer_signals
 from odar.types import Candidate, Estimate, Query, Step, Token, Usage
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ def figures_of(attempt: Attempt) -> Figures:
     candidate = attempt.candidate
     total, missing = token_counts(candidate)
     stated = int(candidate.stated)
-    energy = measure(candidate.tokens, 0.0, None)
+    energy = measure_energy(candidate.tokens, 0.0, None)
     if energy is None:
         return Figures(None, None, None, None, None, total, missing, stated)
     return Figures(energy.energy, energy.varentropy, *confidences(candidate), total, missing, stated)
@@ -182,7 +182,7 @@ def recorded_signals(attempt: Attempt, prior: float) -> AnswerSignals:
     >>> recorded_signals(row, 0.5).kind, recorded_signals(row, 0.5).length
     (<AnswerKind.REASONED: 'reasoned'>, 1200.0)
     """
-    found = signals_of(attempt.candidate, prior)
+    found = answer_signals(attempt.candidate, prior)
     if attempt.answer_logprob is not None:
         found = replace(found, answer_logprob=attempt.answer_logprob)
     if attempt.tokens:

@@ -171,7 +171,7 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
 
     def _faded(self, counts: Mapping[Source, Histogram]) -> dict[Source, Histogram]:
         day = self._clock() / _DAY_S
-        return {source: running.faded(day, _HALF_LIFE_DAYS) for source, running in counts.items()}
+        return {source: running.decayed(day, _HALF_LIFE_DAYS) for source, running in counts.items()}
 
     def _synced(self, total: Mapping[Source, Histogram]) -> None:
         served = self._faded(total)
@@ -184,7 +184,7 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
         for source, running in new.items():
             total[source] = total.get(source, Histogram()).merged(running, _HALF_LIFE_DAYS)
         today = max((running.day for running in total.values()), default=0.0)
-        weights = {source: running.faded(today, _HALF_LIFE_DAYS).count for source, running in total.items()}
+        weights = {source: running.decayed(today, _HALF_LIFE_DAYS).count for source, running in total.items()}
         order = sorted(total, key=lambda source: -weights[source])[:_MOST_SOURCES_STORED]
         return {source: total[source] for source in order if weights[source] >= _FADED}
 

@@ -63,12 +63,12 @@ class Prompt:
         return tuple(turns)
 
     @property
-    def marks(self) -> bool:
+    def asks_for_marker(self) -> bool:
         """Whether it asks for the final answer to be marked as such."""
         return "answer:" in f"{self.system}{self.user}{self.closing}".lower()
 
     @property
-    def judges(self) -> bool:
+    def asks_for_judgment(self) -> bool:
         """Whether it explicitly asks for a verdict, so that one can be read from the reply."""
         return "judgment" in f"{self.system}{self.user}{self.closing}".lower()
 

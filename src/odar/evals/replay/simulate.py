@@ -171,7 +171,7 @@ def simulate_paths(arrays: PanelArrays, setting: Setting, chosen: Route, note: s
     run = simulate(candidates, chosen.path, fusion_of(setting), stopping, setting.n)
     if setting.rule == NO_FUSION:
         run = replace(run, winner=first_slow(run.read))
-    return price(arrays, run, note, looked=chosen.looked)
+    return price(arrays, run, note, looked=chosen.after_fast_answer)
 
 
 def fusion_of(setting: Setting) -> Fusion:
@@ -304,7 +304,7 @@ def route(arrays: PanelArrays, setting: Setting, prior: Array | None = None) -> 
     prior = prior_of(arrays, setting) if prior is None else prior
     thresholds, looks = Thresholds(setting.tau1, setting.tau2), setting.mode == "posterior"
     routing = Routing(thresholds, setting.n, looks, setting.clearly_hard, by_expert=setting.experts)
-    posterior = posterior_of(arrays, setting, prior) if routing.looks else np.full(len(arrays), np.nan)
+    posterior = posterior_of(arrays, setting, prior) if routing.uses_posterior else np.full(len(arrays), np.nan)
     return routing.route(prior, posterior, arrays.items.expert)
 
 
