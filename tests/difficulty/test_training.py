@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.difficulty.estimator import COUNTS, shipped_estimator
-from odar.difficulty.features import FEATURES
-from odar.difficulty.training import FEWEST, cross_predict, d_star, extract, fit_features
+from odar.difficulty.features import FEATURES, phi_batch
+from odar.difficulty.training import MIN_ROWS, check_row_count, cross_predict, d_star, fit_features
 from odar.errors import InputError
 from odar.types import Query
 
@@ -54,7 +54,7 @@ def test_training_works_from_scratch_and_from_a_start() -> None:
     fresh, _ = world(200, seed=1)
     truth = world(200, seed=1)[1]
     for start in (None, shipped_estimator()):
-        model = fit_features(x, d, start=start, seed=1)
+        model = fit_features(x, d, start=start, seeds=(1,))
         assert np.corrcoef(model.predict(fresh), truth)[0, 1] > 0.9
         assert model.seeds == (1,)
 
@@ -62,7 +62,7 @@ def test_training_works_from_scratch_and_from_a_start() -> None:
 def test_few_rows_change_the_weights_less_than_many() -> None:
     origin = shipped_estimator().weights_
     moved = [
-        np.linalg.norm(fit_features(*world(n), start=shipped_estimator(), seed=1).weights_ - origin)
+        np.linalg.norm(fit_features(*world(n), start=shipped_estimator(), seeds=(1,)).weights_ - origin)
         for n in (40, 2000)
     ]
     assert moved[0] < moved[1]
@@ -70,7 +70,7 @@ def test_few_rows_change_the_weights_less_than_many() -> None:
 
 def test_a_start_keeps_its_scaling_and_weights_of_constant_features() -> None:
     start = shipped_estimator()
-    model = fit_features(*world(100), start=start, seed=1)
+    model = fit_features(*world(100), start=start, seeds=(1,))
     assert model.scaling_ is start.scaling_
     still = [i for i, f in enumerate(FEATURES) if f not in ("word_count", "question_marks")]
     np.testing.assert_allclose(model.weights_[still], start.weights_[still], atol=1e-3)
@@ -78,16 +78,14 @@ def test_a_start_keeps_its_scaling_and_weights_of_constant_features() -> None:
 
 def test_the_same_seed_gives_the_same_weights() -> None:
     x, d = world(200)
-    a, b = (fit_features(x, d, seed=(1, 2), epochs=3).weights_ for _ in range(2))
+    a, b = (fit_features(x, d, seeds=(1, 2), epochs=3).weights_ for _ in range(2))
     assert (a == b).all()
 
 
-@pytest.mark.parametrize("start", [None, "shipped"])
-def test_too_few_rows_are_rejected(start: str | None) -> None:
-    fewest = FEWEST["start" if start else "scratch"]
-    x, d = world(fewest - 1)
-    with pytest.raises(InputError, match=f"{fewest - 1} rows .* at least {fewest}"):
-        fit_features(x, d, start=shipped_estimator() if start else None)
+def test_too_few_rows_are_rejected() -> None:
+    check_row_count(MIN_ROWS)
+    with pytest.raises(InputError, match=f"{MIN_ROWS - 1} rows .* at least {MIN_ROWS}"):
+        check_row_count(MIN_ROWS - 1)
 
 
 def test_held_out_predictions_do_not_see_their_row() -> None:
@@ -99,12 +97,8 @@ def test_held_out_predictions_do_not_see_their_row() -> None:
     assert np.corrcoef(cross_predict(x, d, seed=1), d)[0, 1] > 0.9
 
 
-def test_features_are_extracted_with_progress() -> None:
+def test_texts_are_told_apart() -> None:
     queries = [Query(f"What is {n} plus {n}?") for n in range(20)] + [Query("Prove that 2 is prime. " * 3)] * 20
-    seen: list[int] = []
-    x = extract(queries, seen.append)
-    model = fit_features(x, [0.1] * 20 + [0.9] * 20, start=shipped_estimator(), seed=1)
-    assert seen == [40]
+    model = fit_features(phi_batch(queries), [0.1] * 20 + [0.9] * 20, start=shipped_estimator(), seeds=(1,))
     easy, hard = (model.estimate(queries[i]).difficulty for i in (0, -1))
     assert easy < 0.3 < 0.7 < hard
-    assert extract([]).shape == (0, 24)

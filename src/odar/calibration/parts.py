@@ -17,7 +17,7 @@ from odar.calibration.bootstrap import Interval, bootstrap_mean, plain
 from odar.calibration.evidence import FastAnswers
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.training import FEWEST, cross_predict, fit_features
+from odar.difficulty.training import MIN_ROWS, cross_predict, fit_features
 from odar.policy.arrays import Array, Bools, Ints
 from odar.policy.path import Thresholds
 from odar.policy.posterior import TERMS, PosteriorDifficulty
@@ -89,7 +89,7 @@ def fit_estimator_part(
     def unfitted(why: str) -> FittedPart[LearnedEstimator]:
         return FittedPart("estimator", None, fast.prior, None, measure, why)
 
-    least = math.ceil(FEWEST["start"] / 0.8)  # a fit sees four folds of five
+    least = math.ceil(MIN_ROWS / 0.8)  # a fit sees four folds of five
     if in_use is None or fast.features is None:
         return unfitted("the estimator in use is not the learned one")
     if len(fast) < least:
@@ -100,7 +100,7 @@ def fit_estimator_part(
     before, after = (float((thresholds.paths(d) == due).mean()) for d in (fast.prior, held_out))
     if after < before:
         return unfitted(f"the share of right paths would fall from {before:.1%} to {after:.1%}")
-    model = fit_features(fast.features, target, start=in_use, seed=seed, epochs=epochs)
+    model = fit_features(fast.features, target, start=in_use, seeds=(seed,), epochs=epochs)
     gain = compare((held_out - target) ** 2, (fast.prior - target) ** 2)
     return FittedPart("estimator", model, held_out, gain, measure)
 

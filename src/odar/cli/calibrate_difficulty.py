@@ -19,7 +19,8 @@ from odar.calibration.bootstrap import Interval
 from odar.cli.options import command_line
 from odar.cli.terminal import print_json
 from odar.difficulty.estimator import shipped_estimator
-from odar.difficulty.training import check_enough, cross_predict, d_star, extract, fit_features
+from odar.difficulty.features import phi_batch
+from odar.difficulty.training import check_row_count, cross_predict, d_star, fit_features
 from odar.errors import InputError
 from odar.evals.router_quality import bootstrap, pearson
 from odar.files import atomic_write
@@ -37,11 +38,10 @@ def train_difficulty(data: str, settings: Settings, out: str, *, force: bool, as
         raise InputError(f"--out {out!r} must end in .json: that is how routing.estimator knows a file from a name")
     rows: list[TrainingRow] = load_lines(data, TrainingLine, training_row, "rows")
     target, shipped = targets(rows), shipped_estimator()
-    check_enough(len(rows), shipped)
+    check_row_count(len(rows))
     with Progress(console=Console(stderr=True), transient=True, disable=as_json) as bar:
-        task = bar.add_task("reading queries", total=len(rows))
-        x = extract([row.query for row in rows], lambda done: bar.update(task, completed=done))
-        bar.update(task, description="fitting", total=None)
+        x = phi_batch(row.query for row in bar.track(rows, description="reading queries"))
+        bar.add_task("fitting", total=None)
         model = fit_features(x, target, start=shipped)
         held_out = cross_predict(x, target, start=shipped)
     thresholds = settings.routing.tau1, settings.routing.tau2

@@ -12,7 +12,7 @@ import numpy as np
 
 from odar.difficulty.estimator import LearnedEstimator, shipped_estimator
 from odar.difficulty.features import GROUPS
-from odar.difficulty.training import EPOCHS, STEPS, check_enough, cross_predict
+from odar.difficulty.training import EPOCHS, STEPS, check_row_count, cross_predict
 from odar.errors import InputError
 from odar.evals.replay.arrays import PanelArrays
 from odar.evals.replay.policies import SEEDS, oracle_router, random_matched
@@ -57,7 +57,7 @@ def features(findings: Findings) -> list[Exhibit]:
 def _retrained(arrays: PanelArrays, without: str) -> Array:
     """Retrain the shipped estimator on the other folds of the recording without a group of features."""
     shipped, phi = shipped_estimator(), arrays.items.features.copy()
-    check_enough(len(phi) if phi.shape[1] else 0, shipped)
+    check_row_count(len(phi) if phi.shape[1] else 0)
     if without in GROUPS:
         phi[:, GROUPS[without]] = shipped.scaling_.mean[GROUPS[without]]  # nothing can be learned from a constant
     return cross_predict(phi, targets_of(arrays), start=shipped, epochs=_EPOCHS)
