@@ -18,7 +18,7 @@ from mixture import Row, lines, mixture
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
-from odar.difficulty.domain import BUCKETS, DOMAINS, FORMAT, LinearDomainClassifier, hashed
+from odar.difficulty.domain import BUCKETS, DOMAINS, FORMAT, LinearDomainClassifier, hashed_ngrams
 from odar.types import Image, Query
 
 OUT = Path(__file__).parents[1] / "src/odar/difficulty/data"
@@ -109,7 +109,7 @@ def design(rows: list[Labelled]) -> csr_matrix:
     """The hashed n-grams of all rows."""
     pointers, indices, values = [0], [], []  # type: ignore[var-annotated]
     for row in rows:
-        index, value = hashed(row.query)
+        index, value = hashed_ngrams(row.query)
         indices.append(index)
         values.append(value)
         pointers.append(pointers[-1] + len(index))

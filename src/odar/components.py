@@ -22,7 +22,7 @@ from odar.background import run_in_background, run_in_thread
 from odar.calibration_file import FITTED, load_calibration
 from odar.config import load_settings
 from odar.conversation import NO_OPTIONS
-from odar.difficulty.base import REACH, Estimator, LengthEstimator, estimate_turn, open_estimator
+from odar.difficulty.base import MAX_EARLIER_TURNS, Estimator, LengthEstimator, estimate_turn, open_estimator
 from odar.errors import InputError
 from odar.inputs import check_length, check_text
 from odar.observer import Observer
@@ -91,7 +91,7 @@ class InProcessEstimator:
 
     def at_once(self, query: Query) -> bool:
         """Return whether the estimate is fast enough to run in the event loop."""
-        return self._loaded and len(query.text) + sum(map(len, query.earlier[-REACH:])) <= LONG_TEXT
+        return self._loaded and len(query.text) + sum(map(len, query.earlier[-MAX_EARLIER_TURNS:])) <= LONG_TEXT
 
     def close(self) -> None:
         """Stop the threads."""

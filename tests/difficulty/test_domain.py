@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odar.difficulty.domain import BUCKETS, DOMAINS, LinearDomainClassifier, default_classifier, hashed
+from odar.difficulty.domain import BUCKETS, DOMAINS, LinearDomainClassifier, hashed_ngrams, shipped_classifier
 from odar.errors import InputError
 from odar.types import Image, Query
 
@@ -17,7 +17,7 @@ from odar.types import Image, Query
 @settings(max_examples=60)
 @given(st.text(max_size=200))
 def test_probabilities_sum_to_one(text: str) -> None:
-    p = default_classifier().probabilities(Query(text.encode("utf8", "replace").decode()))
+    p = shipped_classifier().probabilities(Query(text.encode("utf8", "replace").decode()))
     assert p.shape == (8,) and p.sum() == pytest.approx(1) and (p >= 0).all()
 
 
@@ -30,21 +30,21 @@ def test_probabilities_sum_to_one(text: str) -> None:
     ],
 )
 def test_typical_questions_are_classified(text: str, domain: str) -> None:
-    assert default_classifier().classify(Query(text)) == domain
+    assert shipped_classifier().classify(Query(text)) == domain
 
 
 def test_an_image_raises_the_multimodal_probability() -> None:
     picture = Query("What is shown here?", (Image("image/png"),))
     at = DOMAINS.index("multimodal")
     assert (
-        default_classifier().probabilities(picture)[at]
-        > default_classifier().probabilities(Query(picture.text))[at]
+        shipped_classifier().probabilities(picture)[at]
+        > shipped_classifier().probabilities(Query(picture.text))[at]
     )
 
 
 def test_hashed_features_have_fixed_indices_and_norm_one() -> None:
     """The shipped weights belong to these indices."""
-    index, value = hashed(Query("a b"))
+    index, value = hashed_ngrams(Query("a b"))
     assert index.tolist() == [817, 11833, 13759, 48707, 59708, 61433, 65396]
     assert value @ value == pytest.approx(1) and (index < BUCKETS).all()
 

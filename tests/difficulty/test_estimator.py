@@ -128,15 +128,15 @@ def test_the_path_mix_of_the_reference_mixture_is_that_of_the_paper(
 def test_less_than_a_quarter_of_the_reference_mixture_is_parsed(
     shipped: LearnedEstimator, reference: dict[str, np.ndarray]
 ) -> None:
-    assert shipped.crossing(reference["features"], (0.3, 0.7)).mean() < 0.25
+    assert shipped.needs_parse(reference["features"], (0.3, 0.7)).mean() < 0.25
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-1e4, 1e4), min_size=24, max_size=24))
 def test_crossing_of_rows_equals_that_of_single_estimates(x: list[float]) -> None:
     model = with_features(LearnedEstimator.load(), x)
-    single = model.unparsed(Query("?")).crosses((0.3, 0.7))
-    assert bool(model.crossing([x], (0.3, 0.7))[0]) == single
+    single = model.estimate_bounds(Query("?")).crosses((0.3, 0.7))
+    assert bool(model.needs_parse([x], (0.3, 0.7))[0]) == single
 
 
 def test_the_map_keeps_the_order_and_is_saved(toy: LearnedEstimator, tmp_path: Path) -> None:
@@ -258,9 +258,9 @@ def test_single_and_array_predictions_agree(x: list[float]) -> None:
     parts = model.scaling_(np.array(x)) * model.weights_
     assert [part for _, _, part in estimate.contributions] == pytest.approx(parts.tolist(), rel=1e-12, abs=1e-15)
     assert [value for _, value, _ in estimate.contributions] == x
-    assert estimate.difficulty == model.unparsed(Query("?")).difficulty
+    assert estimate.difficulty == model.estimate_bounds(Query("?")).difficulty
     other = with_features(model, [value + 7 if i in PARSED else value for i, value in enumerate(x)])
-    assert estimate.difficulty == other.unparsed(Query("?")).difficulty
+    assert estimate.difficulty == other.estimate_bounds(Query("?")).difficulty
 
 
 def test_a_question_is_not_parsed_if_the_path_is_clear(shipped: LearnedEstimator) -> None:

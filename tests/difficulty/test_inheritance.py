@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.conversation import Message
-from odar.difficulty.base import estimate_turn, inheritance, sticky
+from odar.difficulty.base import estimate_turn, inheritance_weight, with_inherited
 from odar.types import Estimate, Query
 
 unit = st.floats(0, 1)
@@ -57,4 +57,4 @@ def test_a_single_question_has_its_own_estimate():
 
 @given(unit, st.integers(0, 50), st.lists(unit))
 def test_inheritance_only_raises_difficulty(own, words, earlier):
-    assert own <= sticky(own, inheritance(words), earlier) <= 1
+    assert own <= with_inherited(own, inheritance_weight(words), earlier) <= 1

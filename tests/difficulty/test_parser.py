@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odar.difficulty.parser import GreedyParser, product
+from odar.difficulty.parser import GreedyParser, matmul_in_blocks
 from odar.difficulty.syntax import shipped_parser
 
 TREES = json.loads(Path(__file__).with_name("trees.json").read_text("utf-8"))
@@ -51,4 +51,4 @@ def test_another_architecture_is_rejected() -> None:
 def test_product_equals_matrix_multiplication(rows: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, weights = rng.normal(size=(rows, 5)).astype(np.float32), rng.normal(size=(5, 7)).astype(np.float32)
-    np.testing.assert_allclose(product(x, weights), x @ weights, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(matmul_in_blocks(x, weights), x @ weights, rtol=1e-4, atol=1e-5)

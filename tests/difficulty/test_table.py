@@ -7,7 +7,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.difficulty.text import LONGEST, WordTable
+from odar.difficulty.text import MAX_WORD_LENGTH, WordTable
 
 
 @given(st.lists(st.text(max_size=3)), st.integers(1, 4))
@@ -32,8 +32,11 @@ def test_a_word_is_computed_once() -> None:
 
 def test_long_words_are_not_kept() -> None:
     table = WordTable(len)
-    assert (table["a" * LONGEST], table["a" * (LONGEST + 1)]) == (LONGEST, LONGEST + 1)
-    assert list(table) == ["a" * LONGEST]
+    assert (table["a" * MAX_WORD_LENGTH], table["a" * (MAX_WORD_LENGTH + 1)]) == (
+        MAX_WORD_LENGTH,
+        MAX_WORD_LENGTH + 1,
+    )
+    assert list(table) == ["a" * MAX_WORD_LENGTH]
 
 
 def test_failures_are_not_kept() -> None:

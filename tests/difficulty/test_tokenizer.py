@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from odar.difficulty import parser
-from odar.difficulty.parser import ChunkTable, cut
+from odar.difficulty.parser import ChunkTable, split_chunks
 from odar.difficulty.syntax import shipped_parser
 from odar.difficulty.tokenizer import Tokenizer, murmur_hash, table_rows
 
@@ -98,7 +98,7 @@ def test_embedding_rows_equal_those_of_thinc() -> None:
 @settings(max_examples=300)
 @given(texts | st.lists(st.sampled_from(WORDS)).map(" ".join) | st.text(" \t\nab\x1f\u2003"))
 def test_chunks_match_the_pattern(text: str) -> None:
-    assert cut(text) == [chunk for chunk in parser._CHUNK.findall(text) if chunk]
+    assert split_chunks(text) == [chunk for chunk in parser._CHUNK.findall(text) if chunk]
 
 
 @settings(max_examples=200, deadline=None)
@@ -109,14 +109,14 @@ def test_every_text_but_the_empty_one_has_rows(text: str) -> None:
 
 
 def test_rows_do_not_depend_on_earlier_texts(fresh: ChunkTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parser, "KNOWN_LIMIT", 4)
+    monkeypatch.setattr(parser, "TABLE_LIMIT", 4)
     for text in ["one two three", "three two one (four)", "five six seven", "one two three"]:
         assert fresh(text) == shipped_parser().chunks(text)
-        assert len(fresh._known) <= 4
+        assert len(fresh._cache) <= 4
 
 
 def test_a_text_may_have_more_chunks_than_the_table(fresh: ChunkTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parser, "KNOWN_LIMIT", 4)
+    monkeypatch.setattr(parser, "TABLE_LIMIT", 4)
     text = " ".join(f"w{i}" for i in range(50))
     assert fresh(text) == shipped_parser().chunks(text)
 

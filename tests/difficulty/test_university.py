@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.features import FEATURES, FIELDS, phi, university_weights
-from odar.difficulty.university import SHORT, asks_for_a_fact, university_tfidf
+from odar.difficulty.university import MAX_WORDS, asks_for_a_fact, university_tfidf
 from odar.types import Query
 
 HERE = Path(__file__).parent
@@ -33,7 +33,7 @@ def test_the_shorter_the_question_the_more_a_term_counts() -> None:
     assert by_length == sorted(by_length, reverse=True)
     assert by_length[11] == 10.0, "twelve words"
     assert len(set(by_length[:8])) == 1, "not more than in eight words"
-    assert all(value > 0 for value in by_length[: SHORT - 1]) and not any(by_length[SHORT - 1 :])
+    assert all(value > 0 for value in by_length[: MAX_WORDS - 1]) and not any(by_length[MAX_WORDS - 1 :])
 
 
 def test_a_term_that_is_repeated_counts_less_than_twice() -> None:

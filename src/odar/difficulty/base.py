@@ -1,16 +1,16 @@
 """Difficulty estimators: the protocol, the baselines, the registry, and estimates for a conversation's last turn.
 
-"Commit it" after a proof is short and still part of the proof. A short turn inherits from the user turns before it,
-less for each turn in between and less the more it says for itself:
+"Commit it" after a proof is short and still part of the proof. A short turn inherits difficulty from earlier user
+turns, with a factor for each turn in between and a weight that falls with the number of its words:
 
     d = max(d_last, w · max_k 0.75^k · d_k)      k = 1 for the turn before, 2 for the one before that, …
 
-with w = 1 up to 8 words, falling to 0 at 24. The factor lets one step from a hard turn land in Medium.
+with w = 1 up to 8 words, falling to 0 at 24. One turn after a hard one is at least Medium.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
@@ -20,32 +20,33 @@ from odar.registry import Registry
 from odar.types import Estimate, Query
 
 DECAY = 0.75
-REACH = 4
-"""Turns looked back at: 0.75^5 is below the first threshold whatever came before."""
+MAX_EARLIER_TURNS = 4
+"""Number of earlier turns that count: 0.75^5 is below the first threshold."""
 SHORT_WORDS, LONG_WORDS = 8, 24
+"""Words up to which a turn inherits fully, and from which it inherits nothing."""
 
 
 class Estimator(Protocol):
-    """Gives a query a difficulty in [0, 1]. Deterministic, fast, without I/O."""
+    """Estimates the difficulty of a query, in [0, 1]. Deterministic, fast, without I/O."""
 
     @property
     def name(self) -> str:
-        """What the trace calls it."""
+        """Name of the estimator in traces."""
         ...
 
     def estimate(self, query: Query) -> Estimate:
-        """Return how hard the query looks."""
+        """Return the difficulty of the query."""
         ...
 
 
 class LazyEstimator(Estimator, Protocol):
-    """An estimator that can give bounds for d first, and the exact value at a higher cost."""
+    """An estimator that gives bounds for d first, and the exact value at a higher cost."""
 
-    def unparsed(self, query: Query) -> Estimate:
+    def estimate_bounds(self, query: Query) -> Estimate:
         """Return an estimate with an interval."""
         ...
 
-    def parsed(self, query: Query, estimate: Estimate) -> Estimate:
+    def refine(self, query: Query, estimate: Estimate) -> Estimate:
         """Return the same estimate with the exact value."""
         ...
 
@@ -63,9 +64,9 @@ ESTIMATORS: Registry[Callable[[], Estimator]] = Registry(
 
 
 def open_estimator(name: str, calibrated: Mapping[str, Any] | None = None, origin: str = "") -> Estimator:
-    """Return an estimator by its registered name, or the file that `odar calibrate --difficulty` wrote.
+    """Return an estimator by its registered name, or from a file that `odar calibrate --difficulty` wrote.
 
-    The learned one has the weights that the calibration `origin` found, where there are any.
+    The learned estimator has the weights `calibrated` of the calibration `origin`, if there are any.
     """
     if name not in ESTIMATORS.names() and name.endswith(".json"):
         from odar.difficulty.estimator import LearnedEstimator
@@ -79,7 +80,7 @@ def open_estimator(name: str, calibrated: Mapping[str, Any] | None = None, origi
 
 
 class ConstantEstimator:
-    """Every query is equally hard; with d = 0.5, always Medium."""
+    """The same difficulty for every query; with d = 0.5, always Medium."""
 
     name = "constant"
 
@@ -92,9 +93,7 @@ class ConstantEstimator:
 
 
 class LengthEstimator:
-    """Longer is harder: d = words / (words + 40).
-
-    The scale puts six words at 0.13, the 0.3 threshold at 18 words and the 0.7 threshold at 94.
+    """Difficulty by length: d = words / (words + 40), which is 0.3 at 18 words and 0.7 at 94.
 
     >>> LengthEstimator().estimate(Query("Is Paris the capital of France?")).difficulty
     0.13043478260869565
@@ -103,7 +102,7 @@ class LengthEstimator:
     name = "length"
 
     def estimate(self, query: Query) -> Estimate:
-        """Return the share of words in words + scale."""
+        """Return the difficulty by the number of words."""
         words = lengths(query.text).words
         difficulty = words / (words + 40)
         return Estimate(difficulty, self.name, (("word_count", float(words), difficulty),))
@@ -112,60 +111,65 @@ class LengthEstimator:
 def estimate_turn(estimator: Estimator, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
     """Return the difficulty of a query's last user turn, given the earlier ones.
 
-    With `thresholds`, the dependency parse is made only where d could lie on either side of one of them.
+    With `thresholds`, texts are parsed only if a threshold lies between the bounds of d.
     """
-    asked = turns(query)
-    if thresholds is None or not hasattr(estimator, "unparsed"):
-        return combine_turns(query, [estimator.estimate(turn) for turn in asked])
-    estimator = cast(LazyEstimator, estimator)
-    unparsed = [estimator.unparsed(turn) for turn in asked]
-    estimate = combine_turns(query, unparsed)
+    turns = [query, *_earlier_turns(query)]
+    if thresholds is None or not hasattr(estimator, "estimate_bounds"):
+        return combine_turns(query, [estimator.estimate(turn) for turn in turns])
+    lazy = cast(LazyEstimator, estimator)
+    bounds = [lazy.estimate_bounds(turn) for turn in turns]
+    estimate = combine_turns(query, bounds)
     if not estimate.crosses(thresholds):
         return estimate
-    return combine_turns(
-        query, [estimator.parsed(turn, known) for turn, known in zip(asked, unparsed, strict=True)]
-    )
+    return combine_turns(query, list(map(lazy.refine, turns, bounds)))
 
 
-def turns(query: Query) -> list[Query]:
-    """Return what has to be estimated: the query itself, then the earlier turns that it may lean on."""
-    leans = query.earlier and inheritance(_words(query.text)) > 0
-    return [query, *map(Query, query.earlier[-REACH:] if leans else ())]
+def _earlier_turns(query: Query) -> list[Query]:
+    """Return the turns that a query inherits difficulty from, the oldest first."""
+    if not query.earlier or not inheritance_weight(_count_words(query.text)):
+        return []
+    return list(map(Query, query.earlier[-MAX_EARLIER_TURNS:]))
 
 
 def combine_turns(query: Query, estimates: Sequence[Estimate]) -> Estimate:
-    """Return the query's estimate, raised by those of its earlier `turns` where it follows on from them."""
-    own, *earlier = estimates
-    if not earlier:
+    """Return the query's estimate, which comes first, raised by those of the earlier turns."""
+    own = estimates[0]
+    if len(estimates) == 1:
         return own
-    weight = inheritance(_words(query.text))
-    before = [estimate.difficulty for estimate in earlier]
-    intervals = [estimate.interval or (estimate.difficulty,) * 2 for estimate in estimates]
-    lows, highs = zip(*intervals, strict=True)
-    exact = [estimate.exact_or_middle for estimate in estimates]
+    weight = inheritance_weight(_count_words(query.text))
+
+    def combine(difficulties: Iterable[float]) -> float:
+        last, *earlier = difficulties
+        return with_inherited(last, weight, earlier)
+
+    interval = own.interval
+    if interval is not None:
+        lows, highs = zip(*(each.interval or (each.difficulty,) * 2 for each in estimates), strict=True)
+        interval = combine(lows), combine(highs)
     combined = replace(
         own,
-        difficulty=sticky(own.difficulty, weight, before),
-        interval=own.interval and (sticky(lows[0], weight, lows[1:]), sticky(highs[0], weight, highs[1:])),
-        exact=None if own.exact is None else sticky(exact[0], weight, exact[1:]),
+        difficulty=combine(each.difficulty for each in estimates),
+        interval=interval,
+        exact=None if own.exact is None else combine(each.exact_or_middle for each in estimates),
     )
     gain = combined.exact_or_middle - own.exact_or_middle
     if not gain:
         return combined
-    return replace(combined, contributions=(*own.contributions, ("inherited", max(before), gain)))
+    hardest = max(each.difficulty for each in estimates[1:])
+    return replace(combined, contributions=(*own.contributions, ("inherited", hardest, gain)))
 
 
-def sticky(own: float, weight: float, earlier: Sequence[float]) -> float:
-    """Return the difficulty of a turn that follows on others, the oldest first."""
+def with_inherited(own: float, weight: float, earlier: Sequence[float]) -> float:
+    """Return the difficulty of a turn after earlier turns, the oldest first."""
     inherited = [DECAY**k * d for k, d in enumerate(reversed(earlier), start=1)]
     return max(own, weight * max(inherited, default=0.0))
 
 
-def inheritance(words: int) -> float:
-    """Return how much a turn of so many words leans on what came before it."""
+def inheritance_weight(words: int) -> float:
+    """Return the weight of earlier turns for a turn of this many words."""
     return min(1.0, max(0.0, (LONG_WORDS - words) / (LONG_WORDS - SHORT_WORDS)))
 
 
-def _words(text: str) -> int:
-    """Return words of a text, as far as `inheritance` can tell the difference."""
+def _count_words(text: str) -> int:
+    """Return the number of words; a long text counts as `LONG_WORDS` or more."""
     return len(text[:READ_LIMIT].split(None, LONG_WORDS))

@@ -1,4 +1,4 @@
-"""The 8-way domain classifier behind f22-f24 (SPEC 2.3): hashed n-grams, one linear layer, numpy only."""
+"""The 8-way domain classifier of f22-f24 (SPEC 2.3): hashed n-grams and one linear layer, in numpy."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from odar.formats import check_format
 from odar.types import Query
 
 DOMAINS = ("mathematics", "coding", "logic", "commonsense", "knowledge", "multimodal", "language", "other")
-"""The classes, in the order of the probabilities."""
+"""Names of the classes, in the order of the probabilities."""
 
 FORMAT = "odar-domain/1"
 BUCKETS = 1 << 16
 
-_IMAGE, _START, _END = "\0image", "\0start", "\0end"  # no token of a text looks like these
+_IMAGE, _START, _END = "\0image", "\0start", "\0end"  # no token of a text is equal to these
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[a-z]+)?|\d+|[^\w\s]")
 
 
@@ -49,8 +49,8 @@ class LinearDomainClassifier:
         self.bias = bias
 
     def probabilities(self, query: Query) -> NDArray[np.float64]:
-        """Softmax over `DOMAINS`."""
-        index, value = hashed(query)
+        """Return the probability of each of `DOMAINS`."""
+        index, value = hashed_ngrams(query)
         logits = self.bias + value @ self.weights.take(index, axis=0).astype(np.float64)
         odds = np.exp(logits - np.maximum.reduce(logits))
         return cast("NDArray[np.float64]", odds / np.add.reduce(odds))
@@ -61,21 +61,21 @@ class LinearDomainClassifier:
 
     @classmethod
     def load(cls, path: Path | None = None) -> LinearDomainClassifier:
-        """From a file of `scripts/train_domain.py`; the shipped one by default."""
+        """Read a file that `scripts/train_domain.py` wrote; by default the shipped one."""
         source = path or resources.files("odar.difficulty").joinpath("data", "domain.npz")
         with source.open("rb") as file, np.load(file, allow_pickle=False) as saved:
-            found = str(saved["format"]) if "format" in saved else "none"
-            check_format(found, FORMAT, str(source), "train it again with scripts/train_domain.py")
-            # One byte a weight and one scale per class: 0.5 MB before compression.
+            saved_format = str(saved["format"]) if "format" in saved else "none"
+            check_format(saved_format, FORMAT, str(source), "train it again with scripts/train_domain.py")
+            # One byte per weight and one scale per class: 0.5 MB before compression.
             weights = saved["weights"].astype(np.float32) * saved["scale"].astype(np.float32)
             return cls(weights, saved["bias"].astype(np.float64))
 
 
-def hashed(query: Query) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Bucket indices and L2-normalised (1 + ln count) values of the query's uni- and bigrams.
+def hashed_ngrams(query: Query) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return bucket indices and L2-normalised (1 + ln count) values of the query's uni- and bigrams.
 
-    CRC-32, not `hash()`: the same buckets in every process. A bigram's bucket mixes those of its two words.
-    The text begins and ends with a mark of its own: how a query opens says much about what it asks.
+    CRC-32 gives the same buckets in every process, unlike `hash()`. A bigram's bucket mixes those of its words.
+    Marks at both ends of the text tell its first and last words from the others.
     """
     tokens = _TOKEN.findall(digits_as_zeros(query.text.lower()))
     marked = [_IMAGE if query.images else _START, *tokens, _END]
@@ -83,17 +83,17 @@ def hashed(query: Query) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     pairs = words[:-1] * np.uint32(2654435761) + words[1:]
     pairs ^= pairs >> np.uint32(15)
     buckets = np.concatenate([words, pairs]) & np.uint32(BUCKETS - 1)
-    # np.unique with counts, at a third of its time
+    # As np.unique with counts, in a third of the time.
     buckets.sort()
-    first = np.ones(len(buckets) + 1, dtype=bool)
-    np.not_equal(buckets[1:], buckets[:-1], out=first[1:-1])
-    starts = first.nonzero()[0]
+    is_start = np.ones(len(buckets) + 1, dtype=bool)
+    np.not_equal(buckets[1:], buckets[:-1], out=is_start[1:-1])
+    starts = is_start.nonzero()[0]
     value = 1.0 + np.log(starts[1:] - starts[:-1])
     return buckets[starts[:-1]].astype(np.int64), value / np.sqrt(value @ value)
 
 
 def _crc(token: str) -> int:
-    """One word's hash; all numbers have the same."""
+    """Return the hash of a token; all numbers have the same."""
     return zlib.crc32(b"0" if token[0].isdigit() else token.encode())
 
 
@@ -101,6 +101,6 @@ _HASHES = WordTable(_crc)
 
 
 @cache
-def default_classifier() -> LinearDomainClassifier:
+def shipped_classifier() -> LinearDomainClassifier:
     """Return the shipped classifier, read once."""
     return LinearDomainClassifier.load()

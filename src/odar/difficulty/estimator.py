@@ -6,7 +6,7 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib import resources
 from itertools import pairwise
@@ -27,27 +27,27 @@ COUNTS = (
     "char_length", "word_count", "token_count", "sentence_count", "clause_count", "question_marks", "parse_depth",
     "logical_connectives",
 )  # fmt: skip
-"""Features that enter as ln(1 + count): the tenth sentence adds less than the second (docs/lab-notes.md)."""
-_PARTS = ("mean", "scale", "low", "high")
-_STEEPEST = 40.0
-"""Logits are clipped: exp would overflow where σ has long been 0 or 1 to every digit."""
+"""Features that are used as ln(1 + count): the tenth sentence adds less than the second (docs/lab-notes.md)."""
+_MAX_LOGIT = 40.0
+"""Limit for logits: beyond it exp would overflow, and σ is 0 or 1 to every digit."""
 Knots = tuple[tuple[float, float], ...]
 """A monotone map from [0, 1] to [0, 1]: points that are joined by straight lines."""
 IDENTITY: Knots = ((0.0, 0.0), (1.0, 1.0))
 _PARSED_SPREAD = 1.5
-"""Deviations from the mean to which f9, f10 and f13 are clipped: the bounds of d before the parse stay narrow.
-At the middle of the bounds the three add nothing."""
+"""Standard deviations to which f9, f10 and f13 are clipped, so that the bounds of d before the parse are narrow."""
+_PARSE_PENALTY = 40.0
+"""Factor of λ for f9, f10 and f13, which need the expensive parse."""
 _ROUNDING = 1e-9
-"""Added to the bounds of a logit: sums in another order differ in the last digits."""
+"""Tolerance of the bounds of a logit: sums in another order differ in the last digits."""
 _BATCH = 32
 _IS_COUNT = np.array([feature in COUNTS for feature in FEATURES])
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How φ is standardised inside the model: counts as logarithms, clipped to the range seen, centred, scaled.
+    """Standardisation of φ: logarithms of counts, clipped to the range of the training texts, centred and scaled.
 
-    The clip keeps a 100 kB query from being called hard for its length alone.
+    Because of the clip, a query of 100 kB is not hard by its length alone.
     """
 
     mean: Array
@@ -57,7 +57,10 @@ class Scaling:
 
     @classmethod
     def fit(cls, x: Array, tail: float = 0.005) -> Scaling:
-        """Means and deviations of the clipped features; constant ones get scale 1, flags stay unclipped."""
+        """Fit means, deviations and bounds. The scale of a constant feature is 1; flags are not clipped.
+
+        f9, f10 and f13 are centred at the middle of their bounds, where they add nothing to the logit.
+        """
         flags = ((x == 0) | (x == 1)).all(axis=0) & ~_IS_COUNT
         x = _logarithmic(x)
         low, high = np.quantile(x, tail, axis=0), np.quantile(x, 1 - tail, axis=0)
@@ -73,12 +76,12 @@ class Scaling:
         return cls(mean, np.where(deviation > 1e-9, deviation, 1.0), low, high)
 
     def __call__(self, x: Array) -> Array:
-        """φ on the scale of the weights."""
+        """Return φ on the scale of the weights."""
         return (np.clip(_logarithmic(x), self.low, self.high) - self.mean) / self.scale
 
 
 class _Term(NamedTuple):
-    """What turns one feature into its share of the logit."""
+    """Scaling and weight of one feature."""
 
     is_count: bool
     low: float
@@ -88,31 +91,34 @@ class _Term(NamedTuple):
     weight: float
 
 
-class _Linear(NamedTuple):
+class _PlainNumbers(NamedTuple):
+    """The fitted parameters without numpy, which takes longer for a single query."""
+
     terms: list[_Term]
     middle: list[float]
-    """Values of f9, f10 and f13 in the middle of their bounds: the range that `Scaling` clips them to."""
+    """Values of f9, f10 and f13 at the middle of their bounds."""
     reach: float
-    """How far the parse can move the logit from the middle, at most."""
+    """The most that the parse can move the logit from the middle."""
     inner_knots: list[float]
-    """Where the pieces of the map meet."""
+    """Abscissae of the map between 0 and 1."""
 
 
 class LearnedEstimator:
     """Logistic unit on the 24 features, trained by Adam on MSE + λ‖W‖² (SPEC 2.6).
 
     Parameters:
-        learning_rate, l2, epochs: as the paper.
-        seeds: one run each; weights are averaged, which for a linear unit is the ensemble's mean logit.
-        start: an estimator to begin with, keep scaling and map of, and be drawn back to: λ‖W − W_start‖².
-        parse_penalty: how many times as large λ is for f9, f10 and f13, which need the expensive parse.
+        learning_rate, l2, epochs: as in the paper.
+        seeds: one run each; their weights are averaged, which for a linear unit is the mean logit.
+        start: estimator whose scaling and map are used, and whose weights the fit starts from and is regularised
+            to: λ‖W − W_start‖².
 
     Attributes:
         weights_: (24,) for standardised features.
         bias_: float.
         scaling_: the `Scaling` of the training features.
-        runs_: one dict per seed with its final loss.
-        about_: what made these weights; travels with the saved file.
+        map_: the `Knots` of m.
+        runs_: seed and final loss of each run.
+        about_: provenance of the weights; saved with them.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(200, 24))
@@ -134,18 +140,16 @@ class LearnedEstimator:
         epochs: int = 50,
         seeds: Sequence[int] = (42, 123, 456),
         start: LearnedEstimator | None = None,
-        parse_penalty: float = 40.0,
     ) -> None:
         self.learning_rate = learning_rate
         self.l2 = l2
         self.epochs = epochs
         self.seeds = seeds
         self.start = start
-        self.parse_penalty = parse_penalty
-        self._linear: _Linear | None = None
+        self._plain: _PlainNumbers | None = None
 
     def fit(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> LearnedEstimator:
-        """Learn from features (n, 24) and targets d* in [0, 1] (SPEC 2.5)."""
+        """Fit to features (n, 24) and targets d* in [0, 1] (SPEC 2.5)."""
         features, target = np.asarray(x, float), np.asarray(y, float)
         if features.ndim != 2 or features.shape[1] != len(FEATURES) or len(features) != len(target):
             raise InputError(
@@ -166,33 +170,33 @@ class LearnedEstimator:
             for seed, error in zip(self.seeds, errors, strict=True)
         ]
         self.about_: dict[str, Any] = {}
-        self._linear = None
+        self._plain = None
         return self
 
     def predict(self, x: ArrayLike) -> Array:
-        """d for each row of features (n, 24) (SPEC 2.1)."""
+        """Return d of each row of features (n, 24) (SPEC 2.1)."""
         return self._mapped(self.scaling_(np.asarray(x, float)) @ self.weights_ + self.bias_)
 
-    def crossing(self, x: ArrayLike, thresholds: Sequence[float]) -> NDArray[np.bool_]:
-        """Return which rows of features would be parsed, because the bounds of d have a threshold between them."""
-        features = np.array(x, float)
-        features[:, PARSED] = self._unit().middle
+    def needs_parse(self, x: ArrayLike, thresholds: Sequence[float]) -> NDArray[np.bool_]:
+        """Return for each row of features whether a threshold lies between its bounds of d."""
+        plain, features = self._plain_numbers(), np.array(x, float)
+        features[:, PARSED] = plain.middle
         logit = self.scaling_(features) @ self.weights_ + self.bias_
-        low, high = (self._mapped(logit + sign * self._unit().reach)[:, None] for sign in (-1, 1))
+        low, high = (self._mapped(logit + sign * plain.reach)[:, None] for sign in (-1, 1))
         limits = np.asarray(thresholds, float)
         return cast("NDArray[np.bool_]", ((low < limits) & (limits <= high)).any(axis=1))
 
     def estimate(self, query: Query) -> Estimate:
-        """d(x) = σ(W·φ(x) + b) with all 24 features, and (feature, value, W·φ) for each (SPEC 2.1)."""
-        return self.parsed(query, self.unparsed(query))
+        """Return d(x) from all 24 features, with (feature, value, W·φ) for each (SPEC 2.1)."""
+        return self.refine(query, self.estimate_bounds(query))
 
-    def unparsed(self, query: Query) -> Estimate:
+    def estimate_bounds(self, query: Query) -> Estimate:
         """Return an interval for d from the 21 features that need no parse and the bounds of the other three."""
-        unit, x = self._unit(), self.unparsed_features(query)
-        for place, value in zip(PARSED, unit.middle, strict=True):
-            x[place] = value
+        plain, x = self._plain_numbers(), self.unparsed_features(query)
+        for index, value in zip(PARSED, plain.middle, strict=True):
+            x[index] = value
         shares = self._shares(x)
-        logit, reach = sum(shares) + self.bias_, unit.reach
+        logit, reach = sum(shares) + self.bias_, plain.reach
         return Estimate(
             difficulty=self._difficulty(logit),
             estimator=self.name,
@@ -200,10 +204,9 @@ class LearnedEstimator:
             interval=(self._difficulty(logit - reach), self._difficulty(logit + reach)),
         )
 
-    def parsed(self, query: Query, estimate: Estimate) -> Estimate:
-        """Return the estimate of `unparsed` after the parse: with the exact d and the shares of all 24 features."""
-        known = [value for _, value, _ in estimate.contributions]
-        x = self.parsed_features(query, known)
+    def refine(self, query: Query, estimate: Estimate) -> Estimate:
+        """Parse the query; return the estimate of `estimate_bounds` with the exact d and all 24 contributions."""
+        x = self.parsed_features(query, [value for _, value, _ in estimate.contributions])
         shares = self._shares(x)
         return replace(
             estimate,
@@ -212,47 +215,52 @@ class LearnedEstimator:
         )
 
     def _difficulty(self, logit: float) -> float:
-        """m(σ(logit)) of one row."""
-        raw = 1 / (1 + math.exp(-min(max(logit, -_STEEPEST), _STEEPEST)))
-        at = bisect_right(self._unit().inner_knots, raw)
-        (x0, y0), (x1, y1) = self.map_[at : at + 2]
+        """Return m(σ(logit)) of one row."""
+        raw = 1 / (1 + math.exp(-min(max(logit, -_MAX_LOGIT), _MAX_LOGIT)))
+        segment = bisect_right(self._plain_numbers().inner_knots, raw)
+        (x0, y0), (x1, y1) = self.map_[segment : segment + 2]
         return y0 + (y1 - y0) * (raw - x0) / (x1 - x0)
 
     def _mapped(self, logit: Array) -> Array:
-        """m(σ(logit)) of many rows."""
+        """Return m(σ(logit)) of many rows."""
         knots = np.array(self.map_)
         return np.asarray(np.interp(_sigmoid(logit), knots[:, 0], knots[:, 1]), float)
 
     def _shares(self, x: Sequence[float]) -> list[float]:
-        """W·φ of each feature. One by one: for so few numbers numpy takes longer."""
-        return [  # comparisons: `min` and `max` would be half of the time
-            ((low if scaled < low else high if scaled > high else scaled) - mean) / scale * weight
-            for value, (is_count, low, high, mean, scale, weight) in zip(x, self._unit().terms, strict=True)
-            for scaled in [math.log1p(value if value > 0.0 else 0.0) if is_count else value]
-        ]
+        """Return W·φ of each feature."""
+        shares = []
+        for value, (is_count, low, high, mean, scale, weight) in zip(x, self._plain_numbers().terms, strict=True):
+            if is_count:
+                value = math.log1p(value) if value > 0.0 else 0.0
+            if value < low:  # `min` and `max` would take half of the time
+                value = low
+            elif value > high:
+                value = high
+            shares.append((value - mean) / scale * weight)
+        return shares
 
-    def _unit(self) -> _Linear:
-        """Return the weights as plain numbers, made once."""
-        if self._linear is None:
+    def _plain_numbers(self) -> _PlainNumbers:
+        """Return the fitted parameters as plain numbers, made once."""
+        if self._plain is None:
             scaling = self.scaling_
             columns = (_IS_COUNT, scaling.low, scaling.high, scaling.mean, scaling.scale, self.weights_)
             terms = list(map(_Term._make, zip(*(column.tolist() for column in columns), strict=True)))
             parsed = [terms[i] for i in PARSED]
             spans = (abs(term.weight) * (term.high - term.low) / term.scale for term in parsed)
             middle = [math.expm1((term.low + term.high) / 2) for term in parsed]
-            knots = [x for x, _ in self.map_[1:-1]]
-            self._linear = _Linear(terms, middle, sum(spans) / 2 + _ROUNDING, knots)
-        return self._linear
+            inner_knots = [x for x, _ in self.map_[1:-1]]
+            self._plain = _PlainNumbers(terms, middle, sum(spans) / 2 + _ROUNDING, inner_knots)
+        return self._plain
 
     def to_dict(self) -> dict[str, Any]:
-        """Weights, scaling and what made them as plain data."""
+        """Return weights, scaling and provenance as plain data."""
         return {
             "format": FORMAT,
             "weights": dict(zip(FEATURES, np.round(self.weights_, 6).tolist(), strict=True)),
             "bias": round(self.bias_, 6),
             "scaling": {
-                part: dict(zip(FEATURES, np.round(getattr(self.scaling_, part), 6).tolist(), strict=True))
-                for part in _PARTS
+                part: dict(zip(FEATURES, np.round(values, 6).tolist(), strict=True))
+                for part, values in asdict(self.scaling_).items()
             },
             "map": [list(knot) for knot in self.map_],
             "training": {
@@ -267,12 +275,12 @@ class LearnedEstimator:
         }
 
     def save(self, path: Path) -> None:
-        """Write `document` as readable JSON."""
+        """Write the estimator as readable JSON."""
         path.write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
     @classmethod
     def load(cls, path: Path | None = None) -> LearnedEstimator:
-        """From a saved file; the shipped one by default. A file of another version or shape is refused."""
+        """Read a saved estimator; by default the shipped one. Raise InputError for another version or shape."""
         source = path or resources.files("odar.difficulty").joinpath("data", "estimator.json")
         try:
             raw = load_json(source.read_text("utf-8"))
@@ -285,16 +293,17 @@ class LearnedEstimator:
 
     @classmethod
     def from_dict(cls, raw: Any, name: str) -> LearnedEstimator:
-        """From what `document` gave; another version or shape is refused."""
-        found = raw.get("format") if isinstance(raw, dict) else None
-        check_format(found, FORMAT, name, "train it again (`odar calibrate --difficulty`, `odar calibrate`)")
+        """Return the estimator of `to_dict`; raise InputError for another version or shape."""
+        saved_format = raw.get("format") if isinstance(raw, dict) else None
+        check_format(saved_format, FORMAT, name, "train it again (`odar calibrate --difficulty`, `odar calibrate`)")
         try:
-            training = raw["training"]
-            known = {name: training[name] for name in ("learning_rate", "l2", "epochs")}
-            model = cls(**known, seeds=tuple(training["seeds"]))
+            training, scaling = raw["training"], raw["scaling"]
+            hyperparameters = {name: training[name] for name in ("learning_rate", "l2", "epochs")}
+            model = cls(**hyperparameters, seeds=tuple(training["seeds"]))
             model.weights_ = _vector(raw["weights"], f"{name}: weights")
             model.bias_ = float(raw["bias"])
-            model.scaling_ = Scaling(*(_vector(raw["scaling"][part], f"{name}: {part}") for part in _PARTS))
+            names = [field.name for field in fields(Scaling)]
+            model.scaling_ = Scaling(*(_vector(scaling[part], f"{name}: {part}") for part in names))
             model.map_ = _knots(raw["map"], name)
             model.runs_, model.about_ = training["runs"], raw["about"]
         except (KeyError, TypeError, ValueError) as error:
@@ -302,13 +311,13 @@ class LearnedEstimator:
         return model
 
     def _adam(self, z: Array, target: Array, weight: Array, rng: np.random.Generator) -> Array:
-        """One run: (W, b) in one vector. The bias is not regularised."""
+        """Return (W, b) of one run, in one vector. The bias is not regularised."""
         origin = np.append(self.start.weights_, self.start.bias_) if self.start else np.zeros(z.shape[1] + 1)
         theta = origin.copy()
         first, second = np.zeros_like(theta), np.zeros_like(theta)
         padded = np.column_stack([z, np.ones(len(z))])
         shrink = np.append(np.full(z.shape[1], self.l2), 0.0)
-        shrink[list(PARSED)] *= self.parse_penalty
+        shrink[list(PARSED)] *= _PARSE_PENALTY
         knots = np.array(self.map_)
         slopes = np.diff(knots[:, 1]) / np.diff(knots[:, 0])
         step = 0
@@ -318,10 +327,10 @@ class LearnedEstimator:
                 rows = order[start : start + _BATCH]
                 batch, w = padded[rows], weight[rows]
                 raw = _sigmoid(batch @ theta)
-                at = np.searchsorted(knots[1:-1, 0], raw, side="right")  # the segment of the map
-                d = knots[at, 1] + slopes[at] * (raw - knots[at, 0])
-                slope = 2 * w * (d - target[rows]) * slopes[at] * raw * (1 - raw) / len(rows)
-                gradient = slope @ batch + 2 * shrink * (theta - origin)
+                segment = np.searchsorted(knots[1:-1, 0], raw, side="right")
+                d = knots[segment, 1] + slopes[segment] * (raw - knots[segment, 0])
+                logit_gradient = 2 * w * (d - target[rows]) * slopes[segment] * raw * (1 - raw) / len(rows)
+                gradient = logit_gradient @ batch + 2 * shrink * (theta - origin)
                 step += 1
                 first = 0.9 * first + 0.1 * gradient
                 second = 0.999 * second + 0.001 * gradient**2
@@ -331,7 +340,7 @@ class LearnedEstimator:
 
 
 def _sigmoid(logit: Array) -> Array:
-    return 1 / (1 + np.exp(-np.clip(logit, -_STEEPEST, _STEEPEST)))
+    return 1 / (1 + np.exp(-np.clip(logit, -_MAX_LOGIT, _MAX_LOGIT)))
 
 
 def _logarithmic(x: Array) -> Array:
@@ -339,7 +348,7 @@ def _logarithmic(x: Array) -> Array:
 
 
 def _knots(raw: Any, name: str) -> Knots:
-    """Return a map as a file holds it; one that is not strictly increasing from 0 to 1 is refused."""
+    """Return the map of a file; raise InputError if it does not increase strictly from (0, 0) to (1, 1)."""
     knots = tuple((float(x), float(y)) for x, y in raw)
     rising = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(knots))
     if len(knots) < 2 or not rising or (*knots[0], *knots[-1]) != (0.0, 0.0, 1.0, 1.0):
@@ -364,7 +373,7 @@ def shipped_estimator() -> LearnedEstimator:
 
 
 def calibrated_estimator(document: Mapping[str, Any], origin: str) -> LearnedEstimator:
-    """Return the estimator that a calibration holds; traces tell it from the shipped one by its name."""
+    """Return the estimator of a calibration; in traces it has a name of its own."""
     model = LearnedEstimator.from_dict(document, f"the estimator of {origin}")
     model.name = "calibrated/1"
     return model

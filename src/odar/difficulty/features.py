@@ -1,6 +1,6 @@
 """φ(x): the 24 features of SPEC 2.1, in order, for one query or for many.
 
-lexical     f1-f8    what can be counted without knowing the grammar
+lexical     f1-f8    lengths, readability, digits and symbols
 structural  f9-f14   f9, f10 and f13 need the dependency parse (`syntax`), the others do not
 semantic    f15-f24  vocabularies of domains, markers of difficulty, the type of question, and `domain`
 """
@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.difficulty.domain import DOMAINS, default_classifier
+from odar.difficulty.domain import DOMAINS, shipped_classifier
 from odar.difficulty.syntax import analyse
 from odar.difficulty.text import (
-    LONGEST,
+    MAX_WORD_LENGTH,
     READ_LIMIT,
     WordTable,
     clean,
@@ -34,44 +34,42 @@ from odar.difficulty.text import (
     mask_latex,
     terms,
 )
-from odar.difficulty.university import SHORT, asks_for_a_fact, university_tfidf
+from odar.difficulty.university import MAX_WORDS, asks_for_a_fact, university_tfidf
 from odar.types import Query
 
-MATH_SYMBOLS = "+×÷=≠<>≤≥∑∏∫∂∇∞−"  # the last is the true minus sign, U+2212
-"""The set M of the paper without the ASCII hyphen, which needs a look at its neighbours."""
-_SYMBOL = re.compile(f"[{re.escape(MATH_SYMBOLS)}]")
-# A hyphen that touches two or more letters belongs to a word ("2n-gon", "10-year", "pre-"): no minus.
+_MATH_SYMBOL = re.compile("[+×÷=≠<>≤≥∑∏∫∂∇∞−]")
+"""The set M of the paper, with the minus sign U+2212 and without the ASCII hyphen."""
+# A hyphen next to two or more letters belongs to a word ("2n-gon", "10-year", "pre-") and is no minus.
 _MINUS = re.compile(r"(?<![^\W\d_]{2})-(?![^\W\d_]{2})")
 _DIGIT = re.compile(r"\d")
-# Words and sentences as textstat cuts them (the tests compare): punctuation is dropped, so a word is what is
-# left of a blank-separated token that has a letter or digit.
+# Words and sentences as in textstat (the tests compare): a word is a token between blanks that has a letter or
+# digit, without its punctuation.
 _has_letter = re.compile(r"\w").search
 _QUOTE = re.compile(r"\'(?![tsd]|ve|ll|re)")
 _PUNCTUATION = re.compile(r"[^\w\s\']")
 _SENTENCE = re.compile(r"\b[^.!?]+[.!?]*")
-# a sentence begins with a word
-_three_words = re.compile(r"\w\S*+\s\W*\w\S*+\s\W*\w").match
+_begins_with_three_words = re.compile(r"\w\S*+\s\W*\w\S*+\s\W*\w").match
 _RANKS = 100_256
-"""Tokens of cl100k_base. The file holds their lengths, one byte each, then the tokens in the order of rank."""
+"""Number of tokens of cl100k_base. The file has their lengths, one byte each, then the tokens by rank."""
 _SPLIT = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 )
-"""How cl100k_base splits a text before it merges bytes."""
+"""Pieces of a text within which cl100k_base merges bytes."""
 FIELDS = ("math", "code", "logic")
-"""The domains that have a vocabulary, in the order of f15-f17."""
+"""Domains with a vocabulary, in the order of f15-f17."""
 _OPTION = re.compile(r"(?:^|[\s(])\(?([A-J])[).:]\s", re.MULTILINE)
 _OPTIONS_HEADING = re.compile(r"^[ \t]*(?:options|choices)[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _INTERROGATIVE = re.compile(
     r"\W*(?:q(?:uestion)?\s*:\s*)?(?:what|who|whom|whose|which|when|where|why|how)\b", re.IGNORECASE
 )
-# A request, not a mention: the verb opens a sentence or follows a word that makes it an instruction.
-_ASKS = (
+# The beginning of a request, as opposed to a mention: the verb opens a clause or follows a word such as "please".
+_REQUEST = (
     r"(?:^|[.;:!?,)]|\b(?:please|and|then|to|you|must|should|us|now|formally|rigorously|carefully|also|can|let's)\b)"
     r"[\s\"'*(]*(?:(?:formally|rigorously|carefully|now|also)\s+)?"
 )
 _PROOF = re.compile(
-    rf"{_ASKS}(?:(?:dis)?prove|derive|deduce|(?:show|demonstrate|establish|verify)\s+(?:that|why|how))\b"
+    rf"{_REQUEST}(?:(?:dis)?prove|derive|deduce|(?:show|demonstrate|establish|verify)\s+(?:that|why|how))\b"
     r"|\b(?:give|write|provide|construct|find|present|sketch|supply|with|need|want|complete)\s+"
     r"(?:me\s+)?(?:a|an|the|full|your)?\s*(?:\w+\s+){0,2}?(?:proof|derivation)\b",
     re.IGNORECASE | re.MULTILINE,
@@ -84,37 +82,35 @@ FEATURES = (
     "tfidf_math", "tfidf_code", "tfidf_logic", "difficulty_density", "is_multiple_choice", "is_open_ended",
     "is_proof", "domain_math", "domain_code", "domain_reasoning",
 )  # fmt: skip
-"""The names of f1-f24."""
+"""Names of f1-f24."""
 GROUPS = {"lexical": slice(0, 8), "structural": slice(8, 14), "semantic": slice(14, 24)}
 """Feature groups for ablations (SPEC 2.8): 8, 6 and 10."""
 PARSED = tuple(FEATURES.index(name) for name in ("sentence_count", "clause_count", "parse_depth"))
-"""Where the features are that need the dependency parse, which takes four times as long as all the others."""
-CONNECTIVES = (
-    "if", "then", "therefore", "hence", "thus", "because", "since", "implies", "iff", "for all",
-    "there exists", "such that",
-)  # fmt: skip
+"""Indices of the features that need the dependency parse, which takes four times as long as all the others."""
+_CONNECTIVE = re.compile(
+    r"\b(?:if|then|therefore|hence|thus|because|since|implies|iff|for\s+all|there\s+exists|such\s+that)\b"
+)
 """The set L of the paper."""
-_CONNECTIVE = re.compile(r"\b(?:" + "|".join(CONNECTIVES).replace(" ", r"\s+") + r")\b")
 _MATH, _CODE, _LOGIC = (DOMAINS.index(d) for d in ("mathematics", "coding", "logic"))
 
 
 def token_count(text: str) -> float:
-    """f3: cl100k_base tokens, exact, with ranks inside the package."""
+    """f3: number of cl100k_base tokens."""
     text = digits_as_zeros(text)
     words = text.split()
     if words and " ".join(words) == text:
-        return float(_TOKENS_AT_START[words[0]] + sum(map(_TOKENS_BEHIND_BLANK.__getitem__, words[1:])))
+        return float(_TOKENS_AT_START[words[0]] + sum(map(_TOKENS_AFTER_BLANK.__getitem__, words[1:])))
     return float(_tokens(text))
 
 
 _COMMON_RANK = 200
-"""Below this rank are letters, and words such as "the"."""
+"""Rank below which tokens are letters, and words such as "the"."""
 
 
 def word_rarity(word: str) -> float:
-    """Return how rare a word is, from 0.05 ("the") to 1, by the rank of its cl100k_base token.
+    """Return the rarity of a word, from 0.05 ("the") to 1, by the rank of its cl100k_base token.
 
-    A word of several tokens is rare. It approximates the inverse document frequency in a large corpus.
+    It approximates the inverse document frequency in a large corpus. Words of several tokens have rarity 1.
 
     >>> word_rarity("the") < word_rarity("water") < word_rarity("photosynthesis")
     True
@@ -123,7 +119,7 @@ def word_rarity(word: str) -> float:
 
 
 def _rarity(word: str) -> float:
-    if len(word) > LONGEST:
+    if len(word) > MAX_WORD_LENGTH:
         return 1.0
     tokens = _bpe().encode_ordinary(f" {clean(word)}")
     rank = tokens[0] if len(tokens) == 1 else _RANKS
@@ -133,8 +129,8 @@ def _rarity(word: str) -> float:
 def readability(masked: str) -> float:
     """f6: Flesch-Kincaid grade of the text with LaTeX masked, clamped to [0, 20].
 
-    textstat's formula, words, sentences and hyphenation syllables. Not textstat itself: its English syllable
-    counter downloads a pronouncing dictionary on first use, which we promise never to do.
+    Formula, words, sentences and syllables are those of textstat, which is not used itself because its English
+    syllable counter downloads a dictionary on first use.
 
     >>> round(readability("Photosynthesis requires considerable illumination."), 1), readability("Go on.")
     (20.0, 0.0)
@@ -144,8 +140,8 @@ def readability(masked: str) -> float:
     words = len(counts) - counts.count(0)
     if not words:
         return 0.0
-    # textstat does not count sentences of two words or fewer
-    sentences = sum(_three_words(piece) is not None for piece in _SENTENCE.findall(masked)) or 1
+    # textstat does not count sentences of fewer than three words
+    sentences = sum(_begins_with_three_words(piece) is not None for piece in _SENTENCE.findall(masked)) or 1
     grade = 0.39 * words / sentences + 11.8 * sum(counts) / words - 15.59
     return min(20.0, max(0.0, grade))
 
@@ -156,21 +152,20 @@ def has_digit(text: str) -> float:
 
 
 def has_math_symbol(text: str) -> float:
-    """f8: whether a symbol of M or a LaTeX command appears; a hyphen in a word is not a minus sign.
+    """f8: whether a mathematical symbol or LaTeX appears; a hyphen in a word is not a minus sign.
 
     >>> has_math_symbol("a well-known 10-year plan"), has_math_symbol("x-1"), has_math_symbol("a ≤ b")
     (0.0, 1.0, 1.0)
     """
-    return float(bool(_SYMBOL.search(text) or ("-" in text and _MINUS.search(text)) or has_latex(text)))
+    return float(bool(_MATH_SYMBOL.search(text) or ("-" in text and _MINUS.search(text)) or has_latex(text)))
 
 
 def _syllables(word: str) -> int:
-    """Return how many syllables, 0 for no word."""
+    """Return the number of syllables of a word; 0 for punctuation."""
     if not _has_letter(word):
         return 0
-    # hyphenation patterns need no more than the beginning: a 100 kB "word" is not one
-    bare = _PUNCTUATION.sub("", _QUOTE.sub("", word[:LONGEST])).lower()
-    # no pattern has a digit in it: a number, of which there is always a new one, is one syllable
+    bare = _PUNCTUATION.sub("", _QUOTE.sub("", word[:MAX_WORD_LENGTH])).lower()
+    # hyphenation patterns have no digits: a number is one syllable
     return 1 if bare.isdecimal() else len(_hyphenator().positions(bare)) + 1
 
 
@@ -180,8 +175,8 @@ def _tokens(piece: str) -> int:
 
 _SYLLABLES = WordTable(_syllables)
 _TOKENS_AT_START = WordTable(_tokens)
-# between two words, a blank belongs to the token that follows; no token lies across it
-_TOKENS_BEHIND_BLANK = WordTable(lambda word: _tokens(f" {word}"))
+# the blank between two words belongs to the first token of the second word
+_TOKENS_AFTER_BLANK = WordTable(lambda word: _tokens(f" {word}"))
 _RARITY = WordTable(_rarity)
 
 
@@ -190,12 +185,12 @@ def _hyphenator() -> Any:
     from pyphen import Pyphen
 
     hyphenator = Pyphen(lang="en_US")
-    hyphenator.hd.cache = _Forgetful()
+    hyphenator.hd.cache = _NoCache()
     return hyphenator
 
 
-class _Forgetful(dict[str, Any]):
-    """Keeps nothing: pyphen would remember every word for ever, and what is worth keeping a `WordTable` keeps."""
+class _NoCache(dict[str, Any]):
+    """A dictionary that stays empty, in place of pyphen's unbounded cache; `WordTable` keeps the results."""
 
     def __setitem__(self, word: str, points: Any) -> None:
         pass
@@ -203,7 +198,7 @@ class _Forgetful(dict[str, Any]):
 
 @cache
 def _bpe() -> Any:
-    """OpenAI's tokenizer with the ranks of cl100k_base from the package: its own loader would download them.
+    """Return the cl100k_base tokenizer with ranks from the package; tiktoken's loader would download them.
 
     `tiktoken.Encoding` would keep the ranks a second time, as a dictionary of 13 MB.
     """
@@ -217,30 +212,32 @@ def _bpe() -> Any:
 
 
 def tfidf(counts: Mapping[str, int], vocabulary: Mapping[str, float]) -> float:
-    """f15-f17: the sum of (1 + ln tf)·idf over the query's terms that are in the domain's vocabulary.
-
-    `university_tfidf` is added to it.
+    """f15-f17 without `university_tfidf`: the sum of (1 + ln tf)·idf over the terms of the domain's vocabulary.
 
     >>> tfidf({"integral": 1, "the": 3}, {"integral": 5.0})
     5.0
     """
-    return sum((1.0 + math.log(n)) * vocabulary[t] for t, n in counts.items() if t in vocabulary) if counts else 0.0
+    if not counts:
+        return 0.0
+    return sum((1.0 + math.log(tf)) * vocabulary[term] for term, tf in counts.items() if term in vocabulary)
 
 
 def difficulty_density(text: str) -> float:
-    """f18: how many of the 47 markers H are in the query, over its words; none in a short question for a fact.
+    """f18: number of the 47 markers H in the query, divided by its words; 0 for a short question for a fact.
 
     >>> difficulty_density("Prove Fermat's last theorem."), difficulty_density("Whose theorem did Wiles prove?")
     (0.25, 0.0)
     """
     lower = text.lower()
-    # a plain search first: most queries hold no marker, and the whole-word pattern costs thirty times as much
-    there = [pattern for marker, pattern in _marker_patterns() if marker in lower]
-    found = sum(pattern.search(lower) is not None for pattern in there) if there else 0
-    if not found:
+    # `in` first: most queries have no marker, and the pattern for a whole word takes thirty times as long
+    patterns = [pattern for marker, pattern in _marker_patterns() if marker in lower]
+    count = sum(pattern.search(lower) is not None for pattern in patterns) if patterns else 0
+    if not count:
         return 0.0
     words = text.split()
-    return 0.0 if len(words) < SHORT and asks_for_a_fact(" ".join(words)) else found / len(words)
+    if len(words) < MAX_WORDS and asks_for_a_fact(" ".join(words)):
+        return 0.0
+    return count / len(words)
 
 
 def is_multiple_choice(text: str) -> float:
@@ -255,12 +252,12 @@ def is_multiple_choice(text: str) -> float:
 
 
 def is_open_ended(text: str, multiple_choice: float) -> float:
-    """f20: opens with an interrogative and has no options."""
+    """f20: whether the query begins with an interrogative and has no options."""
     return float(not multiple_choice and _INTERROGATIVE.match(text) is not None)
 
 
 def is_proof(text: str) -> float:
-    """f21: asks for a proof or derivation; to mention one is not to ask for it.
+    """f21: whether the query asks for a proof or derivation; a mention does not count.
 
     >>> is_proof("Prove that 2 is prime."), is_proof("Who proved the four colour theorem?")
     (1.0, 0.0)
@@ -271,25 +268,25 @@ def is_proof(text: str) -> float:
 
 @cache
 def vocabularies() -> dict[str, dict[str, float]]:
-    """Term to idf for each of `FIELDS`, as `scripts/build_vocabularies.py` wrote them."""
-    raw = json.loads(_data("vocabularies.json"))
+    """Return the idf of each term of each of `FIELDS`, as `scripts/build_vocabularies.py` wrote them."""
+    raw = json.loads(_read_data("vocabularies.json"))
     return {field: dict(raw["vocabularies"][field]) for field in FIELDS}
 
 
 @cache
 def university_weights() -> dict[str, tuple[int, float]]:
-    """Return the terms of university courses: each with the place of its field in `FIELDS`, and its weight."""
-    raw = json.loads(_data("vocabularies.json"))["university"]
+    """Return index of the field in `FIELDS` and weight of each term of university courses."""
+    raw = json.loads(_read_data("vocabularies.json"))["university"]
     return {
-        term: (place, float(weight))
-        for place, field in enumerate(FIELDS)
-        for weight, listed in raw[field].items()
-        for term in listed.split()
+        term: (index, float(weight))
+        for index, field in enumerate(FIELDS)
+        for weight, field_terms in raw[field].items()
+        for term in field_terms.split()
     }
 
 
 @cache
-def field_terms() -> frozenset[str]:
+def _all_terms() -> frozenset[str]:
     """Return the terms of all vocabularies."""
     return frozenset().union(*vocabularies().values(), university_weights())
 
@@ -297,7 +294,7 @@ def field_terms() -> frozenset[str]:
 @cache
 def markers() -> tuple[str, ...]:
     """Return the 47 difficulty markers H."""
-    return tuple(line for line in _data("markers.txt").splitlines() if line and not line.startswith("#"))
+    return tuple(line for line in _read_data("markers.txt").splitlines() if line and not line.startswith("#"))
 
 
 @cache
@@ -305,41 +302,40 @@ def _marker_patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple((m, re.compile(rf"\b{re.escape(m)}\b")) for m in markers())
 
 
-def _data(name: str) -> str:
+def _read_data(name: str) -> str:
     return resources.files("odar.difficulty").joinpath("data", name).read_text("utf-8")
 
 
 def phi(query: Query) -> NDArray[np.float64]:
-    """φ(x) of one query, shape (24,). Any text will do; all values are finite."""
+    """Return φ(x) of one query, shape (24,). All values are finite for any text."""
     return np.array(parsed_features(query, unparsed_features(query)))
 
 
 def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
-    """φ(x) of many queries, shape (n, 24); a query's features never depend on the others."""
+    """Return φ(x) of many queries, shape (n, 24); the features of a query do not depend on the others."""
     rows = [parsed_features(query, unparsed_features(query)) for query in queries]
     return np.array(rows) if rows else np.zeros((0, len(FEATURES)))
 
 
 def unparsed_features(query: Query) -> list[float]:
-    """Return the 21 features that need no parse, in their places; NaN in the other three."""
+    """Return the 21 features that need no parse, and NaN for the other three."""
     text = clean(query.text[:READ_LIMIT])
-    unknown = math.nan
-    structural = [unknown, unknown, text.count("?"), bool(query.images), unknown, logical_connectives(text)]
+    structural = [math.nan, math.nan, text.count("?"), bool(query.images), math.nan, logical_connectives(text)]
     return [*lexical_features(query.text, text), *map(float, structural), *semantic_features(query, text)]
 
 
 def parsed_features(query: Query, features: list[float]) -> list[float]:
     """Return the features of `unparsed_features` with f9, f10 and f13 filled in."""
     complete = features.copy()
-    for place, value in zip(PARSED, analyse(mask_latex(clean(query.text[:READ_LIMIT]))), strict=True):
-        complete[place] = value
+    for index, value in zip(PARSED, analyse(mask_latex(clean(query.text[:READ_LIMIT]))), strict=True):
+        complete[index] = value
     return complete
 
 
 def lexical_features(whole: str, text: str) -> list[float]:
-    """f1-f8. Lengths are those of the whole text; `text` is what is read of it.
+    """Return f1-f8. Lengths are those of the whole text; `text` is the part that is read.
 
-    The token count of a text that is read in part is scaled to its length; it is exact for all others.
+    If that is not the whole text, the token count is scaled to its length.
     """
     count, tokens = lengths(whole), token_count(text)
     if len(text) < len(whole):
@@ -357,7 +353,7 @@ def lexical_features(whole: str, text: str) -> list[float]:
 
 
 def logical_connectives(text: str) -> float:
-    """f14: logical connectives, whole words, any case.
+    """f14: number of logical connectives.
 
     >>> logical_connectives("If n is even then, FOR ALL k, such that sincere thieves...")
     4.0
@@ -366,14 +362,14 @@ def logical_connectives(text: str) -> float:
 
 
 def semantic_features(query: Query, text: str) -> list[float]:
-    """f15-f24."""
-    vocabulary, known = vocabularies(), field_terms()
-    found = [term for term in terms(text) if term in known]
-    counts: Mapping[str, int] = Counter(found) if found else {}
+    """Return f15-f24."""
+    vocabulary, all_terms = vocabularies(), _all_terms()
+    known_terms = [term for term in terms(text) if term in all_terms]
+    counts: Mapping[str, int] = Counter(known_terms) if known_terms else {}
     university = university_tfidf(counts, text, university_weights())
     choice = is_multiple_choice(text)
-    asked = query if text is query.text else Query(text, query.images)
-    domain: list[float] = default_classifier().probabilities(asked).tolist()
+    read_part = query if text is query.text else Query(text, query.images)
+    domain: list[float] = shipped_classifier().probabilities(read_part).tolist()
     return [
         tfidf(counts, vocabulary["math"]) + university[0],
         tfidf(counts, vocabulary["code"]) + university[1],

@@ -1,9 +1,8 @@
 """Sentences, clauses and depth (f9, f10, f13) from a dependency parse (SPEC 2.4).
 
 The parser was trained with spaCy by `scripts/train_parser.py` on UD English EWT (CC BY-SA 4.0, see
-data/parser.ATTRIBUTION.txt); its weights and tokenizer rules are shipped as data and run in numpy. It knows two
-relations: "clause" for arcs that head a subordinate clause (advcl, acl, acl:relcl, ccomp, csubj and kin), "dep" for
-all others.
+data/parser.ATTRIBUTION.txt). It has two relations: "clause" for arcs that head a subordinate clause (advcl, acl,
+acl:relcl, ccomp, csubj and their subtypes), "dep" for all others.
 """
 
 from __future__ import annotations
@@ -23,49 +22,48 @@ from odar.difficulty.tokenizer import Tokenizer
 from odar.formats import check_format
 
 PARSE_LIMIT = 5_000
-"""Characters that are parsed, about 1,000 tokens: an event loop must not wait for the parse of a book.
+"""Characters that are parsed, about 1,000 tokens, because the event loop waits for the parse.
 
-The estimator clips the three features anyway, to what 99.5% of its training texts have (47 sentences, depth 10)."""
-
-# Taking prefixes off a "word" of a thousand brackets takes quadratic time: longer words are cut.
-_LONG = re.compile(r"\S{60}(?=\S)")
+The estimator clips the three features to the values of 99.5% of its training texts (47 sentences, depth 10)."""
+_LONG_WORD = re.compile(r"\S{60}(?=\S)")
+"""The beginning of a word that is cut: splitting off thousands of prefixes would take quadratic time."""
 
 
 class Syntax(NamedTuple):
-    """What f9, f10 and f13 need to know of a text."""
+    """f9, f10 and f13 of a text."""
 
     sentences: float
     clauses: float
     depth: float
 
 
-NOTHING = Syntax(0.0, 0.0, 0.0)
-"""A blank text."""
+BLANK = Syntax(0.0, 0.0, 0.0)
+"""The syntax of a blank text."""
 
 
 def analyse(text: str) -> Syntax:
-    """Parse a text whose LaTeX is masked, and measure its trees."""
-    text = _LONG.sub(r"\g<0> ", text[:PARSE_LIMIT])
+    """Parse a text whose LaTeX is masked, and return sentences, clauses and depth."""
+    text = _LONG_WORD.sub(r"\g<0> ", text[:PARSE_LIMIT])
     if not text or text.isspace():
-        return NOTHING
+        return BLANK
     heads, clauses = shipped_parser()(text)
     roots = sum(map(eq, heads, range(len(heads))))
     return Syntax(float(roots), float(sum(clauses)), float(tree_depth(heads)))
 
 
 def tree_depth(heads: Sequence[int]) -> int:
-    """Nodes on the longest path from a root; a root is its own head."""
+    """Return the number of nodes on the longest path from a root; a root is its own head."""
     depths = [0] * len(heads)
     for node in range(len(heads)):
-        path = []
+        unmeasured = []
         while not depths[node]:
-            path.append(node)
+            unmeasured.append(node)
             if heads[node] == node:
                 break
             node = heads[node]
         depth = depths[node]
-        for below in reversed(path):
-            depth = depths[below] = depth + 1
+        for descendant in reversed(unmeasured):
+            depth = depths[descendant] = depth + 1
     return max(depths, default=0)
 
 
@@ -78,7 +76,7 @@ class Parser:
         self._decode = GreedyParser(arrays)
 
     def __call__(self, text: str) -> Parse:
-        """Return the trees of a text. A line break ends a sentence, which the parser was not trained on."""
+        """Return the trees of a text. A line break always ends a sentence; the training texts have none."""
         rows, line_starts = self.chunks(text)
         return self._decode(self.vectors(rows), line_starts)
 

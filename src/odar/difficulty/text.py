@@ -1,4 +1,4 @@
-"""Text as the features see it: cleaned, with LaTeX masked, cut into words (SPEC 2.2)."""
+"""Preparation of texts for the features: cleaning, LaTeX masking, terms and lengths (SPEC 2.2)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 PLACEHOLDER = "formula"
-"""What a LaTeX block becomes before readability and parsing: an ordinary noun, so that syntax survives."""
+"""Replacement of LaTeX before readability and parsing: an ordinary noun, so that the syntax stays intact."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -23,25 +23,32 @@ _ZEROS = bytes(ord("0") if 0x31 <= byte <= 0x39 else byte for byte in range(256)
 _TERM = re.compile(r"[a-z][a-z'+#]*")
 _ACCENTS = re.compile("[\u0300-\u036f]")
 
-
 READ_LIMIT = 20_000
-"""Characters that the features read. Lengths and counts of words are exact for any text; what is read beyond this
-many characters would change nothing, because the estimator clips every count long before."""
-_SHORT = 1 << 16
+"""Characters that the features read; only lengths and word counts are of the whole text. More would change nothing,
+because the estimator clips every count far below."""
+_SPLIT_LIMIT = 1 << 16
+"""Characters up to which a text is split at once."""
+TABLE_LIMIT = 1 << 13
+"""Number of words at which a `WordTable` is cleared."""
+MAX_WORD_LENGTH = 100
+"""Characters of the longest words that a `WordTable` keeps."""
+V = TypeVar("V")
 
 
 class Lengths(NamedTuple):
-    """Exact lengths of a text: characters, words, characters in words, characters of the longest word."""
+    """Exact lengths of a text."""
 
     characters: int
     words: int
     in_words: int
+    """Characters without white space."""
     longest: int
+    """Characters of the longest word."""
 
 
 def lengths(text: str) -> Lengths:
-    """Lengths of a text of any size. A long one is read word by word, so that other threads can run in between."""
-    if len(text) <= _SHORT:
+    """Return the lengths of a text. A long text is read word by word, so that other threads can run in between."""
+    if len(text) <= _SPLIT_LIMIT:
         sizes = list(map(len, text.split()))
     else:
         sizes = [match.end() - match.start() for match in re.finditer(r"\S+", text)]
@@ -49,12 +56,12 @@ def lengths(text: str) -> Lengths:
 
 
 def clean(text: str) -> str:
-    """Lone surrogates become U+FFFD, one for one, so that every tokenizer accepts the text."""
+    """Replace each lone surrogate by U+FFFD, so that every tokenizer accepts the text."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 def digits_as_zeros(text: str) -> str:
-    """The text with 0 for every digit from 1 to 9: a table of words then has one entry for all numbers of a length.
+    """Replace the digits 1 to 9 by 0, so that a table of words has one entry for all numbers of the same length.
 
     cl100k_base has a token for every number of up to three digits, and no hyphenation pattern has a digit in it, so
     neither tokens nor syllables change.
@@ -66,7 +73,7 @@ def digits_as_zeros(text: str) -> str:
 
 
 def mask_latex(text: str) -> str:
-    r"""LaTeX blocks and stray commands become a placeholder word.
+    r"""Replace LaTeX blocks and commands by a placeholder word.
 
     >>> mask_latex(r"Solve $x^2=4$ for \alpha.")
     'Solve formula for formula.'
@@ -83,14 +90,14 @@ def mask_latex(text: str) -> str:
 
 
 def has_latex(text: str) -> bool:
-    """Return whether a LaTeX block or command is in the text."""
+    """Return whether the text has a LaTeX block or command."""
     if "$" not in text and "\\" not in text:
         return False
     return _LATEX_COMMAND.search(text) is not None or any(True for _ in _latex_blocks(text))
 
 
 def terms(text: str) -> list[str]:
-    """Return the lower-cased word terms that vocabularies work on; letters lose their accents.
+    """Return the words of a text in lower case, without accents and digits, as the vocabularies have them.
 
     >>> terms("The Schrödinger equation")
     ['the', 'schrodinger', 'equation']
@@ -102,53 +109,45 @@ def terms(text: str) -> list[str]:
 
 
 def _latex_blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where blocks begin and end, in linear time; a regular expression would be quadratic."""
-    closers: dict[str, int] = {}
+    """Yield start and end of each block, in linear time; a regular expression would take quadratic time."""
+    next_closers: dict[str, int] = {}
     position = 0
     while opener := _OPENER.search(text, position):
-        end = _block_end(text, opener, closers)
+        end = _block_end(text, opener, next_closers)
         if end:
             yield opener.start(), end
         position = end or opener.start() + 1
 
 
-def _block_end(text: str, opener: re.Match[str], closers: dict[str, int]) -> int:
-    """Return where the block that is opened here ends, or 0; `closers` remembers where each closer is next."""
-    mark, name = opener[0], opener[1]
+def _block_end(text: str, opener: re.Match[str], next_closers: dict[str, int]) -> int:
+    """Return the end of the block that begins here, or 0; `next_closers` keeps the next position of each closer."""
+    mark, environment = opener[0], opener[1]
     if mark == "$":
         inline = _INLINE.match(text, opener.start())
         return inline.end() if inline else 0
-    closer = rf"\end{{{name}}}" if name else _CLOSERS[mark]
-    earliest = opener.end() + (0 if name else 1)
-    at = closers.get(closer, 0)
-    if 0 <= at < earliest:
-        at = closers[closer] = text.find(closer, earliest)
-    return at + len(closer) if 0 <= at <= opener.end() + _LONGEST_BLOCK else 0
-
-
-V = TypeVar("V")
-
-LIMIT = 1 << 13
-"""Words kept; then the table is cleared."""
-LONGEST = 100
-"""Characters: longer words are rare, and a table of them would be large."""
+    closer = rf"\end{{{environment}}}" if environment else _CLOSERS[mark]
+    earliest = opener.end() + (0 if environment else 1)
+    position = next_closers.get(closer, 0)
+    if 0 <= position < earliest:
+        position = next_closers[closer] = text.find(closer, earliest)
+    return position + len(closer) if 0 <= position <= opener.end() + _LONGEST_BLOCK else 0
 
 
 class WordTable(dict[str, V]):
-    """What a function gives for a word, computed once, in bounded memory. `lru_cache` reorders at every hit.
+    """Cache of a function of a word, in bounded memory; faster than `lru_cache`, which reorders at every hit.
 
     >>> lengths = WordTable(len, limit=2)
     >>> lengths["one"], lengths["three"], lengths["seven"], sorted(lengths)
     (3, 5, 5, ['seven'])
     """
 
-    def __init__(self, look: Callable[[str], V], limit: int = LIMIT) -> None:
+    def __init__(self, compute: Callable[[str], V], limit: int = TABLE_LIMIT) -> None:
         super().__init__()
-        self._look, self._limit = look, limit
+        self._compute, self._limit = compute, limit
 
     def __missing__(self, word: str) -> V:
-        value = self._look(word)
-        if len(word) <= LONGEST:
+        value = self._compute(word)
+        if len(word) <= MAX_WORD_LENGTH:
             if len(self) >= self._limit:
                 self.clear()
             self[word] = value

@@ -1,8 +1,8 @@
-"""Tokens as spaCy's English tokenizer cuts them, and the hashed attributes that the parser was trained on.
+"""The tokens of spaCy's English tokenizer, and the hashed attributes that the parser was trained on.
 
 The rules (exceptions such as "don't", and patterns for prefixes, suffixes and infixes) are data that
-`scripts/train_parser.py` exports next to the parser's weights. spaCy itself is needed for training only; a test
-compares the two wherever it is installed.
+`scripts/train_parser.py` exports with the weights. Only training needs spaCy; a test compares the two if it is
+installed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Word(NamedTuple):
 
 
 class Tokenizer:
-    """Cuts a chunk, which is a word with its punctuation or a run of white space, into tokens.
+    """Splits a chunk, which is a word with its punctuation or a run of white space, into tokens.
 
     Parameters:
-        rules: `exceptions` (chunk to tokens), `norms`, `symbols`, patterns `prefix`, `suffix`, `infix`, `url`.
+        rules: `exceptions` (tokens of a chunk), `norms`, `symbols`, patterns `prefix`, `suffix`, `infix`, `url`.
     """
 
     def __init__(self, rules: Mapping[str, Any]) -> None:
@@ -43,7 +43,7 @@ class Tokenizer:
             chunk: [Word(text, norm or self._norm(text)) for text, norm in words]
             for chunk, words in rules["exceptions"].items()
         }
-        # exceptions with punctuation in them are also recognised inside a chunk, by their tokens
+        # exceptions with punctuation are also recognised inside a chunk, by their tokens
         self._sequences = {
             tuple(word.text for word in self._split(chunk, {})): words
             for chunk, words in self._exceptions.items()
@@ -53,8 +53,8 @@ class Tokenizer:
 
     def __call__(self, chunk: str) -> list[Word]:
         """Return the tokens of one chunk."""
-        found = self._exceptions.get(chunk)
-        return self._merge(self._split(chunk, self._exceptions) if found is None else found)
+        words = self._exceptions.get(chunk)
+        return self._merge(self._split(chunk, self._exceptions) if words is None else words)
 
     def attributes(self, word: Word) -> tuple[int, int, int, int]:
         """Return the ids of norm, prefix, suffix and shape."""
@@ -71,7 +71,7 @@ class Tokenizer:
         return Word(text, self._norm(text))
 
     def _split(self, chunk: str, exceptions: Mapping[str, list[Word]]) -> list[Word]:
-        """Take prefixes and suffixes off until nothing is left or an exception is; then split at infixes."""
+        """Split off prefixes and suffixes until the rest is empty or an exception; then split at infixes."""
         prefixes: list[str] = []
         suffixes: list[str] = []
         last = -1
@@ -98,10 +98,10 @@ class Tokenizer:
                 chunk = chunk[before:]
         middle = exceptions.get(chunk)
         if middle is None:
-            middle = [self._word(part) for part in self._at_infixes(chunk)] if chunk else []
+            middle = [self._word(part) for part in self._split_at_infixes(chunk)] if chunk else []
         return [*map(self._word, prefixes), *middle, *map(self._word, reversed(suffixes))]
 
-    def _at_infixes(self, chunk: str) -> list[str]:
+    def _split_at_infixes(self, chunk: str) -> list[str]:
         if self._url(chunk):
             return [chunk]
         parts, start = [], 0
@@ -138,7 +138,7 @@ class Tokenizer:
 
 
 def word_shape(text: str) -> str:
-    """Letters as x or X, digits as d, runs of one kind cut to four.
+    """Return the shape of a token: letters as x or X, digits as d, at most four of a kind in a row.
 
     >>> word_shape("McDonald"), word_shape("C3PO"), word_shape("1984")
     ('XxXxxxx', 'XdXX', 'dddd')
@@ -158,7 +158,7 @@ def word_shape(text: str) -> str:
 
 
 def murmur_hash(data: bytes, seed: int = 1) -> int:
-    """MurmurHash64A, by which spaCy identifies strings.
+    """Return MurmurHash64A, which spaCy identifies strings by.
 
     >>> murmur_hash(b"coffee")
     3197928453018144401
@@ -176,7 +176,7 @@ def murmur_hash(data: bytes, seed: int = 1) -> int:
 
 
 def table_rows(ids: NDArray[np.uint64], seed: int) -> NDArray[np.uint32]:
-    """Four 32-bit hashes of each id (n, 4), by which thinc finds an id's rows in an embedding table."""
+    """Return four 32-bit hashes of each id (n, 4), which thinc finds the rows of an embedding table by."""
     with np.errstate(over="ignore"):
         h1 = ids * np.uint64(0x87C37B91114253D5)
         h1 = (h1 << np.uint64(31)) | (h1 >> np.uint64(33))
