@@ -8,8 +8,7 @@ outcomes are known, so that this model's accuracies can be moved to their scale.
 of the profile `local`; answers are read and scored as ODAR does. The lines have the model's text beside set, id,
 question and correct, so that they can be scored again (`--rescore`).
 
-One llama.cpp server answers many questions in one batch, which ODAR itself does not do (the answers to a question may
-differ in rare tokens for that). On one core of a busy machine it took 70 minutes for 974 answers.
+One llama.cpp server answers many questions in one batch, which ODAR itself does not do, so answers may differ in rare tokens. On one core of a busy machine it took 70 minutes for 974 answers.
 """
 
 from __future__ import annotations

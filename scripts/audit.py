@@ -65,7 +65,7 @@ def needs(package: Distribution, extras: tuple[str, ...]) -> Iterator[Requiremen
 
 
 def check_bounds(project: Distribution, found: Installed) -> Iterator[str]:
-    """Direct dependencies have a lower bound, come by name and not by address, and are installed as asked for."""
+    """Direct dependencies have a lower bound, no URL, and an installed version that is allowed."""
     for requirement in needs(project, EXTRAS):
         name = canonicalize_name(requirement.name)
         if requirement.url:
@@ -79,7 +79,7 @@ def check_bounds(project: Distribution, found: Installed) -> Iterator[str]:
 
 
 def licence_of(name: str, package: Distribution) -> str:
-    """What the package says of its licence: its expression, its classifiers, or the first line of its text."""
+    """The licence of a package by its expression, its classifiers, or the first line of its licence file."""
     if name in CHOSEN or name in BY_HAND:
         return CHOSEN.get(name) or BY_HAND[name]
     said = package.metadata
@@ -135,7 +135,7 @@ def ask_service() -> tuple[str, bool]:
 
 
 def read_service(out: str, err: str) -> tuple[str, bool]:
-    """pip-audit's answer; it calls a package that its service could not tell about "skipped", and is content."""
+    """The result of pip-audit, and whether it found a vulnerability; packages that its service does not know are no error."""
     try:
         packages = json.loads(out)["dependencies"]
     except (ValueError, KeyError, TypeError):
@@ -146,8 +146,8 @@ def read_service(out: str, err: str) -> tuple[str, bool]:
     if flaws:
         return "pip-audit: " + "; ".join(flaws), True
     if not told:
-        return f"pip-audit's service told nothing about any of {len(packages)} packages; {_ONLY_OURS}", False
-    return f"pip-audit: nothing known about {len(told)} packages, {len(packages) - len(told)} not told about", False
+        return f"pip-audit's service knows none of {len(packages)} packages; {_ONLY_OURS}", False
+    return f"pip-audit: no known vulnerability in {len(told)} packages, {len(packages) - len(told)} unknown", False
 
 
 _ONLY_OURS = "only the list in this repository was checked"

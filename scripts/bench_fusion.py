@@ -119,7 +119,7 @@ def standardize(energy: Array, fitted_on: Bools | slice) -> Array:
 
 
 def cross_fit(votes: Votes, seed: int, folds: int = FOLDS) -> CrossFit:
-    """Fit on all folds but one, choose on that one, and so on round: no question meets a rule that knows it."""
+    """Decide every question by a rule that was fitted to the other folds."""
     fold = np.random.default_rng(seed).permutation(len(votes)) % folds
     winners, plain = (np.zeros(len(votes), dtype=np.int64) for _ in range(2))
     energy = np.zeros_like(votes.energy)

@@ -19,16 +19,16 @@ ROUNDS, SECONDS, CONNECTIONS = 5, 3.0, 16
 
 
 class Sink(http.server.BaseHTTPRequestHandler):
-    """A collector that forgets."""
+    """A collector that discards what it receives."""
 
     def do_POST(self) -> None:
-        """Read and say yes."""
+        """Read the body and answer 200."""
         self.rfile.read(int(self.headers["content-length"]))
         self.send_response(200)
         self.end_headers()
 
     def log_message(self, *args: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 async def cpu_ms(url: str, pid: int) -> float:
@@ -42,7 +42,7 @@ async def cpu_ms(url: str, pid: int) -> float:
 
 
 def main() -> None:
-    """Measure in turns, so that a busy minute hits all of them."""
+    """Measure in turns, so that a busy minute affects all of them."""
     sink = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Sink)
     threading.Thread(target=sink.serve_forever, daemon=True).start()
     variants = {

@@ -200,7 +200,7 @@ def _luck(found: Sequence[GroupResult]) -> str:
 
 
 def _visibly(work: Sequence[T], name: str, *, quiet: bool) -> Iterable[T]:
-    """The same things one by one, with a progress bar that goes away at the end."""
+    """Yield the items with a progress bar that is removed at the end."""
     from rich.console import Console
     from rich.progress import track
 
@@ -208,7 +208,7 @@ def _visibly(work: Sequence[T], name: str, *, quiet: bool) -> Iterable[T]:
 
 
 def _one_core() -> None:
-    """Keep to one core, where the system lets us."""
+    """Run on one core, if the system supports it."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 

@@ -86,7 +86,7 @@ def fill(store: Store, rows: int, key: str) -> None:
 
 
 def size(file: str) -> float:
-    """Megabytes."""
+    """The size of the store in megabytes."""
     return Path(file).stat().st_size / 2**20
 
 

@@ -84,7 +84,7 @@ class Model:
         return next((f for f in FAMILIES if f in self.name.lower()), self.name)
 
     def single(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Each signal by itself, larger where the slow model should be asked."""
+        """Each signal by itself; a larger value means that the slow model should be called."""
         s = self.signals.rows(rows)
         found = {"length": s.length, "mean log-prob": -s.mean_logprob, "prior": s.prior}
         found["unstated"] = 1.0 - (s.stated & s.finished)
@@ -225,7 +225,7 @@ def apgrs(score: np.ndarray, gain: np.ndarray) -> np.ndarray:
 
 
 def score(posterior: PosteriorDifficulty, model: Model, rows: np.ndarray, tables: QuantileTables) -> np.ndarray:
-    """The score of a model's answers; what is unfinished is asked first."""
+    """The score of a model's answers; unfinished ones have the highest."""
     signals = model.signals.rows(rows)
     found = posterior.score(AnswerKind.REASONED, posterior.terms(signals, AnswerKind.REASONED, tables))
     return np.where(signals.finished, found, 1.0)

@@ -52,7 +52,7 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What so many connections got."""
+    """The result of one load with a number of connections."""
 
     connections: int
     requests: int
@@ -124,7 +124,7 @@ def _median(loads: Sequence[Load]) -> Load:
 
 
 def bodies(model: str) -> Iterator[bytes]:
-    """Requests without end, no two alike: a gateway that remembered its estimates would gain nothing.
+    """Endless requests, all different, so that a cache of estimates gains nothing.
 
     >>> first, second = itertools.islice(bodies("odar"), 2)
     >>> json.loads(first)["messages"] == json.loads(second)["messages"]
@@ -156,7 +156,7 @@ async def _measure(
 
 
 async def measure(url: str, bodies: Iterator[bytes], connections: int, seconds: float, key: str = "") -> Load:
-    """Ask for so many seconds, and say how it went."""
+    """Send requests for `seconds` and return the result."""
     parts = urlsplit(url)
     auth = f"Authorization: Bearer {key}\r\n" if key else ""
     head = (
@@ -213,7 +213,7 @@ def _number(head: bytes, name: bytes) -> int | None:
 
 @contextmanager
 def stub(port: int = 0, delay_s: float = 0.0) -> Iterator[str]:
-    """An upstream that knows one answer; its address."""
+    """Start the stub upstream; yields its address."""
     command = [sys.executable, str(Path(__file__).parent / "stub_upstream.py"), str(port), str(delay_s)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -230,7 +230,7 @@ def stub(port: int = 0, delay_s: float = 0.0) -> Iterator[str]:
 
 @contextmanager
 def gateway(upstream: str, environ: Mapping[str, str] | None = None) -> Iterator[tuple[str, int]]:
-    """`odar serve` before this upstream, with these variables more; its address and its process.
+    """Run `odar serve` in front of this upstream, with additional environment variables; yields its address and process id.
 
     It has a store of its own, unless ODAR_STORE_URL names one.
     """
@@ -240,7 +240,7 @@ def gateway(upstream: str, environ: Mapping[str, str] | None = None) -> Iterator
         config.write_text(_CONFIG.format(upstream=json.dumps(upstream), store=store), encoding="utf-8")
         code = "from odar.cli.main import main; main()"
         command = [sys.executable, "-c", code, "serve", "--port", "0", "--config", str(config)]
-        # Into a file: a pipe would be full at some time, and nobody reads it while the load runs.
+        # A file, because nobody reads a pipe while the load runs, and it would fill up.
         with (
             log.open("wb") as stream,
             subprocess.Popen(command, stderr=stream, env={**os.environ, **(environ or {})}) as process,
@@ -252,7 +252,7 @@ def gateway(upstream: str, environ: Mapping[str, str] | None = None) -> Iterator
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    """What the gateway says it listens on, as soon as it does."""
+    """Wait until the gateway listens; return its address."""
     while True:
         ended = process.poll() is not None
         said = log.read_text(encoding="utf-8", errors="replace")
@@ -264,19 +264,19 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def cpu_s(pid: int | None) -> float | None:
-    """CPU seconds so far of a process of ours and those that it started; None where the system does not say."""
+    """CPU seconds of a process and its children; None if unknown."""
     ticks = [int(user) + int(system) for *_, user, system in (fields[:13] for _, fields in _family(pid))]
     return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else None
 
 
 def memory_mb(pid: int | None) -> float | None:
-    """Resident megabytes of a process of ours and those that it started; None where the system does not say."""
+    """Resident megabytes of a process and its children; None if unknown."""
     pages = [int(fields[21]) for _, fields in _family(pid)]
     return sum(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20 if pages else None
 
 
 def _family(pid: int | None) -> Iterator[tuple[int, list[str]]]:
-    """A process and its children, each with what Linux counts of it, from its state on."""
+    """The ids of a process and its children, each with the fields of /proc/PID/stat from the state on."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended
             number, _, rest = stat.read_text(encoding="utf-8", errors="replace").partition(" ")

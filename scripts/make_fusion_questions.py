@@ -9,8 +9,8 @@ r"""Generate sets of checkable questions, by rule and seed, that a model of 135M
 `numbers` has sums, differences, products, doubles, halves and short stories with two numbers; `words` has the order of
 days and months, opposites, kinds of things, choices between two, and counts of parts. Settings were chosen on these
 two. `sums` and `school` are there to test what was chosen: sums that `numbers` does not have; and plurals, capitals,
-and numbers in words and by size. Their kinds are those that a pilot of other questions of the same kinds found between
-15% and 80% (docs/lab-notes.md). Every answer follows from the rule.
+and numbers in words and by size. Kinds were kept if the model was right on
+15% to 80% of other questions of the same kind. Every answer follows from the rule.
 """
 
 from __future__ import annotations

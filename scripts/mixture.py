@@ -8,8 +8,8 @@ Sets whose T is measured alike (worked solutions in tokens) share one maximum, s
 
 Where several small models answered every item (MMLU-Pro, LLMRouter, MATH level 5, CRUX), Acc_fast is the share of them that
 were right on that item. For GSM8K, MATH levels 1 to 4, StrategyQA and BBH it is assumed, by steps, level and task
-(`acc_assumed.json`). `acc_fast.json` has what the local fast model got right there; weights that were trained with it
-found fewer of the unseen traps and were not installed (docs/lab-notes.md). T is judged by hand where no reasoning is recorded: four tasks of LLMRouter, BBH, CRUX.
+(`acc_assumed.json`). `acc_fast.json` has what the local fast model got right there; weights that were trained with it were
+not installed (docs/lab-notes.md). T is estimated by hand for sets without recorded reasoning: four tasks of LLMRouter, BBH, CRUX.
 
 GSM8K test, routellm_gsm8k and the judged half of the local recording are evaluation only: nothing here learns from them.
 """

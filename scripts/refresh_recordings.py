@@ -1,4 +1,4 @@
-"""Write features and difficulty of recorded questions again, after the estimator, or its vocabularies changed.
+"""Write features and difficulty of recorded questions again, after the estimator or its vocabularies have changed.
 
     python scripts/refresh_recordings.py docs/data/embedded-*.jsonl.gz
     python scripts/refresh_recordings.py runs/local-pair/recording.jsonl.gz --profile local

@@ -50,7 +50,7 @@ class Clock:
     now: float = 0.0
 
     def __call__(self) -> float:
-        """Tell the time."""
+        """Return the time."""
         return self.now
 
 
@@ -96,7 +96,7 @@ class Simulated(Provider):
 
 @dataclass
 class Totals:
-    """What one way of routing came to."""
+    """The result of one way of routing."""
 
     usd: float = 0.0
     calls: int = 0

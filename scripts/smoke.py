@@ -40,7 +40,7 @@ LEFT = (".cache/odar", ".cache/pip", ".config/odar", ".local/share/odar")
 
 
 class Stranger:
-    """Somebody with nothing but a wheel."""
+    """A new user with an empty home, an empty folder and the wheel."""
 
     def __init__(self, root: Path, wheel: Path) -> None:
         self.wheel = wheel
@@ -100,7 +100,7 @@ def ask_again(who: Stranger) -> str:
 
 
 def serve(who: Stranger) -> str:
-    """The gateway, one call through the real SDK, and a clean end."""
+    """Start the gateway, make one call with the OpenAI SDK, and stop it."""
     who.pip("install", "openai")
     errors = who.folder / "serve.log"
     with errors.open("wb") as log:
@@ -119,7 +119,7 @@ def serve(who: Stranger) -> str:
 
 
 def calibrate(who: Stranger) -> str:
-    """As few starter questions as it takes; what came of it must load again."""
+    """Calibrate on as few starter questions as possible; the result must load again."""
     who.odar("calibrate", "--limit", "30", "--force", "--out", "calibration.json", *BRIEF)
     sources = len(json.loads((who.folder / "calibration.json").read_text())["sources"])
     who.odar("ask", "--set", "calibration=calibration.json", QUESTION)
@@ -138,7 +138,7 @@ def evaluate(who: Stranger) -> str:
 
 
 def uninstall(who: Stranger) -> str:
-    """Gone from the environment; in the home is left what the documentation names, and nothing else."""
+    """Uninstall; only the files that the documentation names may be left in the home."""
     who.pip("uninstall", "--yes", "odar")
     installed = [
         place for place in who.environment.rglob("*odar*") if "odar" in place.name.split("-")[0].split(".")[0]
@@ -156,7 +156,7 @@ STEPS: tuple[Callable[[Stranger], str], ...] = (install, ask, ask_again, serve, 
 
 
 def expect(good: bool, why: str) -> None:
-    """End it here unless this holds."""
+    """Exit with a message unless the condition holds."""
     if not good:
         raise SystemExit(why)
 

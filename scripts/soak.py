@@ -21,7 +21,7 @@ EVERY_S = 30.0
 
 
 async def watch(pid: int, until: float, started: float) -> list[float]:
-    """Resident megabytes of the gateway, now and then."""
+    """Record the resident megabytes of the gateway at intervals."""
     seen = []
     while time.monotonic() < until:
         await asyncio.sleep(min(EVERY_S, max(0.0, until - time.monotonic())))
@@ -31,7 +31,7 @@ async def watch(pid: int, until: float, started: float) -> list[float]:
 
 
 async def soak(url: str, pid: int, seconds: float, clients: int) -> tuple[int, int]:
-    """Ask for so long; requests and errors."""
+    """Send requests for `seconds`; return the number of requests and of errors."""
     started = time.monotonic()
     watching = asyncio.create_task(watch(pid, started + seconds, started))
     load = await measure(url, bodies("odar"), clients, seconds)
@@ -46,7 +46,7 @@ async def soak(url: str, pid: int, seconds: float, clients: int) -> tuple[int, i
 
 
 def main() -> int:
-    """Run it; 1 where something is amiss."""
+    """Run the load test; return 1 if a check failed."""
     seconds, clients, delay = (*map(float, sys.argv[1:]), *(600.0, 200.0, 0.5)[len(sys.argv) - 1 :])
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "soak.db"

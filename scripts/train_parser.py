@@ -3,8 +3,8 @@
     python scripts/train_parser.py --data ../shared/data/ud_english_ewt --out src/odar/difficulty/data
 
 The pipeline is tok2vec + parser and nothing else. Only what features f9, f10 and f13 read is learned: heads,
-sentence starts, and which arcs head a subordinate clause. Relations are collapsed into "clause" and "dep", which
-leaves a handful of transitions to score instead of some hundred; that, and no upper layer, is what makes it fast.
+sentence starts, and which arcs head a subordinate clause. It is fast because relations are collapsed into "clause" and
+"dep", which leaves a few transitions to score instead of a hundred, and because there is no upper layer.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def to_docbin(sentences: list, target: Path, group: int, rng: random.Random) -> 
 
 
 def tokenizer_rules(tokenizer: Any) -> dict[str, Any]:
-    """What `odar.difficulty.tokenizer` needs to cut texts as this tokenizer does."""
+    """The rules with which `odar.difficulty.tokenizer` splits texts like this tokenizer."""
     searches = {"prefix": "prefix_search", "suffix": "suffix_search", "infix": "infix_finditer", "url": "url_match"}
     return {
         "format": "odar-tokenizer/1",
@@ -174,7 +174,7 @@ def tokenizer_rules(tokenizer: Any) -> dict[str, Any]:
 
 
 def weights(nlp: Any) -> dict[str, np.ndarray]:
-    """The arrays that `odar.difficulty.parser` and `odar.difficulty.parser` compute with."""
+    """The arrays that `odar.difficulty.parser` computes with."""
     layers, parser = list(nlp.get_pipe("tok2vec").model.walk()), nlp.get_pipe("parser")
     tables = [layer for layer in layers if layer.name == "hashembed"]
     found = {f"table{i}": table.get_param("E") for i, table in enumerate(tables)}

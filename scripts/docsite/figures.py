@@ -112,7 +112,7 @@ def posterior() -> Data:
 
 
 def answer_energy() -> Data:
-    """How the choice moves with β: three middling candidates that agree, against one that is surer alone."""
+    """How the choice moves with β: three candidates of medium energy that agree, against one with a lower energy."""
     energies, groups = np.array([-0.2, 0.0, 0.3, -1.6]), np.array([0, 0, 0, 1])
     shares = []
     for beta in BETAS:
@@ -140,5 +140,5 @@ FIGURES: dict[str, Callable[[], Data]] = {
 
 
 def digest(data: Data) -> str:
-    """A name for these very numbers: the drawing carries it, so that a test can tell whether it is old."""
+    """A digest of the numbers; the drawing contains it, so that a test can see whether it is up to date."""
     return hashlib.sha256(json.dumps(data, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]

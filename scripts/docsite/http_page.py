@@ -42,7 +42,7 @@ def _section(method: str, path: str, operation: dict[str, Any]) -> str:
 
 
 def _statuses(path: str, operation: dict[str, Any]) -> str:
-    """What may come back; told once where it is the same as of the first."""
+    """The statuses of a reply, described once if they are those of the first address."""
     told = {status: each["description"] for status, each in operation["responses"].items()}
     first = description()["paths"][FIRST]["post"]["responses"]
     if path != FIRST and told == {status: each["description"] for status, each in first.items()}:

@@ -59,7 +59,7 @@ class Page:
 
     @cached_property
     def text(self) -> str:
-        """As it is written."""
+        """The text of the file."""
         return self.path.read_text(encoding="utf-8")
 
     @cached_property
@@ -134,7 +134,7 @@ def slugify(words: str) -> str:
 
 
 def pages() -> list[Page]:
-    """Every page a reader may come upon: those at the root, and all under docs."""
+    """All pages: those at the root, and all under docs."""
     at_root = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
     return [Page(path) for path in [*at_root, *sorted((ROOT / "docs").rglob("*.md"))]]
 

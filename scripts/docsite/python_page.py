@@ -50,7 +50,7 @@ def _load(place: str) -> Any:
 
 
 def _entry(name: str, thing: Any) -> str:
-    """One name: how it is called, what it says of itself, what it has."""
+    """One name: its signature, docstring, fields and methods."""
     lines = [f"### {name}", "", "```py", _signature(name.rpartition(".")[2], thing), "```", ""]
     lines += [_prose(inspect.getdoc(thing) or ""), ""]
     if inspect.isclass(thing):
@@ -106,7 +106,7 @@ def _folded(name: str, signature: inspect.Signature, is_class: bool) -> str:
 
 
 def _shortened(parameter: str) -> str:
-    """Defaults that say more about the code than about the call are left out."""
+    """The signature without defaults that are implementation details."""
     name, _, rest = parameter.partition(": ")
     if rest.startswith("'"):  # annotations are kept as written: without the quotes
         annotation, _, default = rest[1:].partition("'")

@@ -32,7 +32,7 @@ LARGEST = 200_000
 
 
 def staged(text: str, page: Path, wanted: dict[Path, PurePosixPath]) -> str:
-    """A page's text with every link out of docs/ led to a page of source; those are added to `wanted`.
+    """A page's text in which links out of docs/ lead to pages of source; those are added to `wanted`.
 
     Args:
         text: the page as written.

@@ -99,8 +99,8 @@ def test_every_advisory_is_complete():
     ("packages", "said", "flawed"),
     [
         ([{"name": "a", "version": "1", "vulns": [{"id": "CVE-9"}]}], "pip-audit: a 1: CVE-9", True),
-        ([{"name": "a", "version": "1", "vulns": []}], "nothing known about 1 packages, 0 not told about", False),
-        ([{"name": "a", "skip_reason": "not found"}], "told nothing about any of 1 packages; only the list", False),
+        ([{"name": "a", "version": "1", "vulns": []}], "no known vulnerability in 1 packages, 0 unknown", False),
+        ([{"name": "a", "skip_reason": "not found"}], "knows none of 1 packages; only the list", False),
     ],
 )
 def test_skipped_packages_of_the_service_are_reported(packages, said, flawed):
