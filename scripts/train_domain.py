@@ -1,7 +1,7 @@
 """Train the 8-way domain classifier (SPEC 2.3); report it on rows and, in five folds, on whole tasks it has not seen.
 
-    pip install -e '.[train]'
-    python scripts/train_domain.py --data ../shared/data
+pip install -e '.[train]'
+python scripts/train_domain.py --data ../shared/data
 """
 
 from __future__ import annotations
