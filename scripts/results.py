@@ -306,7 +306,7 @@ def by_set(found: Study) -> list[str]:
 
 
 def summary(found: Study) -> list[str]:
-    """What the cross-fitted figures show, in words."""
+    """The main cross-fitted figures."""
     kept, alone, default = (
         share_kept(row, found.hard, found.fast) for row in (found.within, found.by_question, found.default)
     )
@@ -317,14 +317,24 @@ def summary(found: Study) -> list[str]:
         for name in sorted(set(found.sets))
         if found.slow.score[found.sets == name].mean() <= found.fast.score[found.sets == name].mean()
     ]
-    where = f"It cannot pay on {', '.join(worse)}: there the slow model is not better." if worse else ""
+    rows = [
+        ("**ODAR**", kept, found.within),
+        ("**ODAR as shipped**: mathematics always Hard", default, found.default),
+        ("ODAR by the question alone", alone, found.by_question),
+        ("always-hard", 1, found.hard),
+    ]
     return [
         "",
-        f"**In short**, cross-fitted over {len(found.sets)} items: ODAR keeps {kept} of always-hard's gain over the fast model",
-        f"at {found.within.calls.mean():.2f} calls per question (always-hard: {found.hard.calls.mean():.2f}); routed by the question alone, {alone} at {found.by_question.calls.mean():.2f}. The goal of {GOAL} at three calls is {reached}.",
-        f"Against the same mix of paths at random it is {random.signed()} ({verdict(random)}), against the same mix by length of the question",
-        f"{length.signed()} ({verdict(length)}). As shipped, with mathematics always on the Hard path, it keeps {default} at {found.default.calls.mean():.2f} calls. {where}",
-        "Reasons are in the [lab notes](lab-notes.md).",
+        f"**In short**, cross-fitted over {len(found.sets)} items:",
+        "",
+        "| | share of always-hard's gain over the fast model | calls per question |",
+        "|---|---|---|",
+        *(f"| {name} | {share} | {row.calls.mean():.2f} |" for name, share, row in rows),
+        "",
+        f"- The goal of {GOAL} at three calls is {reached}.",
+        f"- ODAR against the same mix of paths at random: {random.signed()} ({verdict(random)}); by length of the question: {length.signed()} ({verdict(length)}).",
+        *([f"- It cannot gain on {', '.join(worse)}: there the slow model is not better."] if worse else []),
+        "- Reasons are in the [lab notes](lab-notes.md#local-models).",
     ]
 
 
@@ -467,9 +477,8 @@ def page(recording: Path, data: Path | None) -> str:
         "## The local pair",
         "",
         "Qwen2.5-Coder-0.5B-Instruct (fast) and Qwen2.5-Coder-1.5B-Instruct (slow), both Q4_K_M, with the prompts and budgets of the profile `local`. ODAR is calibrated on",
-        "one half of the items with `odar calibrate --goal accuracy --max-calls 3` and judged on the other: three calls are half of the six that the Hard path may take; it stops",
-        "early, so always-hard takes fewer. Targets are points of the curve in the figure. Dollars are nominal: the models are free, so tokens are priced in proportion to",
-        "parameters ($0.049 and $0.154 per million).",
+        "one half of the items with `odar calibrate --goal accuracy --max-calls 3` and judged on the other. Three calls are half of the six that the Hard path may take. Targets are points of the",
+        "curve in the figure. Dollars are nominal: the models are free, so tokens are priced in proportion to parameters ($0.049 and $0.154 per million).",
         *summary(both),
         "",
         "![Accuracy against calls and dollars](images/results.svg)",
