@@ -40,7 +40,7 @@ from odar.providers.pool import Guard, ProviderPool, observed_guard
 from odar.settings import Settings
 from odar.store.alignment import ServedAlignment
 from odar.store.targets import ServedTargets, targets_file
-from odar.telemetry import telemetry_of
+from odar.telemetry import telemetry_observer
 from odar.types import Assignment, Decision, Estimate, Image, Query, Role, Step
 
 LONG_TEXT = 1_500
@@ -127,7 +127,7 @@ class Components:
         observer: Observer | None = None,
     ) -> None:
         self.settings = settings or load_settings()
-        self.observer = observer or telemetry_of(self.settings)
+        self.observer = observer or telemetry_observer(self.settings)
         self.warm = False  # whether what the first question needs is loaded
         own = self.settings.limits
         self._limits = Limits(own.deadline_s, own.max_calls, own.max_cost_usd, MAX_RETRIES)

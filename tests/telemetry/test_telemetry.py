@@ -13,18 +13,18 @@ from opentelemetry.sdk.trace import TracerProvider
 import odar.telemetry
 from odar.config import load_settings
 from odar.errors import SettingsError
-from odar.telemetry import spans, telemetry_of
+from odar.telemetry import spans, telemetry_observer
 
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 
 
 def wanted(environ=None, **overrides) -> bool:
-    return odar.telemetry._wanted(load_settings("tiny", environ={}, **overrides), environ or {})
+    return odar.telemetry._is_enabled(load_settings("tiny", environ={}, **overrides), environ or {})
 
 
 def test_telemetry_is_off_by_default():
     assert not wanted()
-    assert telemetry_of(load_settings("tiny", environ={}), {}) is None
+    assert telemetry_observer(load_settings("tiny", environ={}), {}) is None
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_opentelemetry_is_not_imported_while_disabled():
 def test_a_missing_package_names_the_extra_to_install(monkeypatch, caplog):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"pip install 'odar\[otel\]'"):
-        telemetry_of(load_settings("tiny", environ={}, telemetry__enabled=True), {})
-    assert telemetry_of(load_settings("tiny", environ={}), COLLECTOR) is None
+        telemetry_observer(load_settings("tiny", environ={}, telemetry__enabled=True), {})
+    assert telemetry_observer(load_settings("tiny", environ={}), COLLECTOR) is None
     assert "odar[otel]" in caplog.text
 
 
@@ -98,8 +98,8 @@ server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{server.server_port}"
 from odar import load_settings
-from odar.telemetry import telemetry_of
-observer = telemetry_of(load_settings("tiny"))
+from odar.telemetry import telemetry_observer
+observer = telemetry_observer(load_settings("tiny"))
 with observer.watch("difficulty", {}): pass
 from odar.telemetry.spans import own_provider
 own_provider().force_flush()

@@ -1,18 +1,18 @@
-"""Steps of a question as OpenTelemetry spans:
+"""OpenTelemetry spans of the steps of a question:
 
 POST /v1/chat/completions        SERVER, at the gateway; child of the client's traceparent
 └── invoke_workflow odar         one question
     ├── difficulty
     ├── dispatch
     ├── invoke_agent fast
-    │   └── chat MODEL           CLIENT; one request to a provider, which gets its traceparent
-    ├── posterior                if the fast answer was looked at first
+    │   └── chat MODEL           CLIENT; one request to a provider, with a traceparent header
+    ├── posterior                if the fast answer came first
     ├── invoke_agent slow
     │   └── chat MODEL …
     └── fusion
 
 Attributes follow https://github.com/open-telemetry/semantic-conventions-genai (status: development; read in Nov.
-2026); others are called `odar.*`. None contains a text of a user or a model. Unknown values are left out, never 0.
+2026); others are named `odar.*`. None contains text of a user or a model. Unknown values are left out, never 0.
 """
 
 from __future__ import annotations
@@ -40,28 +40,24 @@ from odar.types import Answer, Candidate, Decision, Estimate, Step, Verdict
 
 Attributes = dict[str, Any]
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
-# Only the two headers of W3C trace context: baggage may hold internal data.
+# Only the two headers of W3C trace context, because baggage may contain internal data.
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class Spans:
-    """An `Observer` that makes a span of each step.
-
-    Args:
-        tracer: makes the spans.
-        settings: `providers` and `telemetry`.
-    """
+    """An `Observer` that creates a span for each step; uses `settings.providers` and `settings.telemetry`."""
 
     def __init__(self, tracer: Tracer, settings: Settings) -> None:
         self._tracer = tracer
         self._propagate = settings.telemetry.propagate
-        self._servers = {name: server_attributes(name, each) for name, each in settings.providers.items()}
-        self._inside = {name for name, each in settings.providers.items() if each.kind in ("local", "replay")}
+        providers = settings.providers.items()
+        self._servers = {name: server_attributes(name, provider) for name, provider in providers}
+        self._in_process = {name for name, provider in providers if provider.kind in ("local", "replay")}
 
     @contextmanager
     def watch(self, step: str, fields: Mapping[str, Any]) -> Iterator[None]:
-        """One span, current during the step; a failure gives it a type, not a message, which may quote a user."""
-        name, kind, attributes, parent = self._begin(step, fields)
+        """Keep a span open during the step; an error adds its type, but no message, which may quote a user."""
+        name, kind, attributes, parent = self._span_arguments(step, fields)
         with self._tracer.start_as_current_span(
             name, parent, kind, _known(attributes), record_exception=False, set_status_on_exception=False
         ) as span:
@@ -89,17 +85,19 @@ class Spans:
         span.set_attributes(attributes)
 
     def headers(self) -> Mapping[str, str]:
-        """`traceparent`, and `tracestate` if the client sent one."""
+        """Return `traceparent`, and `tracestate` if the client sent one."""
         carrier: dict[str, str] = {}
         if self._propagate:
             _PROPAGATOR.inject(carrier)
         return carrier
 
-    def _begin(self, step: str, fields: Mapping[str, Any]) -> tuple[str, SpanKind, Attributes, Context | None]:
+    def _span_arguments(
+        self, step: str, fields: Mapping[str, Any]
+    ) -> tuple[str, SpanKind, Attributes, Context | None]:
         match step:
             case "request":
                 scope = fields["scope"]
-                sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+                headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
                 attributes = {
                     "http.request.method": scope["method"],
                     "http.route": scope["path"],
@@ -107,7 +105,7 @@ class Spans:
                     "url.scheme": scope.get("scheme", "http"),
                 }
                 name = f"{scope['method']} {scope['path']}"
-                return name, SpanKind.SERVER, attributes, _PROPAGATOR.extract(sent)
+                return name, SpanKind.SERVER, attributes, _PROPAGATOR.extract(headers)
             case "query":
                 attributes = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "odar"}
                 return "invoke_workflow odar", SpanKind.INTERNAL, attributes, None
@@ -127,15 +125,15 @@ class Spans:
                     "gen_ai.operation.name": name,
                     **self._servers.get(provider, {"gen_ai.provider.name": provider}),
                     **request_attributes(request, stream=fields.get("on_delta") is not None),
-                    "odar.scoring": step == "score" or None,  # the text of another model, to be scored
+                    "odar.scoring": step == "score" or None,  # scores the text of another model
                 }
-                kind = SpanKind.INTERNAL if provider in self._inside else SpanKind.CLIENT
+                kind = SpanKind.INTERNAL if provider in self._in_process else SpanKind.CLIENT
                 return f"{name} {request.model}", kind, attributes, None
         return step, SpanKind.INTERNAL, {}, None
 
 
 def server_attributes(name: str, settings: ProviderSettings) -> Attributes:
-    """Name and address of a provider, without a password that may be in its URL.
+    """Return the name and address of a provider, without the password of its URL.
 
     >>> server_attributes("ollama", ProviderSettings(kind="openai", base_url="http://127.0.0.1:11434/v1"))
     {'gen_ai.provider.name': 'ollama', 'server.address': '127.0.0.1', 'server.port': 11434}
@@ -144,13 +142,13 @@ def server_attributes(name: str, settings: ProviderSettings) -> Attributes:
     try:
         url = urlsplit(settings.base_url or "")
         port = url.port or (443 if url.scheme == "https" else 80)
-    except ValueError:  # the provider reports what is wrong with it
+    except ValueError:  # reported by the provider
         return attributes
     return attributes | ({"server.address": url.hostname, "server.port": port} if url.hostname else {})
 
 
 def request_attributes(request: Request, *, stream: bool) -> Attributes:
-    """Return the request to a model; None if a value is unknown or the default."""
+    """Return the attributes of a request to a model; None for unknown values and defaults."""
     sampling = request.sampling
     return {
         "gen_ai.request.model": request.model,
@@ -165,7 +163,7 @@ def request_attributes(request: Request, *, stream: bool) -> Attributes:
 
 
 def result_attributes(fact: Any) -> Attributes:
-    """Return the result of a step, or what it told about itself; None if a value is unknown."""
+    """Return the attributes of the result of a step; None for unknown values."""
     match fact:
         case Reply(usage=usage):
             return {
@@ -181,7 +179,7 @@ def result_attributes(fact: Any) -> Attributes:
         case Estimate():
             return {"odar.prior": fact.difficulty, "odar.estimator": fact.estimator}
         case Decision():
-            # The cue of its expert is left out: it contains words of the question.
+            # The cue of the expert is left out, because it contains words of the question.
             return {
                 "odar.path": fact.path.value,
                 "odar.difficulty": fact.difficulty,
@@ -206,7 +204,7 @@ def result_attributes(fact: Any) -> Attributes:
 
 
 def _fusion_attributes(candidates: list[Candidate], verdict: Verdict) -> Attributes:
-    """Return the winner, the scorer, and free energies F and F̃ if every candidate has them."""
+    """Return the winner, the scorer, and the free energies F and F̃ if every candidate has them."""
     energies = [candidate.energy.free_energy if candidate.energy else None for candidate in candidates]
     aligned = [candidate.energy.aligned if candidate.energy else None for candidate in candidates]
     return {
@@ -225,11 +223,10 @@ def _known(attributes: Attributes) -> Attributes:
 
 
 def tracer(environ: Mapping[str, str]) -> Tracer:
-    """Return a tracer: that of the application's tracer provider if there is one. Sets up nothing global."""
+    """Return a tracer of the application's tracer provider, or of ours if it has none. Sets nothing global."""
     provider = trace.get_tracer_provider()
     if isinstance(provider, trace.ProxyTracerProvider):
-        names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-        for name in names:
+        for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
             if environ.get(name, "http/protobuf") != "http/protobuf":
                 message = "spans are sent as http/protobuf; for another protocol set up a tracer provider"
                 raise SettingsError(f"{name} = {environ[name]!r}: {message}")
@@ -239,7 +236,7 @@ def tracer(environ: Mapping[str, str]) -> Tracer:
 
 @cache
 def own_provider() -> TracerProvider:
-    """Return the tracer provider of this process; it exports what is left when the process ends."""
+    """Return the tracer provider of this process; it exports remaining spans at exit."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     provider = TracerProvider(resource=resource())
@@ -249,7 +246,7 @@ def own_provider() -> TracerProvider:
 
 def resource() -> Resource:
     """Return the resource of the spans: service `odar`, unless the environment names another."""
-    found = Resource.create({"service.version": version("odar")})
-    if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
-        return found.merge(Resource({"service.name": "odar"}))
-    return found
+    created = Resource.create({"service.version": version("odar")})
+    if str(created.attributes.get("service.name", "")).startswith("unknown_service"):
+        return created.merge(Resource({"service.name": "odar"}))
+    return created
