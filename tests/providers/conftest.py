@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from odar.providers.anthropic import AnthropicProvider
-from odar.providers.http import RetryPolicy
 from odar.providers.llamacpp import Engine, EngineSettings, acquire_engine, release_engine
 from odar.providers.local import LocalProvider
 from odar.providers.openai import OpenAIProvider
 from odar.providers.weights import ensure_weights, find_weights
+from odar.settings import RetrySettings
 from support.fault_server import FaultServer
 from support.requests import KEY
 
@@ -31,20 +30,20 @@ async def server() -> AsyncIterator[FaultServer]:
 
 
 @pytest.fixture
-def retry() -> RetryPolicy:
+def retry() -> RetrySettings:
     """Three attempts with short waits."""
-    return RetryPolicy(attempts=3, base_s=0.01, max_s=0.02, rng=random.Random(0))
+    return RetrySettings(attempts=3, base_s=0.01, max_s=0.02)
 
 
 @pytest.fixture
-async def openai(server: FaultServer, retry: RetryPolicy) -> AsyncIterator[OpenAIProvider]:
+async def openai(server: FaultServer, retry: RetrySettings) -> AsyncIterator[OpenAIProvider]:
     provider = OpenAIProvider("up", server.url, KEY, retry=retry, key_hint="set UP_API_KEY")
     yield provider
     await provider.close()
 
 
 @pytest.fixture
-async def anthropic(server: FaultServer, retry: RetryPolicy) -> AsyncIterator[AnthropicProvider]:
+async def anthropic(server: FaultServer, retry: RetrySettings) -> AsyncIterator[AnthropicProvider]:
     provider = AnthropicProvider("claude", server.origin, KEY, retry=retry, key_hint="set UP_API_KEY")
     yield provider
     await provider.close()
@@ -63,6 +62,6 @@ def engine() -> Iterator[Engine]:
 @pytest.fixture
 async def provider(engine: Engine) -> AsyncIterator[LocalProvider]:
     """A local provider that uses this engine."""
-    provider = LocalProvider(threads=1, context=512)
+    provider = LocalProvider(threads=1, contexts={"smollm2-135m": 512})
     yield provider
     await provider.close()

@@ -37,7 +37,7 @@ def test_idle_cores_of_this_machine() -> None:
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llamacpp, "usable_cores", lambda: 2)
-    monkeypatch.setattr(llamacpp, "_cores", threading.Semaphore(2))
+    monkeypatch.setattr(llamacpp, "_free_cores", threading.Semaphore(2))
 
 
 @pytest.mark.usefixtures("two_cores")
@@ -201,4 +201,4 @@ def test_models_loaded_at_the_same_time_share_the_key(monkeypatch: pytest.Monkey
     finally:
         for engine in engines:
             engine.close()
-    assert keys == [[llamacpp._KEY]] * 2
+    assert keys == [[llamacpp._SERVER_KEY]] * 2

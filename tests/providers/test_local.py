@@ -77,7 +77,7 @@ async def test_the_same_seed_gives_the_same_result_after_other_requests(provider
 
 
 async def test_concurrent_copies_give_the_same_result(provider: LocalProvider) -> None:
-    other = LocalProvider(threads=1, context=512, copy=1)
+    other = LocalProvider(threads=1, contexts={"smollm2-135m": 512}, copy=1)
     try:
         ask = request((Message("user", "Name an animal."),), n=3)
         first, second = await asyncio.gather(provider.complete(ask), other.complete(ask))
@@ -98,7 +98,7 @@ async def test_the_same_seed_gives_the_same_result_in_another_process(provider: 
             Message("user", "What is the capital of France?"),
         )
         ask = Request("smollm2-135m", turns, Sampling(max_tokens=12, temperature=0.9, seed=7), n=5)
-        print(asyncio.run(LocalProvider(threads=1, context=512).complete(ask)).completions)
+        print(asyncio.run(LocalProvider(threads=1, contexts={"smollm2-135m": 512}).complete(ask)).completions)
     """)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == f"{(await provider.complete(request(n=5))).completions}\n"
@@ -117,7 +117,7 @@ async def test_more_samples_than_one_batch_are_generated(provider: LocalProvider
 async def test_the_number_of_threads_does_not_change_the_result(provider: LocalProvider) -> None:
     """A busy machine uses fewer threads. Only a long prompt would show a difference."""
     long = (Message("user", "A story. " + "The sea was calm and the wind was cold. " * 30 + "What was calm?"),)
-    two = LocalProvider(threads=2, context=512, parallel=2)
+    two = LocalProvider(threads=2, contexts={"smollm2-135m": 512}, parallel=2)
     try:
         ask = request(long, max_tokens=2, timeout_s=600)
         assert (await two.complete(ask)).completions == (await provider.complete(ask)).completions
@@ -204,7 +204,7 @@ async def test_invalid_parameters_are_rejected(provider: LocalProvider) -> None:
     with pytest.raises(ProviderError, match="temperature") as raised:
         await provider.complete(request(extra={"temperature": "hot"}))
     assert raised.value.status == 400
-    with pytest.raises(ProviderError, match="refused the request") as raised:
+    with pytest.raises(ProviderError, match="rejected the request") as raised:
         await provider.complete(request(extra={"grammar": object()}))
     assert "France" not in str(raised.value)
 
@@ -235,7 +235,7 @@ async def test_the_port_requires_the_key(engine: Engine) -> None:
 
 async def test_close_is_idempotent_and_leaves_no_thread(engine: Engine) -> None:
     before = threading.active_count()
-    alone = LocalProvider(threads=1, context=128)
+    alone = LocalProvider(threads=1, contexts={"smollm2-135m": 128})
     pending = asyncio.create_task(alone.complete(request(LONG, max_tokens=200)))
     await asyncio.sleep(0.01)
     await alone.close()
@@ -272,15 +272,15 @@ async def test_nothing_is_downloaded_offline(monkeypatch: pytest.MonkeyPatch, tm
 
 async def test_a_gguf_file_answers_like_the_model_of_the_catalogue(provider: LocalProvider) -> None:
     """The same weights by path; template and control tokens come from the file."""
-    mine = LocalProvider(threads=1, context=512, copy=1)
-    path = find_weights(MODEL).path
-    ask = Request(f"gguf:{path}", HELLO, Sampling(max_tokens=12, temperature=0.0, seed=7))
+    model = f"gguf:{find_weights(MODEL).path}"
+    mine = LocalProvider(threads=1, contexts={model: 512}, copy=1)
+    ask = Request(model, HELLO, Sampling(max_tokens=12, temperature=0.0, seed=7))
     try:
         reply = await mine.complete(ask)
     finally:
         await mine.close()
     assert reply.completions == (await provider.complete(request(temperature=0.0))).completions
-    assert reply.model == path.stem
+    assert reply.model == find_weights(MODEL).path.stem
 
 
 async def test_files_that_are_not_models_are_named(tmp_path: Path) -> None:

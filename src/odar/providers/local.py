@@ -1,4 +1,4 @@
-"""Models that run in this process on llama.cpp: those of `weights.toml`, and any GGUF file of the user's."""
+"""Provider of models that run in this process on llama.cpp: those of `weights.toml`, and GGUF files of the user."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from odar.providers.llamacpp import (
 from odar.providers.weights import GGUF, OnMessage, OnProgress, ensure_weights, find_weights, gguf_path
 from odar.types import NO_USAGE, Token, Usage
 
-CONTEXT = 4096
-"""Tokens of prompt and answer together where the catalogue does not say."""
+DEFAULT_CONTEXT = 4096
+"""Tokens of prompt and answer together, if the catalogue has no value."""
 RETRY_DOWNLOAD_S = 60.0
-"""After a failed download, calls fail at once for this long instead of trying again."""
+"""Time after a failed download during which calls fail at once."""
 _ROLES = frozenset({"system", "user", "assistant"})
 
 
@@ -43,12 +43,11 @@ class LocalProvider(Provider):
 
     Args:
         name: the provider's name in errors and traces.
-        threads: 0 for as many as there are idle cores when a model is loaded.
-        context: tokens of prompt and answer together, for models that `contexts` does not name.
-        contexts: the same by model.
-        parallel: samples that run in one batch; more of them run in several batches. Each slot keeps its prompt, so
-            that the prompts of several steps do not evict each other.
-        copy: a number other than 0 loads the models once more, separately from those that other providers share.
+        threads: 0 for the number of idle cores when a model is loaded.
+        contexts: tokens of prompt and answer together, by model; `DEFAULT_CONTEXT` for others.
+        parallel: samples in one batch. Each slot keeps its prompt, so that the prompts of several steps do not
+            evict each other.
+        copy: providers with different numbers do not share loaded models.
         on_progress: called from another thread while weights are downloaded.
         on_message: called from another thread with a line for the user, such as where weights come from.
     """
@@ -58,7 +57,6 @@ class LocalProvider(Provider):
         name: str = "local",
         *,
         threads: int = 0,
-        context: int = CONTEXT,
         contexts: Mapping[str, int] | None = None,
         parallel: int = 8,
         copy: int = 0,
@@ -67,7 +65,6 @@ class LocalProvider(Provider):
     ) -> None:
         self.name = name
         self._threads = threads
-        self._context = context
         self._contexts = dict(contexts or {})
         self._parallel = parallel
         self._copy = copy
@@ -77,59 +74,58 @@ class LocalProvider(Provider):
         self._failed_downloads: dict[str, tuple[float, str]] = {}
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Answer the request; with `on_delta` and n = 1, hand over the text as it is generated."""
-        loop = asyncio.get_running_loop()
+        """Answer the request; with `on_delta` and n = 1, pass on the text while it is generated."""
+        loop, cancelled = asyncio.get_running_loop(), threading.Event()
 
-        def hand_over(text: str) -> None:
+        def pass_on(text: str) -> None:
             if on_delta is not None and not cancelled.is_set():
                 on_delta(Delta(text))
 
-        def on_piece(text: str) -> None:
+        def on_text(text: str) -> None:  # on the engine's thread
             if on_delta is not None and request.n == 1:
-                loop.call_soon_threadsafe(hand_over, text)
+                loop.call_soon_threadsafe(pass_on, text)
 
         def generate(engine: Engine, prompt: list[int]) -> Reply:
             body, samples = _body(request, prompt), list[_Sample]()
             for first in range(0, request.n, self._parallel):
-                batch = [_Sample(on_piece) for _ in range(min(self._parallel, request.n - first))]
+                batch = [_Sample(on_text) for _ in range(min(self._parallel, request.n - first))]
 
                 def on_chunk(chunk: Chunk, batch: list[_Sample] = batch) -> None:
                     for choice in chunk.get("choices", ()):
                         batch[choice["index"]].add(choice, chunk.get("usage"))
 
-                # llama.cpp gives sample i of a batch the seed s + i: later batches continue from there.
+                # llama.cpp gives sample i of a batch the seed s + i; later batches continue the sequence.
                 seed = body["seed"] + first if request.sampling.seed is not None else body["seed"]
                 engine.generate({**body, "n": len(batch), "seed": seed}, on_chunk, cancelled)
                 samples += batch
             completions = tuple(sample.completion(request.logprobs) for sample in samples)
             return Reply(completions, _usage(samples), model=engine.settings.path.stem)
 
-        cancelled = threading.Event()
         return await self._run(request, cancelled, generate)
 
     async def score(self, request: Request, text: str) -> Reply:
         """Return the text with its log-probabilities as the next turn; one decoding step a token."""
+        cancelled = threading.Event()
 
         def score(engine: Engine, prompt: list[int]) -> Reply:
             tokens, cached = teacher_force(engine, prompt, text, cancelled)
             usage = Usage(len(prompt), cached, len(tokens), 0, 0, 0)
             return Reply((Completion(text, tokens),), usage, model=engine.settings.path.stem)
 
-        cancelled = threading.Event()
         return await self._run(request, cancelled, score)
 
     async def prepare(self, model: str) -> None:
-        """Download the weights if they are missing, and load the model; the call that follows reports a failure."""
+        """Download missing weights and load the model; the first call reports a failure."""
         try:
             engine = self._engine(model)
             if not engine.loaded:
-                await asyncio.to_thread(self._fetch, model, engine)
+                await asyncio.to_thread(self._download, model, engine)
                 await asyncio.wrap_future(engine.submit(engine.prepare))
         except Exception:
             return
 
     async def check(self, model: str = "") -> str:
-        """One line on the runtime; loads nothing."""
+        """Return the version of the runtime; loads nothing."""
         from importlib.metadata import PackageNotFoundError, version
 
         try:
@@ -148,12 +144,12 @@ class LocalProvider(Provider):
     async def _run(
         self, request: Request, cancelled: threading.Event, work: Callable[[Engine, list[int]], Reply]
     ) -> Reply:
-        """On the engine's thread and within the timeout: download, load, tokenize, work."""
+        """Run `work` with the tokenized prompt on the engine's thread, after downloading and loading the model."""
         turns, engine = _turns(request.messages, self.name), self._engine(request.model)
 
         def job() -> Reply:
-            with self._failures(request.model):
-                self._fetch(request.model, engine)
+            with self._provider_errors(request.model):
+                self._download(request.model, engine)
                 return work(engine, engine.chat_prompt(turns))
 
         future = engine.submit(job)
@@ -171,16 +167,16 @@ class LocalProvider(Provider):
 
     def _engine(self, model: str) -> Engine:
         if model not in self._engines:
-            with self._failures(model):
+            with self._provider_errors(model):
                 path = gguf_path(model) if model.startswith(GGUF) else find_weights(model).path
-            context = self._contexts.get(model, self._context)
+            context = self._contexts.get(model, DEFAULT_CONTEXT)
             self._engines[model] = acquire_engine(
                 EngineSettings(path, self._threads, context, self._parallel, self._copy)
             )
         return self._engines[model]
 
-    def _fetch(self, model: str, engine: Engine) -> None:
-        """Download the weights if necessary; continues after the request that started it has timed out."""
+    def _download(self, model: str, engine: Engine) -> None:
+        """Download missing weights; continues after the request that started it has timed out."""
         if engine.loaded or model.startswith(GGUF):
             return
 
@@ -200,8 +196,8 @@ class LocalProvider(Provider):
             raise
 
     @contextmanager
-    def _failures(self, model: str) -> Iterator[None]:
-        """Turn every failure on the engine's thread into a ProviderError or StoppedError."""
+    def _provider_errors(self, model: str) -> Iterator[None]:
+        """Convert exceptions other than StoppedError to ProviderError."""
         try:
             yield
         except StoppedError:
@@ -211,30 +207,32 @@ class LocalProvider(Provider):
             raise
         except OdarError as error:
             raise ProviderUnreachable(str(error), provider=self.name) from error
-        except Exception as error:  # the runtime's own messages may quote the prompt: name the kind only
+        except Exception as error:  # the runtime's messages may quote the prompt, so only the type is reported
             raise ProviderError(
-                f"the local runtime refused the request to {model} ({type(error).__name__})",
+                f"the local runtime rejected the request to {model} ({type(error).__name__})",
                 provider=self.name,
                 status=400,
             ) from error
 
 
 def _turns(messages: tuple[Message, ...], provider: str) -> list[tuple[str, str]]:
-    """Roles and texts of a conversation; ProviderError if a local model cannot read it."""
+    """Return the roles and texts of a conversation; ProviderError if the local models do not support it."""
     for message in messages:
-        problem = ""
-        if message.images:
-            problem = "the local model cannot see images: choose a model that can"
-        elif message.role not in _ROLES:
-            problem = f"unknown role {message.role!r} (known: {', '.join(sorted(_ROLES))})"
-        else:
-            try:
-                message.text.encode()
-            except UnicodeEncodeError:
-                problem = f"a {message.role} message is not valid Unicode (unpaired surrogate)"
-        if problem:
+        if problem := _problem(message):
             raise ProviderError(problem, provider=provider, status=400)
     return [(message.role, message.text) for message in messages]
+
+
+def _problem(message: Message) -> str:
+    if message.images:
+        return "local models cannot see images; choose a model that can"
+    if message.role not in _ROLES:
+        return f"unknown role {message.role!r} (known: {', '.join(sorted(_ROLES))})"
+    try:
+        message.text.encode()
+    except UnicodeEncodeError:
+        return f"a {message.role} message is not valid Unicode (unpaired surrogate)"
+    return ""
 
 
 def _body(request: Request, prompt: list[int]) -> dict[str, Any]:
@@ -248,7 +246,7 @@ def _body(request: Request, prompt: list[int]) -> dict[str, Any]:
         "samplers": ["penalties", "temperature", "top_p"],  # none of llama.cpp's further defaults
         "repeat_penalty": 1.0,
         "stop": list(sampling.stop),
-        # -1 means random to llama.cpp; 31 bits keep seed + sample number clear of it.
+        # -1 is a random seed; with 31 bits, seed + sample number cannot become -1.
         "seed": -1 if sampling.seed is None else sampling.seed % 2**31,
         **({"logprobs": 1} if request.logprobs else {}),
         **{key: value for key, value in request.quirks.extra.items() if key not in request.quirks.drop},
@@ -259,7 +257,7 @@ def _body(request: Request, prompt: list[int]) -> dict[str, Any]:
 class _Sample:
     """One choice while it is generated."""
 
-    on_piece: Callable[[str], None]
+    on_text: Callable[[str], None]
     texts: list[str] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
     finish: str = "stop"
@@ -269,10 +267,10 @@ class _Sample:
         """Add a chunk of this choice; the last one carries the finish reason and the token count."""
         if choice["text"]:
             self.texts.append(choice["text"])
-            self.on_piece(choice["text"])
+            self.on_text(choice["text"])
         for token in (choice.get("logprobs") or {}).get("content") or ():
             text = bytes(token["bytes"]).decode(errors="replace")
-            # llama.cpp prints nothing for a control token; a part of a character is reported with the whole of it.
+            # A control token has no text; a part of a character is reported together with the rest of it.
             self.tokens.append(Token(text, token["logprob"], control=not text))
         self.finish = choice.get("finish_reason") or self.finish
         self.usage = usage or self.usage
@@ -281,16 +279,16 @@ class _Sample:
         """Return the finished sample."""
         if not logprobs:
             return Completion("".join(self.texts), (), self.finish)
-        # Where a character takes several tokens, llama.cpp reports only the last of them, with the text of
-        # all. The others' log-probabilities are unknown and marked so, or the answer would look more certain.
+        # If a character has several tokens, llama.cpp reports only the last of them, with the text of all. The
+        # others get unknown log-probabilities: left out, the answer would look more certain.
         unreported = int(self.usage.get("completion_tokens", len(self.tokens))) - len(self.tokens)
-        at = len(self.tokens) - (1 if self.tokens and self.tokens[-1].control else 0)
-        tokens = (*self.tokens[:at], *[Token("", None)] * unreported, *self.tokens[at:])
+        end = len(self.tokens) - (1 if self.tokens and self.tokens[-1].control else 0)
+        tokens = (*self.tokens[:end], *[Token("", None)] * unreported, *self.tokens[end:])
         return Completion("".join(self.texts), tokens, self.finish)
 
 
 def _usage(samples: list[_Sample]) -> Usage:
-    """Return the prompt counts once, as it is evaluated once; each sample reports its own output."""
+    """Return the sum of the samples' output; the prompt is evaluated and counted once."""
     if not samples:
         return NO_USAGE
     first = samples[0].usage
