@@ -85,8 +85,8 @@ async def main(port: int) -> None:
     async with aiohttp.ClientSession() as session, httpx2.AsyncClient(limits=limits) as client:
 
         async def by_ours() -> object:
-            async with connections.asked("POST", "/chat/completions", headers, data) as answer:
-                return json.loads(await answer.all())
+            async with connections.request("POST", "/chat/completions", headers, data) as answer:
+                return json.loads(await answer.read_all())
 
         async def by_aiohttp() -> object:
             async with session.post(f"{base}/chat/completions", data=data, headers=headers) as response:

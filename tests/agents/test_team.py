@@ -12,15 +12,15 @@ from odar.catalogue import ModelCard, Price
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Completion, Message, Reply, Request
 from odar.providers.breaker import Breaker, GuardedProvider
-from odar.providers.http import RetryPolicy
 from odar.providers.openai import OpenAIProvider
+from odar.settings import RetrySettings
 from odar.types import Call, Step, Usage
 from support.fault_server import FaultServer, hang, ok, reset, status
 from support.waiting import until
 
 CARD = ModelCard("m", "p", "m", price=Price(1.0, 0.1, 10.0))
 MESSAGES = (Message("user", "hello"),)
-RETRY = RetryPolicy(attempts=3, base_s=0.001, max_s=0.002)
+RETRY = RetrySettings(attempts=3, base_s=0.001, max_s=0.002)
 
 
 async def bill(ask, *, n: int = 1, timeout_s: float = 5.0) -> Call:
@@ -83,14 +83,14 @@ async def test_a_call_without_a_connection_is_not_counted():
 async def test_a_call_that_connects_on_a_retry_is_counted(server, provider, monkeypatch):
     """The first attempt does not connect, the second gets a server error: the call was sent."""
     tries = iter([ProviderUnreachable("closed", retryable=True, may_be_billed=False, reached=False)])
-    real = provider._asked
+    real = provider._request
 
-    def asked(*arguments):
+    def request(*arguments):
         for error in tries:
             raise error
         return real(*arguments)
 
-    monkeypatch.setattr(provider, "_asked", asked)
+    monkeypatch.setattr(provider, "_request", request)
     server.behave(status(400))
     call = await bill(provider.complete)
     assert (call.samples, call.retries, len(server.requests)) == (1, 1, 1)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from odar.policy.answers import concluding_number, extract_answer, extract_judgment, find_answer
 from odar.policy.equivalence import canonical, equivalent, group_answers
 from odar.providers.anthropic import StreamedMessage
-from odar.providers.openai import StreamedReply, Thinking
+from odar.providers.openai import StreamedReply, ThinkingFilter
 from odar.providers.response import SseReader
 
 
@@ -46,10 +46,10 @@ def thinking(data: bytes) -> None:
     """The answer after a block of thoughts: the same however the text is cut."""
     cuts, rest = _cuts(data)
     text = rest.decode("utf-8", "replace")
-    whole, pieces = Thinking(), Thinking()
-    expected = whole.feed(text) + whole.end()
+    whole, pieces = ThinkingFilter(), ThinkingFilter()
+    expected = whole.feed(text) + whole.flush()
     edges = [0, *(min(cut, len(text)) for cut in cuts), len(text)]
-    found = "".join(pieces.feed(text[a:b]) for a, b in pairwise(edges)) + pieces.end()
+    found = "".join(pieces.feed(text[a:b]) for a, b in pairwise(edges)) + pieces.flush()
     assert found == expected, (found, expected)
     assert whole.seen == pieces.seen
 

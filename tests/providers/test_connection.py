@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odar.providers import connection as module
-from odar.providers.connection import Broken, Connection, NotHttp
+from odar.providers.connection import Connection, InvalidResponse, ReadError
 from support.waiting import until
 from support.wire import Wire
 
@@ -63,16 +63,16 @@ async def talking(*pieces: bytes, close: bool = True, pause_s: float = 0.0) -> A
 
 
 def ask(connection: Connection) -> Connection:
-    connection.ask(b"GET / HTTP/1.1\r\n\r\n")
+    connection.send(b"GET / HTTP/1.1\r\n\r\n")
     return connection
 
 
 async def read(*pieces: bytes, **how: float) -> tuple[int, dict[str, str], bytes, bool]:
     async with talking(*pieces, **how) as connection, asyncio.timeout(60):  # type: ignore[arg-type]
         answer = ask(connection)
-        await answer.head()
-        body = await answer.all()
-        assert answer.whole
+        await answer.read_head()
+        body = await answer.read_all()
+        assert answer.complete
         return answer.status, answer.headers, body, connection.reusable
 
 
@@ -122,7 +122,7 @@ async def test_the_content_type_has_no_parameters(said: str, kind: str) -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Type: {said}\r\nContent-Length: 0\r\n\r\n".encode()
     async with talking(head) as connection:
         answer = ask(connection)
-        await answer.head()
+        await answer.read_head()
         assert answer.content_type == kind
 
 
@@ -147,7 +147,7 @@ async def test_informational_responses_are_skipped() -> None:
     ],
 )
 async def test_a_response_that_is_not_http_is_an_error(raw: bytes) -> None:
-    with pytest.raises(NotHttp):
+    with pytest.raises(InvalidResponse):
         await read(raw, close=False)
 
 
@@ -179,22 +179,22 @@ async def test_endless_headers_are_rejected(first: bytes, piece: bytes) -> None:
 
     async with connected(serve) as connection:
         answer = ask(connection)
-        with pytest.raises(NotHttp):
+        with pytest.raises(InvalidResponse):
             async with asyncio.timeout(60):
-                await answer.head()
-                await answer.all()
+                await answer.read_head()
+                await answer.read_all()
         assert not connection.reusable
 
 
 async def test_too_long_headers_are_rejected() -> None:
     lines = [b"x-%d: %s\r\n" % (i, b"a" * 1000) for i in range(200)]
-    with pytest.raises(NotHttp):
+    with pytest.raises(InvalidResponse):
         await read(b"HTTP/1.1 200 OK\r\n", *lines, close=False)
 
 
 @pytest.mark.parametrize("raw", [b"", b"HTTP/1.1 20", b"HTTP/1.1 200 OK\r\nContent-Le"])
 async def test_a_connection_closed_before_the_headers_is_an_error(raw: bytes) -> None:
-    with pytest.raises(Broken, match="the connection broke off"):
+    with pytest.raises(ReadError, match="the connection broke off"):
         await read(raw)
 
 
@@ -202,22 +202,22 @@ async def test_a_connection_closed_before_the_headers_is_an_error(raw: bytes) ->
 async def test_an_incomplete_body_is_an_error(raw: bytes) -> None:
     async with talking(raw) as connection:
         answer = ask(connection)
-        await answer.head()
-        with pytest.raises(Broken, match="before it was whole"):
-            await answer.all()
+        await answer.read_head()
+        with pytest.raises(ReadError, match="before it was complete"):
+            await answer.read_all()
         assert not connection.reusable
 
 
 async def test_an_unrequested_second_answer_is_not_read() -> None:
     async with talking(LENGTH + LENGTH.replace(b"200", b"500"), close=False) as connection:
         answer = ask(connection)
-        assert (await answer.all(), answer.status) == (b"body", 200)
+        assert (await answer.read_all(), answer.status) == (b"body", 200)
         assert not connection.reusable
 
 
 async def test_unrequested_data_closes_the_connection() -> None:
     async with talking(LENGTH, LENGTH, close=False, pause_s=0.05) as connection:
-        assert await ask(connection).all() == b"body"
+        assert await ask(connection).read_all() == b"body"
         await until(lambda: not connection.reusable)
 
 
@@ -229,15 +229,15 @@ async def test_trailers_are_not_headers_of_the_next_answer() -> None:
         await reader.read()
 
     async with connected(serve) as connection:
-        await ask(connection).all()
+        await ask(connection).read_all()
         assert connection.reusable
         second = ask(connection)
-        assert await second.all() == b"body"
+        assert await second.read_all() == b"body"
         assert "x-trailer" not in second.headers
 
 
 async def test_a_slow_reader_pauses_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ENOUGH_BYTES", 10_000)
+    monkeypatch.setattr(module, "_MAX_UNREAD_BYTES", 10_000)
     sent = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -251,15 +251,15 @@ async def test_a_slow_reader_pauses_the_server(monkeypatch: pytest.MonkeyPatch) 
 
     async with connected(serve) as connection:
         answer = ask(connection)
-        await answer.head()
+        await answer.read_head()
         await until(lambda: answer._paused)
         assert sent < 20_000_000
-        assert len(await answer.all()) == 20_000_000
+        assert len(await answer.read_all()) == 20_000_000
 
 
 async def test_at_most_the_limit_is_read() -> None:
     async with talking(LENGTH, close=False) as connection:
-        assert await ask(connection).all(2) == b"bo"
+        assert await ask(connection).read_all(2) == b"bo"
 
 
 async def test_a_closed_connection_is_an_error() -> None:
@@ -267,8 +267,8 @@ async def test_a_closed_connection_is_an_error() -> None:
         connection.close()
         await asyncio.sleep(0)
         assert not connection.reusable
-        with pytest.raises(Broken):
-            await ask(connection).head()
+        with pytest.raises(ReadError):
+            await ask(connection).read_head()
 
 
 def cuts(raw: bytes) -> st.SearchStrategy[list[bytes]]:
@@ -289,7 +289,7 @@ def fed(pieces: Sequence[bytes]) -> tuple[Connection, Connection, Wire]:
 @given(st.sampled_from([LENGTH, CHUNKED]).flatmap(cuts))
 def test_chunking_does_not_change_the_answer(pieces: list[bytes]) -> None:
     connection, answer, _ = fed(pieces)
-    assert (answer.status, answer.whole, b"".join(answer._pieces), connection.reusable) == (
+    assert (answer.status, answer.complete, b"".join(answer._pieces), connection.reusable) == (
         200,
         True,
         b"body",
@@ -302,5 +302,5 @@ def test_chunking_does_not_change_the_answer(pieces: list[bytes]) -> None:
 def test_any_bytes_give_an_answer_or_an_error(raw: bytes) -> None:
     connection, answer, wire = fed([raw])
     connection.connection_lost(None)
-    assert answer.whole or answer._error is not None
-    assert not connection.reusable or wire.closed or answer.whole
+    assert answer.complete or answer._error is not None
+    assert not connection.reusable or wire.closed or answer.complete

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from odar.providers import connection as module
-from odar.providers.connection import Address, Connection, Connections, Unconnected
+from odar.providers.connection import Address, ConnectError, Connection, Connections
 from support import fault_server as faults
 from support.fault_server import FaultServer
 from support.proxy_server import self_signed
@@ -27,8 +27,8 @@ async def pool(server: FaultServer) -> AsyncIterator[Connections]:
 
 
 async def get(pool: Connections, body: bytes = b"{}") -> tuple[int, bytes]:
-    async with pool.asked("POST", "/x", {}, body) as answer:
-        return answer.status, await answer.all()
+    async with pool.request("POST", "/x", {}, body) as answer:
+        return answer.status, await answer.read_all()
 
 
 async def test_sequential_requests_share_a_connection(server: FaultServer, pool: Connections) -> None:
@@ -47,7 +47,7 @@ async def test_concurrent_requests_have_their_own_connections(server: FaultServe
 
 async def test_an_unread_answer_closes_its_connection(server: FaultServer, pool: Connections) -> None:
     server.behave(faults.trickle())
-    async with pool.asked("POST", "/x", {}, b"{}"):
+    async with pool.request("POST", "/x", {}, b"{}"):
         pass
     await server.until_idle(connections=0)
 
@@ -55,8 +55,8 @@ async def test_an_unread_answer_closes_its_connection(server: FaultServer, pool:
 async def test_a_long_unread_answer_does_not_block_the_next(server: FaultServer, pool: Connections) -> None:
     """Reading pauses after a limit; a paused connection would never receive the next answer."""
     server.enqueue(lambda exchange: exchange.send(b"x" * 2_000_000))
-    async with pool.asked("POST", "/x", {}, b"{}") as answer:
-        await until(lambda: answer.whole or answer._unread > 2**18)
+    async with pool.request("POST", "/x", {}, b"{}") as answer:
+        await until(lambda: answer.complete or answer._unread > 2**18)
     async with asyncio.timeout(60):
         assert (await get(pool))[0] == 200
 
@@ -65,19 +65,19 @@ def test_a_paused_connection_is_not_reused() -> None:
     """Also if the end of the answer arrives with the piece that exceeds the limit."""
     connection = Connection()
     connection.connection_made(Wire())
-    connection.ask(b"")
+    connection.send(b"")
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n"
     connection.data_received(head + b"x" * 300_000)
-    assert connection.whole
+    assert connection.complete
     assert not connection.reusable
-    assert asyncio.run(connection.all()) == b"x" * 300_000
+    assert asyncio.run(connection.read_all()) == b"x" * 300_000
     assert connection.reusable
 
 
 async def test_idle_connections_are_closed(
     server: FaultServer, pool: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "KEPT_S", 0.1)
+    monkeypatch.setattr(module, "KEEP_ALIVE_S", 0.1)
     server.behave(faults.ok(delay_s=0.02))
     await asyncio.gather(*(get(pool) for _ in range(5)))
     await get(pool)
@@ -117,7 +117,7 @@ async def test_a_host_name_is_resolved(server: FaultServer) -> None:
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 300])
 async def test_an_unknown_host_name_is_an_error(host: str) -> None:
-    with pytest.raises(Unconnected, match=r"cannot connect to .*:80 \(.+\); check base_url") as caught:
+    with pytest.raises(ConnectError, match=r"cannot connect to .*:80 \(.+\); check base_url") as caught:
         await get(Connections(Address.parse(f"http://{host}/v1")))
     assert caught.value.retryable
 
@@ -166,20 +166,20 @@ async def test_a_trusted_certificate_is_accepted(secure: int, certificate: Path)
         Address.parse(f"https://localhost:{secure}/v1"), ssl.create_default_context(cafile=f"{certificate}.crt")
     )
     for _ in range(2):
-        async with pool.asked("GET", "/x", {}) as answer:
-            assert await answer.all() == b"secret"
+        async with pool.request("GET", "/x", {}) as answer:
+            assert await answer.read_all() == b"secret"
     pool.close()
     await asyncio.sleep(0.05)
 
 
 async def test_an_untrusted_certificate_is_rejected(secure: int) -> None:
-    with pytest.raises(Unconnected, match="no trusted TLS connection to localhost") as caught:
+    with pytest.raises(ConnectError, match="no trusted TLS connection to localhost") as caught:
         await get(Connections(Address.parse(f"https://localhost:{secure}/v1")))
     assert not caught.value.retryable
 
 
 async def test_a_certificate_for_another_name_is_rejected(secure: int, certificate: Path) -> None:
-    with pytest.raises(Unconnected, match="no trusted TLS connection to 127"):
+    with pytest.raises(ConnectError, match="no trusted TLS connection to 127"):
         await get(
             Connections(
                 Address.parse(f"https://127.0.0.1:{secure}/v1"),
@@ -189,6 +189,6 @@ async def test_a_certificate_for_another_name_is_rejected(secure: int, certifica
 
 
 async def test_a_server_without_tls_is_an_error(server: FaultServer) -> None:
-    with pytest.raises(Unconnected, match="no trusted TLS") as caught:
+    with pytest.raises(ConnectError, match="no trusted TLS") as caught:
         await get(Connections(Address.parse(server.url.replace("http:", "https:"))))
     assert not caught.value.retryable

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import ProviderError
-from odar.providers.response import BODY_CHARS, Failures, parse_error_body, quotes_prompt, retry_after
+from odar.providers.response import BODY_CHARS, ErrorFactory, parse_error_body, quotes_prompt, retry_after
 from support.requests import KEY
 
-FAILURES = Failures("up", key_hint="set UP_API_KEY", secrets=(KEY,))
+FAILURES = ErrorFactory("up", key_hint="set UP_API_KEY", secrets=(KEY,))
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -45,7 +45,7 @@ def test_messages_name_the_remedy(status: int, remedy: str) -> None:
 
 
 def test_without_a_hint_the_message_names_the_key() -> None:
-    assert "check the API key" in str(Failures("up").from_status(401, {}, ""))
+    assert "check the API key" in str(ErrorFactory("up").from_status(401, {}, ""))
 
 
 @given(st.text(), st.text(), st.sampled_from([400, 401, 429, 500]))
@@ -65,7 +65,7 @@ def test_a_key_at_the_end_of_a_truncated_body_is_redacted() -> None:
 
 
 def test_a_placeholder_key_is_not_redacted() -> None:
-    assert Failures("up", secrets=("", "none")).redact("none of this") == "none of this"
+    assert ErrorFactory("up", secrets=("", "none")).redact("none of this") == "none of this"
 
 
 def test_secrets_are_not_in_the_repr() -> None:

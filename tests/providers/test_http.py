@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import random
 import traceback
 
 import pytest
@@ -19,9 +18,10 @@ from odar.errors import (
     ProviderUnreachable,
     SettingsError,
 )
-from odar.providers import response
-from odar.providers.http import RetryPolicy
+from odar.providers import http, response
+from odar.providers.http import backoff_s
 from odar.providers.openai import OpenAIProvider
+from odar.settings import RetrySettings
 from support import fault_server as faults
 from support.fault_server import Behaviour, Exchange, FaultServer
 from support.requests import KEY, ask
@@ -98,13 +98,12 @@ async def test_retry_after_is_honoured(
     server: FaultServer, openai: OpenAIProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float | None] = []
-    wait_s = RetryPolicy.wait_s
 
-    def noting(self: RetryPolicy, retry: int, retry_after: float | None) -> float:
+    def noting(retry: RetrySettings, number: int, retry_after: float | None) -> float:
         waits.append(retry_after)
-        return wait_s(self, retry, retry_after)
+        return backoff_s(retry, number, retry_after)
 
-    monkeypatch.setattr(RetryPolicy, "wait_s", noting)
+    monkeypatch.setattr(http, "backoff_s", noting)
     server.enqueue(faults.status(429, retry_after=0.2))
     assert (await openai.complete(ask())).retries == 1
     assert waits == [0.2]
@@ -130,7 +129,7 @@ async def test_the_timeout_covers_all_attempts(server: FaultServer, openai: Open
 
 
 async def test_with_one_attempt_nothing_is_retried(server: FaultServer) -> None:
-    provider = OpenAIProvider("up", server.url, retry=RetryPolicy(attempts=1))
+    provider = OpenAIProvider("up", server.url, retry=RetrySettings(attempts=1))
     server.behave(faults.status(500))
     with pytest.raises(ProviderError):
         await provider.complete(ask())
@@ -138,11 +137,10 @@ async def test_with_one_attempt_nothing_is_retried(server: FaultServer) -> None:
     assert len(server.requests) == 1
 
 
-@given(st.integers(0, 1000), st.floats(0, 60) | st.none(), st.integers())
-def test_waits_are_bounded_and_reproducible(retry: int, retry_after: float | None, seed: int) -> None:
-    wait = RetryPolicy(rng=random.Random(seed)).wait_s(retry, retry_after)
+@given(st.integers(0, 1000), st.floats(0, 60) | st.none())
+def test_waits_are_bounded(number: int, retry_after: float | None) -> None:
+    wait = backoff_s(RetrySettings(), number, retry_after)
     assert (retry_after or 0.0) <= wait <= (retry_after or 0.0) + 8.0
-    assert wait == RetryPolicy(rng=random.Random(seed)).wait_s(retry, retry_after)
 
 
 async def test_cancelling_closes_the_connection(server: FaultServer, openai: OpenAIProvider) -> None:
@@ -167,7 +165,7 @@ async def test_cancelling_a_stream_closes_the_connection(server: FaultServer, op
 
 
 async def test_cancelling_between_attempts_stops_retrying(server: FaultServer) -> None:
-    provider = OpenAIProvider("up", server.url, retry=RetryPolicy(base_s=100, max_s=100))
+    provider = OpenAIProvider("up", server.url, retry=RetrySettings(base_s=100, max_s=100))
     server.behave(faults.status(500))
     call = asyncio.create_task(provider.complete(ask(timeout_s=1000)))
     await until(lambda: server.requests and not server.busy)
@@ -221,7 +219,7 @@ def test_a_provider_can_be_used_in_several_event_loops() -> None:
 
 
 async def test_a_refused_connection_is_provider_unreachable() -> None:
-    provider = OpenAIProvider("up", "http://127.0.0.1:1/v1", retry=RetryPolicy(attempts=1))
+    provider = OpenAIProvider("up", "http://127.0.0.1:1/v1", retry=RetrySettings(attempts=1))
     with pytest.raises(ProviderUnreachable, match=r"^up: cannot connect to 127.0.0.1:1 \(.*\); check base_url$"):
         await provider.complete(ask())
     await provider.close()
@@ -283,16 +281,6 @@ async def test_a_key_echoed_by_the_server_is_redacted(
     assert "bad key [redacted]" in str(caught.value)
 
 
-async def test_a_key_in_another_header_is_redacted(server: FaultServer) -> None:
-    provider = OpenAIProvider("up", server.url, headers={"Api-Key": KEY, "X-Auth": f"Token {KEY}"})
-    server.behave(faults.status(400, body={"error": f"bad key {KEY}"}))
-    with pytest.raises(ProviderError) as caught:
-        await provider.complete(ask())
-    await provider.close()
-    assert server.requests[0].headers["api-key"] == KEY
-    assert_no_key(caught.value)
-
-
 async def test_a_rejected_key_names_the_variable(server: FaultServer, openai: OpenAIProvider) -> None:
     server.behave(faults.status(401))
     with pytest.raises(ProviderError, match=r"^up: HTTP 401: upstream says 401; set UP_API_KEY$"):
@@ -306,8 +294,8 @@ async def test_a_key_may_end_in_a_line_break(server: FaultServer) -> None:
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_an_invalid_header_is_a_settings_error() -> None:
-    with pytest.raises(SettingsError, match="header 'authorization'") as caught:
+def test_an_invalid_key_is_a_settings_error() -> None:
+    with pytest.raises(SettingsError, match="API key contains a line break") as caught:
         OpenAIProvider("up", "http://127.0.0.1:1", "sk-one\r\nsk-two")
     assert "sk-" not in str(caught.value)
 
@@ -344,6 +332,6 @@ async def test_an_unrequested_content_encoding_is_an_error(server: FaultServer, 
         await exchange.send(b"\x1f\x8b...", content_encoding="gzip")
 
     server.behave(packed)
-    with pytest.raises(ProviderProtocolError, match=r"packed \(gzip\), although nobody asked") as caught:
+    with pytest.raises(ProviderProtocolError, match=r"compressed \(gzip\)") as caught:
         await openai.complete(ask())
     assert not caught.value.retryable

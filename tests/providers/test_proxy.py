@@ -13,10 +13,9 @@ from odar.config import load_settings
 from odar.errors import ProviderUnreachable, SettingsError
 from odar.providers.base import Message, Request
 from odar.providers.connection import Address, proxy_for
-from odar.providers.http import RetryPolicy
 from odar.providers.openai import OpenAIProvider
 from odar.providers.pool import ProviderPool
-from odar.settings import ProviderSettings
+from odar.settings import ProviderSettings, RetrySettings
 from support.fault_server import FaultServer
 from support.payloads import chat_payload
 from support.proxy_server import ProxyServer, self_signed, tls_front
@@ -131,7 +130,7 @@ async def test_a_rejected_proxy_login_is_not_shown(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_proxy_that_cannot_reach_the_server_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    once = RetryPolicy(attempts=1)
+    once = RetrySettings(attempts=1)
     async with ProxyServer({}).running() as address:
         monkeypatch.setenv("HTTPS_PROXY", address)
         provider = OpenAIProvider("p", f"https://{NAME}/v1", retry=once)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from odar.conversation import ToolCall
 from odar.errors import InputError, ProviderError
 from odar.providers.base import Completion, Message, Provider, Reply
-from odar.providers.replay import RecordedReply, ReplayProvider, digest, load, record
+from odar.providers.replay import RecordedReply, ReplayProvider, digest, load_replies, record
 from odar.types import Image, Token, Usage
 from support.requests import ask
 
@@ -39,7 +39,7 @@ def said(*texts: str) -> Reply:
 def test_recorded_replies_are_replayed(tmp_path_factory: pytest.TempPathFactory, text: str, reply: Reply) -> None:
     request, path = ask(text), tmp_path_factory.mktemp("recording") / "run.jsonl"
     path.write_text(record(request, reply), encoding="utf-8")
-    assert load(path) == [RecordedReply("m", reply, digest(request.messages))]
+    assert load_replies(path) == [RecordedReply("m", reply, digest(request.messages))]
 
 
 async def test_replies_are_replayed_in_order(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ async def test_replies_are_replayed_in_order(tmp_path: Path) -> None:
     lines = [record(one, said("1a")), record(two, said("2")), "", record(one, said("1b"))]
     path = tmp_path / "run.jsonl"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    provider: Provider = ReplayProvider("tape", load(path))
+    provider: Provider = ReplayProvider("tape", load_replies(path))
     assert await provider.check() == "3 recordings"
     texts = [(await provider.complete(request)).completions[0].text for request in (two, one, one)]
     assert texts == ["2", "1a", "1b"]
@@ -99,9 +99,9 @@ def test_a_bad_line_is_named(line: str, tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     path.write_text(record(ask(), said("a")) + "\n" + line, encoding="utf-8")
     with pytest.raises(InputError, match=r"run\.jsonl, line 2"):
-        load(path)
+        load_replies(path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.jsonl cannot be read"):
-        load(tmp_path / "nowhere.jsonl")
+        load_replies(tmp_path / "nowhere.jsonl")

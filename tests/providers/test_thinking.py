@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.providers.openai import Thinking
+from odar.providers.openai import ThinkingFilter
 
 
 def answer_of(*pieces):
-    thinking = Thinking()
-    return "".join(map(thinking.feed, pieces)) + thinking.end(), thinking.seen
+    thinking = ThinkingFilter()
+    return "".join(map(thinking.feed, pieces)) + thinking.flush(), thinking.seen
 
 
 @pytest.mark.parametrize(

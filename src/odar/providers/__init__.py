@@ -1,1 +1,1 @@
-"""One file per wire protocol; all of them answer a `Request` with a `Reply`."""
+"""Providers: each answers a `Request` with a `Reply`, through one wire protocol or runtime."""

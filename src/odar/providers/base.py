@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from odar.types import NO_USAGE, Token, Usage
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """A part of a tool call: the first one of an index brings id and name, all of them arguments."""
+    """A part of a tool call; the first part of an index has id and name, every part some of the arguments."""
 
     index: int
     id: str = ""
@@ -34,9 +35,9 @@ class Delta:
     calls: tuple[CallDelta, ...] = ()
     """Parts of tool calls."""
     wire: Wire | None = None
-    """The event as the provider sent it, if it holds more than the other fields can."""
+    """The event as the provider sent it, if the other fields cannot represent all of it."""
     thinking: str = ""
-    """What the model thinks before it answers: shown where a protocol has a place for it, and never the answer."""
+    """Reasoning before the answer, and never part of it; shown if the client's protocol supports it."""
 
 
 OnDelta = Callable[[Delta], None]
@@ -45,7 +46,7 @@ OnDelta = Callable[[Delta], None]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the model is to sample; None leaves it to the server."""
+    """Sampling parameters; None leaves one to the server."""
 
     temperature: float | None = 0.2
     top_p: float | None = 0.9
@@ -56,12 +57,12 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """How one model's parameters differ from the common ones; comes from the catalogue."""
+    """Deviations of one model from the common parameters, from the catalogue."""
 
     max_tokens_field: str = "max_tokens"
-    """Newer OpenAI models want `max_completion_tokens`."""
+    """Name of the length limit; `max_completion_tokens` for newer OpenAI models."""
     drop: tuple[str, ...] = ()
-    """Body fields this model refuses, such as temperature on reasoning models."""
+    """Body fields that the model rejects, such as temperature on reasoning models."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further body fields, sent unchanged, such as reasoning_effort."""
 
@@ -75,23 +76,24 @@ class Request:
     sampling: Sampling = Sampling()
     n: int = 1
     logprobs: bool = True
-    """Ask for log-probabilities, with at least one alternative, as `options.top_logprobs` has it."""
+    """Whether to ask for log-probabilities, with `options.top_logprobs` alternatives and at least one."""
     timeout_s: float = 60.0
     """Timeout for the whole reply, retries included."""
     retry_billed: bool = True
     """Whether to try again after an attempt that may have been billed; False under a limit on calls or money."""
     short_timeout: bool = field(default=False, repr=False)
-    """Whether `timeout_s` is less than the operator gives such a call, as for a client with a deadline of its own:
-    then a timeout does not count against the provider."""
+    """Whether `timeout_s` is shorter than configured, for example for a client with its own deadline; then a
+    timeout does not count against the provider."""
     unlisted_model: bool = field(default=False, repr=False)
-    """Whether the client chose a name that is not in the catalogue: then no refusal counts against the provider."""
+    """Whether the client chose a model that is not in the catalogue; then an error status does not count against
+    the provider."""
     retry_rate_limit: bool = field(default=True, repr=False)
-    """Whether to try again after a 429; False if the caller chose the model, or another one can be asked."""
+    """Whether to try again after a 429; False if the caller chose the model, or another model is available."""
     take_retry: Callable[[], bool] = field(default=lambda: True, repr=False, compare=False)
-    """Called before each retry: whether the question that this call belongs to has one left."""
+    """Called before each retry; returns whether the question has a retry left."""
     quirks: Quirks = Quirks()
     options: Options = NO_OPTIONS
-    """The client's tools, format and further wishes. Its sampling has already been merged into `sampling`."""
+    """The client's tools, format and other options. Its sampling parameters are already part of `sampling`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class Completion:
     text: str
     tokens: tuple[Token, ...] = ()
     finish: str = "stop"
-    """stop · length · content_filter · tool_calls, in OpenAI's words."""
+    """Finish reason in OpenAI's terms: stop · length · content_filter · tool_calls."""
     tool_calls: tuple[ToolCall, ...] = ()
     wire: Wire | None = field(default=None, repr=False, compare=False)
     """The choice as the server sent it."""
@@ -109,7 +111,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back: up to `n` completions, and what they cost."""
+    """The result of a request: up to `n` completions and their usage."""
 
     completions: tuple[Completion, ...]
     usage: Usage = NO_USAGE
@@ -129,52 +131,52 @@ def check_translatable(messages: Iterable[Message], protocol: str) -> None:
         if message.untranslated and wire_value(message.wire, protocol) is None:
             kinds = ", ".join(message.untranslated)
             raise ProviderError(
-                f"the conversation holds content of type {kinds}, which cannot be put into {protocol}'s words; "
-                "choose a model of the provider it was written for",
+                f"the conversation contains content of type {kinds}, which has no form in the {protocol} protocol; "
+                "choose a model of the provider that it was written for",
                 status=400,
                 code="unsupported_content",
             )
 
 
-class Provider:
-    """A way to reach models. A subclass implements `complete`, and the other methods as far as it supports them.
+class Provider(ABC):
+    """Base class of providers. A subclass implements `complete`, and the other methods as far as it supports them.
 
-    `complete`, `score` and `forward` raise `ProviderError` (or a kind of it) and nothing else, return within
+    `complete`, `score` and `forward` raise only `ProviderError` and its subclasses, return within
     `request.timeout_s`, and leave no task or connection busy when they are cancelled.
     """
 
     name: str
 
+    @abstractmethod
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Answer the request; with `on_delta` and n = 1, pass on the text while it is generated."""
-        raise NotImplementedError
 
     async def score(self, request: Request, text: str) -> Reply:
-        """Return one completion: the text with its log-probabilities as the next turn."""
+        """Return one completion: the text as the next turn, with its log-probabilities."""
         why = f"{self.name} cannot score a given text; choose another fusion.surrogate"
         raise ProviderError(why, provider=self.name, may_be_billed=False)
 
     async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-        """Send a body to an address of the server; the first completion's `wire` is what came back.
+        """Send a body to an address of the server; the `wire` of the first completion is the response.
 
         For requests that are not conversations, such as embeddings; `request` has texts, length limit and timeout.
         """
         why = f"{self.name} has no {address}; name a model of a provider of kind openai"
         raise ProviderError(why, provider=self.name, status=400, may_be_billed=False, reached=False)
 
-    async def prepare(self, model: str) -> None:
-        """Download and load a model before its first call. Raises nothing: the call reports a failure."""
+    async def prepare(self, model: str) -> None:  # noqa: B027 - an optional method
+        """Download and load a model before its first call. Raises nothing: that call reports the failure."""
 
     async def check(self, model: str = "") -> str:
-        """Return one line about this provider, and this model of it; ProviderError if it cannot be reached."""
+        """Return one line about the provider; ProviderError if it, or this model of it, is not available."""
         return "ready"
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - an optional method
         """Close connections and unload models. Idempotent."""
 
 
 class ProviderWrapper(Provider):
-    """Base of providers that wrap another; a subclass can override `call`."""
+    """Base class of providers that wrap another; a subclass overrides `call`, or single methods."""
 
     def __init__(self, provider: Provider) -> None:
         self.name = provider.name
@@ -193,7 +195,7 @@ class ProviderWrapper(Provider):
         return await self.call(request, lambda provider: provider.forward(address, body, request))
 
     async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
-        """Have the wrapped provider do the work."""
+        """Run one of the three calls on the wrapped provider."""
         return await work(self._provider)
 
     async def prepare(self, model: str) -> None:
@@ -201,7 +203,7 @@ class ProviderWrapper(Provider):
         await self._provider.prepare(model)
 
     async def check(self, model: str = "") -> str:
-        """Check the provider itself."""
+        """Check the provider."""
         return await self._provider.check(model)
 
     async def close(self) -> None:

@@ -16,12 +16,12 @@ from enum import StrEnum
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Provider, ProviderWrapper, Reply, Request
 
-_LONGEST = 8
-"""The cooldown grows to this many times its first length."""
+_MAX_GROWTH = 8
+"""Limit of the cooldown as a multiple of its first length."""
 
 
 class State(StrEnum):
-    """Whether requests may pass."""
+    """State of a breaker."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -50,7 +50,7 @@ class Breaker:
         self._first = self._cooldown = cooldown_s
         self._clock = clock
         self.failures = 0
-        """In a row."""
+        """Number of failures in a row."""
         self._until = 0.0
 
     def admit(self) -> float | None:
@@ -60,7 +60,7 @@ class Breaker:
         now = self._clock()
         if now < self._until:
             return self._until - now
-        # The first request after the cooldown is the probe. If it never reports, another follows a cooldown later.
+        # The first request after the cooldown is the probe. If its result is not recorded, another follows later.
         self.state, self._until = State.HALF_OPEN, now + self._cooldown
         return None
 
@@ -76,7 +76,7 @@ class Breaker:
         """Record a failure of the upstream."""
         self.failures += 1
         if self.state is State.HALF_OPEN:
-            self._cooldown = min(2 * self._cooldown, _LONGEST * self._first)
+            self._cooldown = min(2 * self._cooldown, _MAX_GROWTH * self._first)
         elif self.state is State.OPEN or self.failures < self._limit:
             return  # a late failure from before it opened
         self.state, self._until = State.OPEN, self._clock() + self._cooldown
@@ -88,14 +88,14 @@ class Breaker:
 
 
 class GuardedProvider(ProviderWrapper):
-    """A provider behind its breaker."""
+    """A provider behind a circuit breaker."""
 
     def __init__(self, provider: Provider, breaker: Breaker) -> None:
         super().__init__(provider)
         self.breaker = breaker
 
     async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
-        """Have the provider do the work, unless it is known to be down."""
+        """Run the call unless the breaker is open, and record its result."""
         wait = self.breaker.admit()
         if wait is not None:
             raise ProviderUnreachable(
@@ -111,12 +111,9 @@ class GuardedProvider(ProviderWrapper):
         try:
             reply = await work(self._provider)
         except ProviderError as error:
-            # The caller's choices, such as a short timeout or an unknown model, can cause a failure too.
-            late = isinstance(error, ProviderTimeout)
-            by_caller = request.short_timeout if late else request.unlisted_model and error.status is not None
             if not is_down(error):
                 self.breaker.succeeded()
-            elif by_caller:
+            elif _is_caused_by_caller(error, request):
                 self.breaker.abandoned()
             else:
                 self.breaker.failed()
@@ -129,7 +126,7 @@ class GuardedProvider(ProviderWrapper):
 
 
 def is_down(error: ProviderError) -> bool:
-    """Return whether this failure is one of the upstream, and not of a single request.
+    """Return whether the error is a failure of the upstream, and not of a single request.
 
     >>> is_down(ProviderError("", status=429)), is_down(ProviderError("", status=503)), is_down(ProviderTimeout(""))
     (False, True, True)
@@ -137,3 +134,10 @@ def is_down(error: ProviderError) -> bool:
     if error.status is not None:
         return error.status >= 500
     return isinstance(error, ProviderTimeout | ProviderUnreachable | ProviderProtocolError)
+
+
+def _is_caused_by_caller(error: ProviderError, request: Request) -> bool:
+    """Return whether a choice of the caller, a short timeout or an unknown model, can have caused the failure."""
+    if isinstance(error, ProviderTimeout):
+        return request.short_timeout
+    return request.unlisted_model and error.status is not None

@@ -1,8 +1,7 @@
-"""HTTP/1.1 connections to one model server, direct or through a proxy: opened when needed and kept for a while.
+"""HTTP/1.1 connections to one model server, direct or through a proxy: opened on demand and reused.
 
-The parsing is llhttp's, through httptools, which also reads the gateway's requests. What is left is little: no
-redirects, no cookies, one server. aiohttp takes 2.7 times the CPU for a call (measured alone, not in the
-gateway; docs/lab-notes.md).
+llhttp parses the responses, through httptools, which also parses the gateway's requests. There are no redirects and
+no cookies. aiohttp takes 2.7 times the CPU for a call (measured alone, not in the gateway; docs/lab-notes.md).
 """
 
 from __future__ import annotations
@@ -22,45 +21,45 @@ import httptools
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-KEPT_S = 15.0
-"""How long an idle connection is kept; servers close theirs after some time without notice."""
+KEEP_ALIVE_S = 15.0
+"""Time after which an idle connection is closed; servers close theirs without notice."""
 _MAX_HEADER_BYTES = 64 * 2**10
-"""Limit for one response: its headers, those of 1xx responses before it, and its trailers."""
+"""Limit for the headers of one response, including 1xx responses before it and trailers."""
 _MAX_HEADERS = 256
-"""Limit for the number of headers of one response, counted in the same way."""
-_ENOUGH_BYTES = 2**18
-"""Unread so far: then the server has to wait."""
+"""Limit for the number of these headers."""
+_MAX_UNREAD_BYTES = 2**18
+"""Reading from the socket pauses while more than this is unread."""
 _MAX_TUNNEL_HEAD = 16 * 2**10
 _NEXT_ADDRESS_S = 0.25
-"""A name may stand for several addresses: when the first is silent, the next is tried too (RFC 8305)."""
+"""Delay after which the next address of a host is tried as well (RFC 8305)."""
 _PORTS = {"http": 80, "https": 443}
-_SAFE = "%/:@!$&'()*+,;=~-._"  # what may stand in a path as it is; a blank or a line break may not
+_SAFE = "%/:@!$&'()*+,;=~-._"  # characters of a path that need no quoting
 
 
-class Unconnected(Exception):
-    """No connection came about."""
+class ConnectError(Exception):
+    """The connection could not be established."""
 
     def __init__(self, why: str, *, retryable: bool = True) -> None:
         super().__init__(why)
         self.retryable = retryable
 
 
-class Broken(Exception):
-    """The connection is gone, and the answer with it."""
+class ReadError(Exception):
+    """The connection was lost before the response was complete."""
 
 
-class NotHttp(Exception):
+class InvalidResponse(Exception):
     """The response is not valid HTTP, or has too many headers."""
 
 
 class Connection(asyncio.Protocol):
-    """A connection; one request at a time. Its attributes are those of the answer that is coming in."""
+    """A connection for one request at a time; its attributes describe the current response."""
 
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
-        """Names in lower case; a header that comes twice has its values joined by a comma."""
-        self.whole = True
+        """By name in lower case; the values of a repeated header are joined by commas."""
+        self.complete = True
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._keep = True
@@ -70,72 +69,73 @@ class Connection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._unread = 0
         self._unparsed = 0
-        """Bytes since the parser last reached a head or a body: an endless header, trailer or chunk extension."""
+        """Bytes since the last head or body; many of them are an endless header, trailer or chunk extension."""
         self._header_bytes = 0
         self._header_count = 0
         self._new_headers: dict[str, str] = {}
 
     @property
     def reusable(self) -> bool:
-        """Whether another request may follow: the last answer is whole, and the server stays."""
-        done = self.whole and not self._paused  # paused: the response was not read to its end
-        return done and self._keep and self._transport is not None and not self._transport.is_closing()
+        """Whether another request can be sent: the last response is complete and the connection stays open."""
+        fully_read = self.complete and not self._paused
+        return fully_read and self._keep and self._transport is not None and not self._transport.is_closing()
 
     @property
     def content_type(self) -> str:
-        """Such as application/json; empty if the server does not say."""
+        """Media type such as application/json; empty if the header is missing."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
-    def ask(self, request: bytes) -> None:
-        """Send a request, head and body; its answer is to come."""
-        self.status, self.headers, self.whole, self._error = 0, {}, False, None
+    def send(self, request: bytes) -> None:
+        """Send a request, head and body."""
+        self.status, self.headers, self.complete, self._error = 0, {}, False, None
         self._pieces, self._unread = [], 0
         self._unparsed = self._header_bytes = self._header_count = 0
         if self._transport is None:
-            self._end(Broken("the connection broke off"))
+            self._finish(ReadError("the connection broke off"))
         else:
             self._transport.write(request)
 
-    async def head(self) -> None:
+    async def read_head(self) -> None:
         """Wait for status and headers.
 
         Raises:
-            Broken: there will be none.
-            NotHttp: something else came.
+            ReadError: the connection was lost before.
+            InvalidResponse: the response is not HTTP.
         """
         while not self.status:
-            await self._news()
+            await self._wait()
 
     async def read(self) -> bytes:
         """Return the part of the body that arrived since the last call; empty at the end.
 
         Raises:
-            Broken: its end will not come.
-            NotHttp: something else came.
+            ReadError: the connection was lost before the end.
+            InvalidResponse: the response is not HTTP.
         """
         while not self._pieces:
-            if self.whole:
+            if self.complete:
                 return b""
-            await self._news()
+            await self._wait()
         pieces, self._pieces, self._unread = self._pieces, [], 0
         if self._paused and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def all(self, limit: int | None = None) -> bytes:
-        """Return the rest of the body; no more than the limit, if there is one."""
+    async def read_all(self, limit: int | None = None) -> bytes:
+        """Return the rest of the body, at most `limit` bytes."""
         body = bytearray()
         while (limit is None or len(body) < limit) and (piece := await self.read()):
             body += piece
         return bytes(body[:limit])
 
     def close(self) -> None:
-        """Close the connection, and give up an answer that is not whole."""
+        """Close the connection at once, even if the response is incomplete."""
         if self._transport is not None:
             self._transport.abort()
 
-    async def _news(self) -> None:
+    async def _wait(self) -> None:
+        """Wait until more of the response has been parsed."""
         if self._error is not None:
             raise self._error
         self._waiter = asyncio.get_running_loop().create_future()
@@ -145,92 +145,92 @@ class Connection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _end(self, error: Exception | None = None) -> None:
-        """Nothing more will come: the answer is whole, or there is an error."""
-        if not self.whole and self._error is None:
-            self.whole, self._error = error is None, error
+    def _finish(self, error: Exception | None = None) -> None:
+        """Mark the response as complete, or as failed if there is an error."""
+        if not self.complete and self._error is None:
+            self.complete, self._error = error is None, error
             self._wake()
 
-    # ── what asyncio calls ──────────────────────────────────────────────────────────────────────────────────
+    # ── asyncio.Protocol ────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember where to write."""
+        """Store the transport."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came."""
-        if self.whole:  # data without a request
+        """Parse received bytes."""
+        if self.complete:  # data without a request
             self.close()
             return
         self._unparsed += len(data)
-        refused = False
         try:
             self._parser.feed_data(data)
+            valid = self._unparsed <= _MAX_HEADER_BYTES
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            refused = True
-        if refused or self._unparsed > _MAX_HEADER_BYTES:
+            valid = False
+        if not valid:
             self._keep = False
-            self._end(NotHttp("the answer is not HTTP"))
+            self._finish(InvalidResponse("the response is not valid HTTP"))
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the response, including one without a declared length."""
         self._transport = None
         if self.status and exc is None and not {"content-length", "transfer-encoding"} & self.headers.keys():
-            self._end()
+            self._finish()
         else:
-            what = "the answer broke off before it was whole" if self.status else "the connection broke off"
-            self._end(Broken(what))
+            what = "the answer broke off before it was complete" if self.status else "the connection broke off"
+            self._finish(ReadError(what))
 
-    # ── what the parser calls ───────────────────────────────────────────────────────────────────────────────
+    # ── httptools callbacks ─────────────────────────────────────────────────────────────────────────────────
 
     def on_message_begin(self) -> None:
-        """Begin a response; it may be an unrequested one after the requested one."""
+        """Begin a response; a second one to the same request ends the reuse of the connection."""
         self._new_headers = {}
-        if self.whole:
+        if self.complete:
             self._keep = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep one header, or count a trailer."""
+        """Store a header, or count a trailer."""
         self._header_bytes += len(name) + len(value)
         self._header_count += 1
         if self._header_bytes > _MAX_HEADER_BYTES or self._header_count > _MAX_HEADERS:
-            raise NotHttp
+            raise InvalidResponse
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         headers = self._new_headers
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
-        """The headers are complete; those of a 1xx response are ignored."""
+        """Publish status and headers, except those of a 1xx response."""
         status = self._parser.get_status_code()
-        if status >= 200 and not self.whole:
+        if status >= 200 and not self.complete:
             self.headers, self.status = self._new_headers, status
-            self._new_headers = {}  # trailers are counted, and not kept
+            self._new_headers = {}  # receives trailers, which are not published
             self._unparsed = 0
             self._wake()
 
     def on_body(self, body: bytes) -> None:
-        """Keep a piece of the body, and have the server wait if there are enough."""
+        """Store a piece of the body; pause reading if too much is unread."""
         self._unparsed = 0
-        if self.whole or not self.status:
+        if self.complete or not self.status:
             return
         self._pieces.append(body)
         self._unread += len(body)
         self._wake()
-        if self._unread > _ENOUGH_BYTES and not self._paused and self._transport is not None:
+        if self._unread > _MAX_UNREAD_BYTES and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
-        """The answer is whole, unless it was only to say that one will come."""
-        if self.status and not self.whole:
+        """Complete the response, unless it was a 1xx one."""
+        if self.status and not self.complete:
             self._keep = self._parser.should_keep_alive()
             self._unparsed = 0
-            self._end()
+            self._finish()
 
 
 class Address(NamedTuple):
-    """A server, and what stands before every path on it."""
+    """A server and the part of the URL that precedes every path."""
 
     host: str
     port: int
@@ -238,13 +238,13 @@ class Address(NamedTuple):
     path: str
     query: str
     authority: str
-    """Host and port as a Host header has them."""
+    """Host and port for the Host header."""
     credentials: str
-    """The `user:password@` of the URL, encoded for a Basic header; empty if there are none."""
+    """The `user:password@` of the URL in base64, for a Basic header; empty if missing."""
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Return an http(s) address taken apart.
+        """Parse an http(s) URL.
 
         Raises:
             ValueError: the URL is invalid.
@@ -274,7 +274,7 @@ class Address(NamedTuple):
         )
 
     def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-        r"""Return a whole request. Its headers must hold no line breaks.
+        r"""Return a complete request. Its headers must hold no line breaks.
 
         >>> Address.parse("http://h:1/v1").request("POST", "/chat", {"x-a": "b"}, b"{}")
         b'POST /v1/chat HTTP/1.1\r\nhost: h:1\r\nx-a: b\r\ncontent-length: 2\r\n\r\n{}'
@@ -282,10 +282,10 @@ class Address(NamedTuple):
         target = self.path + _quoted(path)
         if self.query:
             target += f"{'&' if '?' in path else '?'}{self.query}"
-        own = {"host": self.authority}
+        default = {"host": self.authority}
         if self.credentials and "authorization" not in headers:
-            own["authorization"] = f"Basic {self.credentials}"
-        lines = [f"{name}: {value}" for name, value in {**own, **headers, "content-length": len(body)}.items()]
+            default["authorization"] = f"Basic {self.credentials}"
+        lines = [f"{name}: {value}" for name, value in {**default, **headers, "content-length": len(body)}.items()]
         return "\r\n".join([f"{method} {target} HTTP/1.1", *lines, "", ""]).encode() + body
 
 
@@ -296,19 +296,19 @@ def _quoted(path: str) -> str:
 
 @cache
 def default_tls() -> SSLContext:
-    """Return the system's CAs and no client certificate; OpenSSL reads SSL_CERT_FILE and SSL_CERT_DIR."""
+    """Return a context with the system's CAs; OpenSSL reads SSL_CERT_FILE and SSL_CERT_DIR."""
     import ssl
 
     return ssl.create_default_context()
 
 
 def proxy_for(address: Address) -> Address | None:
-    """The proxy that HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY name for a server; None for this machine.
+    """Return the proxy for a server by HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, or None.
 
     Raises:
-        Unconnected: the variable holds something else than an http:// address.
+        ConnectError: the variable is not an http:// address.
     """
-    from urllib.request import (  # type: ignore[attr-defined]  # the second is unknown to typeshed
+    from urllib.request import (  # type: ignore[attr-defined]  # typeshed lacks the second
         getproxies_environment,
         proxy_bypass_environment,
     )
@@ -325,7 +325,7 @@ def proxy_for(address: Address) -> Address | None:
     except ValueError:
         proxy = None
     if proxy is None or proxy.secure:
-        raise Unconnected(f"{name.upper()}_PROXY is not an http:// address of a proxy", retryable=False)
+        raise ConnectError(f"{name.upper()}_PROXY is not an http:// address of a proxy", retryable=False)
     return proxy
 
 
@@ -337,10 +337,10 @@ def _is_loopback(host: str) -> bool:
 
 
 class Connections:
-    """The connections of one event loop to one address, through a proxy if the environment names one for it.
+    """The connections of one event loop to one address, through a proxy if the environment names one.
 
     Raises:
-        Unconnected: what the environment names is no proxy.
+        ConnectError: the proxy variable is invalid.
     """
 
     def __init__(self, address: Address, tls: SSLContext | None = None) -> None:
@@ -353,44 +353,44 @@ class Connections:
             self._proxy_headers["proxy-authorization"] = f"Basic {self.proxy.credentials}"
         self._target = address
         self._headers: dict[str, str] = {}
-        if self.proxy is not None and not address.secure:  # it reads the request, which names the server
+        if self.proxy is not None and not address.secure:  # the request line names the server for the proxy
             self._target = address._replace(path=f"http://{address.authority}{address.path}")
             self._headers = self._proxy_headers
         self._idle: dict[Connection, asyncio.TimerHandle] = {}
-        """What closes each of them; the one used last at the end, as it is the likeliest to live."""
+        """Connections with their expiry timers, in order of last use; the last is the least likely to be closed."""
 
     @asynccontextmanager
-    async def asked(
+    async def request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
     ) -> AsyncIterator[Connection]:
-        """Send a request on a connection that is free, or a new one; yield the connection with the head read.
+        """Send a request on an idle or a new connection; yield the connection after the head of the response.
 
-        A connection whose answer was read to its end is kept, any other closed, so that the server stops its work.
+        A connection whose response was read to its end is kept; any other is closed, so that the server stops.
 
         Raises:
-            Unconnected: the server cannot be reached, or not be trusted.
-            Broken: the connection broke off.
-            NotHttp: what came is no answer.
+            ConnectError: the server cannot be reached or is not trusted.
+            ReadError: the connection was lost.
+            InvalidResponse: the response is not HTTP.
         """
-        connection = await self._take()
+        connection = await self._acquire()
         try:
-            connection.ask(self._target.request(method, path, {**headers, **self._headers}, body))
-            await connection.head()
+            connection.send(self._target.request(method, path, {**headers, **self._headers}, body))
+            await connection.read_head()
             yield connection
         finally:
             if connection.reusable:
-                self._idle[connection] = self.loop.call_later(KEPT_S, self._expire, connection)
+                self._idle[connection] = self.loop.call_later(KEEP_ALIVE_S, self._expire, connection)
             else:
                 connection.close()
 
     def close(self) -> None:
-        """Close the idle ones."""
+        """Close the idle connections."""
         while self._idle:
             connection, expiry = self._idle.popitem()
             expiry.cancel()
             connection.close()
 
-    async def _take(self) -> Connection:
+    async def _acquire(self) -> Connection:
         while self._idle:
             connection, expiry = self._idle.popitem()
             expiry.cancel()
@@ -411,8 +411,10 @@ class Connections:
         secure, server = self.address.secure, f"{self.address.host}:{self.address.port}"
         host, port = (self.proxy or self.address)[:2]
         try:
-            found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            raw = await start_connection(found, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1, loop=self.loop)
+            addresses = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            raw = await start_connection(
+                addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1, loop=self.loop
+            )
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self.proxy is not None and secure:
                 await self._tunnel(raw)
@@ -422,20 +424,20 @@ class Connections:
             )
         except SSLError:
             remedy = "name its CA in SSL_CERT_FILE or in the provider's ca_file"
-            raise Unconnected(f"no trusted TLS connection to {server}; {remedy}", retryable=False) from None
+            raise ConnectError(f"no trusted TLS connection to {server}; {remedy}", retryable=False) from None
         except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             why = getattr(error, "strerror", None) or type(error).__name__
             what = f"the proxy {host}:{port}" if self.proxy else server
             check = "the proxy variables" if self.proxy else "base_url"
-            raise Unconnected(f"cannot connect to {what} ({why}); check {check}") from None
+            raise ConnectError(f"cannot connect to {what} ({why}); check {check}") from None
         return connection
 
     async def _tunnel(self, raw: socket.socket) -> None:
-        """Have the proxy connect the socket to the server (CONNECT); close the socket if it does not.
+        """Open a tunnel to the server through the proxy (CONNECT); close the socket on failure.
 
         Raises:
-            Unconnected: the proxy refuses.
-            OSError: it closes the connection, or does not speak HTTP.
+            ConnectError: the proxy refuses.
+            OSError: the proxy closes the connection, or its response is too long.
         """
         host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
         server = f"{host}:{self.address.port}"
@@ -444,7 +446,7 @@ class Connections:
         try:
             request = "\r\n".join([f"CONNECT {server} HTTP/1.1", *lines, "", ""])
             await self.loop.sock_sendall(raw, request.encode())
-            while not head.endswith(b"\r\n\r\n"):  # the server speaks only after us, so nothing follows the head
+            while not head.endswith(b"\r\n\r\n"):  # nothing follows it: the server waits for the client
                 piece = await self.loop.sock_recv(raw, 4096)
                 head += piece
                 if not piece or len(head) > _MAX_TUNNEL_HEAD:
@@ -455,7 +457,7 @@ class Connections:
                     "check user and password in HTTPS_PROXY" if status == 407 else "check HTTPS_PROXY and NO_PROXY"
                 )
                 answer = f"answers {status}" if status else "does not answer in HTTP"
-                raise Unconnected(f"the proxy {answer} for {server}; {remedy}", retryable=status >= 500)
+                raise ConnectError(f"the proxy {answer} for {server}; {remedy}", retryable=status >= 500)
         except BaseException:
             raw.close()
             raise

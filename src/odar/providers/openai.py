@@ -29,7 +29,7 @@ from odar.providers.base import (
     wire_value,
 )
 from odar.providers.http import HttpProvider
-from odar.providers.response import count, string
+from odar.providers.response import count_or_none, str_or_empty
 from odar.types import Token, Usage
 
 _CONTROL = re.compile(
@@ -38,10 +38,10 @@ _CONTROL = re.compile(
     r"|</?s>|<(?:bos|eos|pad|unk|start_of_turn|end_of_turn)>"
 )
 _UNREADABLE = "\ufffd"
-"""The text of a token that is a part of a character."""
+"""Text of a token that is part of a character."""
 _Decoder = codecs.getincrementaldecoder("utf-8")
 _NOT_COMPUTED = -9999.0
-"""What OpenAI and vLLM write for a log-probability that they did not compute."""
+"""Placeholder of OpenAI and vLLM for a log-probability that was not computed."""
 PROTOCOL = "openai"
 MESSAGE_FIELDS = frozenset({"role", "content", "refusal", "tool_calls", "function_call"})
 """Fields of a message that ODAR represents itself."""
@@ -59,28 +59,20 @@ class OpenAIProvider(HttpProvider):
     'local'
     """
 
-    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Answer the request; with `on_delta` and n = 1, pass on the text while it is generated.
-
-        A server may return fewer completions than asked for; some ignore `n`.
-        """
+    async def send(self, request: Request, on_delta: OnDelta | None) -> Reply:
+        """Send a chat-completions request. Servers may return fewer completions than `n`; some ignore it."""
         on_delta = on_delta if request.n == 1 else None
-
-        async def send(request: Request) -> Reply:
-            body = chat_body(request, stream=on_delta is not None)
-            return await self.post("/chat/completions", body, request, read_reply, StreamedReply, on_delta)
-
-        return await self.refusals.ask(request, send)
+        body = chat_body(request, stream=on_delta is not None)
+        return await self.post("/chat/completions", body, request, read_reply, StreamedReply, on_delta)
 
     async def score(self, request: Request, text: str) -> Reply:
-        """Return the text with its log-probabilities as the next turn; vLLM can do it, and few others."""
+        """Return the text with its log-probabilities as the next turn; few servers other than vLLM support it."""
         body = score_body(request, text)
-        interpret = partial(read_scores, text=text)
-        return await self.post("/chat/completions", body, request, interpret, StreamedReply, None)
+        return await self.post("/chat/completions", body, request, partial(read_scores, text=text))
 
     async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-        """Send a body to an address of the server, such as /embeddings; the reply holds what came back."""
-        return await self.post(address, dict(body), request, read_forwarded, StreamedReply, None)
+        """Send a body to an address of the server, such as /embeddings, and return its response."""
+        return await self.post(address, dict(body), request, read_forwarded)
 
 
 def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
@@ -95,7 +87,7 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
     choice, form, user = options.tool_choice, options.format, options.user
     if user and options.protocol != PROTOCOL and len(user) > _USER_CHARACTERS:  # other protocols allow more
         user = hashlib.sha256(user.encode()).hexdigest()
-    wanted: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "model": request.model,
         "messages": _messages(request.messages),
         "temperature": sampling.temperature,
@@ -111,7 +103,7 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
         "user": user,
         "reasoning_effort": options.effort,
     }
-    body = {name: value for name, value in wanted.items() if value is not None and name not in quirks.drop}
+    body = {name: value for name, value in fields.items() if value is not None and name not in quirks.drop}
     if request.logprobs:
         # llama.cpp returns nothing at all below 1.
         body |= {"logprobs": True, "top_logprobs": max(1, options.top_logprobs or 0)}
@@ -122,7 +114,7 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
 
 
 def read_reply(payload: Mapping[str, Any]) -> Reply:
-    """Return a whole chat-completions reply.
+    """Return the reply of a chat-completions response.
 
     >>> reply = read_reply({"choices": [{"message": {"content": "<think>hm</think>4"}}]})
     >>> reply.completions
@@ -132,13 +124,14 @@ def read_reply(payload: Mapping[str, Any]) -> Reply:
     """
     choices = []
     for part in sorted(payload["choices"], key=_index):
-        choices.append(_Choice(Wire(PROTOCOL, part)))
-        choices[-1].take(part, part["message"])
+        choice = _Choice(Wire(PROTOCOL, part))
+        choice.add(part, part["message"])
+        choices.append(choice)
     return _reply(choices, payload)
 
 
 def read_forwarded(payload: Mapping[str, Any]) -> Reply:
-    """A reply to embeddings (`data`, with no output tokens) or completions (`choices`), with the payload as it is.
+    """Return the reply to embeddings (`data`, no output tokens) or completions (`choices`), with the whole payload.
 
     >>> read_forwarded({"data": [{"embedding": [0.5]}], "usage": {"prompt_tokens": 3}}).usage.output
     0
@@ -149,42 +142,42 @@ def read_forwarded(payload: Mapping[str, Any]) -> Reply:
             raise ValueError("data is not a list")
         usage, texts = {**usage, "completion_tokens": 0}, [""]
     else:
-        texts = [string(choice.get("text")) for choice in choices]
+        texts = [str_or_empty(choice.get("text")) for choice in choices]
     if not texts:
         raise ValueError("no choices")
     completions = tuple(Completion(text, wire=Wire(PROTOCOL, payload)) for text in texts)
-    return Reply(completions, read_usage({**payload, "usage": usage}), string(payload.get("model")))
+    return Reply(completions, read_usage({**payload, "usage": usage}), str_or_empty(payload.get("model")))
 
 
 class StreamedReply:
-    """A streamed chat-completions reply of one choice, put together event by event."""
+    """Assembles a streamed chat-completions reply of one choice."""
 
     def __init__(self) -> None:
         self.finished = False
         self._choice: _Choice | None = None
-        self._last: dict[str, Any] = {}
+        self._metadata: dict[str, Any] = {}
 
     def feed(self, payload: Mapping[str, Any]) -> Delta:
         """Add one event, and return what it adds to the answer."""
-        # Usage and model come in different events, depending on the server: the latest of each counts.
-        self._last |= {name: payload[name] for name in ("model", "usage", "service_tier") if payload.get(name)}
+        # Servers send usage and model in different events: the latest of each counts.
+        self._metadata |= {name: payload[name] for name in ("model", "usage", "service_tier") if payload.get(name)}
         for part in payload.get("choices") or ():
             if _index(part) == 0:
                 self._choice = self._choice or _Choice()
-                added = self._choice.take(part, part.get("delta") or {})
+                added = self._choice.add(part, part.get("delta") or {})
                 self.finished = self.finished or self._choice.finish is not None
                 return added
         return Delta()
 
     def reply(self) -> Reply:
-        """Return the whole reply."""
-        return _reply([self._choice] if self._choice else [], self._last)
+        """Return the complete reply."""
+        return _reply([self._choice] if self._choice else [], self._metadata)
 
 
-class Thinking:
+class ThinkingFilter:
     """Removes a `<think>…</think>` block from the start of an answer that arrives in pieces.
 
-    >>> thinking = Thinking()
+    >>> thinking = ThinkingFilter()
     >>> [thinking.feed(piece) for piece in ("<thi", "nk>2 and 2</thi", "nk>\\n", "\\n4", " is it")]
     ['', '', '', '4', ' is it']
     """
@@ -192,16 +185,16 @@ class Thinking:
     def __init__(self) -> None:
         self.seen = False
         self._answering = False
-        self._held = ""
+        self._buffer = ""
 
     def feed(self, text: str) -> str:
-        """Return the part of this text that belongs to the answer, as far as is known by now."""
+        """Return the part of the text so far that is known to belong to the answer and was not returned before."""
         if self._answering:
             return text
-        self._held += text
-        if self.seen and ">" not in text and "</think>" not in self._held[-100:]:
+        self._buffer += text
+        if self.seen and ">" not in text and "</think>" not in self._buffer[-100:]:
             return ""  # still thinking: do not search all of it again
-        start = self._held.lstrip()
+        start = self._buffer.lstrip()
         self.seen = start.startswith("<think>")
         if self.seen:
             answer = start.partition("</think>")[2].lstrip()
@@ -210,23 +203,23 @@ class Thinking:
         if "<think>".startswith(start):
             return ""
         self._answering = True
-        return self._held
+        return self._buffer
 
-    def end(self) -> str:
-        """Return held-back text that turned out to be part of the answer."""
-        held = "" if self._answering or self.seen else self._held
+    def flush(self) -> str:
+        """Return buffered text that turned out to be part of the answer."""
+        text = "" if self._answering or self.seen else self._buffer
         self._answering = True
-        return held
+        return text
 
 
 class _Choice:
-    """One choice: a whole message, or the deltas of one."""
+    """One choice, from a whole message or from its deltas."""
 
     def __init__(self, wire: Wire | None = None) -> None:
         self.finish: str | None = None
         self.reasoned = False
         self._wire = wire
-        self._thinking = Thinking()
+        self._thinking = ThinkingFilter()
         self._texts: list[str] = []
         self._tokens: list[Token] = []
         self._calls: dict[int, list[CallDelta]] = {}
@@ -234,7 +227,7 @@ class _Choice:
         self._decoder = _Decoder("replace")
         self._partial = False
 
-    def take(self, choice: Mapping[str, Any], message: Mapping[str, Any]) -> Delta:
+    def add(self, choice: Mapping[str, Any], message: Mapping[str, Any]) -> Delta:
         thought = message.get("reasoning_content") or message.get("reasoning")
         logprobs = choice.get("logprobs") or {}
         self._read_tokens(logprobs)
@@ -246,20 +239,20 @@ class _Choice:
             self._calls.setdefault(call.index, []).append(call)
         if finish := choice.get("finish_reason"):
             self.finish = _FINISH.get(finish, str(finish))
-            added += self._thinking.end()
+            added += self._thinking.flush()
         self._texts.append(added)
-        more = (added and logprobs) or any(value for name, value in message.items() if name not in MESSAGE_FIELDS)
-        return Delta(added, tuple(calls), Wire(PROTOCOL, choice) if more else None, string(thought))
+        extra = (added and logprobs) or any(value for name, value in message.items() if name not in MESSAGE_FIELDS)
+        return Delta(added, tuple(calls), Wire(PROTOCOL, choice) if extra else None, str_or_empty(thought))
 
     def completion(self) -> Completion:
         text = "".join(self._texts)
-        if self.finish is None:  # whole, but the server gave no reason
-            text += self._thinking.end()
+        if self.finish is None:  # the server gave no reason
+            text += self._thinking.flush()
         tokens, finish = tuple(self._tokens), self.finish or "stop"
-        calls = tuple(_joined(parts) for _, parts in sorted(self._calls.items()))
+        calls = tuple(_join_call(parts) for _, parts in sorted(self._calls.items()))
         return Completion(
             text,
-            _tail(tokens, len(text)) if self.reasoned else tokens,
+            _last_tokens(tokens, len(text)) if self.reasoned else tokens,
             "tool_calls" if calls and finish == "stop" else finish,
             calls,
             self._wire,
@@ -267,15 +260,15 @@ class _Choice:
 
     def _read_tokens(self, logprobs: Mapping[str, Any]) -> None:
         entries: Iterable[Mapping[str, Any]] = logprobs.get("content") or ()
-        if not entries and logprobs.get("tokens"):  # the older shape, which Together uses
+        if not entries and logprobs.get("tokens"):  # the older format, which Together uses
             pairs = zip(logprobs["tokens"], logprobs["token_logprobs"], strict=True)
             entries = [{"token": token, "logprob": logprob} for token, logprob in pairs]
-        for entry in entries:  # once for each token, so without calls for what nearly all of them have
+        for entry in entries:  # runs once for each token: the common cases make no calls
             token, raw, logprob = entry["token"], entry.get("bytes"), entry.get("logprob")
             if type(token) is not str:
                 token = ""
             if type(logprob) is not float or not _NOT_COMPUTED < logprob <= 0:
-                logprob = logprob_of(logprob)
+                logprob = _valid_logprob(logprob)
             if not isinstance(raw, list):  # null; bytes() of a number would be that many zeros
                 raw, text = None, token
                 self._decoder.reset()
@@ -285,7 +278,7 @@ class _Choice:
             else:
                 text = self._decoder.decode(bytes(raw))
                 self._partial = bool(self._decoder.getstate()[0])
-            # A token without any text is the end of the turn, as llama.cpp reports it.
+            # llama.cpp reports the end of the turn as a token without text.
             control = not (raw or token) or (token.startswith("<") and _CONTROL.fullmatch(token) is not None)
             self._tokens.append(Token(text, logprob, control))
 
@@ -294,21 +287,24 @@ def _reply(choices: list[_Choice], payload: Mapping[str, Any]) -> Reply:
     if not choices:
         raise ValueError("no choices")
     usage = read_usage(payload, reasoned=any(choice.reasoned for choice in choices))
-    return Reply(tuple(choice.completion() for choice in choices), usage, string(payload.get("model")))
+    return Reply(tuple(choice.completion() for choice in choices), usage, str_or_empty(payload.get("model")))
 
 
 def read_usage(payload: Mapping[str, Any], *, reasoned: bool = False) -> Usage:
     """Return the usage that a server reports; `reasoned` is whether the reply contains reasoning."""
     usage = payload.get("usage") or {}
-    prompt, completion = count(usage.get("prompt_tokens")), count(usage.get("completion_tokens"))
-    read, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
-    # The second names are DeepSeek's and Qwen's.
-    cached = _first(read.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"))
-    written = _first(read.get("cache_write_tokens"), read.get("cache_creation_input_tokens"))
-    reasoning = count(made.get("reasoning_tokens"))
+    prompt, completion = count_or_none(usage.get("prompt_tokens")), count_or_none(usage.get("completion_tokens"))
+    prompt_details = usage.get("prompt_tokens_details") or {}
+    completion_details = usage.get("completion_tokens_details") or {}
+    # The second names are those of DeepSeek and Qwen.
+    cached = _first_count(prompt_details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"))
+    written = _first_count(
+        prompt_details.get("cache_write_tokens"), prompt_details.get("cache_creation_input_tokens")
+    )
+    reasoning = count_or_none(completion_details.get("reasoning_tokens"))
     if reasoning is None and completion is not None and not reasoned:
         reasoning = 0
-    audio = count(read.get("audio_tokens")) or count(made.get("audio_tokens"))
+    audio = any(count_or_none(details.get("audio_tokens")) for details in (prompt_details, completion_details))
     return Usage(
         input=prompt,
         cached=0 if cached is None and prompt is not None else cached,
@@ -316,15 +312,15 @@ def read_usage(payload: Mapping[str, Any], *, reasoned: bool = False) -> Usage:
         reasoning=reasoning,
         written=None if prompt is None else written or 0,
         written_1h=None if prompt is None else 0,
-        unpriced=bool(audio or payload.get("service_tier") in _TIERS),
+        unpriced=audio or payload.get("service_tier") in _TIERS,
     )
 
 
-def _first(*values: Any) -> int | None:
-    return next((number for value in values if (number := count(value)) is not None), None)
+def _first_count(*values: Any) -> int | None:
+    return next((number for value in values if (number := count_or_none(value)) is not None), None)
 
 
-def _tail(tokens: tuple[Token, ...], characters: int) -> tuple[Token, ...]:
+def _last_tokens(tokens: tuple[Token, ...], characters: int) -> tuple[Token, ...]:
     """Return the last tokens that make up this many characters: those of the answer after the reasoning."""
     start, covered = len(tokens), 0
     while start and covered < characters:
@@ -334,20 +330,19 @@ def _tail(tokens: tuple[Token, ...], characters: int) -> tuple[Token, ...]:
 
 
 def _text(content: Any) -> str:
-    """Return the text of a message: a string, nothing, or a list of parts of which only the text ones count."""
+    """Return the text of a message whose content is a string, a list of parts, or None."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(part["text"] for part in content if part.get("type") in ("text", "output_text"))
 
 
-def logprob_of(value: Any) -> float | None:
-    """Return a log-probability as a server reports it; None for what cannot be one."""
-    number = type(value) is float or type(value) is int
-    return float(value) if number and _NOT_COMPUTED < value <= 0 else None
+def _valid_logprob(value: Any) -> float | None:
+    """Return a log-probability as a server reports it, or None if it is missing or invalid."""
+    return float(value) if type(value) in (float, int) and _NOT_COMPUTED < value <= 0 else None
 
 
 def _index(choice: Mapping[str, Any]) -> int:
-    return count(choice.get("index")) or 0
+    return count_or_none(choice.get("index")) or 0
 
 
 def _call_delta(position: int, call: Mapping[str, Any]) -> CallDelta:
@@ -355,22 +350,26 @@ def _call_delta(position: int, call: Mapping[str, Any]) -> CallDelta:
     arguments = function.get("arguments")
     if arguments is not None and not isinstance(arguments, str):  # an object instead of its JSON text
         arguments = json.dumps(arguments)
-    index = count(call.get("index"))
+    index = count_or_none(call.get("index"))
     return CallDelta(
-        position if index is None else index, string(call.get("id")), string(function.get("name")), arguments or ""
+        position if index is None else index,
+        str_or_empty(call.get("id")),
+        str_or_empty(function.get("name")),
+        arguments or "",
     )
 
 
-def _joined(parts: Sequence[CallDelta]) -> ToolCall:
+def _join_call(parts: Sequence[CallDelta]) -> ToolCall:
     """Return a tool call from its deltas; its id is empty if the server sends none."""
-    first = {name: next((v for part in parts if (v := getattr(part, name))), "") for name in ("id", "name")}
-    return ToolCall(first["id"], first["name"], "".join(part.arguments for part in parts))
+    id_ = next((part.id for part in parts if part.id), "")
+    name = next((part.name for part in parts if part.name), "")
+    return ToolCall(id_, name, "".join(part.arguments for part in parts))
 
 
 def _messages(messages: Sequence[Message]) -> list[Any]:
-    """Return the turns; a system turn that an Anthropic client put between others becomes a user's reminder.
+    """Return the turns; a system turn that an Anthropic client put between others becomes a user turn.
 
-    Many servers' chat templates allow a system turn only at the start.
+    Many chat templates allow a system turn only at the start.
     """
     turns = []
     for position, message in enumerate(messages):
@@ -398,7 +397,7 @@ def _message(message: Message) -> Any:
 
 
 def call_entry(call: ToolCall) -> dict[str, Any]:
-    """Return a tool call as it stands in a message."""
+    """Return a tool call in the format of a message."""
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
@@ -451,7 +450,7 @@ def score_body(request: Request, text: str) -> dict[str, Any]:
 
 
 def read_scores(payload: Mapping[str, Any], text: str) -> Reply:
-    """Return the reply to `score_body`: the text's own tokens, which end the prompt.
+    """Return the reply to `score_body`: the tokens of the text, which are the last of the prompt.
 
     Raises:
         ValueError: the server sent no `prompt_logprobs`, or they do not end with the text.
@@ -459,25 +458,25 @@ def read_scores(payload: Mapping[str, Any], text: str) -> Reply:
     entries = payload.get("prompt_logprobs")
     if not entries:
         raise ValueError("no prompt_logprobs: this server cannot score a given text")
-    tokens = _ending(text.strip(), [_token(entry) for entry in entries])
-    return Reply((Completion(text, tuple(tokens)),), read_usage(payload), string(payload.get("model")))
+    tokens = _tokens_of_text(text.strip(), [_prompt_token(entry) for entry in entries])
+    return Reply((Completion(text, tuple(tokens)),), read_usage(payload), str_or_empty(payload.get("model")))
 
 
-def _token(entry: Mapping[str, Any] | None) -> Token:
-    """Return the prompt's own token: the only entry, or the first if there are alternatives."""
+def _prompt_token(entry: Mapping[str, Any] | None) -> Token:
+    """Return the token of the prompt: the first entry; any others are alternatives."""
     if not entry:  # the first token of a prompt has no log-probability
         return Token("", None)
-    own = next(iter(entry.values()))
-    return Token(own.get("decoded_token") or "", logprob_of(own["logprob"]))
+    token = next(iter(entry.values()))
+    return Token(token.get("decoded_token") or "", _valid_logprob(token["logprob"]))
 
 
-def _ending(text: str, tokens: Sequence[Token]) -> list[Token]:
+def _tokens_of_text(text: str, tokens: Sequence[Token]) -> list[Token]:
     """Return the last tokens, which make up the text.
 
-    Only ASCII characters are compared: a token that holds a part of a character is not readable. The chat
-    template's last characters may share a token with the text's first.
+    Only ASCII characters are compared: a token with a part of a character is not readable. The last
+    characters of the chat template may share a token with the first of the text.
 
-    >>> [token.text for token in _ending("is 4", [Token("\\n", -1.0), Token("is", -1.0), Token(" 4", -2.0)])]
+    >>> [t.text for t in _tokens_of_text("is 4", [Token("\\n", -1.0), Token("is", -1.0), Token(" 4", -2.0)])]
     ['is', ' 4']
     """
     wanted, found, start = _ascii(text), "", len(tokens)

@@ -29,12 +29,17 @@ KINDS: Registry[Opener] = Registry(
     },
     group="odar.providers",
 )
-"""Wire protocols by name; each entry opens a provider from its settings."""
+"""Functions that create a provider from its settings, by kind."""
 
 
 class ProviderPool:
-    """The providers of one engine. Give it ready-made ones to test without a network, and a guard to put around
-    each of them."""
+    """The providers of one engine.
+
+    Args:
+        settings: `providers` and the settings that they need.
+        ready: existing providers by name, which replace configured ones.
+        guard: wraps every provider.
+    """
 
     def __init__(
         self, settings: Settings, ready: Mapping[str, Provider] | None = None, guard: Guard | None = None
@@ -77,29 +82,28 @@ def _open_local(name: str, provider: ProviderSettings, settings: Settings) -> Pr
 
 
 def _open_replay(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
-    from odar.providers.replay import ReplayProvider, load
+    from odar.providers.replay import ReplayProvider, load_replies
 
-    return ReplayProvider(name, load(user_path(provider.recordings, setting=f"providers.{name}.recordings")))
+    path = user_path(provider.recordings, setting=f"providers.{name}.recordings")
+    return ReplayProvider(name, load_replies(path))
 
 
 def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> dict[str, Any]:
-    """Key, retries, certificates, and what to say when the key is refused."""
-    from odar.providers.http import RetryPolicy
-
+    """Return the API key, retries, TLS certificates and the remedy for a rejected key."""
     key = api_key(name, provider)
     if key is None and provider.api_key_env:
         raise SettingsError(f"provider {name} needs a key: set {provider.api_key_env}, or use --profile local")
-    own = settings.retry
-    retry = RetryPolicy(own.attempts, own.base_s, own.max_s, own.max_retry_after_s)
     source = provider.api_key_env or (provider.api_key_file and f"providers.{name}.api_key_file")
     hint = f"check {source}" if source else ""
-    return {"api_key": key, "retry": retry, "key_hint": hint, "tls": _tls_context(name, provider)}
+    return {"api_key": key, "retry": settings.retry, "key_hint": hint, "tls": _tls_context(name, provider)}
 
 
 def _tls_context(name: str, provider: ProviderSettings) -> SSLContext | None:
-    """Return the provider's certificate files, read once; None if it names none."""
-    named = {key: getattr(provider, key) for key in ("ca_file", "client_cert", "client_key")}
-    files = {key: str(user_path(file, setting=f"providers.{name}.{key}")) for key, file in named.items() if file}
+    """Return a context with the provider's certificate files, or None if it has none."""
+    files: dict[str, str] = {}
+    for key in ("ca_file", "client_cert", "client_key"):
+        if file := getattr(provider, key):
+            files[key] = str(user_path(file, setting=f"providers.{name}.{key}"))
     if "client_key" in files and "client_cert" not in files:
         raise SettingsError(f"providers.{name}.client_key needs providers.{name}.client_cert")
     if not files:
@@ -108,17 +112,17 @@ def _tls_context(name: str, provider: ProviderSettings) -> SSLContext | None:
 
     try:
         context = ssl.create_default_context(cafile=files.get("ca_file"))
-        if "client_cert" in files:  # a password, or OpenSSL would ask for that of an encrypted key on the terminal
+        if "client_cert" in files:  # with a password, so that OpenSSL does not ask for one on the terminal
             context.load_cert_chain(files["client_cert"], files.get("client_key"), password="")
     except (OSError, ValueError) as error:
         given = " and ".join(f"providers.{name}.{key} = {path}" for key, path in files.items())
         why = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
-        raise SettingsError(f"{given}: no PEM certificates that can be used ({why})") from None
+        raise SettingsError(f"{given}: no usable PEM certificates ({why})") from None
     return context
 
 
 class ObservedProvider(ProviderWrapper):
-    """A provider, each of its calls a step of the query it is for."""
+    """A provider whose calls are reported to the observer as steps of the question."""
 
     complete: Any = observed("chat")(ProviderWrapper.complete)
     score: Any = observed("score")(ProviderWrapper.score)
@@ -126,20 +130,20 @@ class ObservedProvider(ProviderWrapper):
 
 
 def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | None:
-    """Return the guard with its calls observed, refusals of a breaker included; unchanged without an observer."""
+    """Return the guard with an `ObservedProvider` around it, which also sees the errors of an open breaker."""
     if observer is None:
         return guard
     return lambda provider: ObservedProvider(guard(provider) if guard else provider)
 
 
 class LeastBusyProvider(ProviderWrapper):
-    """Several equal providers as one: each request goes to the one with the fewest requests in flight.
+    """Sends each request to the provider with the fewest requests in flight.
 
-    For long runs on the local model: two copies with a thread each do twice the work of one; two threads of one
-    copy do half as much again and wait for each other. The first one is prepared and checked for all of them.
+    For long runs on the local model: two copies with one thread each do twice the work of one copy, while one copy
+    with two threads does half as much again. `prepare` and `check` act on the first provider only.
 
     Args:
-        members: at least one; all must answer the same request in the same way.
+        members: at least one provider; all must answer the same request in the same way.
     """
 
     def __init__(self, members: Sequence[Provider]) -> None:
@@ -148,7 +152,7 @@ class LeastBusyProvider(ProviderWrapper):
         self._busy = [0] * len(members)
 
     async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
-        """Have the member with the fewest requests in flight do the work."""
+        """Run the call on the member with the fewest requests in flight."""
         chosen = min(range(len(self._members)), key=self._busy.__getitem__)
         self._busy[chosen] += 1
         try:
@@ -157,5 +161,5 @@ class LeastBusyProvider(ProviderWrapper):
             self._busy[chosen] -= 1
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all members."""
         await asyncio.gather(*(member.close() for member in self._members))

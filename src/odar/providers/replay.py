@@ -1,9 +1,9 @@
-"""Replays recorded answers: no network, no cost, the same answer every time.
+"""Replay of recorded replies: no network, no cost, the same reply every time.
 
-A recording is a JSONL file, one object a line, as `record` writes it:
+A recording is a JSONL file, one object a line, as written by `record`:
 
-    {"model": "gpt-4.1",                   the model asked for
-     "messages": "9f2c…",                  digest of the conversation; null: any
+    {"model": "gpt-4.1",                   the requested model
+     "messages": "9f2c…",                  digest of the conversation; null for any
      "completions": [{"text": "…", "finish": "stop", "tokens": [["The", -0.01, false], …],
                       "tool_calls": [{"id": "c1", "name": "weather", "arguments": "{}"}, …]}, …],
      "usage": {"input": 12, "cached": 0, "output": 3, "reasoning": 0},     numbers or null
@@ -31,16 +31,16 @@ from odar.providers.base import Delta, Message, OnDelta, Provider, Reply, Reques
 
 
 class RecordedReply(NamedTuple):
-    """One recorded reply, and what it is the reply to."""
+    """A recorded reply and the request that it answers."""
 
     model: str
     reply: Reply
     messages: str | None = None
-    """Digest of the conversation; None answers any request to the model."""
+    """Digest of the conversation; None for any request to the model."""
 
 
 class ReplayProvider(Provider):
-    """Replays each recording once.
+    """Replays each recorded reply once.
 
     >>> import asyncio
     >>> from odar.providers.base import Completion
@@ -61,12 +61,8 @@ class ReplayProvider(Provider):
         exact = digest(request.messages)
         queue = self._left.get((request.model, exact)) or self._left.get((request.model, None))
         if not queue:
-            asked = f"model {request.model!r} and messages {exact}"
-            raise ProviderError(
-                f"{self.name}: no recording is left for {asked}; record it first",
-                provider=self.name,
-                code="no_recording",
-            )
+            why = f"no recording is left for model {request.model!r} and messages {exact}; record it first"
+            raise ProviderError(f"{self.name}: {why}", provider=self.name, code="no_recording")
         reply = queue.popleft()
         if on_delta is not None and request.n == 1 and reply.completions:
             on_delta(Delta(reply.completions[0].text))
@@ -91,7 +87,7 @@ def digest(messages: Sequence[Message]) -> str:
 
 
 def record(request: Request, reply: Reply) -> str:
-    """One line of a recording, without its line break."""
+    """Return one line of a recording, without its line break."""
     line = {"model": request.model, "messages": digest(request.messages), **reply_to_json(reply)}
     return json.dumps(line, ensure_ascii=False)
 
@@ -111,13 +107,13 @@ def reply_to_json(reply: Reply) -> dict[str, Any]:
 
 
 def reply_from_json(entry: Mapping[str, Any]) -> Reply:
-    """Read what `reply_to_json` wrote; raises ValueError for anything else."""
-    named = {**entry, "usage": entry.get("usage") or {}, "model": entry.get("served_by", "")}
-    return msgspec.convert(named, Reply)
+    """Return the reply from the result of `reply_to_json`; ValueError if it is invalid."""
+    fields = {**entry, "usage": entry.get("usage") or {}, "model": entry.get("served_by", "")}
+    return msgspec.convert(fields, Reply)
 
 
-def load(path: Path) -> list[RecordedReply]:
-    """Return all recordings in a JSONL file; blank lines are skipped."""
+def load_replies(path: Path) -> list[RecordedReply]:
+    """Return the recorded replies of a JSONL file; blank lines are skipped."""
     recordings = []
     try:
         lines = path.read_text(encoding="utf-8").split("\n")

@@ -1,7 +1,7 @@
-"""A server's answer, read whole or as a stream: it becomes a `Reply` or a `ProviderError`.
+"""Responses of model servers, read at once or as a stream: each becomes a `Reply` or a `ProviderError`.
 
-Keys are removed from everything that an upstream sent before it is used. Messages of errors are one line and do not
-quote prompts; the redacted body of the upstream is available as `body`.
+API keys are redacted from everything in an error. Its message is one line and does not quote prompts; the redacted
+body of the response is its `body`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from odar.providers.connection import Connection
 
 MAX_BODY_BYTES = 64 * 2**20
 """Maximum size of a response."""
-_MOST_TOKENS = 10**12
-"""Larger token counts are taken for errors; they would not fit the store."""
+_MAX_COUNT = 10**12
+"""Larger counts of tokens are invalid; they would not fit the store."""
 _STREAM_TAIL_S = 0.1
-"""How long to wait after [DONE] for the end of the body, so that the connection can be reused."""
+"""Maximum wait after [DONE] for the end of the body, so that the connection can be reused."""
 T = TypeVar("T")
 E = TypeVar("E", bound=ProviderError)
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 BODY_CHARS = 8_000
-"""How much of an upstream error body is kept."""
+"""Length to which the body of an error is cut."""
 
 _MESSAGE_CHARS = 200
 _QUOTE_CHARS = 24
@@ -57,16 +57,16 @@ _STATUS_OF_TYPE = {
 """Status of an error inside a 200 response, whose status line was sent before the error occurred."""
 
 _NOT_RETRYABLE = frozenset({"insufficient_quota"})
-"""Codes that come with a retryable status although waiting does not help."""
+"""Codes that come with a retryable status although a retry cannot succeed."""
 _PROXY_TIMEOUTS = frozenset({502, 504, 524})
-"""Timeouts of a proxy: the model may have answered, and billed. Other errors cost nothing."""
+"""Statuses of a proxy: the model may have answered, and billed. Other errors cost nothing."""
 Payload = Mapping[str, Any]
 
 
 class SseReader:
-    r"""Turns chunks of bytes, cut anywhere, into the data of server-sent events. Lines end in LF or CRLF.
+    r"""Splits a stream of bytes into the data of server-sent events. Lines end in LF or CRLF.
 
-    `done` becomes True at OpenAI's closing `[DONE]`, which is not an event, and neither is what follows it.
+    `done` becomes True at OpenAI's closing `[DONE]`; it and everything after it are ignored.
 
     >>> reader = SseReader()
     >>> reader.feed(b": a comment\r\ndata: {\"a\":\r\nda")
@@ -93,10 +93,11 @@ class SseReader:
             if line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))
             elif not line and self._data:
-                # Whole lines only reach this point, so no character is ever cut in two.
+                # Only complete lines are decoded, so no character is split.
                 data, self._data = b"\n".join(self._data).decode("utf-8", errors="replace"), []
                 self.done = self.done or data == "[DONE]"
-                events += [] if self.done else [data]
+                if not self.done:
+                    events.append(data)
         return events
 
 
@@ -111,79 +112,79 @@ class Collector(Protocol):
         ...
 
     def reply(self) -> Reply:
-        """Return the whole answer."""
+        """Return the complete answer."""
         ...
 
 
 class Response:
     """A response with a success status; it can be read once."""
 
-    def __init__(self, answer: Connection, failures: Failures, prompts: Sequence[str]) -> None:
-        self.content_type = answer.content_type
-        self._answer = answer
-        self._failures = failures
+    def __init__(self, connection: Connection, errors: ErrorFactory, prompts: Sequence[str]) -> None:
+        self.content_type = connection.content_type
+        self._connection = connection
+        self._errors = errors
         self._prompts = prompts
         self._received = 0
 
-    async def whole(self, interpret: Callable[[Payload], T]) -> T:
-        """Read the body to its end and interpret the JSON in it."""
+    async def read(self, interpret: Callable[[Payload], T]) -> T:
+        """Read the body to its end and interpret its JSON."""
         body = bytearray()
-        while chunk := await self._chunk():
+        while chunk := await self._read_chunk():
             body += chunk
         return self._parse(interpret, bytes(body))
 
     async def stream(self, collector: Collector, on_delta: OnDelta) -> Reply:
         """Read server-sent events and pass on the text while it arrives."""
         reader = SseReader()
-        while not reader.done and (chunk := await self._chunk()):
+        while not reader.done and (chunk := await self._read_chunk()):
             for event in reader.feed(chunk):
                 piece = self._parse(collector.feed, event)
                 if piece.text or piece.calls or piece.wire or piece.thinking:
                     on_delta(piece)
         if not (reader.done or collector.finished):
-            raise self._failures.error(ProviderUnreachable, "the stream broke off before the answer was whole")
+            raise self._errors.create(ProviderUnreachable, "the stream broke off before the answer was complete")
         if reader.done:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STREAM_TAIL_S):
-                    while await self._chunk():
+                    while await self._read_chunk():
                         pass
-        return self._understand(collector.reply)
+        return self._interpret(collector.reply)
 
-    async def _chunk(self) -> bytes:
-        chunk = await self._answer.read()
+    async def _read_chunk(self) -> bytes:
+        chunk = await self._connection.read()
         self._received += len(chunk)
         if self._received > MAX_BODY_BYTES:
             why = f"the answer is larger than {MAX_BODY_BYTES} bytes"
-            raise self._failures.error(ProviderProtocolError, why, retryable=False)
+            raise self._errors.create(ProviderProtocolError, why, retryable=False)
         return chunk
 
     def _parse(self, interpret: Callable[[Payload], T], body: str | bytes) -> T:
-        payload = _read(body)
+        payload = _parse_json(body)
         if not isinstance(payload, dict):
             is_json = "json" in self.content_type or "event-stream" in self.content_type
             remedy = "" if is_json else f" but {self.content_type or 'of no known type'}, check base_url"
-            why = f"the answer is no JSON object{remedy}"
-            raise self._failures.error(ProviderProtocolError, why, body=_text(body), retryable=is_json)
+            why = f"the answer is not a JSON object{remedy}"
+            raise self._errors.create(ProviderProtocolError, why, body=_decode(body), retryable=is_json)
         if payload.get("error"):
-            raise self._failures.from_payload(payload, self._prompts)
-        return self._understand(lambda: interpret(payload), body)
+            raise self._errors.from_payload(payload, self._prompts)
+        return self._interpret(lambda: interpret(payload), body)
 
-    def _understand(self, interpret: Callable[[], T], body: str | bytes | None = None) -> T:
+    def _interpret(self, interpret: Callable[[], T], body: str | bytes | None = None) -> T:
         try:
             return interpret()
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as exc:
-            why = f"the answer does not have the shape it should: {type(exc).__name__}: {exc}"
-        raise self._failures.error(ProviderProtocolError, why, body=None if body is None else _text(body))
+            why = f"the answer has an unexpected structure: {type(exc).__name__}: {exc}"
+        raise self._errors.create(ProviderProtocolError, why, body=None if body is None else _decode(body))
 
 
-def _read(body: str | bytes) -> Any:
-    """Parse JSON, or return None if the text is not valid; characters that cannot be encoded are replaced."""
+def _parse_json(body: str | bytes) -> Any:
+    """Return the parsed JSON, or None if it is invalid; characters that cannot be encoded are replaced."""
     try:
+        text = _decode(body)
         try:
             payload = load_json(body)
         except UnicodeDecodeError:
-            payload = load_json(_text(body))
-        text = _text(body)
+            payload = load_json(text)
         if "\\u" in text and "\\ud" in text.lower():  # perhaps half a surrogate pair
             payload = json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
     except ValueError:
@@ -191,30 +192,30 @@ def _read(body: str | bytes) -> Any:
     return payload
 
 
-def _text(body: str | bytes) -> str:
+def _decode(body: str | bytes) -> str:
     return body if isinstance(body, str) else body.decode("utf-8", errors="replace")
 
 
-def count(value: Any) -> int | None:
-    """Return a number of tokens as a server reports it; None for what cannot be one.
+def count_or_none(value: Any) -> int | None:
+    """Return a count or an index as a server reports it, or None if it is missing or invalid.
 
-    >>> count(7), count(None), count(-1), count("7"), count(10**30)
+    >>> count_or_none(7), count_or_none(None), count_or_none(-1), count_or_none("7"), count_or_none(10**30)
     (7, None, None, None, None)
     """
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS else None
+    return value if type(value) is int and 0 <= value <= _MAX_COUNT else None
 
 
-def string(value: Any) -> str:
+def str_or_empty(value: Any) -> str:
     """Return the value if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
+class ErrorFactory:
     """Creates the errors of one provider.
 
-    >>> failures = Failures("openai", key_hint="set OPENAI_API_KEY", secrets=("sk-secret",))
-    >>> error = failures.from_status(401, {}, '{"error": {"message": "bad key sk-secret", "code": "key"}}')
+    >>> errors = ErrorFactory("openai", key_hint="set OPENAI_API_KEY", secrets=("sk-secret",))
+    >>> error = errors.from_status(401, {}, '{"error": {"message": "bad key sk-secret", "code": "key"}}')
     >>> print(error)
     openai: HTTP 401 (key): bad key [redacted]; set OPENAI_API_KEY
     >>> error.retryable
@@ -226,7 +227,7 @@ class Failures:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def redact(self, text: str) -> str:
-        """Return the text without any of this provider's secrets."""
+        """Return the text with this provider's secrets replaced."""
         for secret in sorted(self.secrets, key=len, reverse=True):
             if len(secret) >= _SHORTEST_SECRET:
                 text = text.replace(secret, _REDACTED)
@@ -235,41 +236,45 @@ class Failures:
     def from_status(
         self, status: int, headers: Mapping[str, str], body: str, prompts: Sequence[str] = ()
     ) -> ProviderError:
-        """Return the error behind an HTTP status that is not a success."""
-        refusal = self._refusal(f"HTTP {status}", status, body, prompts, retry_after(headers))
-        refusal.may_be_billed = status in _PROXY_TIMEOUTS
-        return refusal
+        """Return the error for an HTTP status that is not a success."""
+        error = self._from_body(f"HTTP {status}", status, body, prompts, retry_after(headers))
+        error.may_be_billed = status in _PROXY_TIMEOUTS
+        return error
 
     def from_payload(self, payload: Mapping[str, Any], prompts: Sequence[str] = ()) -> ProviderError:
         """Return the error inside a response with a success status, such as one in the middle of a stream."""
-        return self._refusal("error in the answer", None, json.dumps(payload, ensure_ascii=False), prompts)
+        return self._from_body("error in the answer", None, json.dumps(payload, ensure_ascii=False), prompts)
 
-    def error(self, kind: type[E], why: str, *, body: str | None = None, retryable: bool = True, **facts: Any) -> E:
+    def create(self, kind: type[E], why: str, *, body: str | None = None, retryable: bool = True, **more: Any) -> E:
         """Return an error without a status: no connection, an interrupted one, or an invalid response."""
         return kind(
             f"{self.provider}: {_short(self.redact(why))}",
             provider=self.provider,
             retryable=retryable,
             body=None if body is None else self.redact(body)[:BODY_CHARS],
-            **facts,
+            **more,
         )
 
-    def _refusal(
+    def _from_body(
         self, what: str, status: int | None, body: str, prompts: Sequence[str], wait: float | None = None
     ) -> ProviderError:
         body = self.redact(body)
-        code, said = parse_error_body(body)
+        code, text = parse_error_body(body)
         if status is None and code is not None:
-            # OpenRouter puts the status of the upstream provider there.
-            own = int(code) if len(code) == 3 and code.isdecimal() and code[0] in "45" else None
-            status = _STATUS_OF_TYPE.get(code, own)
-        if quotes_prompt(said, prompts):
-            said = "(upstream message withheld: it quotes the prompt)"
-        message = f"{self.provider}: {what}{f' ({_short(code)})' if code else ''}"
-        message += f": {_short(said)}" if said else ""
-        remedy = self._remedy(status, wait)
+            # OpenRouter's code is the status of its upstream provider.
+            is_status = len(code) == 3 and code.isdecimal() and code[0] in "45"
+            status = int(code) if is_status else _STATUS_OF_TYPE.get(code)
+        if quotes_prompt(text, prompts):
+            text = "(upstream message withheld: it quotes the prompt)"
+        message = f"{self.provider}: {what}"
+        if code:
+            message += f" ({_short(code)})"
+        if text:
+            message += f": {_short(text)}"
+        if remedy := self._remedy(status, wait):
+            message += f"; {remedy}"
         return ProviderError(
-            f"{message}; {remedy}" if remedy else message,
+            message,
             provider=self.provider,
             status=status,
             code=code,
@@ -308,14 +313,14 @@ def parse_error_body(body: str) -> tuple[str | None, str]:
         return None, ""
     error = payload.get("error", payload) if isinstance(payload, dict) else payload
     if not isinstance(error, dict):
-        return None, error if isinstance(error, str) else ""
+        return None, str_or_empty(error)
     code = error.get("code") or error.get("type")
-    said = error.get("message") or error.get("detail")
-    return (str(code) if isinstance(code, str | int) else None), (said if isinstance(said, str) else "")
+    text = error.get("message") or error.get("detail")
+    return (str(code) if isinstance(code, str | int) else None), str_or_empty(text)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return seconds to wait, from `retry-after-ms` or `retry-after`; None for a date, which no model server sends.
+    """Return the seconds of `retry-after-ms` or `retry-after`; None if missing or a date.
 
     >>> retry_after({"retry-after": "1.5"}), retry_after({"retry-after-ms": "250"}), retry_after({})
     (1.5, 0.25, None)
