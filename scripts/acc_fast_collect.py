@@ -31,8 +31,8 @@ from mixture import joined, judged, level, lines, question_hash, same_value, zer
 
 from odar.agents.prompts import load_prompts
 from odar.config import load_settings
-from odar.evals.scorers.mathematics import math_equal, numeric
-from odar.evals.scorers.text import bigbench, verdict
+from odar.evals.scorers.mathematics import math_equal, number_match
+from odar.evals.scorers.text import bigbench, yes_no_match
 from odar.policy.answers import extract_answer, last_boxed
 from odar.providers.weights import find_weights
 from odar.types import Query, Step
@@ -59,10 +59,10 @@ class Item:
 
 
 SCORERS: dict[str, Callable[[Any, str], float]] = {
-    "strategyqa": verdict,
+    "strategyqa": yes_no_match,
     "bbh": bigbench,
     "math": math_equal,
-    "gsm8k": numeric,
+    "gsm8k": number_match,
     "crux": lambda gold, answer: float(same_value(gold, answer.strip("`"))),
 }
 

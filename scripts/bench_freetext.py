@@ -29,9 +29,9 @@ from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.fusion_fit import GAMMAS
 from odar.calibration.parts import folds
 from odar.config import load_settings
-from odar.evals.preference import pairs_of
+from odar.evals.preference import answer_pairs
 from odar.evals.router_quality import apgr
-from odar.evals.scorers.text import f1, normal
+from odar.evals.scorers.text import f1, normalize
 from odar.policy.fusion import Fusion
 from odar.policy.rules import Votes, fuse
 from odar.policy.similarity import SIMILARITIES, lexical, weighted_words, word_overlap
@@ -310,7 +310,7 @@ def pair(recording: Path) -> dict[str, Any]:
         scores = []
         for item in part:
             by_answer = {each.answer: each.score or 0.0 for each in item.attempts}
-            for one in pairs_of([item], "hard", "slow", fusion, settings.fusion.varentropy_weight):
+            for one in answer_pairs([item], "hard", "slow", fusion, settings.fusion.varentropy_weight):
                 scores.append((by_answer[one.first], by_answer[one.second]))
         hard, slow = np.array(scores or [(0.0, 0.0)]).T
         found[name] = (
@@ -326,9 +326,9 @@ def _score(name: str, gold: str, text: str) -> float:
     """F1; of ContractNLI, whether the first label that the text names is the right one."""
     if name != "cnli":
         return f1([gold], text)
-    said = normal(text)
+    said = normalize(text)
     places = {label: said.find(label) for label in LABELS if label in said}
-    return float(bool(places) and min(places, key=lambda label: places[label]) == normal(gold))
+    return float(bool(places) and min(places, key=lambda label: places[label]) == normalize(gold))
 
 
 def _rank(values: Array) -> Array:

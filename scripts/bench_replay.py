@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from odar.evals.replay.arrays import load_arrays
-from odar.evals.replay.policies import run_all
+from odar.evals.replay.policies import run_policies
 from support.panels import synthetic_panel
 
 SPECS = ("odar", "baselines", "fusion-rules", "odar:beta=inf", "odar:n=3")
@@ -29,7 +29,7 @@ def main() -> None:
         started = time.perf_counter()
         arrays = load_arrays(path)
         loaded = time.perf_counter()
-        count = sum(1 for _ in run_all(arrays, SPECS))
+        count = sum(1 for _ in run_policies(arrays, SPECS))
         done = time.perf_counter()
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         size = path.stat().st_size / 1e6

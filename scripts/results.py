@@ -29,8 +29,8 @@ from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.evals.replay.arrays import PanelArrays, load_arrays, with_calibration
-from odar.evals.replay.policies import run
-from odar.evals.replay.simulate import Setting, always, odar, posterior_of, prior_of
+from odar.evals.replay.policies import run_policy
+from odar.evals.replay.simulate import Setting, posterior_of, prior_of, simulate_odar, simulate_one_path
 from odar.policy.arrays import Array
 from odar.policy.path import HARD, MEDIUM, SIMPLE, Routing, Thresholds
 from odar.policy.target import ThresholdPath
@@ -119,12 +119,14 @@ def half(
     header = replace(arrays.header, settings={**arrays.header.settings, **current})
     arrays = replace(arrays, header=with_calibration(header, calibration))
     setting = Setting.of(arrays.header)
-    runs = [always(arrays, setting, path) for path in (SIMPLE, MEDIUM, HARD)]
+    runs = [simulate_one_path(arrays, setting, path) for path in (SIMPLE, MEDIUM, HARD)]
     given_paths = {name: np.stack([getattr(each, name) for each in runs], axis=1) for name in FIELDS}
     prior = prior_of(arrays, setting)
     found = Half(arrays, setting, given_paths, prior, posterior_of(arrays, setting, prior))
     calibrated_rows = rows_of([found], lambda each: each.paths(), "")
-    assert np.array_equal(calibrated_rows.score, odar(arrays, setting).score), "a path is all that routing chooses"
+    assert np.array_equal(calibrated_rows.score, simulate_odar(arrays, setting).score), (
+        "a path is all that routing chooses"
+    )
     return found
 
 
@@ -153,7 +155,7 @@ def rows_of(halves: Sequence[Half], choose: Callable[[Half], Array], name: str) 
 
 def policy(halves: Sequence[Half], spec: str, name: str = "") -> Rows:
     """A policy of `odar eval replay` over the items of some halves."""
-    runs = [run(each.arrays, spec) for each in halves]
+    runs = [run_policy(each.arrays, spec) for each in halves]
     columns = [np.concatenate([getattr(each, field) for each in runs]) for field in FIELDS]
     path = np.concatenate([each.path for each in runs])
     return Rows(name or spec, *columns, np.bincount(path, minlength=3) / len(path) if path.min() >= 0 else None)

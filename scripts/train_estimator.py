@@ -38,7 +38,7 @@ from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.features import FEATURES, FIELDS, GROUPS, phi_batch, tfidf, university_weights
 from odar.difficulty.text import clean, terms
 from odar.difficulty.university import university_tfidf
-from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, pearson
+from odar.evals.router_quality import apgr, auroc, bootstrap_interval, cpt, pearson
 from odar.types import Query
 
 OUT = Path(__file__).parents[1] / "src/odar/difficulty/data"
@@ -246,7 +246,7 @@ def routellm(model: LearnedEstimator, data: Path) -> dict[str, object]:
         "rows": len(rows),
         "random": round(float(np.mean(random)), 4),
         "length": round(apgr(length, weak, strong), 4),
-        "learned": [round(v, 4) for v in bootstrap(apgr, d, weak, strong, rng=rng)],
+        "learned": [round(v, 4) for v in bootstrap_interval(apgr, d, weak, strong, rng=rng)],
         "learned_cpt50": round(cpt(d, weak, strong, 0.5), 4),
         "learned_cpt80": round(cpt(d, weak, strong, 0.8), 4),
         "learned_auroc_weak_wrong": round(auroc(d, 1 - weak), 4),
@@ -296,7 +296,7 @@ def main() -> None:
     report: dict[str, object] = {
         "held_out_rows": scores(d, y[~train], test),
         "held_out_rows_before_the_map": scores(before, y[~train], test),
-        "held_out_rows_r_interval": [round(v, 4) for v in bootstrap(pearson, d, y[~train], rng=rng)],
+        "held_out_rows_r_interval": [round(v, 4) for v in bootstrap_interval(pearson, d, y[~train], rng=rng)],
         "held_out_rows_by_source": {
             s: scores(
                 *(v[[r.source == s for r in test]] for v in (d, y[~train])),

@@ -9,7 +9,7 @@ from docsite import paper
 from docsite.markdown import ROOT
 
 from odar.evals.replay.arrays import load_panels
-from odar.evals.replay.policies import run
+from odar.evals.replay.policies import run_policy
 from support.scripts import script
 
 LABELS = """
@@ -52,10 +52,10 @@ def test_the_data_equal_those_of_the_recordings(name, figures):
     assert figures[name]["items"] == len(arrays), REMEDY
     found = figures[name]["tables"]["policies"]
     for label, spec in (("ODAR", "odar"), ("single fast", "single-fast"), ("SC-5", "self-consistency:k=5")):
-        outcome = run(arrays, spec)
+        outcome = run_policy(arrays, spec)
         assert found[label]["accuracy"] == pytest.approx(outcome.score.mean(), abs=1e-4), REMEDY
         assert found[label]["calls"] == pytest.approx(outcome.calls.mean(), abs=1e-4), REMEDY
-    odar = run(arrays, "odar")
+    odar = run_policy(arrays, "odar")
     mix = figures[name]["tables"]["mix"]["all"]
     assert [mix[path] for path in ("Simple", "Medium", "Hard")] == pytest.approx(odar.mix, abs=1e-4), REMEDY
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import UnknownName
-from odar.evals.adversarial import ATTACKS, inject, mask
+from odar.evals.adversarial import ATTACKS, inject_complexity, mask_complexity
 from odar.evals.benchmarks.base import BENCHMARKS, Task
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.report.analyses import attacks
@@ -29,7 +29,7 @@ def task(text: str, name: str = "t") -> Task:
 
 
 def test_injection_keeps_the_question_unchanged():
-    rewritten = inject(HARD)
+    rewritten = inject_complexity(HARD)
     assert HARD.query.text in rewritten.query.text
     assert len(rewritten.query.text) > 2 * len(HARD.query.text)
     assert (rewritten.id, rewritten.gold) == (HARD.id, HARD.gold)
@@ -37,12 +37,14 @@ def test_injection_keeps_the_question_unchanged():
 
 
 def test_masking_replaces_formulas_and_difficult_words():
-    text = mask(HARD).query.text
+    text = mask_complexity(HARD).query.text
     assert text.endswith("Find all whole numbers x where x squared is 9. So find (x) over (2).")
 
 
 def test_masking_keeps_code_quotations_and_options():
-    text = mask(task('Determine `x`:\n```\nx = "prove"\n```\nSay "therefore"!\n\nA. compute\nB. derive')).query.text
+    text = mask_complexity(
+        task('Determine `x`:\n```\nx = "prove"\n```\nSay "therefore"!\n\nA. compute\nB. derive')
+    ).query.text
     assert '```\nx = "prove"\n```' in text
     assert '"therefore"' in text
     assert text.endswith("\nA. compute\nB. derive")
@@ -50,9 +52,9 @@ def test_masking_keeps_code_quotations_and_options():
 
 
 def test_masking_keeps_amounts_of_money_and_nested_formulas():
-    assert "pays $5 for x = 1 and $10" in mask(task("She pays $5 for x = 1 and $10 for y.")).query.text
-    assert "$\\sum_{n=1}^{k} n$" in mask(task("Find $\\sum_{n=1}^{k} n$.")).query.text
-    assert "$x^{2n}$" in mask(task("Find $x^{2n}$.")).query.text
+    assert "pays $5 for x = 1 and $10" in mask_complexity(task("She pays $5 for x = 1 and $10 for y.")).query.text
+    assert "$\\sum_{n=1}^{k} n$" in mask_complexity(task("Find $\\sum_{n=1}^{k} n$.")).query.text
+    assert "$x^{2n}$" in mask_complexity(task("Find $x^{2n}$.")).query.text
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from odar.errors import InputError
-from odar.evals.fusion_study import apply_rules, load_fusion_items, oracle
+from odar.evals.fusion_study import apply_rules, load_fusion_items, oracle_accuracy
 from odar.recording.files import open_recording, write_recording
 from odar.types import Step
 from support.panels import collect_panel, header, samples_recording
@@ -39,7 +39,7 @@ def test_accuracy_of_each_rule_on_hand_made_items(tmp_path):
     assert results["fep β=0"].against_majority.value == 0.0
     assert results["fep β=inf (argmin)"].accuracy.value == 0.75
     assert results["majority"].accuracy.value == 0.75
-    assert oracle(questions) == 1.0
+    assert oracle_accuracy(questions) == 1.0
 
 
 async def test_verifications_of_a_recording_are_not_read(tmp_path):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from odar.evals.replay.arrays import load_arrays
-from odar.evals.replay.policies import run
-from odar.evals.statistics import known_mean, label_free, summarize_policies
+from odar.evals.replay.policies import run_policy
+from odar.evals.statistics import label_free, mean_if_known, summarize_policies
 from odar.recording.files import open_recording, write_recording
 from support.panels import header, synthetic_panel
 
@@ -18,7 +18,7 @@ def arrays(tmp_path_factory):
 
 
 def stand(arrays, *specs, against="odar"):
-    outcomes = {spec: run(arrays, spec) for spec in specs}
+    outcomes = {spec: run_policy(arrays, spec) for spec in specs}
     return {row.name: row for row in summarize_policies(arrays, list(outcomes.values()), outcomes[against])}
 
 
@@ -31,19 +31,19 @@ def test_the_reference_has_no_gain_and_no_test(arrays):
 
 
 def test_figures_are_means_over_items(arrays):
-    row, outcome = stand(arrays, "odar", "single-fast")["odar"], run(arrays, "odar")
+    row, outcome = stand(arrays, "odar", "single-fast")["odar"], run_policy(arrays, "odar")
     assert row.accuracy.value == pytest.approx(outcome.score.mean())
     assert row.accuracy.low < row.accuracy.value < row.accuracy.high
     assert row.folds.value == pytest.approx(row.accuracy.value)  # folds of equal size
     assert (row.calls, row.cost_usd) == pytest.approx((outcome.calls.mean(), outcome.cost.mean()))
-    base = run(arrays, "single-fast").score.mean()
+    base = run_policy(arrays, "single-fast").score.mean()
     assert row.efficiency == pytest.approx(100 * (outcome.score.mean() - base) / outcome.calls.mean())
     assert stand(arrays, "odar")["odar"].efficiency is None
 
 
 def test_a_mean_with_an_unknown_value_is_unknown():
-    assert known_mean(np.array([1.0, np.nan])) is None
-    assert known_mean(np.array([1.0, 3.0])) == 2.0
+    assert mean_if_known(np.array([1.0, np.nan])) is None
+    assert mean_if_known(np.array([1.0, 3.0])) == 2.0
 
 
 def test_repeated_seeds_do_not_narrow_the_interval(arrays, tmp_path, tmp_path_factory):

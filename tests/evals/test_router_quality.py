@@ -12,7 +12,7 @@ from odar.evals.router_quality import (
     accuracy_curve,
     apgr,
     auroc,
-    bootstrap,
+    bootstrap_interval,
     cpt,
     gap_recovered,
     oracle_score,
@@ -99,7 +99,9 @@ def test_the_bootstrap_interval_contains_the_value_and_is_reproducible() -> None
     rng = np.random.default_rng(1)
     a = rng.normal(size=200)
     b = a + rng.normal(size=200)
-    first, second = (bootstrap(pearson, a, b, resamples=200, rng=np.random.default_rng(7)) for _ in range(2))
+    first, second = (
+        bootstrap_interval(pearson, a, b, resamples=200, rng=np.random.default_rng(7)) for _ in range(2)
+    )
     assert first == second and first.low < first.value < first.high
 
 
@@ -110,4 +112,4 @@ def test_the_bootstrap_fails_if_every_resample_fails() -> None:
         return 0.0
 
     with pytest.raises(InputError, match="resamples"):
-        bootstrap(only_once, range(20), resamples=5, rng=np.random.default_rng(0))
+        bootstrap_interval(only_once, range(20), resamples=5, rng=np.random.default_rng(0))

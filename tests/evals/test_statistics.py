@@ -12,12 +12,12 @@ from odar.calibration.bootstrap import bootstrap_mean
 from odar.errors import InputError
 from odar.evals.statistics import (
     benjamini_hochberg,
-    by_item,
     difference,
     fold_interval,
-    mcnemar,
-    over_seeds,
-    sign_flip,
+    item_means,
+    mcnemar_test,
+    seed_deviation,
+    sign_flip_test,
 )
 
 BITS = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=80)
@@ -43,9 +43,9 @@ def test_equal_folds_have_no_width_and_one_fold_no_interval():
 
 def test_mcnemar_exact_by_hand():
     # b = 8, c = 2: 2 · P(X ≤ 2 | 10, ½) = 2 · 56/1024
-    assert mcnemar(*paired(8, 2)) == pytest.approx(112 / 1024)
+    assert mcnemar_test(*paired(8, 2)) == pytest.approx(112 / 1024)
     # b = 121, c = 59, the textbook's prime-minister approval shape: exact by scipy's own binomial test
-    assert mcnemar(*paired(121, 59)) == pytest.approx(stats.binomtest(59, 180).pvalue)
+    assert mcnemar_test(*paired(121, 59)) == pytest.approx(stats.binomtest(59, 180).pvalue)
 
 
 def test_benjamini_hochberg_on_the_authors_own_example():
@@ -154,7 +154,7 @@ def test_p_is_rarely_small_without_a_gain_and_small_with_one():
 
 def test_a_sign_flip_test_of_right_and_wrong_is_mcnemars():
     a, b = (np.array(each, float) for each in paired(8, 2))
-    assert sign_flip(a - b, resamples=40_000) == pytest.approx(mcnemar(a, b), abs=0.01)
+    assert sign_flip_test(a - b, resamples=40_000) == pytest.approx(mcnemar_test(a, b), abs=0.01)
 
 
 def test_fractions_use_the_sign_flip_test_and_unequal_lengths_are_rejected():
@@ -166,7 +166,7 @@ def test_fractions_use_the_sign_flip_test_and_unequal_lengths_are_rejected():
 
 
 def test_deviation_over_seeds_and_means_by_item():
-    assert over_seeds(np.array([1, 1, 0, 1, 0, 0]), [42, 42, 123, 123, 456, 456]) == 0.5
-    assert np.isnan(over_seeds(np.array([1, 0]), [42, 42]))
-    means, places = by_item([1, 0, 0, 1], ["a", "b", "a", "b"])
+    assert seed_deviation(np.array([1, 1, 0, 1, 0, 0]), [42, 42, 123, 123, 456, 456]) == 0.5
+    assert np.isnan(seed_deviation(np.array([1, 0]), [42, 42]))
+    means, places = item_means([1, 0, 0, 1], ["a", "b", "a", "b"])
     assert (means.tolist(), places.tolist()) == ([0.5, 0.5], [0, 1])

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from odar.errors import InputError
 from odar.evals.router_quality import accuracy_curve, apgr, auroc, cpt, gap_recovered, pearson
-from odar.evals.statistics import benjamini_hochberg, by_item, difference, fold_interval, mcnemar, over_seeds
+from odar.evals.statistics import (
+    benjamini_hochberg,
+    difference,
+    fold_interval,
+    item_means,
+    mcnemar_test,
+    seed_deviation,
+)
 
 scores = st.lists(st.floats(0, 1).map(lambda x: round(x, 3)), min_size=2, max_size=40)
 probabilities = st.lists(st.floats(1e-6, 1).map(lambda x: round(x, 6)), min_size=1, max_size=20)
@@ -60,16 +67,16 @@ counts = st.integers(0, 30)
 @given(counts, counts, counts, counts, counts, counts)
 def test_mcnemar_depends_only_on_items_that_differ(b, c, both, neither, more, others):
     assume(both + neither + b + c and more + others + b + c)
-    first = mcnemar(*pair(both, b, c, neither))
-    assert first == pytest.approx(mcnemar(*pair(more, b, c, others)))
-    assert first == pytest.approx(mcnemar(*pair(both, c, b, neither)))
+    first = mcnemar_test(*pair(both, b, c, neither))
+    assert first == pytest.approx(mcnemar_test(*pair(more, b, c, others)))
+    assert first == pytest.approx(mcnemar_test(*pair(both, c, b, neither)))
     assert 0 <= first <= 1
 
 
 @given(st.integers(2, 60), st.data())
 def test_a_more_uneven_split_has_a_lower_p(differing, data):
     fewer = data.draw(st.integers(0, (differing - 1) // 2))
-    p = [mcnemar(*pair(5, differing - c, c, 5)) for c in range(fewer + 1)]
+    p = [mcnemar_test(*pair(5, differing - c, c, 5)) for c in range(fewer + 1)]
     assert p == sorted(p)
 
 
@@ -115,7 +122,7 @@ def test_fold_intervals_shift_and_scale_with_the_data(values, folds, shift, scal
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.floats(0, 1)), min_size=1, max_size=30))
 def test_a_repeated_item_counts_once(rows):
     items, values = zip(*rows, strict=True)
-    means, places = by_item(values, items)
+    means, places = item_means(values, items)
     assert [items[place] for place in places] == list(dict.fromkeys(items))
     for mean, place in zip(means, places, strict=True):
         assert mean == pytest.approx(np.mean([v for i, v in rows if i == items[place]]))
@@ -125,7 +132,7 @@ def test_a_repeated_item_counts_once(rows):
 def test_equal_seeds_have_no_deviation(values, shift):
     several = [*values, *values, *values]
     seeds = [seed for seed in (42, 123, 456) for _ in values]
-    assert over_seeds(np.array(several) + shift, seeds) == pytest.approx(0.0, abs=1e-9)
+    assert seed_deviation(np.array(several) + shift, seeds) == pytest.approx(0.0, abs=1e-9)
 
 
 # ── routers ─────────────────────────────────────────────────────────────────────────────────────────────────

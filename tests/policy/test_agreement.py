@@ -29,7 +29,7 @@ from odar.difficulty.features import FEATURES
 from odar.engine import Odar
 from odar.errors import ProviderError
 from odar.evals.replay.arrays import load_arrays
-from odar.evals.replay.policies import run
+from odar.evals.replay.policies import run_policy
 from odar.policy.alignment import Statistics
 from odar.policy.fusion import SOLVE
 from odar.policy.path import PATHS
@@ -299,10 +299,10 @@ def by_calibration(setting: Setting, asked: Sequence[Question]) -> Decisions:
     items = recorded(setting, asked)
     weight, features = odar.settings.fusion.varentropy_weight, np.zeros((len(asked), len(FEATURES)))
     setup, evidence = current_parts(odar).setup, evidence_of(items, weight, features)
-    run = setup.simulate(evidence, setup.route(evidence.fast).path)
+    simulated = setup.simulate(evidence, setup.route(evidence.fast).path)
     return [
         (str(PATHS[path]), int(calls), item.attempts[winner].answer)
-        for path, calls, winner, item in zip(run.path, run.calls, run.winner, items, strict=True)
+        for path, calls, winner, item in zip(simulated.path, simulated.calls, simulated.winner, items, strict=True)
     ]
 
 
@@ -312,7 +312,7 @@ def by_replay(setting: Setting, asked: Sequence[Question]) -> Decisions:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "recording.jsonl"
         write_recording(path, header_of(odar, setting.samples), items)
-        found = run(load_arrays(path), "odar")
+        found = run_policy(load_arrays(path), "odar")
     return [
         (str(PATHS[path]), int(calls), item.attempts[winner].answer)
         for path, calls, winner, item in zip(found.path, found.calls, found.winner, items, strict=True)

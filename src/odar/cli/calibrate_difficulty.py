@@ -22,7 +22,7 @@ from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import phi_batch
 from odar.difficulty.training import check_row_count, cross_predict, d_star, fit_features
 from odar.errors import InputError
-from odar.evals.router_quality import bootstrap, pearson
+from odar.evals.router_quality import bootstrap_interval, pearson
 from odar.files import atomic_write
 from odar.policy.arrays import Array
 from odar.recording.questions import QueryLine, load_lines
@@ -74,7 +74,7 @@ def train_difficulty(data: str, settings: Settings, out: str, *, force: bool, as
 def _score(d: Array, target: Array, thresholds: tuple[float, float]) -> dict[str, Any]:
     """Return how well an estimator predicts the difficulty of questions it was not trained on."""
     return {
-        "r": [*bootstrap(pearson, d, target, rng=np.random.default_rng(0))],
+        "r": [*bootstrap_interval(pearson, d, target, rng=np.random.default_rng(0))],
         "path_accuracy": float((np.digitize(d, thresholds) == np.digitize(target, thresholds)).mean()),
         "mse": float(((d - target) ** 2).mean()),
     }

@@ -26,7 +26,7 @@ from odar.cli.terminal import print_json
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.evals.benchmarks.base import BENCHMARKS, NAMES
-from odar.evals.preference import SIDES, PreferenceResult, judge_pairs, pairs_of
+from odar.evals.preference import SIDES, PreferenceResult, answer_pairs, judge_pairs
 from odar.evals.scorers.text import TEXT_SCORERS
 from odar.evals.selection import check_scorer, select_tasks, with_fitting_prompts
 from odar.recording.collect import Job, TaskSet, make_items
@@ -252,7 +252,7 @@ def judge_command(
     for local in local_models(settings, name):
         fetch_model(local, quiet=as_json)
     odar = Odar(settings)
-    pairs = pairs_of(items, first, second, odar.fusion, settings.fusion.varentropy_weight)
+    pairs = answer_pairs(items, first, second, odar.fusion, settings.fusion.varentropy_weight)
     rubric = Path(options["rubric"]).read_text("utf-8") if options["rubric"] else ""
 
     async def run(on_progress: Callable[[], object]) -> PreferenceResult:

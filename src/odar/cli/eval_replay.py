@@ -13,12 +13,12 @@ import click
 from odar.cli.options import FILE, command_line, json_option, settings_options
 from odar.cli.terminal import plain_table, print_json
 from odar.errors import InputError
-from odar.evals.fusion_study import apply_rules, held_out, load_fusion_items, oracle
+from odar.evals.fusion_study import apply_rules, cross_validate, load_fusion_items, oracle_accuracy
 from odar.evals.replay.arrays import load_arrays, load_panels, shared_rows
-from odar.evals.replay.policies import run, run_all
+from odar.evals.replay.policies import run_policies, run_policy
 from odar.evals.replay.simulate import PolicyOutcome
 from odar.evals.router_quality import arena_score, path_robustness
-from odar.evals.statistics import PolicySummary, paired, summarize_policies
+from odar.evals.statistics import PolicySummary, paired_difference, summarize_policies
 from odar.settings import Settings
 
 _calibration_option = click.option(
@@ -55,8 +55,8 @@ def replay_command(
       --policy odar:mode=prior,rule=majority,stop=none
     """
     arrays = load_arrays(recording, calibration, split or "")
-    reference = run(arrays, against)
-    found = list(run_all(arrays, policies or ("odar", "baselines")))
+    reference = run_policy(arrays, against)
+    found = list(run_policies(arrays, policies or ("odar", "baselines")))
     outcomes = [reference if spec == against else each for spec, each in found if isinstance(each, PolicyOutcome)]
     rows = summarize_policies(arrays, outcomes, reference)
     if as_json:
@@ -112,7 +112,7 @@ def compare_command(first: str, second: str, only: str | None, as_json: bool) ->
     for text in (first, second):
         place, _, policy = text.partition("#")
         arrays = load_arrays(place)
-        sides.append((arrays, run(arrays, policy or "odar")))
+        sides.append((arrays, run_policy(arrays, policy or "odar")))
     (one, _), (other, _) = sides
     shared = shared_rows(one.items.keys, other.items.keys)
     if only is not None:
@@ -126,7 +126,7 @@ def compare_command(first: str, second: str, only: str | None, as_json: bool) ->
         [getattr(outcome, name)[rows] for (_, outcome), rows in zip(sides, shared, strict=True)]
         for name in ("score", "calls", "path")
     )
-    found = paired(one, scores[0], scores[1], shared[0])
+    found = paired_difference(one, scores[0], scores[1], shared[0])
     same = (None, None) if min(path.min() for path in paths) < 0 else path_robustness(*paths)
     body: dict[str, Any] = {
         "items": items,
@@ -177,10 +177,10 @@ def fuse_command(recording: str, split: str | None, seed: int, as_json: bool, se
     """
     fusion = settings.fusion
     questions = load_fusion_items(recording, fusion.varentropy_weight, split or "")
-    fitted = held_out(questions, seed)
+    fitted = cross_validate(questions, seed)
     results = apply_rules(questions, fusion.beta, seed, None if fitted is None else fitted.right)
     sizes = sum(len(question.candidates) for question in questions) / len(questions)
-    ceiling = oracle(questions)
+    ceiling = oracle_accuracy(questions)
     if as_json:
         fit = None if fitted is None else {"beta": fitted.beta, "skills": fitted.skills}
         about = {"questions": len(questions), "candidates": sizes, "oracle": ceiling}

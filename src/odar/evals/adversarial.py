@@ -31,25 +31,25 @@ _FORMULA = re.compile(
 _KEPT = re.compile(r"```.*?```|\[asy\].*?\[/asy\]|\"[^\"\n]*\"|\n\s*\(?[A-Z][.)]\s.*$", re.DOTALL)
 
 
-def inject(task: Task) -> Task:
+def inject_complexity(task: Task) -> Task:
     """Complexity injection: the unchanged question in a frame that looks hard."""
-    pick = _random("injection", task)
+    pick = _random_for("injection", task)
     frame = pick.choice(_WORDS["frames"]).format(topic=pick.choice(_WORDS["topics"]))
     text = f"{frame}\n\n{task.query.text}\n\n{pick.choice(_WORDS['asides'])} {pick.choice(_WORDS['closings'])}"
-    return _rewritten(task, text, "injection")
+    return _with_text(task, text, "injection")
 
 
-def mask(task: Task) -> Task:
+def mask_complexity(task: Task) -> Task:
     """Simplicity masking: formulas in words, everyday words for technical ones, and a casual opening.
 
     Code, quotations and lettered options are left as they are: an answer may have to repeat them.
     """
-    plain, kept = map(_plain, _KEPT.split(task.query.text)), _KEPT.findall(task.query.text)
+    plain, kept = map(_simplify, _KEPT.split(task.query.text)), _KEPT.findall(task.query.text)
     text = "".join(part for pair in zip(plain, [*kept, ""], strict=True) for part in pair)
-    return _rewritten(task, f"{_random('masking', task).choice(_WORDS['openings'])} {text}", "masking")
+    return _with_text(task, f"{_random_for('masking', task).choice(_WORDS['openings'])} {text}", "masking")
 
 
-ATTACKS: dict[str, Rewrite] = {"injection": inject, "masking": mask}
+ATTACKS: dict[str, Rewrite] = {"injection": inject_complexity, "masking": mask_complexity}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class AttackedBenchmark:
         return self.original.score(task, response, answer)
 
 
-def under_attack(benchmark: Benchmark, attack: str) -> AttackedBenchmark:
+def attack_benchmark(benchmark: Benchmark, attack: str) -> AttackedBenchmark:
     """Return a benchmark under an attack."""
     if attack not in ATTACKS:
         raise UnknownName("attack", attack, ATTACKS)
@@ -81,26 +81,26 @@ def under_attack(benchmark: Benchmark, attack: str) -> AttackedBenchmark:
     return AttackedBenchmark(name, benchmark.category, benchmark.metric, about, benchmark, ATTACKS[attack])
 
 
-def _rewritten(task: Task, text: str, attack: str) -> Task:
+def _with_text(task: Task, text: str, attack: str) -> Task:
     return replace(task, query=replace(task.query, text=text), meta={**task.meta, "attack": attack})
 
 
-def _random(attack: str, task: Task) -> random.Random:
+def _random_for(attack: str, task: Task) -> random.Random:
     return random.Random(f"{attack} 0 {task.id}")  # noqa: S311 - a stable choice, not a secret
 
 
-def _plain(text: str) -> str:
-    spoken = _FORMULA.sub(lambda match: _say(next(group for group in match.groups() if group)), text)
+def _simplify(text: str) -> str:
+    spoken = _FORMULA.sub(lambda match: _spell_out(next(group for group in match.groups() if group)), text)
     for pattern, word in _WORDS["plain_words"]:
-        spoken = re.sub(rf"\b(?:{pattern})(?!\w)", _cased(word), spoken, flags=re.IGNORECASE)
+        spoken = re.sub(rf"\b(?:{pattern})(?!\w)", _in_case_of(word), spoken, flags=re.IGNORECASE)
     return spoken
 
 
-def _cased(word: str) -> Callable[[re.Match[str]], str]:
+def _in_case_of(word: str) -> Callable[[re.Match[str]], str]:
     return lambda match: word[:1].upper() + word[1:] if match[0][:1].isupper() else word
 
 
-def _say(formula: str) -> str:
+def _spell_out(formula: str) -> str:
     """Return a formula in words; one with LaTeX that the table does not cover stays as it is."""
     spoken = formula
     for pattern, words in _WORDS["spoken"]:

@@ -59,13 +59,13 @@ def load_fusion_items(place: str | Path, varentropy_weight: float, split: str = 
     for item in open_recording(place).items(split):
         # A verification has seen the fast answer: it is not one of the Hard path's candidates.
         attempts = [each for each in item.attempts if each.step is not Step.VERIFY and each.score is not None]
-        candidates = tuple(measured(each.candidate, varentropy_weight) for each in attempts)
+        candidates = tuple(with_energy(each.candidate, varentropy_weight) for each in attempts)
         if candidates:
             right = tuple((each.score or 0.0) >= RIGHT for each in attempts)
             items.append(FusionItem(candidates, right, item.query))
     if not items:
         raise InputError(f"{place} holds no items with candidates")
-    return _aligned(items, varentropy_weight)
+    return _align_energies(items, varentropy_weight)
 
 
 def apply_rules(
@@ -78,7 +78,7 @@ def apply_rules(
     argmin = "fep β=inf (argmin)"
     settings = {f"fep β={beta:g}": Fusion("fep", beta), argmin: Fusion("fep")}
     settings |= {name: Fusion(name) for name in sorted(RULES.names()) if name != "fep"}
-    right = {name: right_by(questions, fusion) for name, fusion in settings.items()}
+    right = {name: score_rule(questions, fusion) for name, fusion in settings.items()}
     if fitted is not None:
         right["fep fitted"] = fitted
     right["mean candidate"] = np.array([np.mean(q.correct) for q in questions])
@@ -93,24 +93,24 @@ def apply_rules(
     ]
 
 
-def oracle(questions: Sequence[FusionItem]) -> float:
+def oracle_accuracy(questions: Sequence[FusionItem]) -> float:
     """Return the share of questions with a right candidate: no rule can do better."""
     return float(np.mean([any(q.correct) for q in questions]))
 
 
-def right_by(questions: Sequence[FusionItem], fusion: Fusion) -> Array:
+def score_rule(questions: Sequence[FusionItem], fusion: Fusion) -> Array:
     """Return 1 for each question on which the rule chooses a right candidate, else 0."""
     return np.array(
         [q.correct[fusion.choose(q.candidates, q.question).winner] for q in questions], dtype=np.float64
     )
 
 
-def measured(candidate: Candidate, weight: float) -> Candidate:
+def with_energy(candidate: Candidate, weight: float) -> Candidate:
     """Return a candidate with its free energy, not aligned."""
     return replace(candidate, energy=measure_energy(candidate.tokens, weight, None))
 
 
-def _aligned(questions: list[FusionItem], weight: float) -> list[FusionItem]:
+def _align_energies(questions: list[FusionItem], weight: float) -> list[FusionItem]:
     values: dict[tuple[str, Step], list[float]] = defaultdict(list)
     for question in questions:
         for candidate in question.candidates:
@@ -127,7 +127,7 @@ def _aligned(questions: list[FusionItem], weight: float) -> list[FusionItem]:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOutFit:
+class CrossValidatedFit:
     """A rule fitted to a file."""
 
     right: Array
@@ -138,27 +138,29 @@ class HeldOutFit:
     """w of each source, fitted to all questions; the source is the model, and the agent where a model is both."""
 
 
-def held_out(questions: Sequence[FusionItem], seed: int) -> HeldOutFit | None:
+def cross_validate(questions: Sequence[FusionItem], seed: int) -> CrossValidatedFit | None:
     """Fit on four folds and choose on the fifth, for each fold; None if there are too few questions."""
     if len(questions) < MIN_QUESTIONS:
         return None
-    sources, votes = _votes(questions)
+    sources, votes = _to_votes(questions)
     fold = folds(len(questions), seed, FOLDS)
     right = np.zeros(len(questions))
     for number in range(FOLDS):
         test = np.flatnonzero(fold == number).tolist()
-        fusion = _fitted(votes.rows(fold != number), sources)
-        right[test] = right_by([questions[i] for i in test], fusion)
-    whole = _fitted(votes, sources)
-    return HeldOutFit(right, whole.beta, {_name(source, sources): whole.skills[source] for source in set(sources)})
+        fusion = _fit(votes.rows(fold != number), sources)
+        right[test] = score_rule([questions[i] for i in test], fusion)
+    whole = _fit(votes, sources)
+    return CrossValidatedFit(
+        right, whole.beta, {_source_name(source, sources): whole.skills[source] for source in set(sources)}
+    )
 
 
-def _fitted(votes: Votes, sources: Sequence[Source]) -> Fusion:
+def _fit(votes: Votes, sources: Sequence[Source]) -> Fusion:
     fit = fit_fusion(votes)
     return Fusion("fep", fit.beta, dict(zip(sources, fit.skills.tolist(), strict=True)))
 
 
-def _votes(questions: Sequence[FusionItem]) -> tuple[list[Source], Votes]:
+def _to_votes(questions: Sequence[FusionItem]) -> tuple[list[Source], Votes]:
     """Return the source of each column, and the votes; a source has a column for each of its candidates."""
     most: Counter[Source] = Counter()
     for question in questions:
@@ -187,6 +189,6 @@ def _by_column(question: FusionItem, sources: Sequence[Source]) -> list[tuple[Ca
     return [left[source].pop(0) if left[source] else None for source in sources]
 
 
-def _name(source: Source, sources: Sequence[Source]) -> str:
+def _source_name(source: Source, sources: Sequence[Source]) -> str:
     model, step = source
     return model if len({s for m, s in sources if m == model}) == 1 else f"{model} ({step.role})"

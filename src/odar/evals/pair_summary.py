@@ -15,7 +15,7 @@ import numpy as np
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.errors import InputError
 from odar.evals.router_quality import apgr
-from odar.evals.statistics import known_mean
+from odar.evals.statistics import mean_if_known
 from odar.policy.arrays import Array, Bools
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.signals import QuantileTables, SignalArrays
@@ -85,7 +85,7 @@ def summarize_pair(items: Sequence[RecordedItem], posterior: PosteriorDifficulty
             gain=bootstrap_mean(right - fast, shares=False),
             over_random=bootstrap_mean(right - fast - share * (slow - fast), shares=False),
             calls=1 + share if fast_first else 1.0,
-            cost_usd=known_mean(paid),
+            cost_usd=mean_if_known(paid),
             slow_share=share,
         )
 

@@ -19,7 +19,7 @@ from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.conversation import Options
 from odar.engine import Odar
 from odar.errors import InputError, ProviderError
-from odar.evals.fusion_study import measured
+from odar.evals.fusion_study import with_energy
 from odar.policy.fusion import Fusion
 from odar.recording.schema import RecordedItem
 from odar.types import Query, Step
@@ -57,17 +57,17 @@ class PreferenceResult:
     cost_usd: float | None
 
 
-def pairs_of(items: Sequence[RecordedItem], one: str, other: str, fusion: Fusion, weight: float) -> list[Pair]:
+def answer_pairs(items: Sequence[RecordedItem], one: str, other: str, fusion: Fusion, weight: float) -> list[Pair]:
     """Return the two answers of each item; an item that lacks one of them is left out."""
-    found = [[_answer(item, side, fusion, weight) for side in (one, other)] for item in items]
+    found = [[_answer_of_side(item, side, fusion, weight) for side in (one, other)] for item in items]
     rows = zip(items, found, strict=True)
     return [Pair(item.query, a, b) for item, (a, b) in rows if a is not None and b is not None]
 
 
-def _answer(item: RecordedItem, side: str, fusion: Fusion, weight: float) -> str | None:
+def _answer_of_side(item: RecordedItem, side: str, fusion: Fusion, weight: float) -> str | None:
     if side != "hard":
         return next((each.answer for each in item.attempts if each.step is _STEPS[side]), None)
-    candidates = [measured(each.candidate, weight) for each in item.attempts if each.step is not Step.VERIFY]
+    candidates = [with_energy(each.candidate, weight) for each in item.attempts if each.step is not Step.VERIFY]
     return candidates[fusion.choose(candidates, item.query).winner].answer if candidates else None
 
 

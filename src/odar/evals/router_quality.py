@@ -36,7 +36,7 @@ def accuracy_curve(score: ArrayLike, weak: ArrayLike, strong: ArrayLike) -> Arra
     >>> accuracy_curve([2, 1], weak=[0, 1], strong=[1, 1]).tolist()
     [0.5, 1.0, 1.0]
     """
-    s, w, g = _aligned(score, weak, strong)
+    s, w, g = _checked_columns(score, weak, strong)
     order = np.argsort(-s, kind="stable")
     ranked, gains = s[order], (g - w)[order]
     starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
@@ -106,7 +106,7 @@ def path_robustness(before: ArrayLike, after: ArrayLike) -> tuple[float, float]:
     >>> path_robustness([1, 1], [1, 1])
     (1.0, 0.0)
     """
-    a, b = _aligned(before, after)
+    a, b = _checked_columns(before, after)
     kept = float((a == b).mean())
     chance = sum(float((a == path).mean() * (b == path).mean()) for path in np.unique(np.r_[a, b]))
     return kept, (kept - chance) / (1 - chance) if chance < 1 else 0.0
@@ -128,7 +128,7 @@ def router_row(name: str, score: Array, weak: Array, strong: Array, rng: np.rand
     """Return the figures of one router."""
     return RouterRow(
         router=name,
-        apgr=bootstrap(apgr, score, weak, strong, rng=rng, resamples=300),
+        apgr=bootstrap_interval(apgr, score, weak, strong, rng=rng, resamples=300),
         cpt50=cpt(score, weak, strong, 0.5),
         cpt80=cpt(score, weak, strong, 0.8),
         auroc=auroc(score, 1 - weak),
@@ -159,7 +159,7 @@ def pearson(a: ArrayLike, b: ArrayLike) -> float:
     return float(np.clip(x @ y / norm, -1, 1)) if norm > 0 else 0.0
 
 
-def bootstrap(
+def bootstrap_interval(
     figure: Callable[..., float], *columns: ArrayLike, resamples: int = 1000, rng: np.random.Generator
 ) -> Interval:
     """Return `figure(*columns)` with a 95% percentile interval over rows drawn with replacement.
@@ -182,7 +182,7 @@ def bootstrap(
     return Interval(value, float(low), float(high))
 
 
-def _aligned(*columns: ArrayLike) -> Sequence[Array]:
+def _checked_columns(*columns: ArrayLike) -> Sequence[Array]:
     arrays = [np.asarray(c, float) for c in columns]
     if (shapes := {a.shape for a in arrays}) != {(arrays[0].size,)} or not arrays[0].size:
         raise InputError(f"columns of shapes {shapes}: expected equal, one-dimensional, not empty")

@@ -45,7 +45,7 @@ class Difference:
     @property
     def p_text(self) -> str:
         """The p-value as text: `p = 0.039`, `p < 0.001`."""
-        text = show_p(self.p)
+        text = format_p(self.p)
         return f"p {text}" if text.startswith("<") else f"p = {text}"
 
     def items_needed(self, points: float) -> int:
@@ -71,7 +71,7 @@ def fold_interval(values: ArrayLike, folds: ArrayLike) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def over_seeds(values: Array, seeds: Sequence[int]) -> float:
+def seed_deviation(values: Array, seeds: Sequence[int]) -> float:
     """Return the deviation between the means of the seeds; NaN from a single one."""
     means = [values[np.array(seeds) == seed].mean() for seed in sorted(set(seeds))]
     return float(np.std(means, ddof=1)) if len(means) > 1 else float("nan")
@@ -111,17 +111,19 @@ def difference(
         interval = Interval(mean, min(mean, max(-1.0, centre - half)), max(mean, min(1.0, centre + half)))
     else:
         interval = bootstrap_mean(apart, seed, resamples, strata, shares=False)
-    return Difference(interval, mcnemar(a, b) if binary else sign_flip(apart, seed, resamples), test, n, variance)
+    return Difference(
+        interval, mcnemar_test(a, b) if binary else sign_flip_test(apart, seed, resamples), test, n, variance
+    )
 
 
-def show_p(p: float | None) -> str:
+def format_p(p: float | None) -> str:
     """Return a p-value as text."""
     if p is None:
         return "too few items"
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def sign_flip(differences: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> float:
+def sign_flip_test(differences: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> float:
     """Return the p-value of a paired permutation test: how often random signs give a mean as far from zero."""
     apart = np.asarray(differences, float)
     apart = apart[apart != 0]
@@ -135,7 +137,7 @@ def sign_flip(differences: ArrayLike, seed: int = 0, resamples: int = RESAMPLES)
     return (extreme + 1) / (resamples + 1)
 
 
-def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
+def mcnemar_test(first: ArrayLike, second: ArrayLike) -> float:
     """Exact two-sided p-value of McNemar's test: two policies, right (1) or wrong (0) on the same items."""
     from scipy.special import bdtr
 
@@ -152,7 +154,7 @@ def benjamini_hochberg(p: Sequence[float | None]) -> list[float | None]:
     return [None if value is None else adjusted[value] for value in p]
 
 
-def by_item(values: ArrayLike, items: Sequence[Hashable]) -> tuple[Array, Ints]:
+def item_means(values: ArrayLike, items: Sequence[Hashable]) -> tuple[Array, Ints]:
     """Return the mean of each item over its seeds, which are not independent, and its first row."""
     scores = np.asarray(values, float)
     numbers: dict[Hashable, int] = {}
@@ -192,26 +194,28 @@ def summarize_policies(
     arrays: PanelArrays, outcomes: Sequence[PolicyOutcome], reference: PolicyOutcome
 ) -> list[PolicySummary]:
     """Return a row for every outcome; gains are against the reference."""
-    names, strata = item_names(arrays), strata_of(arrays)
+    names, strata = item_names(arrays), sampling_strata(arrays)
     seeds = [key.seed for key in arrays.items.keys]
     base = next((float(each.score.mean()) for each in outcomes if each.name == "single-fast"), None)
-    gains = [None if each is reference else paired(arrays, each.score, reference.score) for each in outcomes]
+    gains = [
+        None if each is reference else paired_difference(arrays, each.score, reference.score) for each in outcomes
+    ]
     adjusted = benjamini_hochberg([gain.p if gain else None for gain in gains])
     rows = []
     for outcome, gain, p in zip(outcomes, gains, adjusted, strict=True):
-        means, places = by_item(outcome.score, names)
+        means, places = item_means(outcome.score, names)
         mean, calls = float(outcome.score.mean()), float(outcome.calls.mean())
         rows.append(
             PolicySummary(
                 name=outcome.name,
                 accuracy=bootstrap_mean(means, strata=[strata[i] for i in places]),
                 folds=fold_interval(means, arrays.items.fold[places]),
-                seeds=over_seeds(outcome.score, seeds),
+                seeds=seed_deviation(outcome.score, seeds),
                 gain=gain,
                 adjusted=p,
                 calls=calls,
-                cost_usd=known_mean(outcome.cost),
-                tokens=known_mean(outcome.tokens),
+                cost_usd=mean_if_known(outcome.cost),
+                tokens=mean_if_known(outcome.tokens),
                 median_s=float(np.median(outcome.seconds)),
                 tail_s=float(np.percentile(outcome.seconds, 95)),
                 mix=outcome.mix,
@@ -222,7 +226,7 @@ def summarize_policies(
     return rows
 
 
-def paired(
+def paired_difference(
     arrays: PanelArrays,
     first: Array,
     second: Array,
@@ -230,10 +234,10 @@ def paired(
     strata: Sequence[Hashable] | None = None,
 ) -> Difference:
     """Return the difference of two policies on some rows; an item with several seeds counts once, with its mean."""
-    names, strata = item_names(arrays), strata_of(arrays) if strata is None else strata
+    names, strata = item_names(arrays), sampling_strata(arrays) if strata is None else strata
     rows = range(len(arrays)) if rows is None else rows
     own = [names[i] for i in rows]
-    (a, places), (b, _) = by_item(first, own), by_item(second, own)
+    (a, places), (b, _) = item_means(first, own), item_means(second, own)
     return difference(a, b, [strata[rows[i]] for i in places])
 
 
@@ -242,7 +246,7 @@ def item_names(arrays: PanelArrays) -> list[tuple[str, str]]:
     return [(key.set, key.id) for key in arrays.items.keys]
 
 
-def strata_of(arrays: PanelArrays) -> list[Hashable]:
+def sampling_strata(arrays: PanelArrays) -> list[Hashable]:
     """Return the strata of sampling: benchmark and its own subjects or levels."""
     return [(key.set, stratum) for key, stratum in zip(arrays.items.keys, arrays.items.stratum, strict=True)]
 
@@ -253,6 +257,6 @@ def label_free(arrays: PanelArrays) -> list[Hashable]:
     return list(label_free_strata([key.set for key in arrays.items.keys], lengths))
 
 
-def known_mean(values: Array) -> float | None:
+def mean_if_known(values: Array) -> float | None:
     """Return the mean, or None if a part of it is unknown."""
     return None if np.isnan(values).any() else float(values.mean())

@@ -9,7 +9,7 @@ import pytest
 from odar.calibration_file import Calibration
 from odar.errors import InputError
 from odar.evals.replay.arrays import load_arrays
-from odar.evals.replay.policies import run
+from odar.evals.replay.policies import run_policy
 from odar.evals.replay.simulate import Setting, align, free_energies, skills_of
 from odar.policy.fusion import FAST
 from odar.recording.files import ROWS, open_recording, write_recording
@@ -60,8 +60,8 @@ async def test_a_panel_can_be_replayed_with_another_calibration(tmp_path):
     place = await collect_panel(tmp_path, items=60, calibration="")
     plain, fitted = load_arrays(place), load_arrays(place, calibration(tmp_path))
     assert json.loads(json.dumps(plain.header.calibration))["sources"] == []
-    assert (run(plain, "odar").path != run(fitted, "odar").path).any()
-    assert (run(plain, "odar:mode=prior").path == run(fitted, "odar:mode=prior").path).all()
+    assert (run_policy(plain, "odar").path != run_policy(fitted, "odar").path).any()
+    assert (run_policy(plain, "odar:mode=prior").path == run_policy(fitted, "odar:mode=prior").path).all()
 
 
 async def test_a_calibration_sets_thresholds_and_fusion(tmp_path):
@@ -71,5 +71,5 @@ async def test_a_calibration_sets_thresholds_and_fusion(tmp_path):
     file.write_text(Calibration({}, settings=settings).to_json())
     arrays = load_arrays(place, str(file))
     assert Setting.of(arrays.header).beta == 2.0
-    assert (run(arrays, "odar:mode=prior").path == 2).all()
-    assert not (run(load_arrays(place), "odar:mode=prior").path == 2).all()
+    assert (run_policy(arrays, "odar:mode=prior").path == 2).all()
+    assert not (run_policy(load_arrays(place), "odar:mode=prior").path == 2).all()

@@ -6,7 +6,7 @@ import pytest
 
 from odar.engine import Odar
 from odar.evals.replay.arrays import load_arrays
-from odar.evals.replay.policies import run
+from odar.evals.replay.policies import run_policy
 from odar.policy.fusion import FAST, SOLVE, VERIFY
 from odar.providers.base import Completion, Reply
 from odar.providers.pool import ProviderPool
@@ -75,7 +75,7 @@ def folder(tmp_path_factory):
 
 async def compare(folder, place, options, overrides, models):
     arrays = load_arrays(place)
-    outcome = run(arrays, f"odar:{options}")
+    outcome = run_policy(arrays, f"odar:{options}")
     made = settings(folder, models=models, **overrides)
     paths, wins = list(Path), 0
     odar = Odar(made, estimator=Spread())

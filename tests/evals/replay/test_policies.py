@@ -5,7 +5,7 @@ import pytest
 
 from odar.errors import InputError, UnknownName
 from odar.evals.replay.arrays import load_arrays
-from odar.evals.replay.policies import expand, run, run_all, suites
+from odar.evals.replay.policies import expand_suites, run_policies, run_policy, suites
 from odar.evals.replay.simulate import NO_PATH, Setting
 from odar.policy.fusion import FAST, SOLVE
 from odar.policy.rules import RULES, free_energy_rule
@@ -19,7 +19,7 @@ def arrays(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outcomes(arrays):
-    return {spec: found for spec, found in run_all(arrays, ["all"]) if not isinstance(found, InputError)}
+    return {spec: found for spec, found in run_policies(arrays, ["all"]) if not isinstance(found, InputError)}
 
 
 def test_no_policy_is_better_than_the_oracle(arrays, outcomes):
@@ -40,7 +40,7 @@ def test_no_routing_is_better_than_the_oracle_router(outcomes):
 
 @pytest.mark.parametrize("policy", ["random-matched", "length-adaptive"])
 def test_matched_policies_have_the_same_mix_of_paths(outcomes, arrays, policy):
-    assert run(arrays, policy).mix == pytest.approx(outcomes["odar"].mix, abs=0.01)
+    assert run_policy(arrays, policy).mix == pytest.approx(outcomes["odar"].mix, abs=0.01)
     assert len(set(outcomes["odar"].path)) == 3
 
 
@@ -58,21 +58,21 @@ def test_the_calls_of_each_baseline(outcomes):
 
 
 def test_prices_add_up_by_hand(arrays):
-    one = run(arrays, "single-fast")
+    one = run_policy(arrays, "single-fast")
     answers = arrays.answers
     assert one.cost == pytest.approx(answers.prompt_usd[:, FAST] + answers.output_usd[:, FAST])
-    many = run(arrays, "self-consistency:k=3")
+    many = run_policy(arrays, "self-consistency:k=3")
     samples = slice(SOLVE, SOLVE + 3)
     assert many.cost == pytest.approx(answers.prompt_usd[:, SOLVE] + answers.output_usd[:, samples].sum(axis=1))
     assert many.tokens == pytest.approx(answers.output[:, samples].sum(axis=1))
     assert many.seconds == pytest.approx(answers.seconds[:, samples].max(axis=1))
-    medium = run(arrays, "always-medium")
+    medium = run_policy(arrays, "always-medium")
     assert medium.seconds == pytest.approx(answers.seconds[:, 0] + answers.seconds[:, 1])
 
 
 def test_stopping_early_saves_whole_waves(arrays):
     setting = "odar:tau1=0,tau2=0,mode=prior"
-    full, early = run(arrays, f"{setting},stop=none"), run(arrays, f"{setting},stop=0.8")
+    full, early = run_policy(arrays, f"{setting},stop=none"), run_policy(arrays, f"{setting},stop=0.8")
     assert set(full.calls) == {6}
     assert set(early.calls) == {4, 6}
     once = early.calls == 4
@@ -84,44 +84,44 @@ def test_stopping_early_saves_whole_waves(arrays):
 
 def test_a_policy_is_reproducible(arrays):
     for spec in ("odar", "random-matched", "odar:rule=deepconf"):
-        assert (run(arrays, spec).score == run(arrays, spec).score).all()
+        assert (run_policy(arrays, spec).score == run_policy(arrays, spec).score).all()
 
 
 def test_beta_zero_without_skills_is_majority_and_beta_inf_is_argmin(arrays):
     hard = "odar:tau1=0,tau2=0,mode=prior,stop=none"
-    assert (run(arrays, f"{hard},beta=0").winner == run(arrays, f"{hard},rule=majority").winner).all()
+    assert (run_policy(arrays, f"{hard},beta=0").winner == run_policy(arrays, f"{hard},rule=majority").winner).all()
     free = arrays.answers.energy + 0.1 * arrays.answers.varentropy
     free[:, 1], free[:, SOLVE + 5 :] = np.inf, np.inf
-    assert (run(arrays, f"{hard},beta=inf").winner == free.argmin(axis=1)).all()
+    assert (run_policy(arrays, f"{hard},beta=inf").winner == free.argmin(axis=1)).all()
 
 
 def test_a_registered_rule_is_used(arrays):
     RULES.add("theirs", free_energy_rule)
-    assert (run(arrays, "odar:rule=theirs").winner == run(arrays, "odar").winner).all()
+    assert (run_policy(arrays, "odar:rule=theirs").winner == run_policy(arrays, "odar").winner).all()
 
 
 def test_another_estimator_changes_the_paths(arrays):
-    usual = run(arrays, "odar").path
+    usual = run_policy(arrays, "odar").path
     for spec in ("odar:estimator=length", "odar:estimator=constant"):
-        assert (run(arrays, spec).path != usual).any(), spec
+        assert (run_policy(arrays, spec).path != usual).any(), spec
 
 
 def test_dispatch_off_changes_nothing_with_one_model_per_role(arrays):
-    off = run(arrays, "odar:dispatch=off")
-    assert (off.score == run(arrays, "odar").score).all()
+    off = run_policy(arrays, "odar:dispatch=off")
+    assert (off.score == run_policy(arrays, "odar").score).all()
     assert "changes nothing" in off.note
 
 
 def test_suites_contain_only_policies_that_the_panel_supports(tmp_path):
     small = load_arrays(synthetic_panel(tmp_path, 30, samples=1))
-    assert "best-of-n:n=9" not in expand(small, ["all"])
+    assert "best-of-n:n=9" not in expand_suites(small, ["all"])
     assert "ensemble" not in suites(small)["baselines"]
     with pytest.raises(InputError, match="2 slow samples an item are needed"):
-        run(small, "ensemble")
+        run_policy(small, "ensemble")
     with pytest.raises(
         InputError, match="n = 5, but the recording holds 1 slow samples an item; odar eval collect … --samples 5"
     ):
-        run(small, "odar:n=5")
+        run_policy(small, "odar:n=5")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_suites_contain_only_policies_that_the_panel_supports(tmp_path):
 )
 def test_an_invalid_policy_is_named(arrays, spec, error, message):
     with pytest.raises(error, match=message):
-        run(arrays, spec)
+        run_policy(arrays, spec)
 
 
 def test_a_setting_comes_from_the_panel_and_can_be_changed(arrays):

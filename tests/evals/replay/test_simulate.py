@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from odar.evals.replay.arrays import load_arrays
-from odar.evals.replay.policies import run
+from odar.evals.replay.policies import run_policy
 from odar.evals.replay.simulate import NO_PATH, Setting, candidates_of, fusion_of
 from odar.policy.fusion import SOLVE
 from odar.policy.path import HARD, MEDIUM, SIMPLE
@@ -23,7 +23,7 @@ def arrays_of(folder, *answers, energies=None, **more):
 def test_difficulty_chooses_the_path_and_its_cost(tmp_path):
     row = ["4", "4", "4", "4", "4", "4", "4"]
     arrays = arrays_of(tmp_path, row, row, row, row, difficulty=[0.1, 0.3, 0.69, 0.7])
-    found = run(arrays, PRIOR)
+    found = run_policy(arrays, PRIOR)
     assert found.path.tolist() == [SIMPLE, MEDIUM, MEDIUM, HARD]
     assert found.calls.tolist() == [1, 2, 2, 6]
     # fast 1 + .1; with a verification 10 + 2 more; with five samples of one request 10 + 5 · 2 more
@@ -36,16 +36,16 @@ def test_difficulty_chooses_the_path_and_its_cost(tmp_path):
 
 def test_separate_samples_pay_for_the_prompt_each_time(tmp_path):
     arrays = arrays_of(tmp_path, ["4"] * 7, difficulty=[0.9], n=False)
-    assert run(arrays, PRIOR).cost.tolist() == pytest.approx([1.1 + 5 * 12])
+    assert run_policy(arrays, PRIOR).cost.tolist() == pytest.approx([1.1 + 5 * 12])
 
 
 def test_medium_uses_the_verification_and_hard_does_not(tmp_path):
     """Only the verifier is right, or everyone but the verifier."""
     arrays = arrays_of(tmp_path, ["5", "4", *["6"] * 5], ["5", "9", *["4"] * 5], difficulty=[0.5, 0.5])
     surest = f"{PRIOR},beta=inf"
-    medium = run(arrays, f"{surest},tau1=0,tau2=1")
+    medium = run_policy(arrays, f"{surest},tau1=0,tau2=1")
     assert medium.best.tolist() == [1, 0]
-    hard = run(arrays, f"{surest},tau1=0,tau2=0")
+    hard = run_policy(arrays, f"{surest},tau1=0,tau2=0")
     assert hard.best.tolist() == [0, 1]
     assert (hard.winner != 1).all()
 
@@ -60,7 +60,7 @@ def test_medium_uses_the_verification_and_hard_does_not(tmp_path):
 )
 def test_a_settled_vote_skips_the_second_wave(tmp_path, answers, calls):
     arrays = arrays_of(tmp_path, ["4", "4", *answers, "4", "4"])
-    found = run(arrays, "odar:mode=prior,tau1=0,tau2=0,stop=0.8,first_wave=3")
+    found = run_policy(arrays, "odar:mode=prior,tau1=0,tau2=0,stop=0.8,first_wave=3")
     assert found.calls.tolist() == [calls]
     # one prompt a wave, two dollars a sample that was asked for
     waves, samples = (1, 3) if calls == 4 else (2, 5)
@@ -73,10 +73,10 @@ def test_answers_after_the_vote_is_settled_are_not_read(tmp_path):
     arrays = arrays_of(
         tmp_path, ["9", "9", "4", "4", "5", "4", "5"], energies=[[0.9, 0.9, 0.4, 0.4, 0.5, 0.4, 0.01]]
     )
-    found = run(arrays, "odar:mode=prior,tau1=0,tau2=0,stop=0.8,first_wave=3,beta=inf")
+    found = run_policy(arrays, "odar:mode=prior,tau1=0,tau2=0,stop=0.8,first_wave=3,beta=inf")
     assert found.calls.tolist() == [6]
     assert found.score.tolist() == [1]  # the surest of all, the fifth, was never looked at
-    assert run(arrays, "odar:mode=prior,tau1=0,tau2=0,stop=none,beta=inf").score.tolist() == [0]
+    assert run_policy(arrays, "odar:mode=prior,tau1=0,tau2=0,stop=none,beta=inf").score.tolist() == [0]
 
 
 def test_baselines_by_hand(tmp_path):
@@ -87,7 +87,7 @@ def test_baselines_by_hand(tmp_path):
         energies=[[0.1, 0.1, 0.9, 0.8, 0.3, 0.4, 0.5], [0.9, 0.9, 0.2, 0.3, 0.5, 0.5, 0.5]],
     )
     scores = {
-        name: run(arrays, name).score.tolist()
+        name: run_policy(arrays, name).score.tolist()
         for name in (
             "single-fast", "single-slow", "self-consistency:k=3", "self-consistency:k=5", "best-of-n:n=2",
             "best-of-n:n=5", "ensemble", "oracle",
@@ -103,7 +103,7 @@ def test_baselines_by_hand(tmp_path):
         "ensemble": [0, 1],  # the fast answer is outvoted by two samples
         "oracle": [1, 1],
     }
-    oracle = run(arrays, "oracle")
+    oracle = run_policy(arrays, "oracle")
     assert oracle.calls.tolist() == [1, 1]
     assert (oracle.path == NO_PATH).all()
 
@@ -117,23 +117,23 @@ def test_the_oracle_router_takes_the_cheapest_path_that_is_right(tmp_path):
         ["5", "5", *["5"] * 5],  # nobody is: nothing is worth paying for
         energies=[FLAT, [0.9, 0.1, *[0.5] * 5], [0.9, 0.1, *[0.2] * 5], FLAT],
     )
-    found = run(arrays, "oracle-router")
+    found = run_policy(arrays, "oracle-router")
     assert found.path.tolist() == [SIMPLE, MEDIUM, HARD, SIMPLE]
     assert found.score.tolist() == [1, 1, 1, 0]
 
 
 def test_without_fusion_the_first_slow_answer_wins(tmp_path):
     arrays = arrays_of(tmp_path, ["4", "6", "5", "4", "4", "4", "4"], difficulty=[0.9])
-    assert run(arrays, f"{PRIOR},rule=none").score.tolist() == [0]
-    assert run(arrays, f"{PRIOR},rule=majority").score.tolist() == [1]
-    assert run(arrays, f"{PRIOR},rule=none,tau1=0,tau2=1").winner.tolist() == [1]
+    assert run_policy(arrays, f"{PRIOR},rule=none").score.tolist() == [0]
+    assert run_policy(arrays, f"{PRIOR},rule=majority").score.tolist() == [1]
+    assert run_policy(arrays, f"{PRIOR},rule=none,tau1=0,tau2=1").winner.tolist() == [1]
 
 
 def test_unknown_prices_stay_unknown(tmp_path):
     arrays = arrays_of(tmp_path, ["4"] * 7)
     arrays.answers.output_usd[:] = np.nan
-    assert np.isnan(run(arrays, "odar").cost).all()
-    assert run(arrays, "odar").calls.min() >= 1
+    assert np.isnan(run_policy(arrays, "odar").cost).all()
+    assert run_policy(arrays, "odar").calls.min() >= 1
 
 
 ANSWERS = ["9", "9", "4", "4", "5", "6", "7"]

@@ -11,7 +11,7 @@ from odar.calibration.bootstrap import Interval
 from odar.errors import InputError
 from odar.evals.replay.arrays import load_arrays, load_panels
 from odar.evals.report import analyses, results
-from odar.evals.report.draw import Column, label, to_svg
+from odar.evals.report.draw import Column, policy_label, to_svg
 from odar.evals.report.findings import replay_recordings
 from odar.evals.report.page import cell, exhibits, heat, number
 from support.panels import handmade_panel, synthetic_panel
@@ -227,7 +227,7 @@ def test_figures_need_matplotlib(findings, monkeypatch):
     ],
 )
 def test_policies_have_short_labels(spec, name):
-    assert label(spec) == name
+    assert policy_label(spec) == name
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from odar.evals.replay.arrays import load_arrays
-from odar.evals.replay.policies import run
+from odar.evals.replay.policies import run_policy
 from odar.evals.replay.simulate import Setting
 from odar.evals.report.findings import KINDS, error_kinds, fields_of
 from odar.policy.fusion import VERIFY
@@ -19,17 +19,17 @@ def arrays(tmp_path_factory):
 
 
 def sorted_errors(arrays):
-    return error_kinds(arrays, Setting.of(arrays.header), run(arrays, "odar"))
+    return error_kinds(arrays, Setting.of(arrays.header), run_policy(arrays, "odar"))
 
 
 def test_exactly_the_errors_have_a_kind(arrays):
-    found, outcome = sorted_errors(arrays), run(arrays, "odar")
+    found, outcome = sorted_errors(arrays), run_policy(arrays, "odar")
     assert [kind in KINDS for kind in found] == (outcome.score < 0.5).tolist()
     assert {"E1", "E3", "E4", "E5", "E6"} <= set(found)
 
 
 def test_each_kind_has_its_defining_properties(arrays):
-    found, outcome = np.array(sorted_errors(arrays)), run(arrays, "odar")
+    found, outcome = np.array(sorted_errors(arrays)), run_policy(arrays, "odar")
     assert (outcome.best[found == "E4"] == 1).all()
     assert (outcome.best[np.isin(found, ["E1", "E3", "E5", "E6"])] == 0).all()
     assert (arrays.answers.judgment[found == "E3", VERIFY] == 1).all()

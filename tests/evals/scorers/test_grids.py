@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.evals.scorers.text import grid_match, grids, show
+from odar.evals.scorers.text import find_grids, format_grid, grid_match
 
 GOLD = [[1, 2], [3, 4]]
 rectangles = st.integers(2, 6).flatmap(
@@ -35,23 +35,23 @@ def test_the_last_two_grids_count():
 
 
 def test_grids_have_the_order_of_the_text():
-    assert grids("[[5, 6]]\nthen\n1 2\n3 4\nand [[7, 8]]") == [[[5, 6]], [[1, 2], [3, 4]], [[7, 8]]]
-    assert grids("[[1, 2], [3, [4]]]") != [[1, 2], [3, [4]]]
+    assert find_grids("[[5, 6]]\nthen\n1 2\n3 4\nand [[7, 8]]") == [[[5, 6]], [[1, 2], [3, 4]], [[7, 8]]]
+    assert find_grids("[[1, 2], [3, [4]]]") != [[1, 2], [3, [4]]]
 
 
 @given(rectangles)
 def test_a_shown_grid_is_read_back(grid):
-    assert grids(show(grid)) == [grid]
-    assert grid_match(grid, f"I think\n\n{show(grid)}\n\nis it.") == 1.0
+    assert find_grids(format_grid(grid)) == [grid]
+    assert grid_match(grid, f"I think\n\n{format_grid(grid)}\n\nis it.") == 1.0
 
 
 @given(st.text(alphabet="0123456789[], \nx", max_size=200))
 def test_reading_grids_never_raises(text):
-    assert all(row for grid in grids(text) for row in grid)
+    assert all(row for grid in find_grids(text) for row in grid)
 
 
 def test_brackets_without_a_grid_are_skipped():
-    assert grids("[[1, oops], [2, oops]]") == []
-    assert grids("[[], []]") == []
-    assert grids("[[1.5, 2]]") == []
-    assert grids("[[1, oops]] but [[1, 2]]") == [[[1, 2]]]
+    assert find_grids("[[1, oops], [2, oops]]") == []
+    assert find_grids("[[], []]") == []
+    assert find_grids("[[1.5, 2]]") == []
+    assert find_grids("[[1, oops]] but [[1, 2]]") == [[[1, 2]]]

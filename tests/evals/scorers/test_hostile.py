@@ -22,16 +22,16 @@ ARGUMENTS = {
     "section_spliter": "SECTION", "prompt_to_repeat": "x", "end_phrase": "x", "capital_frequency": 2,
 }  # fmt: skip
 SCORERS = {
-    "numeric": partial(mathematics.numeric, "1"),
-    "choice": lambda text: texts.choice("A", text, ["x", "y"]),
-    "verdict": partial(texts.verdict, True),
+    "numeric": partial(mathematics.number_match, "1"),
+    "choice": lambda text: texts.choice_match("A", text, ["x", "y"]),
+    "verdict": partial(texts.yes_no_match, True),
     "spans": partial(texts.f1, ["a b"]),
     "bigbench": partial(texts.bigbench, "(A)"),
     "grids": partial(texts.grid_match, [[1]]),
     "boxed": partial(last_boxed, bare=True),
     "grade": lambda text: mathematics.proof_score("P", ["claim"] * 3, "proof", lambda _: text),
     "proof": lambda text: mathematics.proof_prompt("P", ["claim"], text),
-    **{f"ifeval {name}": partial(ifeval.follow, [name], [ARGUMENTS]) for name in ifeval.CHECKS},
+    **{f"ifeval {name}": partial(ifeval.check_instructions, [name], [ARGUMENTS]) for name in ifeval.CHECKS},
     **{
         f"livebench {task}": lambda text, task=task: livebench.livebench(task, "He came. He saw. a, b", text, "")
         for task in (

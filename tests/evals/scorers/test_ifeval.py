@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.evals.benchmarks.base import read_rows
-from odar.evals.scorers.ifeval import CHECKS, figures, follow
+from odar.evals.scorers.ifeval import CHECKS, check_instructions, figures
 
 CASES = [
     ("keywords:existence", {"keywords": ["Mom", "tea"]}, "My mom drinks TEA.", True),
@@ -109,7 +109,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "given", "response", "followed"), CASES)
 def test_each_instruction(name, given, response, followed):
-    assert follow([name], [given], response) == (followed,)
+    assert check_instructions([name], [given], response) == (followed,)
 
 
 def test_every_instruction_has_positive_and_negative_cases():
@@ -121,26 +121,26 @@ def test_every_instruction_has_positive_and_negative_cases():
 def test_loose_scoring_ignores_first_and_last_lines():
     response = 'Sure, here it is:\n"All of it."\nAnything else, just ask'
     for name in ("startend:quotation", "punctuation:no_comma"):
-        assert follow([name], [{}], response) == (False,)
-        assert follow([name], [{}], response, loose=True) == (True,)
+        assert check_instructions([name], [{}], response) == (False,)
+        assert check_instructions([name], [{}], response, loose=True) == (True,)
 
 
 @pytest.mark.parametrize("loose", [False, True])
 def test_an_empty_response_follows_nothing(loose):
     names = ["punctuation:no_comma", "change_case:english_lowercase"]
-    assert not any(follow(names, [{}, {}], " \n", loose=loose))
+    assert not any(check_instructions(names, [{}, {}], " \n", loose=loose))
 
 
 @given(st.text(max_size=200))
 def test_strict_scoring_implies_loose_scoring(response):
     names = ["punctuation:no_comma", "startend:quotation", "detectable_format:json_format"]
-    strict, loose = (follow(names, [{}] * 3, response, loose=loose) for loose in (False, True))
+    strict, loose = (check_instructions(names, [{}] * 3, response, loose=loose) for loose in (False, True))
     assert all(second or not first for first, second in zip(strict, loose, strict=True))
 
 
 def test_missing_arguments_may_be_none():
     given = {"num_words": 2, "relation": "at least", "keywords": None, "letter": None}
-    assert follow(["length_constraints:number_words"], [given], "two words") == (True,)
+    assert check_instructions(["length_constraints:number_words"], [given], "two words") == (True,)
 
 
 DATA = Path(os.environ.get("ODAR_TEST_DATA", "../shared/data"))

@@ -14,22 +14,22 @@ from hypothesis import strategies as st
 
 from odar.evals.scorers.ifeval import count_sentences
 from odar.evals.scorers.livebench import livebench
-from odar.evals.scorers.mathematics import number, numeric, within
+from odar.evals.scorers.mathematics import number_match, parse_number, within_tolerance
 from odar.evals.scorers.text import (
     LETTERS,
     bigbench,
-    choice,
-    chosen,
+    choice_match,
+    chosen_letter,
     exact_match,
     f1,
+    find_grids,
+    format_grid,
     grid_match,
-    grids,
     levenshtein,
-    normal,
+    normalize,
     order_similarity,
-    show,
     similarity,
-    verdict,
+    yes_no_match,
 )
 from odar.policy.answers import last_boxed
 
@@ -58,17 +58,17 @@ NUMBER_FORMS: dict[str, Form] = {
 @given(value=numbers)
 def test_the_notation_of_a_number_does_not_matter(form, value):
     shown = NUMBER_FORMS[form](value)
-    assert number(shown) == Fraction(value)
-    assert numeric(value, shown) == 1.0
-    assert numeric(str(Decimal(value) + 1), shown) == 0.0
+    assert parse_number(shown) == Fraction(value)
+    assert number_match(value, shown) == 1.0
+    assert number_match(str(Decimal(value) + 1), shown) == 0.0
 
 
 @given(numbers, numbers, st.floats(0, 100), st.floats(0, 100))
 def test_more_tolerance_never_loses_an_answer(gold, answer, first, second):
     less, more = sorted((first, second))
-    assert within(gold, answer, less) <= within(gold, answer, more)
-    assert within(gold, answer, less) == within(answer, gold, less)
-    assert numeric(gold, answer) <= within(gold, answer, less)
+    assert within_tolerance(gold, answer, less) <= within_tolerance(gold, answer, more)
+    assert within_tolerance(gold, answer, less) == within_tolerance(answer, gold, less)
+    assert number_match(gold, answer) <= within_tolerance(gold, answer, less)
 
 
 # ── options ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -95,8 +95,8 @@ def test_a_letter_is_a_choice_in_any_notation(form, count, data):
     options = [f"thing{i}" for i in range(count)]
     letter = LETTERS[data.draw(st.integers(0, count - 1))]
     shown = LETTER_FORMS[form](letter)
-    assert chosen(shown, options) == letter
-    assert [choice(each, shown, options) for each in LETTERS[:count]].count(1.0) == 1
+    assert chosen_letter(shown, options) == letter
+    assert [choice_match(each, shown, options) for each in LETTERS[:count]].count(1.0) == 1
 
 
 @given(st.lists(words, min_size=2, max_size=8, unique=True), st.randoms(use_true_random=False))
@@ -104,27 +104,27 @@ def test_the_order_of_options_does_not_change_the_choice(options, rng):
     assume(not any(a != b and a in b for a in options for b in options))
     said = f"It must be {options[0]}, I think."
     shuffled = rng.sample(options, len(options))
-    letter = chosen(said, shuffled)
+    letter = chosen_letter(said, shuffled)
     assert letter is not None and shuffled[LETTERS.index(letter)] == options[0]
 
 
 @given(st.lists(words, min_size=3, max_size=8, unique=True))
 def test_two_named_options_are_no_choice(options):
     assume(not any(a != b and a in b for a in options for b in options))
-    assert chosen(f"{options[0]} or {options[2]}", options) is None
-    assert chosen("(A) or (C)", options) is None
+    assert chosen_letter(f"{options[0]} or {options[2]}", options) is None
+    assert chosen_letter("(A) or (C)", options) is None
 
 
 @given(st.booleans(), st.text(max_size=80))
 def test_an_answer_is_never_both_yes_and_no(gold, answer):
-    assert verdict(gold, answer) + verdict(not gold, answer) <= 1.0
+    assert yes_no_match(gold, answer) + yes_no_match(not gold, answer) <= 1.0
 
 
 @pytest.mark.parametrize("form", ["{}", "{}.", "**{}**", "{}, because it is", "({})", '"{}"', "I would say {}."])
 @pytest.mark.parametrize(("word", "gold"), [("yes", True), ("No", False), ("TRUE", True), ("false", False)])
 def test_a_verdict_is_found_in_any_notation(form, word, gold):
-    assert verdict(gold, form.format(word)) == 1.0
-    assert verdict(not gold, form.format(word)) == 0.0
+    assert yes_no_match(gold, form.format(word)) == 1.0
+    assert yes_no_match(not gold, form.format(word)) == 0.0
 
 
 # ── short answers ───────────────────────────────────────────────────────────────────────────────────────────
@@ -146,7 +146,7 @@ def test_the_notation_of_a_phrase_does_not_matter(form, phrase):
     assume(not set(phrase.split()) & {"the", "yes", "noanswer"})
     shown = PHRASE_FORMS[form](phrase)
     assert exact_match([phrase], shown) == f1([phrase], shown) == 1.0
-    assert normal(shown) == normal(normal(shown)) == normal(phrase)
+    assert normalize(shown) == normalize(normalize(shown)) == normalize(phrase)
 
 
 @given(phrases, phrases, st.randoms(use_true_random=False))
@@ -166,7 +166,7 @@ def test_another_accepted_answer_never_lowers_the_score(golds, more, answer):
 def test_additional_words_lower_f1(gold, count):
     assume(not set(gold.split()) & {"yes", "noanswer"})
     longer = f"{gold} {' '.join(['zzzzzzzzzz'] * count)}"
-    length = len(normal(gold).split())
+    length = len(normalize(gold).split())
     if length:
         assert f1([gold], longer) == pytest.approx(2 * length / (2 * length + count))
 
@@ -232,11 +232,11 @@ rectangles = st.integers(2, 5).flatmap(
 GRID_FORMS: dict[str, Callable[[list[list[int]]], str]] = {
     "JSON": json.dumps,
     "JSON by rows": lambda grid: "[" + ",\n ".join(map(json.dumps, grid)) + "]",
-    "rows": show,
+    "rows": format_grid,
     "digits": lambda grid: "\n".join("".join(map(str, row)) for row in grid),
     "commas": lambda grid: "\n".join(",".join(map(str, row)) for row in grid),
     "lists": lambda grid: "\n".join(map(json.dumps, grid)),
-    "fenced": lambda grid: f"```\n{show(grid)}\n```",
+    "fenced": lambda grid: f"```\n{format_grid(grid)}\n```",
 }
 
 
@@ -244,7 +244,7 @@ GRID_FORMS: dict[str, Callable[[list[list[int]]], str]] = {
 @given(grid=rectangles, row=st.integers(0, 4), column=st.integers(0, 4))
 def test_a_grid_is_read_in_any_notation_and_every_cell_counts(form, grid, row, column):
     shown = GRID_FORMS[form](grid)
-    assert grids(f"I see:\n\n{shown}\n\nThat is all.")[-1] == grid
+    assert find_grids(f"I see:\n\n{shown}\n\nThat is all.")[-1] == grid
     other = [list(each) for each in grid]
     other[row % len(grid)][column % len(grid[0])] += 1
     assert grid_match(grid, shown) == 1.0

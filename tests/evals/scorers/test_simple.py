@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.evals.scorers.mathematics import number, numeric, within
-from odar.evals.scorers.text import bigbench, choice, chosen, exact_match, f1, rouge_l, verdict
+from odar.evals.scorers.mathematics import number_match, parse_number, within_tolerance
+from odar.evals.scorers.text import bigbench, choice_match, chosen_letter, exact_match, f1, rouge_l, yes_no_match
 
 OPTIONS = ["a cat", "a dog", "a cat and a dog", "42"]
 
@@ -35,24 +35,24 @@ OPTIONS = ["a cat", "a dog", "a cat and a dog", "42"]
     ],
 )
 def test_numeric(gold, answer, right):
-    assert numeric(gold, answer) == right
+    assert number_match(gold, answer) == right
 
 
 @given(st.integers(-(10**9), 10**9))
 def test_thousands_separators_do_not_matter(value):
-    assert numeric(str(value), f"The total is {value:,}.") == 1.0
-    assert numeric(str(value), str(value + 1)) == 0.0
+    assert number_match(str(value), f"The total is {value:,}.") == 1.0
+    assert number_match(str(value), str(value + 1)) == 0.0
 
 
 @given(st.text(max_size=300))
 def test_number_never_raises(text):
-    number(text)
+    parse_number(text)
 
 
 def test_within_a_tolerance():
-    assert within("1.2", "about 1.24", 0.05) == 1.0
-    assert within("1.2", "1.26", 0.05) == 0.0
-    assert within("1.2", "one", 0.05) == 0.0
+    assert within_tolerance("1.2", "about 1.24", 0.05) == 1.0
+    assert within_tolerance("1.2", "1.26", 0.05) == 0.0
+    assert within_tolerance("1.2", "one", 0.05) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -80,20 +80,20 @@ def test_within_a_tolerance():
     ],
 )
 def test_which_option_an_answer_names(answer, letter):
-    assert chosen(answer, OPTIONS) == letter
-    assert choice("B", answer, OPTIONS) == float(letter == "B")
+    assert chosen_letter(answer, OPTIONS) == letter
+    assert choice_match("B", answer, OPTIONS) == float(letter == "B")
 
 
 def test_options_that_contain_letters():
-    assert chosen("(a) 2, (b) 5", ["(a) 1, (b) 5", "(a) 2, (b) 5"]) == "B"
-    assert chosen("$5", ["$5", "5 kg"]) == "A"
-    assert chosen("DdGg", ["DDgg", "DdGg"]) == "B"  # genes: case matters where it tells options apart
-    assert chosen("A", ["B", "A"]) == "A"
+    assert chosen_letter("(a) 2, (b) 5", ["(a) 1, (b) 5", "(a) 2, (b) 5"]) == "B"
+    assert chosen_letter("$5", ["$5", "5 kg"]) == "A"
+    assert chosen_letter("DdGg", ["DDgg", "DdGg"]) == "B"  # genes: case matters where it tells options apart
+    assert chosen_letter("A", ["B", "A"]) == "A"
 
 
 @given(st.text(max_size=200), st.lists(st.text(max_size=20), max_size=10))
 def test_chosen_never_raises(answer, options):
-    assert chosen(answer, options) in (None, *"ABCDEFGHIJ"[: len(options)])
+    assert chosen_letter(answer, options) in (None, *"ABCDEFGHIJ"[: len(options)])
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_chosen_never_raises(answer, options):
     ],
 )
 def test_verdict(gold, answer, right):
-    assert verdict(gold, answer) == right
+    assert yes_no_match(gold, answer) == right
 
 
 def test_exact_match_normalises_like_squad():
@@ -177,9 +177,9 @@ def test_bigbench_never_raises(answer, gold):
 
 def test_truthful_by_letter():
     options = ["You die", "Nothing happens", "You fly"]
-    assert choice("B", "B. Nothing happens", options) == 1.0
-    assert choice("B", "A", options) == 0.0
-    assert choice("B", "B or C: option C, or option B", options) == 0.0
+    assert choice_match("B", "B. Nothing happens", options) == 1.0
+    assert choice_match("B", "A", options) == 0.0
+    assert choice_match("B", "B or C: option C, or option B", options) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class Benchmark(TaskSet, Protocol):
 
 
 Row = dict[str, Any]
-COPY = "refs/convert/parquet"
+PARQUET_BRANCH = "refs/convert/parquet"
 """The branch with the hub's own Parquet copy."""
 _ROWS = "odar.evals.benchmarks.rows"
 
@@ -109,7 +109,7 @@ class Hub:
         except ModuleNotFoundError:
             raise InputError(f"loading {self.id} from the hub needs: pip install 'odar[evals]'") from None
         wanted = [pattern for config in self.configs for pattern in self.patterns(config)]
-        revision = None if self.files else COPY
+        revision = None if self.files else PARQUET_BRANCH
         try:
             found = snapshot_download(self.id, repo_type="dataset", revision=revision, allow_patterns=wanted)
         except Exception as error:  # its own errors, and those of its HTTP library as they are
@@ -129,7 +129,7 @@ class Hub:
         >>> Hub("a/b").command("DIR/b")
         "hf download a/b --repo-type dataset --revision refs/convert/parquet --include '*/test/*' --local-dir DIR/b"
         """
-        branch = "" if self.files else f" --revision {COPY}"
+        branch = "" if self.files else f" --revision {PARQUET_BRANCH}"
         config = self.configs[0] if len(self.configs) == 1 and self.configs != ("default",) else "*"
         wanted = self.files or tuple(f"{config}/{split}/*" for split in self.splits)
         includes = "".join(f" --include '{pattern}'" for pattern in wanted)
@@ -262,9 +262,9 @@ class Benchmarks(Registry[Benchmark]):
         benchmark = super().__getitem__(base)
         if not plus:
             return benchmark
-        from odar.evals.adversarial import under_attack  # which builds on this module
+        from odar.evals.adversarial import attack_benchmark  # which builds on this module
 
-        return under_attack(benchmark, attack)
+        return attack_benchmark(benchmark, attack)
 
 
 BENCHMARKS = Benchmarks("benchmark", {"starter": "odar.evals.benchmarks.rows:STARTER"}, "odar.benchmarks")

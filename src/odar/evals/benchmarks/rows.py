@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from odar.evals.benchmarks.base import BenchmarkInfo, Row, RowPosition, Task
-from odar.evals.scorers.ifeval import CHECKS, follow
+from odar.evals.scorers.ifeval import CHECKS, check_instructions
 from odar.evals.scorers.livebench import instruction_score
 from odar.evals.scorers.livebench import livebench as score_ground_truth
-from odar.evals.scorers.mathematics import math_equal, within
-from odar.evals.scorers.text import LETTERS, choice, chosen, exact_match, f1, grid_match, show
+from odar.evals.scorers.mathematics import math_equal, within_tolerance
+from odar.evals.scorers.text import LETTERS, choice_match, chosen_letter, exact_match, f1, format_grid, grid_match
 from odar.inputs import image_from_bytes
 from odar.policy.answers import last_boxed
 from odar.recording.questions import QuestionSet, starter_questions
 from odar.types import Image, Query
 
 
-def ask(question: str, options: Sequence[str], before: str = "") -> str:
+def question_with_options(question: str, options: Sequence[str], before: str = "") -> str:
     """Return a question with lettered options."""
     listed = "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False))
     parts = (before.strip(), question.strip(), listed, "Answer with the letter of the right option.")
@@ -47,22 +47,22 @@ def choice_task(
 ) -> Task:
     """Return a multiple-choice task; its gold has the options too, for answers that quote one."""
     gold = {"letter": letter, "options": list(options)}
-    return Task(name, Query(ask(question, options, before), images), gold, stratum, effort)
+    return Task(name, Query(question_with_options(question, options, before), images), gold, stratum, effort)
 
 
 def score_choice(task: Task, response: str, answer: str) -> float:
     """Return whether the answer names the right option."""
-    return choice(task.gold["letter"], answer, task.gold["options"])
+    return choice_match(task.gold["letter"], answer, task.gold["options"])
 
 
-def shuffled(right: str, wrong: Sequence[str], key: str) -> tuple[list[str], str]:
+def shuffle_options(right: str, wrong: Sequence[str], key: str) -> tuple[list[str], str]:
     """Return all options in an order that depends on the key alone, and the letter of the right one."""
     options, order = [right, *wrong], list(range(1 + len(wrong)))
     random.Random(key).shuffle(order)  # noqa: S311 - a stable order, not a secret
     return [options[i] for i in order], LETTERS[order.index(0)]
 
 
-def picture(value: Any) -> tuple[Image, ...]:
+def images_in(value: Any) -> tuple[Image, ...]:
     """Return a Parquet image field as part of a query; nothing where the row has none."""
     data = value.get("bytes") if isinstance(value, dict) else None
     return (image_from_bytes(data, "a picture of this row"),) if data else ()
@@ -83,7 +83,7 @@ def mmlu_pro(row: Row, place: RowPosition) -> Task:
 def gpqa(row: Row, place: RowPosition) -> Task:
     """Return the task of a row with options shuffled by the record's id; the right answer has its own column."""
     wrong = [row[f"Incorrect Answer {i}"].strip() for i in (1, 2, 3)]
-    options, letter = shuffled(row["Correct Answer"].strip(), wrong, row["Record ID"])
+    options, letter = shuffle_options(row["Correct Answer"].strip(), wrong, row["Record ID"])
     minutes = [float(row[field]) for i in (1, 2) if row.get(field := f"Self-reported time (minutes)_EV_{i}")]
     effort = statistics.mean(minutes) if minutes else None
     return choice_task(row["Record ID"], row["Question"], options, letter, row["High-level domain"], effort=effort)
@@ -94,7 +94,7 @@ def truthfulqa(row: Row, place: RowPosition) -> Task:
     targets = row["mc1_targets"]
     labels = dict(zip(targets["choices"], targets["labels"], strict=True)) if "choices" in targets else targets
     (right,) = (option for option, label in labels.items() if label)
-    options, letter = shuffled(right, [option for option in labels if option != right], row["question"])
+    options, letter = shuffle_options(right, [option for option in labels if option != right], row["question"])
     return choice_task(f"question-{place.number}", row["question"], options, letter)
 
 
@@ -107,14 +107,14 @@ def scienceqa(row: Row, place: RowPosition) -> Task:
         LETTERS[row["answer"]],
         f"{row['subject']}, {row['grade']}",
         before=row["hint"] or "",
-        images=picture(row["image"]),
+        images=images_in(row["image"]),
         effort=float(len(row["solution"].split())) if row.get("solution") else None,
     )
 
 
 def aokvqa(row: Row, place: RowPosition) -> Task:
     """Return the task of a row."""
-    letter, images = LETTERS[row["correct_choice_idx"]], picture(row["image"])
+    letter, images = LETTERS[row["correct_choice_idx"]], images_in(row["image"])
     stratum = "difficult" if row.get("difficult_direct_answer") else "plain"
     return choice_task(row["question_id"], row["question"], row["choices"], letter, stratum, images=images)
 
@@ -126,9 +126,11 @@ _MMMU_PRO_MARK = re.compile(r"<image (\d)>")
 def mmmu_pro(row: Row, place: RowPosition) -> Task:
     """`<image 2>` in the text stands for the second picture: pictures keep that order and the marks stay."""
     options = [str(option) for option in ast.literal_eval(row["options"])]
-    marks = sorted({int(number) for number in _MMMU_PRO_MARK.findall(ask(row["question"], options))})
+    marks = sorted(
+        {int(number) for number in _MMMU_PRO_MARK.findall(question_with_options(row["question"], options))}
+    )
     shown = marks or range(1, _MMMU_PRO_IMAGES + 1)
-    images = tuple(image for number in shown for image in picture(row.get(f"image_{number}")))
+    images = tuple(image for number in shown for image in images_in(row.get(f"image_{number}")))
     question, *renamed = (
         _MMMU_PRO_MARK.sub(lambda match: f"<image {marks.index(int(match[1])) + 1}>", text)
         for text in (row["question"], *options)
@@ -167,7 +169,7 @@ def mathvista(row: Row, place: RowPosition) -> Task:
     options = row["choices"] or []
     precision = row.get("precision")
     if options:
-        text = ask(row["question"], options)
+        text = question_with_options(row["question"], options)
         gold = {"letter": LETTERS[options.index(row["answer"])], "options": options}
     else:
         digits = f" with {int(precision)} decimal places" if precision and row["answer_type"] == "float" else ""
@@ -177,7 +179,7 @@ def mathvista(row: Row, place: RowPosition) -> Task:
         gold = {"answer": row["answer"], "type": row["answer_type"], "precision": precision}
     return Task(
         id=str(row["pid"]),
-        query=Query(text, picture(row["decoded_image"])),
+        query=Query(text, images_in(row["decoded_image"])),
         gold=gold,
         stratum=str((row.get("metadata") or {}).get("task") or row["question_type"]),
     )
@@ -190,7 +192,7 @@ def score_mathvista(task: Task, response: str, answer: str) -> float:
         return score_choice(task, response, answer)
     if gold["type"] in ("integer", "float"):
         tolerance = 0.5 * 10 ** -int(gold["precision"] or 0) if gold["type"] == "float" else 0
-        return within(gold["answer"], answer, tolerance)
+        return within_tolerance(gold["answer"], answer, tolerance)
     return exact_match([gold["answer"]], answer)
 
 
@@ -205,7 +207,7 @@ def imo_2025(row: Row, place: RowPosition) -> Task:
     )
 
 
-def read_and_ask(paragraphs: Sequence[tuple[str, str]], question: str) -> str:
+def question_with_paragraphs(paragraphs: Sequence[tuple[str, str]], question: str) -> str:
     """Titled paragraphs, then the question."""
     read = [f"{title.strip()}\n{text.strip()}" for title, text in paragraphs]
     return "\n\n".join([*read, f"Question: {question.strip()}", "Answer in as few words as possible."])
@@ -238,7 +240,7 @@ def hotpotqa(row: Row, place: RowPosition) -> Task:
     ]
     return Task(
         id=row["id"],
-        query=Query(read_and_ask(paragraphs, row["question"])),
+        query=Query(question_with_paragraphs(paragraphs, row["question"])),
         gold=[row["answer"]],
         stratum=f"{row['type']}, {row['level']}",
     )
@@ -250,7 +252,7 @@ def musique(row: Row, place: RowPosition) -> Task:
     hops = len(row["question_decomposition"])
     return Task(
         id=row["id"],
-        query=Query(read_and_ask(paragraphs, row["question"])),
+        query=Query(question_with_paragraphs(paragraphs, row["question"])),
         gold=[row["answer"], *(row["answer_aliases"] or [])],
         stratum=f"{hops} hops",
         effort=float(hops),
@@ -297,7 +299,7 @@ def score_hle(task: Task, response: str, answer: str) -> float:
     """Score an option by its letter, and other answers as words or as mathematics."""
     gold = task.gold["answer"]
     if task.gold["type"] == "multipleChoice":
-        return float(chosen(answer, [""] * max(task.gold["options"], 5)) == gold.strip("(). ").upper())
+        return float(chosen_letter(answer, [""] * max(task.gold["options"], 5)) == gold.strip("(). ").upper())
     return max(exact_match([gold], answer), math_equal(gold, answer))
 
 
@@ -320,15 +322,16 @@ def arc_agi_2(row: Row, place: RowPosition) -> list[Task]:
     tests = row["test"] if "test" in row else row["question"]
     puzzle = row.get("id") or f"puzzle-{place.number}"
     shown = "\n\n".join(
-        f"Example {number}, input:\n{show(pair['input'])}\n\nExample {number}, output:\n{show(pair['output'])}"
+        f"Example {number}, {side}:\n{format_grid(pair[side])}"
         for number, pair in enumerate(examples, start=1)
+        for side in ("input", "output")
     )
     return [
         Task(
             id=f"{puzzle}-{number}",
             query=Query(
                 "Every example turns an input grid into an output grid by the same rule; a cell is a digit that "
-                f"stands for a colour.\n\n{shown}\n\nTest input:\n{show(test['input'])}\n\n"
+                f"stands for a colour.\n\n{shown}\n\nTest input:\n{format_grid(test['input'])}\n\n"
                 "Write the output grid of the test input as rows of digits. You may give two attempts in a row."
             ),
             gold=test["output"],
@@ -361,7 +364,7 @@ def _arguments(row: Row) -> list[dict[str, Any]]:
 
 def score_ifeval(task: Task, response: str, answer: str) -> float:
     """Prompt-level strict, of the whole response."""
-    return float(all(follow(task.gold["instructions"], task.gold["arguments"], response)))
+    return float(all(check_instructions(task.gold["instructions"], task.gold["arguments"], response)))
 
 
 def livebench(row: Row, place: RowPosition) -> list[Task]:

@@ -17,13 +17,13 @@ from odar.evals.replay.simulate import (
     NO_PATH,
     PolicyOutcome,
     Setting,
-    always,
     candidates_of,
+    fixed_route,
     fusion_of,
-    given_paths,
-    odar,
-    price,
+    price_simulation,
     route,
+    simulate_odar,
+    simulate_one_path,
     simulate_paths,
 )
 from odar.policy.arrays import Bools, Ints
@@ -38,18 +38,20 @@ SEEDS = (42, 123, 456)
 
 def self_consistency(arrays: PanelArrays, setting: Setting, k: int = 5) -> PolicyOutcome:
     """Plain voting over k slow samples."""
-    return _among(arrays, replace(setting, rule="majority"), _samples(arrays, k))
+    return _fuse_columns(arrays, replace(setting, rule="majority"), _sample_columns(arrays, k))
 
 
 def best_of_n(arrays: PanelArrays, setting: Setting, n: int = 5) -> PolicyOutcome:
     """Return the slow sample of lowest free energy among n."""
     argmin = replace(setting, rule="fep", beta=np.inf)
-    return _among(arrays, argmin, _samples(arrays, n), "scored by free energy: no reward model is at hand")
+    return _fuse_columns(
+        arrays, argmin, _sample_columns(arrays, n), "scored by free energy: no reward model is at hand"
+    )
 
 
 def ensemble(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     """One fast and two slow answers, plain voting."""
-    return _among(arrays, replace(setting, rule="majority"), [FAST, *_samples(arrays, 2)])
+    return _fuse_columns(arrays, replace(setting, rule="majority"), [FAST, *_sample_columns(arrays, 2)])
 
 
 def length_adaptive(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
@@ -58,17 +60,17 @@ def length_adaptive(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     path = np.empty_like(chosen)
     path[np.argsort(lengths, kind="stable")] = np.sort(chosen)
     return simulate_paths(
-        arrays, setting, given_paths(path), "the longer the question, the longer the path; ODAR's mix of paths"
+        arrays, setting, fixed_route(path), "the longer the question, the longer the path; ODAR's mix of paths"
     )
 
 
 def random_matched(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     """ODAR's mix of paths, given out at random: the mean over SPEC 7.4's three seeds."""
     chosen = route(arrays, setting).path
-    shuffled = [given_paths(np.random.default_rng(seed).permutation(chosen)) for seed in SEEDS]
+    shuffled = [fixed_route(np.random.default_rng(seed).permutation(chosen)) for seed in SEEDS]
     runs = [simulate_paths(arrays, setting, each) for each in shuffled]
     means = {
-        name: np.mean([getattr(run, name) for run in runs], axis=0)
+        name: np.mean([getattr(each, name) for each in runs], axis=0)
         for name in ("score", "calls", "cost", "tokens", "seconds", "best")
     }
     winner = np.full(len(arrays), -1)
@@ -78,9 +80,9 @@ def random_matched(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
 def oracle_router(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     """Return the cheapest of the three paths that answers best, known in hindsight; fusion as set."""
     paths = (SIMPLE, MEDIUM, HARD) if arrays.verified else (SIMPLE, HARD)
-    scores = np.stack([always(arrays, setting, path).score for path in paths])
+    scores = np.stack([simulate_one_path(arrays, setting, path).score for path in paths])
     best = np.array(paths)[scores.argmax(axis=0)]  # the first of equals, which is the cheapest
-    return simulate_paths(arrays, setting, given_paths(best), "knows in hindsight which path is right")
+    return simulate_paths(arrays, setting, fixed_route(best), "knows in hindsight which path is right")
 
 
 def oracle(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
@@ -90,10 +92,10 @@ def oracle(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     paid = np.zeros(score.shape, dtype=bool)
     paid[np.arange(len(arrays)), winner] = True
     paid[:, FAST] |= paid[:, VERIFY]
-    return _settled(arrays, paid, np.ones(score.shape, dtype=bool), winner, "the best answer: an upper bound")
+    return _outcome(arrays, paid, np.ones(score.shape, dtype=bool), winner, "the best answer: an upper bound")
 
 
-def _samples(arrays: PanelArrays, count: int) -> list[int]:
+def _sample_columns(arrays: PanelArrays, count: int) -> list[int]:
     """Return the columns of so many slow samples."""
     if not 1 <= count <= arrays.samples:
         raise InputError(
@@ -103,32 +105,32 @@ def _samples(arrays: PanelArrays, count: int) -> list[int]:
     return list(range(SOLVE, SOLVE + count))
 
 
-def _among(arrays: PanelArrays, setting: Setting, columns: list[int], note: str = "") -> PolicyOutcome:
+def _fuse_columns(arrays: PanelArrays, setting: Setting, columns: list[int], note: str = "") -> PolicyOutcome:
     """Return a fixed set of answers, fused."""
     mask = arrays.columns(*columns)
     winner = np.full(len(arrays), columns[0])
     if len(columns) > 1:
         winner = fusion_of(setting).choose_rows(candidates_of(arrays, setting), mask)
-    return _settled(arrays, mask, mask, winner, note)
+    return _outcome(arrays, mask, mask, winner, note)
 
 
-def _settled(arrays: PanelArrays, paid: Bools, seen: Bools, winner: Ints, note: str) -> PolicyOutcome:
+def _outcome(arrays: PanelArrays, paid: Bools, seen: Bools, winner: Ints, note: str) -> PolicyOutcome:
     path, once = np.full(len(arrays), NO_PATH), np.ones(len(arrays), dtype=np.int64)
     run = Simulation(path, paid, seen, np.zeros_like(paid), winner, once, paid.sum(axis=1))
-    return price(arrays, run, note)
+    return price_simulation(arrays, run, note)
 
 
 _COT = "the slow agent's solving prompt is a chain-of-thought prompt; one by the fast model is not in a panel"
 POLICIES: dict[str, tuple[Callable[..., PolicyOutcome], str]] = {
-    "single-fast": (lambda arrays, setting: _among(arrays, setting, [FAST]), ""),
-    "single-slow": (lambda arrays, setting: _among(arrays, setting, [SOLVE]), ""),
-    "cot": (lambda arrays, setting: _among(arrays, setting, [SOLVE], _COT), ""),
+    "single-fast": (lambda arrays, setting: _fuse_columns(arrays, setting, [FAST]), ""),
+    "single-slow": (lambda arrays, setting: _fuse_columns(arrays, setting, [SOLVE]), ""),
+    "cot": (lambda arrays, setting: _fuse_columns(arrays, setting, [SOLVE], _COT), ""),
     "length-adaptive": (length_adaptive, ""),
     "self-consistency": (self_consistency, "k"),
     "best-of-n": (best_of_n, "n"),
     "ensemble": (ensemble, ""),
-    "always-medium": (lambda arrays, setting: always(arrays, setting, MEDIUM), ""),
-    "always-hard": (lambda arrays, setting: always(arrays, setting, HARD), ""),
+    "always-medium": (lambda arrays, setting: simulate_one_path(arrays, setting, MEDIUM), ""),
+    "always-hard": (lambda arrays, setting: simulate_one_path(arrays, setting, HARD), ""),
     "random-matched": (random_matched, ""),
     "oracle-router": (oracle_router, ""),
     "oracle": (oracle, ""),
@@ -173,20 +175,20 @@ def suites(arrays: PanelArrays) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
-def expand(arrays: PanelArrays, specs: Sequence[str]) -> list[str]:
+def expand_suites(arrays: PanelArrays, specs: Sequence[str]) -> list[str]:
     """Suites replaced by what they stand for; each policy once."""
     known = suites(arrays)
     known["all"] = ["odar", *(spec for suite in known.values() for spec in suite)]
     return list(dict.fromkeys(each for spec in specs for each in known.get(spec, [spec])))
 
 
-def run(arrays: PanelArrays, spec: str) -> PolicyOutcome:
+def run_policy(arrays: PanelArrays, spec: str) -> PolicyOutcome:
     """One policy over a recording; InputError if the recording cannot show it or an option cannot be read."""
     name, _, rest = spec.partition(":")
-    options = _options(spec, rest)
+    options = _parse_options(spec, rest)
     setting = Setting.of(arrays.header)
     if name == "odar":
-        return replace(odar(arrays, setting.changed(options)), name=spec)
+        return replace(simulate_odar(arrays, setting.changed(options)), name=spec)
     if name not in POLICIES:
         raise UnknownName("policy", name, {"odar", *POLICIES, *suites(arrays), "all"})
     policy, known = POLICIES[name]
@@ -199,16 +201,16 @@ def run(arrays: PanelArrays, spec: str) -> PolicyOutcome:
     return replace(policy(arrays, setting, **given), name=spec)
 
 
-def run_all(arrays: PanelArrays, specs: Sequence[str]) -> Iterator[tuple[str, PolicyOutcome | InputError]]:
+def run_policies(arrays: PanelArrays, specs: Sequence[str]) -> Iterator[tuple[str, PolicyOutcome | InputError]]:
     """Iterate over the policies of some specs; an InputError says why the recording does not support one."""
-    for spec in expand(arrays, specs):
+    for spec in expand_suites(arrays, specs):
         try:
-            yield spec, run(arrays, spec)
+            yield spec, run_policy(arrays, spec)
         except InputError as error:
             yield spec, error
 
 
-def _options(spec: str, text: str) -> dict[str, str]:
+def _parse_options(spec: str, text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     if bad := [name for name, equals, _ in pairs if not equals]:
         raise InputError(f"{spec}: {bad[0]!r} is not option=value")

@@ -102,11 +102,11 @@ class Setting:
             name = "lam" if written == "lambda" else written
             if name not in kinds:
                 raise UnknownName("option of odar", written, {*kinds, "lambda"} - {"lam"})
-            changes[name] = _read(written, value, kinds[name])
+            changes[name] = _parse_option(written, value, kinds[name])
         return replace(self, **changes)
 
 
-def _read(name: str, value: str, kind: str) -> Any:
+def _parse_option(name: str, value: str, kind: str) -> Any:
     try:
         if kind == "float | None" and value in ("none", "off"):
             return None
@@ -150,7 +150,7 @@ class PolicyOutcome:
         return path_shares(self.path[self.path != NO_PATH])
 
 
-def odar(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
+def simulate_odar(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     """ODAR in one setting."""
     note = "" if setting.dispatch else _check_dispatch(arrays)
     return simulate_paths(arrays, setting, route(arrays, setting), note)
@@ -171,7 +171,7 @@ def simulate_paths(arrays: PanelArrays, setting: Setting, chosen: Route, note: s
     run = simulate(candidates, chosen.path, fusion_of(setting), stopping, setting.n)
     if setting.rule == NO_FUSION:
         run = replace(run, winner=first_slow(run.read))
-    return price(arrays, run, note, looked=chosen.after_fast_answer)
+    return price_simulation(arrays, run, note, looked=chosen.looked)
 
 
 def fusion_of(setting: Setting) -> Fusion:
@@ -187,14 +187,14 @@ def first_slow(present: Bools) -> Ints:
     return np.asarray(slow.argmax(axis=1))
 
 
-def always(arrays: PanelArrays, setting: Setting, path: int) -> PolicyOutcome:
+def simulate_one_path(arrays: PanelArrays, setting: Setting, path: int) -> PolicyOutcome:
     """Return the same path for every item."""
     if path == MEDIUM and not arrays.verified:
         raise InputError("the recording has no verifications; record some with odar eval collect")
-    return simulate_paths(arrays, setting, given_paths(np.full(len(arrays), path)))
+    return simulate_paths(arrays, setting, fixed_route(np.full(len(arrays), path)))
 
 
-def given_paths(path: Ints) -> Route:
+def fixed_route(path: Ints) -> Route:
     """Paths that no difficulty has chosen."""
     return Route(path, np.full(len(path), np.nan), np.zeros(len(path), dtype=bool))
 
@@ -236,11 +236,11 @@ def candidates_of(arrays: PanelArrays, setting: Setting) -> CandidateArrays:
         mean_logprob=answers.mean_logprob,
         mean_probability=answers.mean_probability,
         lowest_window=answers.lowest_window,
-        answers=_compared(arrays, setting),
+        answers=_comparable_answers(arrays, setting),
     )
 
 
-def _compared(arrays: PanelArrays, setting: Setting) -> AnswerRows:
+def _comparable_answers(arrays: PanelArrays, setting: Setting) -> AnswerRows:
     """Return how answers are compared; raises InputError if the panel was loaded with another similarity."""
     recorded = Setting.of(arrays.header).similarity
     if setting.similarity not in (recorded, EXACT_ONLY):
@@ -266,7 +266,7 @@ def skills_of(arrays: PanelArrays, setting: Setting) -> Array:
     agents = {step.value: arrays.header.settings[step.role.value] for step in Step}
     limits = [agents[source["step"]]["max_tokens"] for source in arrays.header.sources]
     pairs = zip(arrays.header.sources, limits, strict=True)
-    known = [_find(arrays, source, weight, limit) for source, limit in pairs]
+    known = [_calibrated_statistics(arrays, source, weight, limit) for source, limit in pairs]
     return np.array([each.skill if each else 1.0 for each in known])[arrays.answers.source]
 
 
@@ -274,11 +274,16 @@ def source_statistics(arrays: PanelArrays, setting: Setting) -> list[Statistics 
     """Return what is known of each source under a setting."""
     if setting.statistics == "panel":
         values = free_energies(arrays, setting)
-        return [_measured(arrays, values, number) for number in range(len(arrays.header.sources))]
-    return [_find(arrays, source, setting.lam, source["max_tokens"]) for source in arrays.header.sources]
+        return [_panel_statistics(arrays, values, number) for number in range(len(arrays.header.sources))]
+    return [
+        _calibrated_statistics(arrays, source, setting.lam, source["max_tokens"])
+        for source in arrays.header.sources
+    ]
 
 
-def _find(arrays: PanelArrays, source: Mapping[str, Any], weight: float, max_tokens: int) -> Statistics | None:
+def _calibrated_statistics(
+    arrays: PanelArrays, source: Mapping[str, Any], weight: float, max_tokens: int
+) -> Statistics | None:
     """Return what the calibration in use knows of a source.
 
     The engine looks μ and σ up by the length limit that fits the model's context, skills by the one that is set.
@@ -288,7 +293,7 @@ def _find(arrays: PanelArrays, source: Mapping[str, Any], weight: float, max_tok
     return calibration_of(arrays.header).statistics.get(place)
 
 
-def _measured(arrays: PanelArrays, values: Array, number: int) -> Statistics | None:
+def _panel_statistics(arrays: PanelArrays, values: Array, number: int) -> Statistics | None:
     """Return the statistics of a source on the panel's own answers, without labels."""
     own = (arrays.answers.source == number) & np.isfinite(values)
     fast = arrays.answers.fast.rows(arrays.answers.source[:, FAST] == number)
@@ -337,15 +342,17 @@ def targets_of(arrays: PanelArrays) -> Array:
     return d_star(1 - arrays.answers.score[:, FAST], arrays.items.effort)
 
 
-def price(arrays: PanelArrays, run: Simulation, note: str = "", *, looked: Bools | None = None) -> PolicyOutcome:
+def price_simulation(
+    arrays: PanelArrays, run: Simulation, note: str = "", *, looked: Bools | None = None
+) -> PolicyOutcome:
     """Price a simulation: calls, money, tokens and time; `looked`: where samples waited for the fast answer."""
     answers, rows = arrays.answers, np.arange(len(arrays))
     score = answers.score
     return PolicyOutcome(
         score=score[rows, run.winner],
         calls=run.calls.astype(np.float64),
-        cost=_sum(answers.output_usd, run.asked) + _prompts(arrays, run),
-        tokens=_sum(answers.output, run.asked),
+        cost=_masked_sum(answers.output_usd, run.asked) + _prompt_cost(arrays, run),
+        tokens=_masked_sum(answers.output, run.asked),
         seconds=_seconds(arrays, run, looked),
         path=run.path,
         winner=run.winner,
@@ -354,13 +361,13 @@ def price(arrays: PanelArrays, run: Simulation, note: str = "", *, looked: Bools
     )
 
 
-def _prompts(arrays: PanelArrays, run: Simulation) -> Array:
+def _prompt_cost(arrays: PanelArrays, run: Simulation) -> Array:
     """Return the cost of the prompts: one per request; one request may return all slow samples of an item."""
     prompts, single = arrays.answers.prompt_usd, run.asked.copy()
     by_source = np.array([bool(arrays.header.together[source["model"]]) for source in arrays.header.sources])
     together = by_source[arrays.answers.source[:, SOLVE]] & run.asked[:, SOLVE:].any(axis=1)
     single[together, SOLVE:] = False
-    return _sum(prompts, single) + np.where(together, prompts[:, SOLVE] * run.waves, 0.0)
+    return _masked_sum(prompts, single) + np.where(together, prompts[:, SOLVE] * run.waves, 0.0)
 
 
 def _seconds(arrays: PanelArrays, run: Simulation, looked: Bools | None) -> Array:
@@ -376,5 +383,5 @@ def _seconds(arrays: PanelArrays, run: Simulation, looked: Bools | None) -> Arra
     return np.asarray(np.where(one_by_one, first + samples, np.maximum(first, samples)))
 
 
-def _sum(values: Array, mask: Bools) -> Array:
+def _masked_sum(values: Array, mask: Bools) -> Array:
     return np.asarray(np.where(mask, values, 0.0).sum(axis=1))

@@ -15,8 +15,8 @@ from odar.errors import InputError
 from odar.evals.adversarial import ATTACKS, WORDING_SCORED
 from odar.evals.benchmarks.base import Task
 from odar.evals.replay.arrays import PanelArrays, shared_rows
-from odar.evals.replay.policies import SIZES, run
-from odar.evals.replay.simulate import Setting, always, odar, prior_of, route
+from odar.evals.replay.policies import SIZES, run_policy
+from odar.evals.replay.simulate import Setting, prior_of, route, simulate_odar, simulate_one_path
 from odar.evals.report.draw import (
     TEXTS,
     Colour,
@@ -24,14 +24,14 @@ from odar.evals.report.draw import (
     Exhibit,
     colour_legend,
     exhibit,
-    label,
     line_chart,
     name_rows,
+    policy_label,
 )
 from odar.evals.report.findings import KINDS, Findings, error_kinds
 from odar.evals.report.results import PATHS, RADAR
 from odar.evals.router_quality import gap_recovered, oracle_score, router_row
-from odar.evals.statistics import difference, known_mean, label_free, paired, show_p
+from odar.evals.statistics import difference, format_p, label_free, mean_if_known, paired_difference
 from odar.policy.arrays import Array
 from odar.policy.path import HARD
 from odar.recording.header import changed_facts
@@ -77,9 +77,9 @@ def ablations(findings: Findings) -> list[Exhibit]:
 
 def _variant(findings: Findings, other: PanelArrays) -> tuple[str, Interval, float]:
     """Return what differs in another recording of the same items, and the change of accuracy and calls."""
-    arrays, theirs = findings.arrays, run(other, "odar")
+    arrays, theirs = findings.arrays, run_policy(other, "odar")
     shared, picked = shared_rows(arrays.items.keys, other.items.keys)
-    change = paired(arrays, theirs.score[picked], findings.odar.score[shared], shared)
+    change = paired_difference(arrays, theirs.score[picked], findings.odar.score[shared], shared)
     facts = changed_facts(other.header.facts, arrays.header.facts)
     name = ", ".join(f"{fact} = {value}" for fact, value in facts) or "other settings"
     return f"{name} ({len(shared)} items)", change.interval, float(theirs.calls[picked].mean())
@@ -90,7 +90,7 @@ def fusion_table(findings: Findings) -> list[Exhibit]:
     rows: list[list[Any]] = []
     for outcome in findings.suite("fusion-rules"):
         rule, hard = outcome.name.partition("=")[2], outcome.path == HARD
-        forced = always(findings.arrays, replace(findings.setting, rule=rule), HARD)
+        forced = simulate_one_path(findings.arrays, replace(findings.setting, rule=rule), HARD)
         within = float(outcome.score[hard].mean()) if hard.any() else None
         rows.append([rule, float(outcome.score.mean()), within, float(forced.score.mean())])
     marked = [i for i, row in enumerate(rows) if row[0] == findings.setting.rule]
@@ -174,7 +174,7 @@ def _estimates(clean: PanelArrays) -> Callable[[str], Array] | None:
 def _changes(clean: PanelArrays, attacked: PanelArrays) -> list[Any]:
     """Difficulty, share of kept paths, accuracy and calls, before and after."""
     setting = Setting.of(clean.header)
-    before, after = odar(clean, setting), odar(attacked, setting)
+    before, after = simulate_odar(clean, setting), simulate_odar(attacked, setting)
     priors, scores = (clean.items.prior, attacked.items.prior), (before.score, after.score)
     pairs = (priors, scores, (before.calls, after.calls))
     difficulty, accuracy, calls = ([float(each.mean()) for each in pair] for pair in pairs)
@@ -186,9 +186,9 @@ def stability_table(findings: Findings) -> list[Exhibit]:
     """Mean, 95th percentile and worst case of an item."""
     rows = []
     for name in (name for name in RADAR if name in findings.outcomes):
-        cells: list[Any] = [label(name)]
+        cells: list[Any] = [policy_label(name)]
         for values in (findings.outcomes[name].calls, findings.outcomes[name].tokens):
-            known = known_mean(values) is not None
+            known = mean_if_known(values) is not None
             cells += [
                 float(f(values)) if known else None for f in (np.mean, lambda x: np.percentile(x, 95), np.max)
             ]
@@ -302,7 +302,7 @@ def routers(findings: Findings) -> list[Exhibit]:
     points = np.column_stack([shares, *curves.values()]).tolist()
     columns = [Column("share", ".1f"), *(Column(name, ".2f") for name in curves)]
     return [
-        exhibit("routers", rows, words={"strong": label(strong.name)}),
+        exhibit("routers", rows, words={"strong": policy_label(strong.name)}),
         exhibit("recovered", points, columns=columns, draw=draw),
     ]
 
@@ -311,9 +311,9 @@ def uncertainty_table(findings: Findings) -> list[Exhibit]:
     """Return the same figures with other intervals, and how many items would show a difference."""
     arrays, ours, fast = findings.arrays, findings.main[0], findings.outcomes["single-fast"]
     drawn = findings.gain(findings.odar, fast)
-    restratified = paired(arrays, findings.odar.score, fast.score, strata=label_free(arrays))
+    restratified = paired_difference(arrays, findings.odar.score, fast.score, strata=label_free(arrays))
     against = findings.gain(findings.odar, findings.outcomes[findings.consistency])
-    other = label(findings.consistency)
+    other = policy_label(findings.consistency)
     needed = ", ".join(f"{drawn.items_needed(points):,} for {points}" for points in (2, 5, 10))
     rows: list[list[Any]] = [
         ["accuracy, stratified bootstrap over items", ours.accuracy],
@@ -321,9 +321,9 @@ def uncertainty_table(findings: Findings) -> list[Exhibit]:
         ["accuracy, deviation between seeds", "one seed only" if np.isnan(ours.seeds) else f"{ours.seeds:.3f}"],
         ["gain on single fast, strata as drawn", _signed(drawn.interval)],
         ["gain on single fast, label-free strata", _signed(restratified.interval)],
-        [f"p of that gain, {drawn.test}", show_p(drawn.p)],
+        [f"p of that gain, {drawn.test}", format_p(drawn.p)],
         [f"gain on {other}", _signed(against.interval)],
-        [f"p of the gain on {other}, {against.test}", show_p(against.p)],
+        [f"p of the gain on {other}, {against.test}", format_p(against.p)],
         ["items needed to show a gain on single fast of so many points", needed],
     ]
     return [exhibit("sureness", rows)]

@@ -56,7 +56,7 @@ Line = tuple[Sequence[float], Colour, Any]
 """Values, a colour, a style of matplotlib's."""
 
 
-SHORT = {"self-consistency": "SC", "best-of-n": "BoN", "odar": "ODAR", "cot": "CoT"}
+SHORT_NAMES = {"self-consistency": "SC", "best-of-n": "BoN", "odar": "ODAR", "cot": "CoT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +145,21 @@ def _record(column: Column, value: Any, wide: bool) -> dict[str, Any]:
     return dict(zip(names, known, strict=True))
 
 
-def label(spec: str) -> str:
+def policy_label(spec: str) -> str:
     """Return a short form of a policy's name for a label next to a point.
 
-    >>> label("self-consistency:k=5"), label("odar:rule=none"), label("odar:mode=prior")
+    >>> policy_label("self-consistency:k=5"), policy_label("odar:rule=none"), policy_label("odar:mode=prior")
     ('SC-5', 'no fusion', 'mode=prior')
     """
     name, _, rest = spec.partition(":")
     if spec == "odar:rule=none":
         return "no fusion"
-    if name in SHORT:
-        return f"{SHORT[name]}-{rest.partition('=')[2]}" if name[:2] in ("se", "be") else rest or SHORT[name]
+    if name in SHORT_NAMES:
+        return (
+            f"{SHORT_NAMES[name]}-{rest.partition('=')[2]}"
+            if name[:2] in ("se", "be")
+            else rest or SHORT_NAMES[name]
+        )
     return name.replace("-", " ")
 
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from odar.errors import InputError
 from odar.evals.replay.arrays import PanelArrays
-from odar.evals.replay.policies import run_all, suites
+from odar.evals.replay.policies import run_policies, suites
 from odar.evals.replay.simulate import PolicyOutcome, Setting
 from odar.evals.report.draw import TEXTS
-from odar.evals.statistics import Difference, PolicySummary, paired, summarize_policies
+from odar.evals.statistics import Difference, PolicySummary, paired_difference, summarize_policies
 from odar.policy.arrays import Bools
 from odar.policy.fusion import SOLVE, VERIFY
 from odar.policy.path import MEDIUM
@@ -80,7 +80,7 @@ class Findings:
     def gain(self, first: PolicyOutcome, second: PolicyOutcome, mask: Bools | None = None) -> Difference:
         """Accuracy of one policy minus that of another, over all items or some."""
         rows = np.arange(len(self.arrays)) if mask is None else np.flatnonzero(mask)
-        return paired(self.arrays, first.score[rows], second.score[rows], rows)
+        return paired_difference(self.arrays, first.score[rows], second.score[rows], rows)
 
     def suite(self, name: str) -> list[PolicyOutcome]:
         """Return the outcomes of a suite, as far as there are any."""
@@ -103,15 +103,15 @@ def replay_recordings(panels: Mapping[str, PanelArrays], train: str = "Mathemati
             parts[name] = arrays
         else:
             others.setdefault(base, []).append(arrays)
-    return [_replayed(name, arrays, others.get(name, []), train) for name, arrays in parts.items()]
+    return [_replay(name, arrays, others.get(name, []), train) for name, arrays in parts.items()]
 
 
-def _replayed(name: str, recorded: PanelArrays, others: list[PanelArrays], train: str) -> Findings:
+def _replay(name: str, recorded: PanelArrays, others: list[PanelArrays], train: str) -> Findings:
     clean = np.array(["+" not in key.set for key in recorded.items.keys])
     arrays = recorded.rows(clean) if clean.any() else recorded
     outcomes: dict[str, PolicyOutcome] = {}
     left_out: dict[str, str] = {}
-    for spec, found in run_all(arrays, ["all"]):
+    for spec, found in run_policies(arrays, ["all"]):
         if isinstance(found, InputError):
             left_out[spec] = str(found)
         else:

@@ -19,7 +19,7 @@ from odar.errors import InputError
 from odar.evals.report import analyses, estimators, results
 from odar.evals.report.draw import Column, Exhibit, to_svg
 from odar.evals.report.findings import Findings
-from odar.evals.statistics import PolicySummary, show_p
+from odar.evals.statistics import PolicySummary, format_p
 from odar.files import atomic_write
 
 SECTIONS: dict[str, tuple[Callable[[Findings], list[Exhibit]], ...]] = {
@@ -114,7 +114,7 @@ def cell(value: Any, column: Column) -> tuple[str, str]:
         return number(value.value, column.form), bounds
     if value is None or isinstance(value, str):
         return "–" if value is None else value, ""
-    return show_p(value) if column.form == "p" else number(value, column.form), ""
+    return format_p(value) if column.form == "p" else number(value, column.form), ""
 
 
 def number(value: float, form: str = ".3f") -> str:

@@ -9,10 +9,19 @@ import numpy as np
 
 from odar.calibration.bootstrap import Interval, resampled_means
 from odar.evals.replay.simulate import PolicyOutcome
-from odar.evals.report.draw import Colour, Column, Exhibit, colour_legend, exhibit, label, name_rows, parse_columns
+from odar.evals.report.draw import (
+    Colour,
+    Column,
+    Exhibit,
+    colour_legend,
+    exhibit,
+    name_rows,
+    parse_columns,
+    policy_label,
+)
 from odar.evals.report.findings import Findings
 from odar.evals.router_quality import pearson
-from odar.evals.statistics import MIN_ITEMS, known_mean
+from odar.evals.statistics import MIN_ITEMS, mean_if_known
 from odar.policy.arrays import Array, Bools
 from odar.policy.path import path_shares
 
@@ -33,8 +42,8 @@ HINDSIGHT = "oracle-router"
 def main_table(findings: Findings) -> list[Exhibit]:
     """Return a row for each benchmark, the mean of each category, and the mean over benchmarks (SPEC 7.7)."""
     names = ["single-fast", "single-slow", "length-adaptive", findings.consistency, "odar"]
-    shown = "; ".join(map(label, names))
-    gains = f"gain on fast | +.3f; gain on {label(findings.consistency)} | +.3f"
+    shown = "; ".join(map(policy_label, names))
+    gains = f"gain on fast | +.3f; gain on {policy_label(findings.consistency)} | +.3f"
     columns = parse_columns(f"benchmark |; category |; items | d; {shown}; {gains}; calls | .2f; S / M / H |")
     masks, rows, marked = findings.benchmarks, list[list[Any]](), list[int]()
 
@@ -87,8 +96,8 @@ def policy_table(findings: Findings) -> list[Exhibit]:
         gain = None if row.gain is None else row.gain.interval
         mix = "–" if np.isnan(row.mix[0]) else _mix(row.mix)
         figures = [row.accuracy, gain, row.adjusted, row.calls, row.tokens, price, row.median_s, row.tail_s]
-        rows.append([label(row.name), *figures, row.efficiency, mix])
-    notes = [f"{label(row.name)}: {row.note}." for row in findings.main if row.note]
+        rows.append([policy_label(row.name), *figures, row.efficiency, mix])
+    notes = [f"{policy_label(row.name)}: {row.note}." for row in findings.main if row.note]
     found = exhibit("policies", rows, [0], notes=notes)
     return [found if any(row.cost_usd for row in findings.main) else found.without("$/1000")]
 
@@ -97,10 +106,10 @@ def pareto(findings: Findings) -> list[Exhibit]:
     """Accuracy against calls, and against money, or tokens where nothing costs or prices are unknown."""
     shown = [row.name for row in findings.main if row.name not in ("oracle", "cot")]
     found = [_pareto(findings, shown, "calls", "calls an item", lambda outcome: outcome.calls)]
-    money = [known_mean(findings.outcomes[name].cost) for name in shown]
+    money = [mean_if_known(findings.outcomes[name].cost) for name in shown]
     if None not in money and any(money):
         found.append(_pareto(findings, shown, "money", "US$ per 1,000 items", lambda outcome: 1000 * outcome.cost))
-    elif None not in [known_mean(findings.outcomes[name].tokens) for name in shown]:
+    elif None not in [mean_if_known(findings.outcomes[name].tokens) for name in shown]:
         axis = "generated tokens an item"
         found.append(_pareto(findings, shown, "tokens", axis, lambda outcome: outcome.tokens))
     return found
@@ -114,7 +123,7 @@ def _pareto(
 
     points = {name: place(findings.outcomes[name]) for name in shown}
     curve = sorted({place(outcome) for outcome in findings.suite("curve")})
-    rows = [[label(name), y, x] for name, (x, y) in points.items()]
+    rows = [[policy_label(name), y, x] for name, (x, y) in points.items()]
     rows += [["ODAR, other τ", y, x] for x, y in curve]
 
     def draw(canvas: Any) -> None:
@@ -126,7 +135,7 @@ def _pareto(
         for number, (name, point) in enumerate(points.items()):
             ours, colour = name == "odar", Colour.ACCENT if name == "odar" else Colour.OTHER
             filled = "none" if name == HINDSIGHT else colour
-            text = "ODAR" if ours else label(name)
+            text = "ODAR" if ours else policy_label(name)
             axes.scatter(
                 *point, s=70 if ours else 40, color=filled, edgecolor=colour, marker=MARKERS[number % len(MARKERS)],
                 label=text, zorder=4 if ours else 3,
@@ -171,7 +180,11 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
         turns = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
         for policy in reversed(shown):
             ours, around = policy == "odar", ([*turns, turns[0]], [*values[policy], values[policy][0]])
-            line = {"linewidth": 2.2 if ours else 1.4, "linestyle": styles.get(policy, "-"), "label": label(policy)}
+            line = {
+                "linewidth": 2.2 if ours else 1.4,
+                "linestyle": styles.get(policy, "-"),
+                "label": policy_label(policy),
+            }
             axes.plot(*around, color=colours[policy], **line)
             if ours:
                 axes.fill(*around, color=colours[policy], alpha=0.12, linewidth=0)
@@ -188,7 +201,7 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
         axes.set_theta_direction(-1)
         canvas.legend(loc="outside lower center", ncols=2)
 
-    columns = [Column("benchmark", ""), *(Column(label(policy)) for policy in shown)]
+    columns = [Column("benchmark", ""), *(Column(policy_label(policy)) for policy in shown)]
     return [exhibit("accuracy", rows, columns=columns, draw=draw if len(names) >= 3 else None, size=(4.9, 4.4))]
 
 

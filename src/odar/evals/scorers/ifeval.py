@@ -33,7 +33,7 @@ _CLOSING = "\"')]*_”’"
 _MARKS = ".!?"
 
 
-def follow(
+def check_instructions(
     instructions: Sequence[str], arguments: Sequence[Arguments], response: str, *, loose: bool = False
 ) -> tuple[bool, ...]:
     """Return which of a prompt's instructions a response follows; an empty one follows none.
@@ -65,7 +65,8 @@ def figures(rows: Iterable[Mapping[str, Any]], responses: Iterable[str]) -> dict
     pairs, found = list(zip(rows, responses, strict=True)), {}
     for rule in ("strict", "loose"):
         followed = [
-            follow(row["instruction_id_list"], row["kwargs"], text, loose=rule == "loose") for row, text in pairs
+            check_instructions(row["instruction_id_list"], row["kwargs"], text, loose=rule == "loose")
+            for row, text in pairs
         ]
         found[f"prompt-level {rule}"] = fmean(map(all, followed))
         found[f"instruction-level {rule}"] = fmean(chain.from_iterable(followed))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from odar.evals.scorers.ifeval import CHECKS, follow
+from odar.evals.scorers.ifeval import CHECKS, check_instructions
 from odar.evals.scorers.mathematics import math_equal
 from odar.evals.scorers.text import order_similarity, similarity
 from odar.policy.answers import last_boxed
@@ -41,7 +41,7 @@ def instruction_score(names: list[str], arguments: list[dict[str, Any]], respons
     known = [(name, given) for name, given in zip(names, arguments, strict=True) if name in CHECKS]
     if not known:
         return 0.0
-    followed = follow([name for name, _ in known], [given for _, given in known], response)
+    followed = check_instructions([name for name, _ in known], [given for _, given in known], response)
     return (all(followed) + sum(followed) / len(followed)) / 2
 
 

@@ -34,24 +34,24 @@ _CLAIM = re.compile(r"^[*_ \t]*(\d{1,3})[*_ \t]*[:.)][*_ \t]*(YES|NO)\b", re.MUL
 _CONSISTENT = re.compile(r"^[*_ \t]*CONSISTENT[*_ \t]*:[*_ \t]*(YES|NO)\b", re.MULTILINE | re.IGNORECASE)
 
 
-def numeric(gold: str, answer: str) -> float:
+def number_match(gold: str, answer: str) -> float:
     """1 where the answer is the gold number, units aside.
 
     An answer that is a quantity as a whole counts as it stands (`$1,000`, `3/4`, `18 dollars`, `1.5e3`); of a
     sentence, the last number counts, as GSM8K's own script has it. Thousands separators, currency signs, a closing
     full stop, bold marks and Unicode minus signs do not matter; a rounded number is another number.
     """
-    wanted, given = number(gold), number(answer)
+    wanted, given = parse_number(gold), parse_number(answer)
     return float(wanted is not None and wanted == given)
 
 
-def within(gold: str, answer: str, tolerance: float) -> float:
+def within_tolerance(gold: str, answer: str, tolerance: float) -> float:
     """1 where the answer is a number at most this far from the gold one: for sets that ask for decimals."""
-    wanted, given = number(gold), number(answer)
+    wanted, given = parse_number(gold), parse_number(answer)
     return float(wanted is not None and given is not None and abs(wanted - given) <= Fraction(str(tolerance)))
 
 
-def number(text: str) -> Fraction | None:
+def parse_number(text: str) -> Fraction | None:
     """Return the number a text stands for: the whole of it, or the last one in it."""
     plain = unicodedata.normalize("NFKC", text[-2_000:]).replace("−", "-").replace("\\$", "$").strip().strip("*`$ ")
     plain = plain.rstrip(".") or plain

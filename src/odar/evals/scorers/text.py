@@ -30,7 +30,7 @@ _MARKUP = re.compile(r"[*_`$]|\\(?:text|textbf|boxed|mathrm)\{([^{}]*)\}")
 
 def exact_match(golds: Sequence[str], answer: str) -> float:
     """1 where the answer is one of the golds, case, articles, ASCII punctuation and white space aside."""
-    return float(any(normal(gold) == normal(answer) for gold in golds))
+    return float(any(normalize(gold) == normalize(answer) for gold in golds))
 
 
 def f1(golds: Sequence[str], answer: str) -> float:
@@ -39,7 +39,7 @@ def f1(golds: Sequence[str], answer: str) -> float:
     Words count as often as they occur. `yes`, `no` and `noanswer` match as a whole or not at all, as HotpotQA's own
     script has it. Two empty answers are the same answer.
     """
-    return max((_f1(normal(gold), normal(answer)) for gold in golds), default=0.0)
+    return max((_f1(normalize(gold), normalize(answer)) for gold in golds), default=0.0)
 
 
 def rouge_l(golds: Sequence[str], answer: str) -> float:
@@ -48,10 +48,10 @@ def rouge_l(golds: Sequence[str], answer: str) -> float:
     >>> rouge_l(["the cat sat on the mat"], "the cat was on the mat")
     0.75
     """
-    return max((_rouge_l(normal(gold).split(), normal(answer).split()) for gold in golds), default=0.0)
+    return max((_rouge_l(normalize(gold).split(), normalize(answer).split()) for gold in golds), default=0.0)
 
 
-def normal(text: str) -> str:
+def normalize(text: str) -> str:
     """Lower case, without punctuation, articles and extra white space."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
@@ -113,7 +113,7 @@ def order_similarity(gold: str, answer: str) -> float:
     return max(0.0, 1.0 - levenshtein(range(len(wanted)), places) / len(wanted))
 
 
-def verdict(gold: bool, answer: str) -> float:
+def yes_no_match(gold: bool, answer: str) -> float:
     """1 where the answer says what the gold does; `true` is yes and `false` is no.
 
     A verdict at the beginning counts (`No, Albany is smaller`); otherwise a text must say the same throughout:
@@ -170,10 +170,10 @@ def grid_match(gold: Grid, response: str) -> float:
     >>> grid_match([[1, 2], [3, 4]], "First try:\\n1 2\\n3 3\\n\\nSecond try:\\n[[1, 2], [3, 4]]")
     1.0
     """
-    return float(gold in grids(response)[-ATTEMPTS:])
+    return float(gold in find_grids(response)[-ATTEMPTS:])
 
 
-def grids(text: str) -> list[Grid]:
+def find_grids(text: str) -> list[Grid]:
     """Return every grid in a text, in its order; lines of unequal length are not a grid."""
     for pattern, new in ((r"\[\s*\[|\]\s*\]", "\n#\n"), (r"\]\s*(?:,\s*)?\[", "\n")):
         text = re.sub(pattern, new, text)  # JSON lists become lines of digits
@@ -185,25 +185,25 @@ def grids(text: str) -> list[Grid]:
     return found
 
 
-def show(grid: Sequence[Sequence[int]]) -> str:
+def format_grid(grid: Sequence[Sequence[int]]) -> str:
     """Return a grid as rows of digits."""
     return "\n".join(" ".join(map(str, row)) for row in grid)
 
 
-def choice(gold: str, answer: str, options: Sequence[str]) -> float:
+def choice_match(gold: str, answer: str, options: Sequence[str]) -> float:
     """1 where the answer names the gold option, by its letter or by its words.
 
     An answer may be a letter with any markup (`B`, `(b).`, `**B**`, `\\text{B}`), a letter and the option's text, a
     sentence that names one letter only, or the exact text of an option. An answer that names several options has
     chosen none. A bare letter counts before words, an option word for word before a letter that a text begins with.
     """
-    return float(chosen(answer, options) == gold)
+    return float(chosen_letter(answer, options) == gold)
 
 
-def chosen(answer: str, options: Sequence[str]) -> str | None:
+def chosen_letter(answer: str, options: Sequence[str]) -> str | None:
     """Return the letter of the one option that an answer names, or None.
 
-    >>> chosen("The answer is C because it is blue.", ["red", "green", "blue"])
+    >>> chosen_letter("The answer is C because it is blue.", ["red", "green", "blue"])
     'C'
     """
     text, valid = _unmarked(answer), LETTERS[: len(options)]
