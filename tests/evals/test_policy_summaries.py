@@ -7,7 +7,7 @@ import pytest
 
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run_policy
-from odar.evals.statistics import label_free, mean_if_known, summarize_policies
+from odar.evals.statistics import length_strata, mean_if_known, summarize_policies
 from odar.recording.files import open_recording, write_recording
 from support.panels import header, synthetic_panel
 
@@ -59,7 +59,7 @@ def test_repeated_seeds_do_not_narrow_the_interval(arrays, tmp_path, tmp_path_fa
 
 
 def test_label_free_strata_depend_only_on_benchmark_and_length(arrays):
-    strata = label_free(arrays)
+    strata = length_strata(arrays)
     assert len(set(strata)) == 3 * 4
     lengths = np.array([len(query) for query in arrays.items.query])
     quarters = np.array([quarter for _, quarter in strata])

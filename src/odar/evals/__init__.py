@@ -1,1 +1,1 @@
-"""Does it help, by how much, how sure are we? Measurements over recorded answers."""
+"""Benchmarks, scorers, replay of recorded answers, statistics and reports."""

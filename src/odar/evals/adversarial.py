@@ -1,9 +1,9 @@
-"""Adversarial rewrites: simple questions disguised as hard, hard ones as simple (the paper's robustness table).
+"""Adversarial rewrites: simple questions that look hard, hard ones that look simple (the paper's robustness table).
 
 Complexity injection puts a question into learned prose, with markers of difficulty and an unrelated aside.
 Simplicity masking writes formulas in words, removes such markers, and calls the question easy. Both keep the
-question's meaning, so the gold answer stays the same. They depend on the id of the task alone. They are not for
-sets that check the wording of a response (IFEval), whose answer depends on the wording of the question.
+question's meaning, so the gold answer stays the same. Random choices depend on the id of the task alone. Sets that
+check the wording of a response (IFEval) are not rewritten: their answers depend on the wording of the question.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _UNSPOKEN = re.compile(r"[\\_{}&^]")
 _FORMULA = re.compile(
     r"\$\$?(?![\s$])([^$]+?)(?<!\s)\$\$?(?!\d)|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL
 )  # not "$5 and $6"
-_KEPT = re.compile(r"```.*?```|\[asy\].*?\[/asy\]|\"[^\"\n]*\"|\n\s*\(?[A-Z][.)]\s.*$", re.DOTALL)
+_KEPT = re.compile(r"(```.*?```|\[asy\].*?\[/asy\]|\"[^\"\n]*\"|\n\s*\(?[A-Z][.)]\s.*$)", re.DOTALL)
 
 
 def inject_complexity(task: Task) -> Task:
-    """Complexity injection: the unchanged question in a frame that looks hard."""
+    """Return the task with its question unchanged, between sentences that look hard."""
     pick = _random_for("injection", task)
     frame = pick.choice(_WORDS["frames"]).format(topic=pick.choice(_WORDS["topics"]))
     text = f"{frame}\n\n{task.query.text}\n\n{pick.choice(_WORDS['asides'])} {pick.choice(_WORDS['closings'])}"
@@ -40,12 +40,13 @@ def inject_complexity(task: Task) -> Task:
 
 
 def mask_complexity(task: Task) -> Task:
-    """Simplicity masking: formulas in words, everyday words for technical ones, and a casual opening.
+    """Return the task with formulas in words, everyday words for technical ones, and a casual opening.
 
-    Code, quotations and lettered options are left as they are: an answer may have to repeat them.
+    Code, quotations and lettered options are kept, because an answer may have to repeat them.
     """
-    plain, kept = map(_simplify, _KEPT.split(task.query.text)), _KEPT.findall(task.query.text)
-    text = "".join(part for pair in zip(plain, [*kept, ""], strict=True) for part in pair)
+    parts = _KEPT.split(task.query.text)
+    parts[::2] = map(_simplify, parts[::2])  # odd positions hold what is kept
+    text = "".join(parts)
     return _with_text(task, f"{_random_for('masking', task).choice(_WORDS['openings'])} {text}", "masking")
 
 
@@ -54,10 +55,10 @@ ATTACKS: dict[str, Rewrite] = {"injection": inject_complexity, "masking": mask_c
 
 @dataclass(frozen=True, slots=True)
 class AttackedBenchmark:
-    """A benchmark whose every task is rewritten; scored as the original is."""
+    """A benchmark with rewritten tasks, scored like the original."""
 
     name: str
-    """The name that users type: `gsm8k+injection`."""
+    """For example `gsm8k+injection`."""
     category: str
     metric: str
     about: BenchmarkInfo
@@ -65,16 +66,16 @@ class AttackedBenchmark:
     rewrite: Rewrite
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
-        """Iterate over the rewritten tasks; they have the ids of the originals, so that pairs can be compared."""
+        """Iterate over the rewritten tasks, which have the ids of the originals."""
         return map(self.rewrite, self.original.load(folder))
 
     def score(self, task: Task, response: str, answer: str) -> float:
-        """As the original does."""
+        """Return the score by the original benchmark."""
         return self.original.score(task, response, answer)
 
 
 def attack_benchmark(benchmark: Benchmark, attack: str) -> AttackedBenchmark:
-    """Return a benchmark under an attack."""
+    """Return a benchmark with every task rewritten by the named attack."""
     if attack not in ATTACKS:
         raise UnknownName("attack", attack, ATTACKS)
     name, about = f"{benchmark.name}+{attack}", benchmark.about
@@ -101,7 +102,7 @@ def _in_case_of(word: str) -> Callable[[re.Match[str]], str]:
 
 
 def _spell_out(formula: str) -> str:
-    """Return a formula in words; one with LaTeX that the table does not cover stays as it is."""
+    """Return a formula in words, or unchanged if it has LaTeX that the table does not cover."""
     spoken = formula
     for pattern, words in _WORDS["spoken"]:
         spoken = re.sub(pattern, words, spoken)

@@ -30,7 +30,7 @@ Source = tuple[str, Step]
 
 @dataclass(frozen=True, slots=True)
 class FusionItem:
-    """The candidates of one item, and which of them are right."""
+    """The candidates of one item, and whether each is right."""
 
     candidates: tuple[Candidate, ...]
     correct: tuple[bool, ...]
@@ -39,30 +39,30 @@ class FusionItem:
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """The accuracy of one rule."""
+    """The accuracy of one rule, and its difference to two others."""
 
     rule: str
     accuracy: Interval
     against_majority: Interval
-    """Paired difference to plain voting."""
+    """Paired difference to majority voting."""
     against_argmin: Interval
     """Paired difference to the paper's rule, the single candidate of lowest free energy."""
 
 
 def load_fusion_items(place: str | Path, varentropy_weight: float, split: str = "") -> list[FusionItem]:
-    """Load the candidates of a recording, energies measured and aligned per model and step over all of them.
+    """Load the candidates of a recording, with energies aligned by model and step.
 
     Raises:
         InputError: the file cannot be read, or no item in it has candidates.
     """
     items = []
     for item in open_recording(place).items(split):
-        # A verification has seen the fast answer: it is not one of the Hard path's candidates.
+        # The Hard path has no verification among its candidates.
         attempts = [each for each in item.attempts if each.step is not Step.VERIFY and each.score is not None]
-        candidates = tuple(with_energy(each.candidate, varentropy_weight) for each in attempts)
-        if candidates:
-            right = tuple((each.score or 0.0) >= RIGHT for each in attempts)
-            items.append(FusionItem(candidates, right, item.query))
+        if attempts:
+            candidates = tuple(with_energy(each.candidate, varentropy_weight) for each in attempts)
+            correct = tuple((each.score or 0.0) >= RIGHT for each in attempts)
+            items.append(FusionItem(candidates, correct, item.query))
     if not items:
         raise InputError(f"{place} holds no items with candidates")
     return _align_energies(items, varentropy_weight)
@@ -73,7 +73,7 @@ def apply_rules(
 ) -> list[RuleResult]:
     """Compare every registered rule, `fep` with the configured β, the paper's argmin, and the mean candidate.
 
-    `fitted` is 1 where a rule that was fitted to other questions is right, to be compared too.
+    `fitted` adds a rule that was fitted to other questions: 1 for each question on which it is right, else 0.
     """
     argmin = "fep β=inf (argmin)"
     settings = {f"fep β={beta:g}": Fusion("fep", beta), argmin: Fusion("fep")}
@@ -94,7 +94,7 @@ def apply_rules(
 
 
 def oracle_accuracy(questions: Sequence[FusionItem]) -> float:
-    """Return the share of questions with a right candidate: no rule can do better."""
+    """Return the share of questions with a right candidate, an upper bound for every rule."""
     return float(np.mean([any(q.correct) for q in questions]))
 
 
@@ -106,36 +106,38 @@ def score_rule(questions: Sequence[FusionItem], fusion: Fusion) -> Array:
 
 
 def with_energy(candidate: Candidate, weight: float) -> Candidate:
-    """Return a candidate with its free energy, not aligned."""
-    return replace(candidate, energy=measure_energy(candidate.tokens, weight, None))
+    """Return a candidate with its free energy, before alignment."""
+    return replace(candidate, energy=measure(candidate.tokens, weight, None))
 
 
 def _align_energies(questions: list[FusionItem], weight: float) -> list[FusionItem]:
-    values: dict[tuple[str, Step], list[float]] = defaultdict(list)
+    values: dict[Source, list[float]] = defaultdict(list)
     for question in questions:
         for candidate in question.candidates:
             if candidate.energy is not None:
                 values[candidate.model, candidate.step].append(candidate.energy.free_energy)
-    pairs = {source: (float(np.mean(found)), float(np.std(found)) or 1.0) for source, found in values.items()}
-    statistics = {source: Alignment(*pair) for source, pair in pairs.items()}
+    alignments = {
+        source: Alignment(float(np.mean(energies)), float(np.std(energies)) or 1.0)
+        for source, energies in values.items()
+    }
 
     def align(candidate: Candidate) -> Candidate:
-        statistic = statistics.get((candidate.model, candidate.step))
-        return replace(candidate, energy=measure_energy(candidate.tokens, weight, statistic))
+        alignment = alignments.get((candidate.model, candidate.step))
+        return replace(candidate, energy=measure(candidate.tokens, weight, alignment))
 
     return [replace(q, candidates=tuple(map(align, q.candidates))) for q in questions]
 
 
 @dataclass(frozen=True, slots=True)
 class CrossValidatedFit:
-    """A rule fitted to a file."""
+    """The rule `fep` fitted to a recording by cross-validation."""
 
     right: Array
-    """1 where the rule that was fitted without a question is right on it, else 0."""
+    """1 for each question on which the rule fitted to the other folds is right, else 0."""
     beta: float
-    """Fitted to all questions."""
+    """β fitted to all questions."""
     skills: dict[str, float]
-    """w of each source, fitted to all questions; the source is the model, and the agent where a model is both."""
+    """w of each source, fitted to all questions: its model, with the agent if the model is both agents."""
 
 
 def cross_validate(questions: Sequence[FusionItem], seed: int) -> CrossValidatedFit | None:
@@ -161,34 +163,33 @@ def _fit(votes: Votes, sources: Sequence[Source]) -> Fusion:
 
 
 def _to_votes(questions: Sequence[FusionItem]) -> tuple[list[Source], Votes]:
-    """Return the source of each column, and the votes; a source has a column for each of its candidates."""
+    """Return the source of each column, and the votes; a source has as many columns as candidates at most."""
     most: Counter[Source] = Counter()
     for question in questions:
         most |= Counter((candidate.model, candidate.step) for candidate in question.candidates)
     sources = sorted(most.elements())
-    rows = [_by_column(question, sources) for question in questions]
-    present = np.array([[each is not None for each in row] for row in rows])
-    energies = [[each and each[0].energy and each[0].energy.aligned for each in row] for row in rows]
-    correct = [[each is not None and each[1] for each in row] for row in rows]
-    answers = [[each[0].answer if each else "" for each in row] for row in rows]
-    stated = [[each is not None and each[0].stated for each in row] for row in rows]
+    shape = len(questions), len(sources)
+    energy, (present, correct, stated) = np.full(shape, np.nan), np.zeros((3, *shape), dtype=bool)
+    answers = [[""] * len(sources) for _ in questions]
+    for row, question in enumerate(questions):
+        seen: Counter[Source] = Counter()
+        for candidate, is_correct in zip(question.candidates, question.correct, strict=True):
+            source = candidate.model, candidate.step
+            column = sources.index(source) + seen[source]
+            seen[source] += 1
+            answers[row][column] = candidate.answer
+            present[row, column], correct[row, column], stated[row, column] = True, is_correct, candidate.stated
+            if candidate.energy is not None and candidate.energy.aligned is not None:
+                energy[row, column] = candidate.energy.aligned
     texts = [question.question for question in questions]
-    groups, similarity = AnswerRows.of_answers(answers, stated, texts, Fusion().similarity).groups_and_similarity(
-        present
-    )
+    rows = AnswerRows.of_answers(answers, stated.tolist(), texts, Fusion().similarity)
+    groups, similarity = rows.among(present)
     numbers = {source: number for number, source in enumerate(dict.fromkeys(sources))}
-    places = tuple(numbers[source] for source in sources)
-    return sources, Votes(np.array(energies, dtype=np.float64), groups, np.array(correct), places, similarity)
-
-
-def _by_column(question: FusionItem, sources: Sequence[Source]) -> list[tuple[Candidate, bool] | None]:
-    """Return the candidate of each column and whether it is right; None if its source has fewer candidates."""
-    left: dict[Source, list[tuple[Candidate, bool]]] = defaultdict(list)
-    for candidate, right in zip(question.candidates, question.correct, strict=True):
-        left[candidate.model, candidate.step].append((candidate, right))
-    return [left[source].pop(0) if left[source] else None for source in sources]
+    return sources, Votes(energy, groups, correct, tuple(numbers[source] for source in sources), similarity)
 
 
 def _source_name(source: Source, sources: Sequence[Source]) -> str:
+    """Return the model, with the agent if the model has several steps."""
     model, step = source
-    return model if len({s for m, s in sources if m == model}) == 1 else f"{model} ({step.role})"
+    steps = {each for name, each in sources if name == model}
+    return model if len(steps) == 1 else f"{model} ({step.role})"

@@ -28,14 +28,14 @@ TARGETS = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """One way to use the two models, per question."""
+    """The figures of one way to use the two models, per question."""
 
     name: str
     accuracy: Interval
     gain: Interval
     """Accuracy minus that of the fast model, paired by question."""
     over_random: Interval
-    """Accuracy minus what the same share of questions, escalated at random, gives on average."""
+    """Accuracy minus the mean accuracy of escalating the same share of questions at random."""
     calls: float
     cost_usd: float | None
     """None if a price or a token count is unknown."""
@@ -45,18 +45,18 @@ class PairRow:
 
 @dataclass(frozen=True, slots=True)
 class PairSummary:
-    """The table, and how well each score ranks questions for escalation."""
+    """The table, and the ranking quality of each signal for escalation."""
 
     rows: list[PairRow]
     apgr: dict[str, float]
     """APGR of each single signal and of the posterior; 0.5 is random. Empty if the slow model is not better."""
     signals: tuple[str, ...]
-    """What the posterior could use: signals of the fast answers that differ from answer to answer."""
+    """Signals that the posterior could use: those that differ between the fast answers."""
     items: int
 
 
 def summarize_pair(items: Sequence[RecordedItem], posterior: PosteriorDifficulty, threshold: float) -> PairSummary:
-    """Compare what can be done with the recorded answers of a fast and a slow model.
+    """Compare the policies that the recorded answers of a fast and a slow model allow.
 
     Args:
         items: each with a fast answer and at least one slow one, scored.
@@ -66,15 +66,19 @@ def summarize_pair(items: Sequence[RecordedItem], posterior: PosteriorDifficulty
     Raises:
         InputError: no item has both answers.
     """
-    found = [(item, _first(item, Step.ANSWER), _first(item, Step.SOLVE)) for item in items]
-    triples = [(item, fast, slow) for item, fast, slow in found if fast is not None and slow is not None]
-    if not triples:
+    complete, fast_answers, slow_answers = [], [], []
+    for item in items:
+        first, second = _first(item, Step.ANSWER), _first(item, Step.SOLVE)
+        if first is not None and second is not None:
+            complete.append(item)
+            fast_answers.append(first)
+            slow_answers.append(second)
+    if not complete:
         raise InputError("no item has a fast and a slow answer")
-    both, quick, deep = (list(column) for column in zip(*triples, strict=True))
-    fast, slow = (np.array([each.score for each in side], dtype=float) for side in (quick, deep))
-    fast_usd, slow_usd = (np.array([_cost(each) for each in side]) for side in (quick, deep))
-    prior = np.array([item.difficulty for item in both])
-    scores, single = _posterior_scores(both, quick, posterior)
+    fast, slow = (np.array([each.score for each in side], dtype=float) for side in (fast_answers, slow_answers))
+    fast_usd, slow_usd = (np.array([_cost(each) for each in side]) for side in (fast_answers, slow_answers))
+    prior = np.array([item.difficulty for item in complete])
+    scores, single = _posterior_scores(complete, fast_answers, posterior)
 
     def row(name: str, escalated: Bools, *, fast_first: bool = True) -> PairRow:
         right, share = np.where(escalated, slow, fast), float(escalated.mean())
@@ -90,15 +94,15 @@ def summarize_pair(items: Sequence[RecordedItem], posterior: PosteriorDifficulty
         )
 
     rows = [
-        row("always fast", np.zeros(len(both), dtype=bool)),
-        row("always slow", np.ones(len(both), dtype=bool), fast_first=False),
+        row("always fast", np.zeros(len(complete), dtype=bool)),
+        row("always slow", np.ones(len(complete), dtype=bool), fast_first=False),
         *([row(f"ODAR prior (d ≥ {threshold:g})", prior >= threshold)] if prior.std() else []),
         *(row(f"ODAR posterior, {1 + share:g} calls", _top(scores, share)) for share in TARGETS),
         row("oracle", slow > fast),
     ]
     ranked = {**single, "posterior": scores} if slow.mean() > fast.mean() else {}
     figures = {name: apgr(each, fast, slow) for name, each in ranked.items()}
-    return PairSummary(rows, figures, tuple(single), len(both))
+    return PairSummary(rows, figures, tuple(single), len(complete))
 
 
 def _top(scores: Array, share: float) -> Bools:

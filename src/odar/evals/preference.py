@@ -1,7 +1,7 @@
-"""Pairwise preference by an LLM judge: which of two answers to a recorded question is better, and how sure that is.
+"""Pairwise preference between two answers to a recorded question, by an LLM judge.
 
-Every pair is shown in both orders. A judge that prefers the first place says 1 twice, so that its preference comes
-out as a tie; how often that happens is its position bias, which is reported with the result.
+Every pair is shown in both orders. A judge that always prefers the first place names 1 twice, which counts as a
+tie. The position bias is reported with the result.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from odar.errors import InputError, ProviderError
 from odar.evals.fusion_study import with_energy
 from odar.policy.fusion import Fusion
 from odar.recording.schema import RecordedItem
-from odar.types import Query, Step
+from odar.types import Query, Spend, Step
 
 SIDES = ("hard", "slow", "verify", "fast")
-"""What can be compared: the answer chosen on the Hard path, or the first answer of a step."""
+"""Answers that can be compared: the one chosen on the Hard path, or the first of a step."""
 _MAX_TOKENS = 512
 _STEPS = {"slow": Step.SOLVE, "verify": Step.VERIFY, "fast": Step.ANSWER}
 
@@ -40,7 +40,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PreferenceResult:
-    """How often the first of two answers is preferred."""
+    """The mean preference for the first of two answers, and the position bias of the judge."""
 
     pairs: int
     different: int
@@ -59,9 +59,12 @@ class PreferenceResult:
 
 def answer_pairs(items: Sequence[RecordedItem], one: str, other: str, fusion: Fusion, weight: float) -> list[Pair]:
     """Return the two answers of each item; an item that lacks one of them is left out."""
-    found = [[_answer_of_side(item, side, fusion, weight) for side in (one, other)] for item in items]
-    rows = zip(items, found, strict=True)
-    return [Pair(item.query, a, b) for item, (a, b) in rows if a is not None and b is not None]
+    pairs = []
+    for item in items:
+        first, second = (_answer_of_side(item, side, fusion, weight) for side in (one, other))
+        if first is not None and second is not None:
+            pairs.append(Pair(item.query, first, second))
+    return pairs
 
 
 def _answer_of_side(item: RecordedItem, side: str, fusion: Fusion, weight: float) -> str | None:
@@ -80,36 +83,36 @@ async def judge_pairs(
     concurrency: int = 4,
     on_progress: Callable[[], object] = lambda: None,
 ) -> PreferenceResult:
-    """Ask a model which answer of each pair is better, in both orders; InputError if no verdict can be read."""
-    gate, calls, costs = asyncio.Semaphore(concurrency), 0, []
+    """Ask a model which answer of each pair is better, in both orders.
 
-    async def verdict(question: str, shown: tuple[str, str]) -> int | None:
-        nonlocal calls
-        prompt = load_prompt("judge")
-        draft = format_replies(shown) + (f"\n\nJudge by this rubric:\n{rubric.strip()}" if rubric else "")
-        messages = prompt.messages(Query(question), "", draft)
-        async with gate:
-            query = Query.from_messages(messages, Options(temperature=0.0, max_tokens=_MAX_TOKENS))
+    Raises:
+        InputError: no verdict can be read.
+    """
+    prompt, semaphore = load_prompt("judge"), asyncio.Semaphore(concurrency)
+    instructions = f"\n\nJudge by this rubric:\n{rubric.strip()}" if rubric else ""
+
+    async def better_place(question: str, first: str, second: str) -> tuple[int | None, Spend]:
+        messages = prompt.messages(Query(question), "", numbered((first, second)) + instructions)
+        query = Query.from_messages(messages, Options(temperature=0.0, max_tokens=_MAX_TOKENS))
+        async with semaphore:
             team = odar.plain_team(query, model)
-            found = await team.answer()
-        spend = team.ledger.spend()
-        calls += spend.calls
-        costs.append(spend.cost_usd)
+            replies = await team.answer()
         on_progress()
         try:
-            return chosen_index(found[0].text, 2) if found else None
+            return (named_index(replies[0].text, 2) if replies else None), team.ledger.spend()
         except ProviderError:
-            return None
+            return None, team.ledger.spend()
 
     different = [pair for pair in pairs if pair.first.split() != pair.second.split()]
-    shown = [(p.question, order) for p in different for order in ((p.first, p.second), (p.second, p.first))]
-    places = await asyncio.gather(*(verdict(*each) for each in shown))
+    orders = [order for pair in different for order in (pair, Pair(pair.question, pair.second, pair.first))]
+    verdicts = await asyncio.gather(*(better_place(*order) for order in orders))
+    places, spends = [place for place, _ in verdicts], [spend for _, spend in verdicts]
     both = [(a, b) for a, b in zip(places[::2], places[1::2], strict=True) if a is not None and b is not None]
     if different and not both:
         raise InputError(f"{model} gave no readable verdict on {len(different)} pairs; choose a stronger judge")
     # place 0 of the first order and place 1 of the second are the same answer
     preferences = [((a == 0) + (b == 1)) / 2 for a, b in both] + [0.5] * (len(pairs) - len(different))
-    known = [cost for cost in costs if cost is not None]
+    costs = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
     return PreferenceResult(
         pairs=len(pairs),
         different=len(different),
@@ -117,6 +120,6 @@ async def judge_pairs(
         order_dependent=float(np.mean([a == b for a, b in both])) if both else 0.0,
         first_place=float(np.mean([place == 0 for pair in both for place in pair])) if both else 0.5,
         failed=len(different) - len(both),
-        calls=calls,
-        cost_usd=sum(known) if len(known) == len(costs) else None,
+        calls=sum(spend.calls for spend in spends),
+        cost_usd=sum(costs) if len(costs) == len(spends) else None,
     )

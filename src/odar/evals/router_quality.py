@@ -1,11 +1,11 @@
-"""How good a router is, in the figures of the field (SPEC 7.6, 7.9): APGR, CPT, AUROC, RouterArena's score.
+"""Quality of a router (SPEC 7.6, 7.9): APGR, CPT, AUROC, RouterArena's score, robustness of paths.
 
-A router gives every query a score; the highest-scored go to the strong model. Definitions follow RouteLLM
+A router scores every query; the queries with the highest scores go to the strong model. Definitions follow RouteLLM
 (arXiv 2406.18665): the performance gap recovered at a share c of strong calls is
 
     PGR(c) = (accuracy(c) − accuracy of weak) / (accuracy of strong − accuracy of weak)
 
-APGR is the area under PGR over ten bins of c; CPT(x) the least share of strong calls that recovers x of it.
+APGR is the area under PGR over ten bins of c; CPT(x) is the least share of strong calls with PGR ≥ x.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from odar.calibration.bootstrap import Interval
 from odar.errors import InputError
-
-Array = NDArray[np.float64]
+from odar.policy.arrays import Array
 
 BINS = 10
 _ARENA_COSTS = (0.0044, 200.0)
@@ -28,25 +27,22 @@ _ARENA_COSTS = (0.0044, 200.0)
 
 
 def accuracy_curve(score: ArrayLike, weak: ArrayLike, strong: ArrayLike) -> Array:
-    """Accuracy with the 0, 1, ..., n highest-scored queries sent to the strong model.
+    """Return the accuracy with the 0, 1, ..., n queries of highest score sent to the strong model.
 
-    Ties share the gain of their group evenly, as a random order among them would on average: a constant score
-    gives the straight line of a random router.
+    Tied queries share their gain evenly, the mean over random orders: a constant score gives the straight line of
+    a random router.
 
     >>> accuracy_curve([2, 1], weak=[0, 1], strong=[1, 1]).tolist()
     [0.5, 1.0, 1.0]
     """
-    s, w, g = _checked_columns(score, weak, strong)
-    order = np.argsort(-s, kind="stable")
-    ranked, gains = s[order], (g - w)[order]
-    starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
-    sizes = np.diff(np.r_[starts, len(s)])
-    evened = np.repeat(np.add.reduceat(gains, starts) / sizes, sizes)
-    return cast(Array, w.mean() + np.r_[0.0, np.cumsum(evened)] / len(s))
+    scores, low, high = _checked_columns(score, weak, strong)
+    _, ties, sizes = np.unique(-scores, return_inverse=True, return_counts=True)
+    gains = np.repeat(np.bincount(ties, weights=high - low) / sizes, sizes)
+    return cast(Array, low.mean() + np.r_[0.0, np.cumsum(gains)] / len(scores))
 
 
 def gap_recovered(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, shares: ArrayLike) -> Array:
-    """PGR at each share of strong calls, between whole queries by linear interpolation."""
+    """Return PGR at each share of strong calls, linearly interpolated between whole queries."""
     curve = accuracy_curve(score, weak, strong)
     gap = curve[-1] - curve[0]
     if gap <= 0:
@@ -57,7 +53,7 @@ def gap_recovered(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, shares: 
 
 
 def apgr(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, bins: int = BINS) -> float:
-    """Average performance gap recovered: trapezoids over bins of the share of strong calls.
+    """Return the average performance gap recovered: trapezoids over bins of the share of strong calls.
 
     >>> round(apgr([0, 0, 0, 0], weak=[0, 1, 0, 1], strong=[1, 1, 1, 1]), 6)
     0.5
@@ -67,7 +63,7 @@ def apgr(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, bins: int = BINS)
 
 
 def cpt(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, target: float) -> float:
-    """Call-performance threshold: the least share of strong calls that recovers `target` of the gap.
+    """Return the call-performance threshold: the least share of strong calls that recovers `target` of the gap.
 
     >>> cpt([4, 3, 2, 1], weak=[0, 0, 1, 1], strong=[1, 1, 1, 1], target=0.5)
     0.25
@@ -78,9 +74,9 @@ def cpt(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, target: float) -> 
 
 
 def arena_score(accuracy: float, cost_usd: float, beta: float = 0.1) -> float:
-    """RouterArena's score (arXiv 2510.00202): a weighted harmonic mean of accuracy and log₂ cost (SPEC 7.9).
+    """Return RouterArena's score (arXiv 2510.00202), a weighted harmonic mean of accuracy and log₂ cost (SPEC 7.9).
 
-    0.0044 dollars per 1,000 questions count as 1 and 200 dollars as 0; costs outside are set to the nearest end.
+    The cost term is 1 at 0.0044 dollars per 1,000 questions or less, and 0 at 200 dollars or more.
 
     >>> round(arena_score(0.75, 0.001), 4), arena_score(0.9, 1.0)
     (0.7163, 0.0)
@@ -97,8 +93,8 @@ def arena_score(accuracy: float, cost_usd: float, beta: float = 0.1) -> float:
 def path_robustness(before: ArrayLike, after: ArrayLike) -> tuple[float, float]:
     """Return the share of paraphrased questions that keep their path, and the same corrected for chance (SPEC 7.9).
 
-    A router that sends everything down one path keeps every path and shows nothing: corrected (Cohen's kappa), 0 is
-    what two independent choices with these path mixes would share, and 1 is every path kept.
+    A router that sends everything down one path keeps every path. The correction is Cohen's kappa: 0 is the
+    expected agreement of two independent choices with these path mixes, 1 is every path kept.
 
     >>> kept, corrected = path_robustness([0, 0, 1, 2], [0, 0, 1, 1])
     >>> kept, round(corrected, 3)
@@ -114,14 +110,14 @@ def path_robustness(before: ArrayLike, after: ArrayLike) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class RouterRow:
-    """One router on one set."""
+    """The figures of one router on one set."""
 
     router: str
     apgr: Interval
     cpt50: float
     cpt80: float
     auroc: float
-    """How well the score tells the weak model's failures."""
+    """AUROC of the score for failures of the weak model."""
 
 
 def router_row(name: str, score: Array, weak: Array, strong: Array, rng: np.random.Generator) -> RouterRow:
@@ -136,12 +132,12 @@ def router_row(name: str, score: Array, weak: Array, strong: Array, rng: np.rand
 
 
 def oracle_score(weak: ArrayLike, strong: ArrayLike) -> Array:
-    """Return the score of a router that knows the outcomes: strong first where it helps, last where it harms."""
+    """Return the score of a router that knows both outcomes: the gain of the strong model on each query."""
     return cast(Array, np.asarray(strong, float) - np.asarray(weak, float))
 
 
 def auroc(score: ArrayLike, label: ArrayLike) -> float:
-    """Chance that a positive outranks a negative, ties counting half (Mann-Whitney)."""
+    """Return the probability that a positive outranks a negative; ties count half (Mann-Whitney)."""
     s, positive = np.asarray(score, float), np.asarray(label).astype(bool)
     n, m = int(positive.sum()), int((~positive).sum())
     if not n or not m:
@@ -152,7 +148,7 @@ def auroc(score: ArrayLike, label: ArrayLike) -> float:
 
 
 def pearson(a: ArrayLike, b: ArrayLike) -> float:
-    """Pearson's r; 0 if one side is constant."""
+    """Return Pearson's r; 0 if one side is constant."""
     x, y = (np.asarray(each, float) for each in (a, b))
     x, y = x - x.mean(), y - y.mean()
     norm = float(np.sqrt((x @ x) * (y @ y)))

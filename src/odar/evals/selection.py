@@ -1,4 +1,4 @@
-"""Which items of a benchmark are collected (SPEC 7.4), and what is checked before the first call is paid for."""
+"""Selection of the items of a benchmark (SPEC 7.4), and checks before the first call is paid for."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from odar.settings import Settings
 from odar.types import Step
 
 LARGE = 5_000
-"""Sets above this are drawn from; smaller ones are asked whole."""
+"""Number of tasks above which a set is sampled; smaller sets are taken whole."""
 FOLDS = 5
 FOLD_SIZE = 1_000
 QUANTILES = 4
 PLAIN_PROMPTS = "chat"
 _PROBE = "x + 1"
-"""An answer that a scorer has to look at: an empty one might be wrong without a look."""
+"""The answer that scorers are tried with; an empty one could be rejected before the scorer needs its libraries."""
 _PROBES = 30
-"""Strata of a benchmark whose scorer is tried; more would say the same again."""
+"""Maximum number of strata of a benchmark whose scorer is tried."""
 
 
 class Selection(NamedTuple):
-    """The items to ask, and the fold of each."""
+    """The selected tasks, and the fold of each."""
 
     tasks: list[Task]
     folds: list[int]
 
 
 def select_tasks(tasks: Sequence[Task], *, limit: int | None = None, seed: int = 42) -> Selection:
-    """Five disjoint folds, in which every stratum has its share.
+    """Select tasks and assign them to five disjoint folds, with every stratum in proportion.
 
-    A set of more than 5,000 gives five folds of 1,000; a smaller one, or one cut by `limit`, is dealt out whole.
-    Strata are the set's own subjects or levels crossed with quarters of question length: nothing in them depends
-    on a model or on an answer.
+    A set of more than 5,000 tasks gives five folds of 1,000; a smaller one is taken whole; `limit` takes fewer.
+    Strata are the set's own subjects or levels crossed with quarters of question length, which depend on no model
+    and no answer.
     """
     size = FOLDS * FOLD_SIZE if len(tasks) > LARGE else len(tasks)
     strata = label_free_strata([task.stratum for task in tasks], [len(task.query.text) for task in tasks])
@@ -52,9 +52,9 @@ def select_tasks(tasks: Sequence[Task], *, limit: int | None = None, seed: int =
 
 
 def stratified_order(strata: Sequence[tuple[Hashable, ...]], rng: np.random.Generator) -> list[int]:
-    """Positions in an order whose every beginning holds each stratum in proportion, at random within a stratum.
+    """Return positions in an order of which every prefix holds each stratum in proportion; random within a stratum.
 
-    A stratum is a path: the first part is kept in proportion first, within it the second, and so on.
+    A stratum is a tuple: its first element is kept in proportion first, within it the second, and so on.
 
     >>> order = stratified_order([("a",), ("a",), ("a",), ("a",), ("b",), ("b",)], np.random.default_rng(1))
     >>> sum(place >= 4 for place in order[:3])
@@ -84,13 +84,13 @@ def check_scorer(source: TaskSet, tasks: Sequence[Task]) -> None:
     """Score an answer to a task of every stratum, so that a missing requirement is reported before the first call.
 
     Raises:
-        GradedElsewhere: a harness of its own grades them.
-        InputError: answers to this benchmark cannot be scored here; says what is missing.
+        GradedElsewhere: the benchmark has its own harness.
+        InputError: answers cannot be scored here; the message names what is missing.
     """
     if reason := getattr(source, "elsewhere", ""):
         raise GradedElsewhere(reason)
-    kinds = {task.stratum: task for task in reversed(tasks)}
-    for task in list(kinds.values())[:_PROBES]:
+    first_of_stratum = {task.stratum: task for task in reversed(tasks)}
+    for task in list(first_of_stratum.values())[:_PROBES]:
         try:
             source.score(task, _PROBE, _PROBE)
         except InputError as error:
@@ -98,9 +98,9 @@ def check_scorer(source: TaskSet, tasks: Sequence[Task]) -> None:
 
 
 def with_fitting_prompts(settings: Settings, sources: Sequence[TaskSet]) -> Settings:
-    """Return the settings with prompts that ask for no form of their own, if the form of the answers is scored.
+    """Return the settings with prompts that ask for no marked answer, if the form of the answers is scored.
 
-    A user's own prompts that ask for no marked answer stay.
+    Prompts of a user that ask for no marked answer are kept.
 
     Raises:
         InputError: some of the sets need such prompts and others do not; a recording has one set of prompts.

@@ -19,25 +19,25 @@ from odar.evals.selection import label_free_strata
 from odar.policy.arrays import Array, Ints
 
 LEVEL = 0.95
+POWER = 0.8
 MIN_ITEMS = 10
-"""Fewer items than this support neither an interval nor a p-value (SPEC 7.8)."""
+"""Minimum number of items for an interval or a p-value (SPEC 7.8)."""
 BOOTSTRAP_ITEMS = 30
 BOOTSTRAP_DIFFERING = 10
-"""The bootstrap needs this many items, and this many on which the two policies differ: its intervals are too narrow
-below. `tests/evals/test_statistics.py` simulates the coverage."""
-POWER = 0.8
+"""Minimum numbers of items, and of items on which two policies differ, for the bootstrap: with fewer, its intervals
+are too narrow. `tests/evals/test_statistics.py` simulates the coverage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How much better one policy is than another on the same items."""
+    """The paired difference between two policies on the same items."""
 
     interval: Interval
-    """The mean paired difference with its 95% interval; NaN bounds where the items do not support one."""
+    """The mean paired difference with its 95% interval; NaN bounds if there are too few items."""
     p: float | None
-    """Two-sided p-value; 1 where the two never differ, None with fewer than `MIN_ITEMS` items."""
+    """Two-sided p-value; 1 if the two never differ, None with fewer than `MIN_ITEMS` items."""
     test: str
-    """Which test gave p: McNemar's exact test where scores are 0 or 1, else a sign-flip permutation test."""
+    """Name of the test: McNemar's exact test if all scores are 0 or 1, else a sign-flip permutation test."""
     items: int
     variance: float
     """Variance of the paired differences, with one added item in favour of each side."""
@@ -49,7 +49,7 @@ class Difference:
         return f"p {text}" if text.startswith("<") else f"p = {text}"
 
     def items_needed(self, points: float) -> int:
-        """Return how many items show a difference of so many percentage points at p < 0.05 with 80% power."""
+        """Return how many items show a difference of `points` percentage points at p < 0.05 with 80% power."""
         from scipy.special import ndtri
 
         z = ndtri(1 - (1 - LEVEL) / 2) + ndtri(POWER)
@@ -57,7 +57,7 @@ class Difference:
 
 
 def fold_interval(values: ArrayLike, folds: ArrayLike) -> Interval:
-    """Return the mean over folds with its t-based interval; no interval from a single fold.
+    """Return the mean over folds with its t-based interval; NaN bounds for a single fold.
 
     >>> fold_interval([1, 0, 1, 1], [0, 0, 1, 1]).value
     0.75
@@ -72,7 +72,7 @@ def fold_interval(values: ArrayLike, folds: ArrayLike) -> Interval:
 
 
 def seed_deviation(values: Array, seeds: Sequence[int]) -> float:
-    """Return the deviation between the means of the seeds; NaN from a single one."""
+    """Return the standard deviation of the means of the seeds; NaN for a single seed."""
     means = [values[np.array(seeds) == seed].mean() for seed in sorted(set(seeds))]
     return float(np.std(means, ddof=1)) if len(means) > 1 else float("nan")
 
@@ -88,10 +88,9 @@ def difference(
     first: ArrayLike,
     second: ArrayLike,
     strata: Sequence[Hashable] | None = None,
-    seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Difference:
-    """Compare two policies on the same items: first minus second, with an interval and a p-value.
+    """Return the mean of first minus second on the same items, with an interval and a p-value.
 
     The interval is a stratified paired bootstrap. With few items, or few on which the two differ, it is the
     interval of Bonett and Price (2012), which adds one item in favour of each side and so never has zero width.
@@ -99,21 +98,20 @@ def difference(
     a, b = np.asarray(first, float), np.asarray(second, float)
     if a.shape != b.shape or a.ndim != 1 or not len(a):
         raise InputError(f"scores of shapes {a.shape} and {b.shape} cannot be paired")
-    apart = a - b
-    n, mean, centre = len(apart), float(apart.mean()), float(apart.sum()) / (len(apart) + 2)
-    variance = float(((apart**2).sum() + 2) / (n + 2) - centre**2)
+    gains = a - b
+    n, mean, centre = len(gains), float(gains.mean()), float(gains.sum()) / (len(gains) + 2)
+    variance = float(((gains**2).sum() + 2) / (n + 2) - centre**2)
     binary = bool(np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all())
     test = "McNemar" if binary else "sign-flip"
     if n < MIN_ITEMS:
         return Difference(Interval(mean, np.nan, np.nan), None, test, n, variance)
-    if n < BOOTSTRAP_ITEMS or np.count_nonzero(apart) < BOOTSTRAP_DIFFERING:
+    if n < BOOTSTRAP_ITEMS or np.count_nonzero(gains) < BOOTSTRAP_DIFFERING:
         half = _t_quantile(n - 1) * float(np.sqrt(variance / (n + 2)))
         interval = Interval(mean, min(mean, max(-1.0, centre - half)), max(mean, min(1.0, centre + half)))
     else:
-        interval = bootstrap_mean(apart, seed, resamples, strata, shares=False)
-    return Difference(
-        interval, mcnemar_test(a, b) if binary else sign_flip_test(apart, seed, resamples), test, n, variance
-    )
+        interval = bootstrap_mean(gains, 0, resamples, strata, shares=False)
+    p = mcnemar_test(a, b) if binary else sign_flip_test(gains, resamples)
+    return Difference(interval, p, test, n, variance)
 
 
 def format_p(p: float | None) -> str:
@@ -123,22 +121,23 @@ def format_p(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def sign_flip_test(differences: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> float:
-    """Return the p-value of a paired permutation test: how often random signs give a mean as far from zero."""
-    apart = np.asarray(differences, float)
-    apart = apart[apart != 0]
-    if not len(apart):
+def sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES) -> float:
+    """Return the p-value of a paired permutation test: the share of random signs with a mean as far from zero."""
+    nonzero = np.asarray(differences, float)
+    nonzero = nonzero[nonzero != 0]
+    if not len(nonzero):
         return 1.0
-    rng, block, extreme = np.random.default_rng(seed), max(1, 2_000_000 // len(apart)), 0
-    observed = abs(apart.sum()) * (1 - 1e-12)
+    rng, extreme = np.random.default_rng(0), 0
+    block = max(1, 2_000_000 // len(nonzero))  # limits the memory
+    observed = abs(nonzero.sum()) * (1 - 1e-12)
     for start in range(0, resamples, block):
-        signs = rng.integers(0, 2, (min(block, resamples - start), len(apart))) * 2.0 - 1
-        extreme += int((np.abs(signs @ apart) >= observed).sum())
+        signs = rng.integers(0, 2, (min(block, resamples - start), len(nonzero))) * 2.0 - 1
+        extreme += int((np.abs(signs @ nonzero) >= observed).sum())
     return (extreme + 1) / (resamples + 1)
 
 
 def mcnemar_test(first: ArrayLike, second: ArrayLike) -> float:
-    """Exact two-sided p-value of McNemar's test: two policies, right (1) or wrong (0) on the same items."""
+    """Return the exact two-sided p-value of McNemar's test on two lists of right (1) and wrong (0)."""
     from scipy.special import bdtr
 
     a, b = np.asarray(first).astype(bool), np.asarray(second).astype(bool)
@@ -147,7 +146,7 @@ def mcnemar_test(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def benjamini_hochberg(p: Sequence[float | None]) -> list[float | None]:
-    """p-values adjusted for how many there are; significant at false discovery rate q where below q."""
+    """Return p-values adjusted for their number; those below q are significant at false discovery rate q."""
     known = sorted((value for value in p if value is not None), reverse=True)
     scaled = [value * len(known) / (len(known) - i) for i, value in enumerate(known)]
     adjusted = dict(zip(known, np.minimum.accumulate([1.0, *scaled])[1:].tolist(), strict=True))
@@ -155,7 +154,7 @@ def benjamini_hochberg(p: Sequence[float | None]) -> list[float | None]:
 
 
 def item_means(values: ArrayLike, items: Sequence[Hashable]) -> tuple[Array, Ints]:
-    """Return the mean of each item over its seeds, which are not independent, and its first row."""
+    """Return the mean of each item over its seeds, which are not independent, and the first row of each item."""
     scores = np.asarray(values, float)
     numbers: dict[Hashable, int] = {}
     index = np.array([numbers.setdefault(item, len(numbers)) for item in items])
@@ -165,7 +164,7 @@ def item_means(values: ArrayLike, items: Sequence[Hashable]) -> tuple[Array, Int
 
 @dataclass(frozen=True, slots=True)
 class PolicySummary:
-    """One policy in figures, all per item."""
+    """The figures of one policy, per item."""
 
     name: str
     accuracy: Interval
@@ -173,20 +172,21 @@ class PolicySummary:
     folds: Interval
     """The t-based interval over folds (SPEC 7.4)."""
     seeds: float
-    """The deviation between seeds; NaN with a single one."""
+    """Standard deviation between seeds; NaN for a single seed."""
     gain: Difference | None
-    """Against the reference policy; None for the reference itself."""
+    """Gain over the reference policy; None for the reference itself."""
     adjusted: float | None
-    """The p of the gain by Benjamini-Hochberg over the whole table; None without a test."""
+    """p-value of the gain, adjusted over the whole table (Benjamini-Hochberg); None without a test."""
     calls: float
     cost_usd: float | None
     tokens: float | None
     median_s: float
     tail_s: float
-    """The 95th percentile of the time."""
+    """95th percentile of the seconds."""
     mix: tuple[float, float, float]
+    """Shares of the Simple, Medium and Hard path."""
     efficiency: float | None
-    """Points of accuracy above single-fast for each call (SPEC 7.5); None without that row, and for it."""
+    """Percentage points above single-fast per call (SPEC 7.5); None for single-fast, and without that row."""
     note: str
 
 
@@ -233,30 +233,32 @@ def paired_difference(
     rows: Sequence[int] | Ints | None = None,
     strata: Sequence[Hashable] | None = None,
 ) -> Difference:
-    """Return the difference of two policies on some rows; an item with several seeds counts once, with its mean."""
-    names, strata = item_names(arrays), sampling_strata(arrays) if strata is None else strata
+    """Return the difference of two policies on some rows; an item with several seeds counts once, by its mean."""
+    strata = sampling_strata(arrays) if strata is None else strata
     rows = range(len(arrays)) if rows is None else rows
-    own = [names[i] for i in rows]
-    (a, places), (b, _) = item_means(first, own), item_means(second, own)
-    return difference(a, b, [strata[rows[i]] for i in places])
+    names = item_names(arrays)
+    chosen = [names[i] for i in rows]
+    first_means, places = item_means(first, chosen)
+    second_means, _ = item_means(second, chosen)
+    return difference(first_means, second_means, [strata[rows[i]] for i in places])
 
 
 def item_names(arrays: PanelArrays) -> list[tuple[str, str]]:
-    """Return set and id of each row, without the seed."""
+    """Return the set and the id of each row, without the seed."""
     return [(key.set, key.id) for key in arrays.items.keys]
 
 
 def sampling_strata(arrays: PanelArrays) -> list[Hashable]:
-    """Return the strata of sampling: benchmark and its own subjects or levels."""
+    """Return the stratum of each row: its benchmark, and its subject or level there."""
     return [(key.set, stratum) for key, stratum in zip(arrays.items.keys, arrays.items.stratum, strict=True)]
 
 
-def label_free(arrays: PanelArrays) -> list[Hashable]:
-    """Strata that use no label: benchmark crossed with quarters of question length (SPEC 7.4)."""
+def length_strata(arrays: PanelArrays) -> list[Hashable]:
+    """Return strata without labels: benchmark crossed with quarters of question length (SPEC 7.4)."""
     lengths = [len(text) for text in arrays.items.query]
     return list(label_free_strata([key.set for key in arrays.items.keys], lengths))
 
 
 def mean_if_known(values: Array) -> float | None:
-    """Return the mean, or None if a part of it is unknown."""
+    """Return the mean, or None if a value is unknown (NaN)."""
     return None if np.isnan(values).any() else float(values.mean())

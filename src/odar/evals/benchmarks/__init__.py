@@ -1,1 +1,1 @@
-"""Benchmarks: where the data is, how it becomes queries, how answers are scored (SPEC 7.1)."""
+"""Benchmarks: sources of their data, conversion to tasks, and scoring (SPEC 7.1)."""

@@ -1,1 +1,1 @@
-"""Replay: what any policy would have done on a panel's items, by arithmetic alone."""
+"""Replay of policies on recorded answers, without model calls."""

@@ -1,1 +1,1 @@
-"""The report: everything a panel shows, on one page that stands by itself."""
+"""The HTML report on recordings, one self-contained file."""

@@ -31,7 +31,7 @@ from odar.evals.report.draw import (
 from odar.evals.report.findings import KINDS, Findings, error_kinds
 from odar.evals.report.results import PATHS, RADAR
 from odar.evals.router_quality import gap_recovered, oracle_score, router_row
-from odar.evals.statistics import difference, format_p, label_free, mean_if_known, paired_difference
+from odar.evals.statistics import difference, format_p, length_strata, mean_if_known, paired_difference
 from odar.policy.arrays import Array
 from odar.policy.path import HARD
 from odar.recording.header import changed_facts
@@ -311,7 +311,7 @@ def uncertainty_table(findings: Findings) -> list[Exhibit]:
     """Return the same figures with other intervals, and how many items would show a difference."""
     arrays, ours, fast = findings.arrays, findings.main[0], findings.outcomes["single-fast"]
     drawn = findings.gain(findings.odar, fast)
-    restratified = paired_difference(arrays, findings.odar.score, fast.score, strata=label_free(arrays))
+    restratified = paired_difference(arrays, findings.odar.score, fast.score, strata=length_strata(arrays))
     against = findings.gain(findings.odar, findings.outcomes[findings.consistency])
     other = policy_label(findings.consistency)
     needed = ", ".join(f"{drawn.items_needed(points):,} for {points}" for points in (2, 5, 10))

@@ -1,1 +1,1 @@
-"""Scorers: how right a response is, from 0 to 1, by each benchmark's official rule. Plain functions."""
+"""Scorers: functions that score a response from 0 to 1 by the official rule of its benchmark."""
