@@ -118,7 +118,7 @@ def half(
     current = {name: asdict(getattr(engine.settings, name)) for name in ("routing", "fusion")}
     header = replace(arrays.header, settings={**arrays.header.settings, **current})
     arrays = replace(arrays, header=with_calibration(header, calibration))
-    setting = Setting.of(arrays.header)
+    setting = Setting.from_header(arrays.header)
     runs = [simulate_one_path(arrays, setting, path) for path in (SIMPLE, MEDIUM, HARD)]
     given_paths = {name: np.stack([getattr(each, name) for each in runs], axis=1) for name in FIELDS}
     prior = prior_of(arrays, setting)

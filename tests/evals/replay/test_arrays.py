@@ -43,7 +43,7 @@ def test_an_empty_or_damaged_panel_is_rejected(tmp_path):
 
 async def test_energies_are_aligned_by_the_calibration_or_the_panel(tmp_path):
     arrays = load_arrays(await collect_panel(tmp_path, items=30))
-    setting = Setting.of(arrays.header)
+    setting = Setting.from_header(arrays.header)
     fast = np.isfinite(arrays.answers.energy[:, FAST])
     expected = (free_energies(arrays, setting)[fast, FAST] - 0.4) / 0.3
     assert align(arrays, setting)[fast, FAST] == pytest.approx(expected)
@@ -53,7 +53,7 @@ async def test_energies_are_aligned_by_the_calibration_or_the_panel(tmp_path):
     other = replace(setting, lam=0.7)
     assert np.isnan(align(arrays, other)).all()
     assert (skills_of(arrays, other) == 1).all()
-    assert np.isfinite(arrays.answers.fast.length).all()
+    assert np.isfinite(arrays.answers.fast_signals.length).all()
 
 
 async def test_a_panel_can_be_replayed_with_another_calibration(tmp_path):
@@ -70,6 +70,6 @@ async def test_a_calibration_sets_thresholds_and_fusion(tmp_path):
     settings = {"routing.tau1": 0.0, "routing.tau2": 0.0, "fusion.beta": 2.0}
     file.write_text(Calibration({}, settings=settings).to_json())
     arrays = load_arrays(place, str(file))
-    assert Setting.of(arrays.header).beta == 2.0
+    assert Setting.from_header(arrays.header).beta == 2.0
     assert (run_policy(arrays, "odar:mode=prior").path == 2).all()
     assert not (run_policy(load_arrays(place), "odar:mode=prior").path == 2).all()

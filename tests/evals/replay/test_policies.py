@@ -146,7 +146,7 @@ def test_an_invalid_policy_is_named(arrays, spec, error, message):
 
 
 def test_a_setting_comes_from_the_panel_and_can_be_changed(arrays):
-    setting = Setting.of(arrays.header)
+    setting = Setting.from_header(arrays.header)
     assert (setting.n, setting.beta, setting.mode) == (5, 0.25, "posterior")
-    changed = setting.changed({"lambda": "0.5", "stop": "none", "beta": "inf"})
+    changed = setting.with_options({"lambda": "0.5", "stop": "none", "beta": "inf"})
     assert (changed.lam, changed.stop, changed.beta) == (0.5, None, np.inf)

@@ -146,7 +146,7 @@ def ballot_of(folder, answers=ANSWERS, energies=ENERGIES):
 
 
 def winner(arrays, present=None, **options):
-    setting = Setting.of(arrays.header).changed({name: str(value) for name, value in options.items()})
+    setting = Setting.from_header(arrays.header).with_options({name: str(value) for name, value in options.items()})
     among = arrays.columns(*(present or range(SOLVE, SOLVE + 5)))
     return int(fusion_of(setting).choose_rows(candidates_of(arrays, setting), among)[0])
 

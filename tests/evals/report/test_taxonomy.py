@@ -19,7 +19,7 @@ def arrays(tmp_path_factory):
 
 
 def sorted_errors(arrays):
-    return error_kinds(arrays, Setting.of(arrays.header), run_policy(arrays, "odar"))
+    return error_kinds(arrays, Setting.from_header(arrays.header), run_policy(arrays, "odar"))
 
 
 def test_exactly_the_errors_have_a_kind(arrays):

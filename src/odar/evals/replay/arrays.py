@@ -1,4 +1,4 @@
-"""A recording as arrays: a row for each item, a column for each recorded answer. Tokens and texts stay on disk."""
+"""A recording as arrays: a row for each item, a column for each recorded answer, without tokens and texts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _NoItemsError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Items(Rows):
-    """What is known of each item before it is answered."""
+    """The items of a recording, without their answers."""
 
     keys: list[ItemKey]
     category: list[str]
@@ -51,7 +51,7 @@ class Items(Rows):
 
 @dataclass(frozen=True, slots=True)
 class Answers(Rows):
-    """What is known of each answer: columns are the fast one, the verification, then the slow samples."""
+    """The recorded answers; columns are the fast answer, the verification, then the slow samples."""
 
     energy: Array
     varentropy: Array
@@ -66,18 +66,18 @@ class Answers(Rows):
     output_usd: Array
     seconds: Array
     output: Array
-    """Generated tokens; NaN if the provider did not say."""
+    """Generated tokens; NaN if unknown."""
     source: Ints
-    """Which of the header's sources wrote it."""
+    """Index into the sources of the header."""
     judgment: Array
     """1 CORRECT, 0 INCORRECT, NaN if there is no verdict."""
     order: Ints
     """Columns of each row in the order in which exact ties are broken."""
     cut_off: Bools
-    """Whether it ended at the limit of tokens."""
-    said: AnswerRows
-    """Which answers are the same."""
-    fast: SignalArrays
+    """Whether the answer ended at the token limit."""
+    comparison: AnswerRows
+    """Groups of equal answers, and similarities."""
+    fast_signals: SignalArrays
     """Signals of the fast answers (SPEC 5.11)."""
 
 
@@ -99,7 +99,7 @@ class PanelArrays(Rows):
         return list(dict.fromkeys(key.set for key in self.items.keys))
 
     def of_set(self, name: str) -> Bools:
-        """(N,): the items of a benchmark."""
+        """Return a mask of the items of a benchmark."""
         return np.array([key.set == name for key in self.items.keys], dtype=bool)
 
     @property
@@ -108,15 +108,15 @@ class PanelArrays(Rows):
         return int(self.answers.score.shape[1]) - SOLVE
 
     def columns(self, *wanted: int) -> Bools:
-        """(N, M): these columns in every row."""
+        """Return a mask of these columns in every row, of shape (N, M)."""
         shape = self.answers.score.shape
         return np.broadcast_to(np.isin(np.arange(shape[1]), wanted), shape).copy()
 
 
 def load_arrays(place: str | Path, calibration: str | None = None, split: str = "") -> PanelArrays:
-    """Return the recording in a file, or its items of one split (`calibrate` or `judge`).
+    """Load a recording, or its items of one split (`calibrate` or `judge`).
 
-    `calibration` is a name or a file that takes the place of the one the recording was made with.
+    `calibration` is the name or the file of a calibration that replaces the one of the recording.
     """
     recording = open_recording(place)
     header = recording.header
@@ -125,7 +125,7 @@ def load_arrays(place: str | Path, calibration: str | None = None, split: str = 
     with damage_reported(recording.path):
         parts = [_part(table, header, recording.path) for table in recording.tables(_COLUMNS, split)]
     if not parts:
-        kind = f"items to {split} with" if split else "finished items yet; go on with odar eval collect"
+        kind = f"items to {split} with" if split else "finished items yet; collect them with odar eval collect"
         raise _NoItemsError(f"{place} holds no {kind}")
     return PanelArrays.concatenate(parts)
 
@@ -133,9 +133,9 @@ def load_arrays(place: str | Path, calibration: str | None = None, split: str = 
 def load_panels(
     places: Sequence[str | Path], calibration: str | None = None, split: str = ""
 ) -> dict[str, PanelArrays]:
-    """Several recordings by the names of their files; those of the same models, prompts and settings are joined.
+    """Load several recordings by file name, joining those of the same models, prompts and settings.
 
-    An item that is in several files counts once. A file without items of the split is left out if others have some.
+    An item that is in several files counts once. A file without items of the split is skipped if others have some.
     """
     groups: dict[str, tuple[list[str], list[PanelArrays]]] = {}
     for place in places:
@@ -159,7 +159,7 @@ def load_panels(
 
 
 def shared_rows(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[Ints, Ints]:
-    """Return where each of two lists has what both of them hold, in the order of the first.
+    """Return the positions of the shared elements in each of two lists, in the order of the first.
 
     >>> [rows.tolist() for rows in shared_rows("abc", "ca")]
     [[0, 2], [1, 0]]
@@ -171,7 +171,7 @@ def shared_rows(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[
 
 
 def with_calibration(header: Header, calibration: Calibration) -> Header:
-    """Return the header with another calibration in use, its thresholds and fusion settings included."""
+    """Return the header with another calibration, including its thresholds and fusion settings."""
     settings = {name: dict(part) if isinstance(part, Mapping) else part for name, part in header.settings.items()}
     for key, value in calibration.settings.items():
         part, _, name = key.partition(".")
@@ -192,14 +192,14 @@ _COLUMNS = [
 
 
 def _part(table: Any, header: Header, path: Path) -> PanelArrays:
-    """One row group."""
+    """Return the arrays of one row group."""
     nested = table.column("attempts").combine_chunks()
     flat, counts = nested.flatten(), nested.value_lengths().to_numpy()
     verified = Step.VERIFY.value in flat.field("step").unique().to_pylist()
     rows, width, gap = table.num_rows, SOLVE + header.samples, 0 if verified else 1
     if (counts < width - gap).any() or (not header.imported and (counts > width - gap).any()):
         raise InputError(f"{path}: items with other than {width - gap} answers; it is damaged, collect it again")
-    # Where no verification was recorded its column points to the fast answer, and is marked as absent below.
+    # Without verifications, their column points to the fast answer and is marked as absent below.
     columns = np.r_[FAST, VERIFY - gap, np.arange(SOLVE, width) - gap]
     starts = np.cumsum(counts) - counts
     flat = flat.take((starts[:, None] + columns).ravel())
@@ -214,7 +214,7 @@ def _part(table: Any, header: Header, path: Path) -> PanelArrays:
         values = flat.field(name).to_pylist()
         return [values[i * width : (i + 1) * width] for i in range(rows)]
 
-    steps, models = texts("step"), texts("model")
+    models, steps = flat.field("model").to_pylist(), flat.field("step").to_pylist()
     places = {(source["model"], source["step"]): i for i, source in enumerate(header.sources)}
     figures = flat.field("figures")
     answers = {
@@ -223,29 +223,36 @@ def _part(table: Any, header: Header, path: Path) -> PanelArrays:
         "output": numbers(flat.field("usage").field("output")),
         "cut_off": np.array(texts("finish")) == "length",
         "judgment": numbers(flat.field("judgment").cast("float64")),
-        "source": np.array(
-            [[places[m, s] for m, s in zip(*row, strict=True)] for row in zip(models, steps, strict=True)]
-        ),
-        "order": np.array([_order(*row) for row in zip(steps, texts("text"), strict=True)]),
+        "source": np.array([places[pair] for pair in zip(models, steps, strict=True)]).reshape(rows, width),
+        "order": np.array([_order(*row) for row in zip(texts("step"), texts("text"), strict=True)]),
     }
     if not verified:
         answers["score"][:, VERIFY] = -np.inf  # never the best answer
-    items = {name: table.column(name).to_pylist() for name in ("category", "metric", "stratum", "query", "expert")}
-    items["keys"] = [ItemKey(**row) for row in table.column("key").to_pylist()]
-    items["fold"] = table.column("fold").to_numpy()
-    items["prior"] = table.column("difficulty").to_numpy()
-    items["effort"] = np.array(table.column("effort").to_pylist(), dtype=np.float64)
-    items["features"] = np.array(table.column("features").to_pylist(), dtype=np.float64)
+    items = _items(table)
     fast = flat.take(np.arange(rows) * width + FAST).to_pylist()
-    signals = [_signals(*row) for row in zip(fast, items["prior"].tolist(), strict=True)]
-    compared = header.settings["fusion"].get("similarity", "lexical")
-    said = AnswerRows.of_answers(texts("answer"), (answers["stated"] > 0).tolist(), items["query"], compared)
-    found = Answers(**answers, said=said, fast=SignalArrays.from_answers(signals))
-    return PanelArrays(header, Items(**items), found, verified)
+    signals = SignalArrays.from_answers([_signals(*row) for row in zip(fast, items.prior.tolist(), strict=True)])
+    similarity = header.settings["fusion"].get("similarity", "lexical")
+    stated = (answers["stated"] > 0).tolist()
+    comparison = AnswerRows.of_answers(texts("answer"), stated, items.query, similarity)
+    return PanelArrays(header, items, Answers(**answers, comparison=comparison, fast_signals=signals), verified)
+
+
+def _items(table: Any) -> Items:
+    columns = {
+        name: table.column(name).to_pylist() for name in ("category", "metric", "stratum", "query", "expert")
+    }
+    return Items(
+        **columns,
+        keys=[ItemKey(**row) for row in table.column("key").to_pylist()],
+        fold=table.column("fold").to_numpy(),
+        prior=table.column("difficulty").to_numpy(),
+        effort=np.array(table.column("effort").to_pylist(), dtype=np.float64),
+        features=np.array(table.column("features").to_pylist(), dtype=np.float64),
+    )
 
 
 def _signals(row: dict[str, Any], prior: float) -> AnswerSignals:
-    """Return the signals of a recorded fast answer, as the engine would see them."""
+    """Return the signals of a recorded fast answer."""
     control = set(row["control"])
     attempt = Attempt(
         step=Step(row["step"]),

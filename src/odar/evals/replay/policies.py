@@ -1,6 +1,6 @@
-"""ODAR and everything it is compared with (SPEC 7.2), by name.
+"""ODAR and its baselines (SPEC 7.2), by name.
 
-Users write `odar`, `odar:tau1=0.2,beta=inf`, `best-of-n:n=7`, `ablations`.
+Policies are written as `odar`, `odar:tau1=0.2,beta=inf`, `best-of-n:n=7`, `ablations`.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from odar.policy.rules import RULES
 from odar.policy.simulation import Simulation
 
 SEEDS = (42, 123, 456)
-"""SPEC 7.4's."""
+"""Random seeds of SPEC 7.4."""
 
 
 def self_consistency(arrays: PanelArrays, setting: Setting, k: int = 5) -> PolicyOutcome:
-    """Plain voting over k slow samples."""
+    """Return the outcome of majority voting over k slow samples."""
     return _fuse_columns(arrays, replace(setting, rule="majority"), _sample_columns(arrays, k))
 
 
 def best_of_n(arrays: PanelArrays, setting: Setting, n: int = 5) -> PolicyOutcome:
-    """Return the slow sample of lowest free energy among n."""
+    """Return the outcome of taking the slow sample of lowest free energy among n."""
     argmin = replace(setting, rule="fep", beta=np.inf)
     return _fuse_columns(
-        arrays, argmin, _sample_columns(arrays, n), "scored by free energy: no reward model is at hand"
+        arrays, argmin, _sample_columns(arrays, n), "scored by free energy, without a reward model"
     )
 
 
 def ensemble(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
-    """One fast and two slow answers, plain voting."""
+    """Return the outcome of majority voting over one fast and two slow answers."""
     return _fuse_columns(arrays, replace(setting, rule="majority"), [FAST, *_sample_columns(arrays, 2)])
 
 
 def length_adaptive(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
-    """ODAR's mix of paths, given out by the length of the question."""
+    """Return the outcome of ODAR's mix of paths, assigned by the length of the question."""
     chosen, lengths = route(arrays, setting).path, [len(text) for text in arrays.items.query]
     path = np.empty_like(chosen)
     path[np.argsort(lengths, kind="stable")] = np.sort(chosen)
@@ -65,7 +65,7 @@ def length_adaptive(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
 
 
 def random_matched(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
-    """ODAR's mix of paths, given out at random: the mean over SPEC 7.4's three seeds."""
+    """Return the outcome of ODAR's mix of paths, assigned at random: the mean over `SEEDS`."""
     chosen = route(arrays, setting).path
     shuffled = [fixed_route(np.random.default_rng(seed).permutation(chosen)) for seed in SEEDS]
     runs = [simulate_paths(arrays, setting, each) for each in shuffled]
@@ -78,7 +78,7 @@ def random_matched(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
 
 
 def oracle_router(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
-    """Return the cheapest of the three paths that answers best, known in hindsight; fusion as set."""
+    """Return the outcome of the cheapest path with the best answer, known in hindsight; fusion as set."""
     paths = (SIMPLE, MEDIUM, HARD) if arrays.verified else (SIMPLE, HARD)
     scores = np.stack([simulate_one_path(arrays, setting, path).score for path in paths])
     best = np.array(paths)[scores.argmax(axis=0)]  # the first of equals, which is the cheapest
@@ -86,7 +86,7 @@ def oracle_router(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
 
 
 def oracle(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
-    """Return the best answer in the panel, known in hindsight: no policy can do better."""
+    """Return the outcome of the best recorded answer, known in hindsight: an upper bound."""
     score = arrays.answers.score
     winner = score.argmax(axis=1)
     paid = np.zeros(score.shape, dtype=bool)
@@ -96,17 +96,17 @@ def oracle(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
 
 
 def _sample_columns(arrays: PanelArrays, count: int) -> list[int]:
-    """Return the columns of so many slow samples."""
+    """Return the columns of the first `count` slow samples."""
     if not 1 <= count <= arrays.samples:
         raise InputError(
-            f"{count} slow samples an item are needed, and the recording holds {arrays.samples} slow samples; "
+            f"{count} slow samples per item are needed, and the recording holds {arrays.samples} slow samples; "
             f"odar eval collect … --samples {count} records more"
         )
     return list(range(SOLVE, SOLVE + count))
 
 
 def _fuse_columns(arrays: PanelArrays, setting: Setting, columns: list[int], note: str = "") -> PolicyOutcome:
-    """Return a fixed set of answers, fused."""
+    """Return the outcome of fusing the answers of fixed columns."""
     mask = arrays.columns(*columns)
     winner = np.full(len(arrays), columns[0])
     if len(columns) > 1:
@@ -117,7 +117,7 @@ def _fuse_columns(arrays: PanelArrays, setting: Setting, columns: list[int], not
 def _outcome(arrays: PanelArrays, paid: Bools, seen: Bools, winner: Ints, note: str) -> PolicyOutcome:
     path, once = np.full(len(arrays), NO_PATH), np.ones(len(arrays), dtype=np.int64)
     run = Simulation(path, paid, seen, np.zeros_like(paid), winner, once, paid.sum(axis=1))
-    return price_simulation(arrays, run, note)
+    return price_simulation(arrays, run, np.zeros(len(arrays), dtype=bool), note)
 
 
 _COT = "the slow agent's solving prompt is a chain-of-thought prompt; one by the fast model is not in a panel"
@@ -135,7 +135,7 @@ POLICIES: dict[str, tuple[Callable[..., PolicyOutcome], str]] = {
     "oracle-router": (oracle_router, ""),
     "oracle": (oracle, ""),
 }
-"""What ODAR is compared with, and the option of each, a whole number."""
+"""The function of each baseline, and the name of its option, a whole number."""
 
 SIZES = (1, 3, 5, 7, 9)
 LAMBDAS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -154,7 +154,7 @@ def suites(arrays: PanelArrays) -> dict[str, list[str]]:
     """Return lists of policies by name, as far as the recording supports them."""
     usual = min(5, arrays.samples)
     sizes = [n for n in SIZES if n <= arrays.samples]
-    setting = Setting.of(arrays.header)
+    setting = Setting.from_header(arrays.header)
     other = "prior" if setting.mode == "posterior" else "posterior"
     stop = "0.8" if setting.stop is None else "none"
     rest = {"self-consistency": f"self-consistency:k={usual}", "best-of-n": f"best-of-n:n={usual}"}
@@ -176,19 +176,19 @@ def suites(arrays: PanelArrays) -> dict[str, list[str]]:
 
 
 def expand_suites(arrays: PanelArrays, specs: Sequence[str]) -> list[str]:
-    """Suites replaced by what they stand for; each policy once."""
+    """Return the specs with suites replaced by their policies; each policy once."""
     known = suites(arrays)
     known["all"] = ["odar", *(spec for suite in known.values() for spec in suite)]
     return list(dict.fromkeys(each for spec in specs for each in known.get(spec, [spec])))
 
 
 def run_policy(arrays: PanelArrays, spec: str) -> PolicyOutcome:
-    """One policy over a recording; InputError if the recording cannot show it or an option cannot be read."""
+    """Return the outcome of one policy; InputError if the recording does not support it or an option is invalid."""
     name, _, rest = spec.partition(":")
     options = _parse_options(spec, rest)
-    setting = Setting.of(arrays.header)
+    setting = Setting.from_header(arrays.header)
     if name == "odar":
-        return replace(simulate_odar(arrays, setting.changed(options)), name=spec)
+        return replace(simulate_odar(arrays, setting.with_options(options)), name=spec)
     if name not in POLICIES:
         raise UnknownName("policy", name, {"odar", *POLICIES, *suites(arrays), "all"})
     policy, known = POLICIES[name]

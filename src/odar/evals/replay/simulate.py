@@ -1,4 +1,4 @@
-"""ODAR's three paths over recorded answers under any setting: candidates, paths, winners and prices (SPEC 1, 5)."""
+"""Simulation of ODAR's three paths on recorded answers: candidates, paths, winners and prices (SPEC 1, 5)."""
 
 from __future__ import annotations
 
@@ -28,51 +28,50 @@ from odar.settings import ROUTING_MODES
 from odar.types import Query, Step
 
 NO_FUSION = "none"
-"""Takes the slow agent's first answer without applying a fusion rule."""
+"""The `rule` that takes the first answer of the slow agent, without fusion."""
+
+_STATISTICS = ("calibration", "panel", "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How ODAR routes and fuses."""
+    """Settings of routing and fusion in a replay."""
 
     tau1: float
     tau2: float
     n: int
     """Slow samples on the Hard path."""
     mode: str
-    """prior or posterior (SPEC 5.11)."""
+    """`prior` or `posterior` (SPEC 5.11)."""
     clearly_hard: float
     estimator: str
     dispatch: bool = True
-    """Off: only the default pair (SPEC 4.4)."""
+    """Whether experts choose among models; if not, only the default pair answers (SPEC 4.4)."""
     rule: str
     lam: float
     """λ of F = E + λ·V."""
     beta: float
     similarity: str
-    """How free text is compared: as recorded, or `none` for exact comparison (SPEC 5.15)."""
+    """Similarity of free text: the recorded one, or `none` for exact comparison (SPEC 5.15)."""
     stop: float | None
-    """Confidence at which sampling stops (SPEC 5.12); None takes every sample."""
+    """Confidence at which sampling stops (SPEC 5.12); None for every sample."""
     first_wave: int
     experts: Mapping[str, Thresholds] = field(default_factory=dict)
     """Thresholds of single experts (SPEC 4.3)."""
     statistics: str = "calibration"
-    """μ and σ from the calibration in use, as the engine has them, or from the panel itself, for which no label
-    is needed; `none` compares energies without z-scores."""
+    """Source of μ and σ: the `calibration` in use, or the `panel` itself; `none` compares energies without them."""
 
     def __post_init__(self) -> None:
         if self.tau1 > self.tau2:
             raise InputError(f"tau1 = {self.tau1:g} is above tau2 = {self.tau2:g}")
-        for value, name, known in (
-            (self.mode, "mode", ROUTING_MODES),
-            (self.statistics, "source of statistics", ("calibration", "panel", "none")),
-        ):
-            if value not in known:
-                raise UnknownName(name, value, known)
+        if self.mode not in ROUTING_MODES:
+            raise UnknownName("mode", self.mode, ROUTING_MODES)
+        if self.statistics not in _STATISTICS:
+            raise UnknownName("source of statistics", self.statistics, _STATISTICS)
 
     @classmethod
-    def of(cls, header: Header) -> Setting:
-        """As the panel's engine was set."""
+    def from_header(cls, header: Header) -> Setting:
+        """Return the settings of the engine that made a recording."""
         routing, fusion = header.settings["routing"], header.settings["fusion"]
         return cls(
             tau1=routing["tau1"],
@@ -94,8 +93,8 @@ class Setting:
             first_wave=fusion["first_wave"],
         )
 
-    def changed(self, options: Mapping[str, str]) -> Setting:
-        """With some of it changed, as a user writes it: {"tau1": "0.2", "lambda": "0.5", "stop": "none"}."""
+    def with_options(self, options: Mapping[str, str]) -> Setting:
+        """Return the setting with options as users write them: {"tau1": "0.2", "lambda": "0.5", "stop": "none"}."""
         kinds = {each.name: str(each.type) for each in fields(self) if each.name != "experts"}
         changes: dict[str, Any] = {"experts": {}} if {"tau1", "tau2"} & set(options) else {}
         for written, value in options.items():
@@ -123,7 +122,7 @@ NO_PATH = -1
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutcome:
-    """One policy over a recording; every array has an entry per item."""
+    """The outcome of one policy on a recording; every array has an entry per item."""
 
     score: Array
     """Score by the benchmark's metric, from 0 to 1."""
@@ -133,45 +132,46 @@ class PolicyOutcome:
     tokens: Array
     """Generated tokens; NaN if unknown."""
     seconds: Array
-    """Time of the slowest chain of requests when the panel was collected."""
+    """Duration of the slowest chain of requests, as recorded."""
     path: Ints
-    """0 Simple, 1 Medium, 2 Hard, −1 where the policy knows no paths."""
+    """SIMPLE, MEDIUM, HARD, or NO_PATH."""
     winner: Ints
-    """The column whose answer was given; −1 for a mean over several runs."""
+    """Column of the answer; −1 for a mean over several runs."""
     best: Array
-    """The score of the best answer it had to choose from."""
+    """Score of the best answer that the policy could choose."""
     name: str = ""
     note: str = ""
-    """A note that explains the row to readers."""
+    """Explanation for readers of a table."""
 
     @property
     def mix(self) -> tuple[float, float, float]:
-        """Shares of Simple, Medium and Hard; NaN if the policy knows no paths."""
+        """Shares of Simple, Medium and Hard; NaN if the policy has no paths."""
         return path_shares(self.path[self.path != NO_PATH])
 
 
 def simulate_odar(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
-    """ODAR in one setting."""
+    """Return the outcome of ODAR in one setting."""
     note = "" if setting.dispatch else _check_dispatch(arrays)
     return simulate_paths(arrays, setting, route(arrays, setting), note)
 
 
 def simulate_paths(arrays: PanelArrays, setting: Setting, chosen: Route, note: str = "") -> PolicyOutcome:
-    """Take the paths that were chosen, and fuse as the setting says."""
+    """Return the outcome of taking the chosen paths, with the fusion of the setting."""
     if setting.n > arrays.samples:
         raise InputError(
-            f"n = {setting.n}, but the recording holds {arrays.samples} slow samples an item; "
+            f"n = {setting.n}, but the recording holds {arrays.samples} slow samples per item; "
             f"odar eval collect … --samples {setting.n} records more"
         )
     if not arrays.verified and (chosen.path == MEDIUM).any():
         chosen = replace(chosen, path=np.where(chosen.path == MEDIUM, HARD, chosen.path))
-        note = f"{note}; " * bool(note) + "no verification was recorded: Medium questions take the Hard path"
+        medium = "no verification was recorded: Medium questions take the Hard path"
+        note = f"{note}; {medium}" if note else medium
     stopping = Stopping(setting.stop, setting.first_wave)
     candidates = candidates_of(arrays, setting)
     run = simulate(candidates, chosen.path, fusion_of(setting), stopping, setting.n)
     if setting.rule == NO_FUSION:
         run = replace(run, winner=first_slow(run.read))
-    return price_simulation(arrays, run, note, looked=chosen.looked)
+    return price_simulation(arrays, run, chosen.looked, note)
 
 
 def fusion_of(setting: Setting) -> Fusion:
@@ -181,26 +181,26 @@ def fusion_of(setting: Setting) -> Fusion:
 
 
 def first_slow(present: Bools) -> Ints:
-    """Return the first slow answer of each row; the fast one if it is alone."""
+    """Return the column of the first slow answer of each row, or of the fast one if there is no other."""
     slow = present.copy()
     slow[:, FAST] &= ~present[:, FAST + 1 :].any(axis=1)
     return np.asarray(slow.argmax(axis=1))
 
 
 def simulate_one_path(arrays: PanelArrays, setting: Setting, path: int) -> PolicyOutcome:
-    """Return the same path for every item."""
+    """Return the outcome of the same path for every item."""
     if path == MEDIUM and not arrays.verified:
         raise InputError("the recording has no verifications; record some with odar eval collect")
     return simulate_paths(arrays, setting, fixed_route(np.full(len(arrays), path)))
 
 
 def fixed_route(path: Ints) -> Route:
-    """Paths that no difficulty has chosen."""
+    """Return a route of given paths, without difficulties."""
     return Route(path, np.full(len(path), np.nan), np.zeros(len(path), dtype=bool))
 
 
 def _check_dispatch(arrays: PanelArrays) -> str:
-    """Return whether a panel can show what the default pair would have done; raises where it cannot."""
+    """Return a note on replays without dispatch; raises InputError if alternative models answered items."""
     defaults = {names[0] for names in arrays.header.models.values()}
     others = [i for i, source in enumerate(arrays.header.sources) if source["model"] not in defaults]
     switched = int(np.isin(arrays.answers.source, others).any(axis=1).sum())
@@ -213,7 +213,7 @@ def _check_dispatch(arrays: PanelArrays) -> str:
 
 
 def free_energies(arrays: PanelArrays, setting: Setting) -> Array:
-    """F = E + λ·V; NaN if an answer has no log-probabilities."""
+    """Return F = E + λ·V of each answer; NaN without log-probabilities."""
     energy, varentropy = arrays.answers.energy, arrays.answers.varentropy
     return np.asarray(free_energy(energy, varentropy, setting.lam))  # type: ignore[arg-type]  # arrays add up alike
 
@@ -241,18 +241,20 @@ def candidates_of(arrays: PanelArrays, setting: Setting) -> CandidateArrays:
 
 
 def _comparable_answers(arrays: PanelArrays, setting: Setting) -> AnswerRows:
-    """Return how answers are compared; raises InputError if the panel was loaded with another similarity."""
-    recorded = Setting.of(arrays.header).similarity
+    """Return the answers for comparison; raises InputError if the similarity was not recorded."""
+    recorded = Setting.from_header(arrays.header).similarity
     if setting.similarity not in (recorded, EXACT_ONLY):
-        raise InputError(f"similarity = {setting.similarity!r}: a replay knows {recorded} and {EXACT_ONLY}")
-    return arrays.answers.said if setting.similarity == recorded else arrays.answers.said.exact()
+        raise InputError(
+            f"similarity = {setting.similarity!r}: this recording can be replayed with {recorded} or {EXACT_ONLY}"
+        )
+    return arrays.answers.comparison if setting.similarity == recorded else arrays.answers.comparison.exact()
 
 
 def align(arrays: PanelArrays, setting: Setting) -> Array:
-    """F̃; NaN if an answer has no log-probabilities, or its source no statistics."""
+    """Return F̃ of each answer; NaN without log-probabilities, or without statistics of its source."""
     values, result = free_energies(arrays, setting), np.full(arrays.answers.score.shape, np.nan)
     if setting.statistics == "none":
-        return result  # without z-scores, raw energies are compared
+        return result
     for number, known in enumerate(source_statistics(arrays, setting)):
         if known is not None and known.count:
             own = arrays.answers.source == number
@@ -261,17 +263,18 @@ def align(arrays: PanelArrays, setting: Setting) -> Array:
 
 
 def skills_of(arrays: PanelArrays, setting: Setting) -> Array:
-    """(N, M): w_m of each answer's source (SPEC 5.10b); 1 where none was fitted, as for another λ."""
-    weight = arrays.header.settings["fusion"]["varentropy_weight"] if setting.statistics == "panel" else setting.lam
-    agents = {step.value: arrays.header.settings[step.role.value] for step in Step}
-    limits = [agents[source["step"]]["max_tokens"] for source in arrays.header.sources]
-    pairs = zip(arrays.header.sources, limits, strict=True)
-    known = [_calibrated_statistics(arrays, source, weight, limit) for source, limit in pairs]
-    return np.array([each.skill if each else 1.0 for each in known])[arrays.answers.source]
+    """Return w_m of the source of each answer (SPEC 5.10b); 1 if none was fitted, as for another λ."""
+    settings, skills = arrays.header.settings, []
+    weight = settings["fusion"]["varentropy_weight"] if setting.statistics == "panel" else setting.lam
+    for source in arrays.header.sources:
+        max_tokens = settings[Step(source["step"]).role.value]["max_tokens"]
+        known = _calibrated_statistics(arrays, source, weight, max_tokens)
+        skills.append(known.skill if known else 1.0)
+    return np.array(skills)[arrays.answers.source]
 
 
 def source_statistics(arrays: PanelArrays, setting: Setting) -> list[Statistics | None]:
-    """Return what is known of each source under a setting."""
+    """Return the statistics of each source under a setting; None if unknown."""
     if setting.statistics == "panel":
         values = free_energies(arrays, setting)
         return [_panel_statistics(arrays, values, number) for number in range(len(arrays.header.sources))]
@@ -284,9 +287,9 @@ def source_statistics(arrays: PanelArrays, setting: Setting) -> list[Statistics 
 def _calibrated_statistics(
     arrays: PanelArrays, source: Mapping[str, Any], weight: float, max_tokens: int
 ) -> Statistics | None:
-    """Return what the calibration in use knows of a source.
+    """Return the statistics of a source in the calibration in use.
 
-    The engine looks μ and σ up by the length limit that fits the model's context, skills by the one that is set.
+    The engine looks up μ and σ by the token limit that fits the model's context, skills by the configured limit.
     """
     terms = {name: source[name] for name in ("model", "prompt_md5", "temperature", "top_p")}
     place = Source(**terms, max_tokens=max_tokens, varentropy_weight=weight)
@@ -294,9 +297,9 @@ def _calibrated_statistics(
 
 
 def _panel_statistics(arrays: PanelArrays, values: Array, number: int) -> Statistics | None:
-    """Return the statistics of a source on the panel's own answers, without labels."""
+    """Return the statistics of a source on the recorded answers."""
     own = (arrays.answers.source == number) & np.isfinite(values)
-    fast = arrays.answers.fast.rows(arrays.answers.source[:, FAST] == number)
+    fast = arrays.answers.fast_signals.rows(arrays.answers.source[:, FAST] == number)
     quantiles = QuantileTables.from_signals(fast).to_dict() or None
     if not own.any():
         return None if quantiles is None else Statistics(0.0, 1.0, 0, quantiles=quantiles)
@@ -314,7 +317,7 @@ def route(arrays: PanelArrays, setting: Setting, prior: Array | None = None) -> 
 
 
 def prior_of(arrays: PanelArrays, setting: Setting) -> Array:
-    """d(x) by the setting's estimator; as recorded where it is the one that recorded it."""
+    """Return d(x) by the setting's estimator; as recorded if the recording used the same one."""
     if setting.estimator == arrays.header.settings["routing"]["estimator"]:
         fitted = calibration_of(arrays.header).estimator
         if fitted is None:
@@ -327,25 +330,23 @@ def prior_of(arrays: PanelArrays, setting: Setting) -> Array:
 
 
 def posterior_of(arrays: PanelArrays, setting: Setting, prior: Array) -> Array:
-    """Return d(x, y_fast) of each item; NaN if its fast answer shows nothing."""
+    """Return d(x, y_fast) of each item; NaN if its fast answer has no signals."""
     model = PosteriorDifficulty.load(calibration_of(arrays.header).posterior, "the panel's calibration")
-    signals, found = replace(arrays.answers.fast, prior=prior), np.full(len(arrays), np.nan)
+    signals, posterior = replace(arrays.answers.fast_signals, prior=prior), np.full(len(arrays), np.nan)
     for number, known in enumerate(source_statistics(arrays, setting)):
         own = arrays.answers.source[:, FAST] == number
         if own.any():
-            found[own] = model.predict(signals.rows(own), known.tables if known else None)
-    return found
+            posterior[own] = model.predict(signals.rows(own), known.tables if known else None)
+    return posterior
 
 
 def targets_of(arrays: PanelArrays) -> Array:
-    """d* of each item (SPEC 2.5): effort, and whether the fast answer was wrong."""
+    """Return d* of each item (SPEC 2.5), from its effort and the score of its fast answer."""
     return d_star(1 - arrays.answers.score[:, FAST], arrays.items.effort)
 
 
-def price_simulation(
-    arrays: PanelArrays, run: Simulation, note: str = "", *, looked: Bools | None = None
-) -> PolicyOutcome:
-    """Price a simulation: calls, money, tokens and time; `looked`: where samples waited for the fast answer."""
+def price_simulation(arrays: PanelArrays, run: Simulation, looked: Bools, note: str = "") -> PolicyOutcome:
+    """Return scores, calls, cost, tokens and time; `looked`: items whose samples waited for the fast answer."""
     answers, rows = arrays.answers, np.arange(len(arrays))
     score = answers.score
     return PolicyOutcome(
@@ -362,7 +363,7 @@ def price_simulation(
 
 
 def _prompt_cost(arrays: PanelArrays, run: Simulation) -> Array:
-    """Return the cost of the prompts: one per request; one request may return all slow samples of an item."""
+    """Return the cost of the prompts: one per request, which may return all slow samples of an item."""
     prompts, single = arrays.answers.prompt_usd, run.asked.copy()
     by_source = np.array([bool(arrays.header.together[source["model"]]) for source in arrays.header.sources])
     together = by_source[arrays.answers.source[:, SOLVE]] & run.asked[:, SOLVE:].any(axis=1)
@@ -370,17 +371,16 @@ def _prompt_cost(arrays: PanelArrays, run: Simulation) -> Array:
     return _masked_sum(prompts, single) + np.where(together, prompts[:, SOLVE] * run.waves, 0.0)
 
 
-def _seconds(arrays: PanelArrays, run: Simulation, looked: Bools | None) -> Array:
-    """Return the seconds of the slowest chain of requests.
+def _seconds(arrays: PanelArrays, run: Simulation, looked: Bools) -> Array:
+    """Return the duration of the slowest chain of requests.
 
     Verification follows the fast answer; slow samples run at the same time, or after it if the path depended on it.
-    A request for several samples is recorded with the time all of them took: each wave counts that much at most.
+    A request for several samples is recorded with the time of all of them, which counts for each wave.
     """
     seconds = np.where(run.asked, arrays.answers.seconds, 0.0)
     samples = seconds[:, SOLVE:].max(axis=1, initial=0.0) * np.maximum(run.waves, 1)
     first = seconds[:, FAST] + seconds[:, VERIFY]
-    one_by_one = run.asked[:, VERIFY] if looked is None else looked | run.asked[:, VERIFY]
-    return np.asarray(np.where(one_by_one, first + samples, np.maximum(first, samples)))
+    return np.asarray(np.where(looked | run.asked[:, VERIFY], first + samples, np.maximum(first, samples)))
 
 
 def _masked_sum(values: Array, mask: Bools) -> Array:

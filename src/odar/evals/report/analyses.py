@@ -157,7 +157,7 @@ def attacks(findings: Findings) -> list[Exhibit]:
 
 def _estimates(clean: PanelArrays) -> Callable[[str], Array] | None:
     """Return the difficulty of the questions, original or attacked; None if texts or estimator are unknown."""
-    name = Setting.of(clean.header).estimator
+    name = Setting.from_header(clean.header).estimator
     if not all(clean.items.query) or name not in ESTIMATORS.names():
         return None
     estimator = ESTIMATORS[name]()
@@ -173,7 +173,7 @@ def _estimates(clean: PanelArrays) -> Callable[[str], Array] | None:
 
 def _changes(clean: PanelArrays, attacked: PanelArrays) -> list[Any]:
     """Difficulty, share of kept paths, accuracy and calls, before and after."""
-    setting = Setting.of(clean.header)
+    setting = Setting.from_header(clean.header)
     before, after = simulate_odar(clean, setting), simulate_odar(attacked, setting)
     priors, scores = (clean.items.prior, attacked.items.prior), (before.score, after.score)
     pairs = (priors, scores, (before.calls, after.calls))
@@ -279,7 +279,7 @@ def routers(findings: Findings) -> list[Exhibit]:
         "random": rng.random(len(arrays)),
         "length": np.array([len(text) for text in arrays.items.query], dtype=np.float64),
         "difficulty, prior": prior,
-        "difficulty, posterior": route(arrays, setting.changed({"mode": "posterior"})).difficulty,
+        "difficulty, posterior": route(arrays, replace(setting, mode="posterior")).difficulty,
         "oracle": oracle_score(weak.score, strong.score),
     }
     if (scores["difficulty, posterior"] == prior).all():

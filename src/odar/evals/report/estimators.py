@@ -6,6 +6,7 @@ has not seen the item. Routing is by the question alone, as in the paper.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def features(findings: Findings) -> list[Exhibit]:
     Raises:
         InputError: too few items.
     """
-    arrays, setting = findings.arrays, findings.setting.changed({"mode": "prior"})
+    arrays, setting = findings.arrays, replace(findings.setting, mode="prior")
     target, best = targets_of(arrays), oracle_router(arrays, setting).path
     names = {"": "as shipped", "none": "all 24, trained again", **{group: f"without {group}" for group in GROUPS}}
     rows: list[list[Any]] = []
@@ -69,7 +70,7 @@ def transfer(findings: Findings) -> list[Exhibit]:
     Raises:
         InputError: too few items to train on, no other domain, or no texts.
     """
-    arrays, setting, train = findings.arrays, findings.setting.changed({"mode": "prior"}), findings.train
+    arrays, setting, train = findings.arrays, replace(findings.setting, mode="prior"), findings.train
     pairs = zip(arrays.items.keys, arrays.items.category, strict=True)
     names = np.array(
         [key.set if key.set == train or category in _NO_FIELD else category for key, category in pairs]

@@ -118,7 +118,9 @@ def _replay(name: str, recorded: PanelArrays, others: list[PanelArrays], train: 
             outcomes[spec] = found
     main = [outcomes[spec] for spec in ("odar", *suites(arrays)["baselines"]) if spec in outcomes]
     rows = summarize_policies(arrays, main, outcomes["odar"])
-    return Findings(name, recorded, arrays, Setting.of(arrays.header), outcomes, left_out, rows, others, train)
+    return Findings(
+        name, recorded, arrays, Setting.from_header(arrays.header), outcomes, left_out, rows, others, train
+    )
 
 
 def error_kinds(arrays: PanelArrays, setting: Setting, outcome: PolicyOutcome) -> list[str]:
