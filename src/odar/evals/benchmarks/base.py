@@ -1,9 +1,10 @@
-"""What a benchmark is, how its rows become tasks, from the hub or a folder, and where to find it by name."""
+"""Benchmarks: their rows on the hub or in a folder, tasks, scores, and the registry of benchmarks by name."""
 
 from __future__ import annotations
 
 import pkgutil
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from importlib import resources
@@ -24,18 +25,18 @@ class BenchmarkInfo:
     """Source, size, licence and requirements of a benchmark; None or empty if unknown."""
 
     source: str
-    """Where the data comes from: `hub:owner/name (config, split)`, or a file."""
+    """Origin of the data: `hub:owner/name (config, split)`, or a file."""
     size: int | None = None
-    """Tasks in the official split."""
+    """Number of tasks in the official split."""
     licence: str = ""
     gated: bool = False
     """Whether the hub requires accepted terms and a token."""
     needs: str = ""
-    """What scoring needs besides a response: a verifier, a harness report; empty for most."""
+    """Requirements of scoring besides a response: a verifier, a harness report; empty for most."""
     note: str = ""
-    """Where the official data differs from the paper's table, and what is not covered."""
+    """Differences between the official data and the paper's table, and limitations."""
     plain: bool = False
-    """Whether the response is scored as its reader sees it: our prompts may then ask for no form of their own."""
+    """Whether the form of the response is scored, so that prompts must not ask for a form of their own."""
 
 
 class Benchmark(TaskSet, Protocol):
@@ -43,21 +44,21 @@ class Benchmark(TaskSet, Protocol):
 
     @property
     def about(self) -> BenchmarkInfo:
-        """Source, size, licence: what `odar eval list` shows."""
+        """Source, size and licence, as shown by `odar eval list`."""
         ...
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
         """Return the tasks, from a local folder or else from the hub.
 
         Raises:
-            InputError: the data is not there, is gated, or is not what it should be; says what to do.
+            InputError: the data is missing, gated or invalid; the message names the remedy.
         """
         ...
 
 
 Row = dict[str, Any]
 PARQUET_BRANCH = "refs/convert/parquet"
-"""The branch with the hub's own Parquet copy."""
+"""The branch with the Parquet copy that the hub makes of a dataset."""
 _ROWS = "odar.evals.benchmarks.rows"
 
 
@@ -65,14 +66,14 @@ def read_rows(path: Path) -> Iterator[Row]:
     """Yield the rows of a Parquet, CSV, JSON or JSONL file.
 
     Raises:
-        InputError: it cannot be read, or is not what its suffix promises; names the file.
+        InputError: the file cannot be read, or its content does not match its suffix.
     """
     if path.suffix in (".parquet", ".csv", ".jsonl"):
         yield from read_table(path)
         return
     with damage_reported(path, f"is damaged or not {path.suffix[1:]}", remedy=""):
         body = load_json(path.read_text(encoding="utf-8"))
-        yield from body["examples"] if isinstance(body, dict) else body  # as in BIG-bench's files, or a list
+        yield from body["examples"] if isinstance(body, dict) else body  # BIG-bench has an object, others a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Hub:
     configs: tuple[str, ...] = ("default",)
     splits: tuple[str, ...] = ("test",)
     files: tuple[str, ...] = ()
-    """Files of the dataset's own, where the hub has no copy of it: gated ones."""
+    """Files of the dataset itself, if the hub has no Parquet copy of it."""
     gated: bool = False
 
     def __str__(self) -> str:
@@ -95,14 +96,14 @@ class Hub:
         return f"hub:{self.id} ({configs}, {'+'.join(self.splits)})"
 
     def patterns(self, config: str) -> tuple[str, ...]:
-        """Return the files of a config, as patterns within the repository."""
+        """Return glob patterns of the files of a config in the repository."""
         return self.files or tuple(f"{config}/{split}/*.parquet" for split in self.splits)
 
-    def fetch(self) -> Path:
-        """Download what is not in the cache yet; gives the folder it is in.
+    def download(self) -> Path:
+        """Download the files that are not in the cache, and return their folder.
 
         Raises:
-            InputError: gated, unknown, or out of reach; says what to do.
+            InputError: the dataset is gated, unknown or unreachable; the message names the remedy.
         """
         try:
             from huggingface_hub import snapshot_download
@@ -111,20 +112,19 @@ class Hub:
         wanted = [pattern for config in self.configs for pattern in self.patterns(config)]
         revision = None if self.files else PARQUET_BRANCH
         try:
-            found = snapshot_download(self.id, repo_type="dataset", revision=revision, allow_patterns=wanted)
-        except Exception as error:  # its own errors, and those of its HTTP library as they are
-            by_hand = f"where it is reachable, run `{self.command('DIR/NAME')}`, and load from DIR"
+            return Path(snapshot_download(self.id, repo_type="dataset", revision=revision, allow_patterns=wanted))
+        except Exception as error:  # its own errors, and those of its HTTP library
+            by_hand = f"on a machine that reaches the hub, run `{self.command('DIR/NAME')}`, and load from DIR"
             hint = f"{self.terms}; {by_hand}" if self.gated else by_hand
             raise InputError(f"{self.id} cannot be downloaded ({type(error).__name__}): {hint}") from error
-        return Path(found)
 
     @property
     def terms(self) -> str:
-        """What a gated dataset asks for."""
+        """The steps that give access to a gated dataset."""
         return f"accept its terms at huggingface.co/datasets/{self.id}, then set HF_TOKEN"
 
     def command(self, target: str) -> str:
-        """Return the command that brings the files into a folder, on a machine that reaches the hub.
+        """Return the command that downloads the files into a folder.
 
         >>> Hub("a/b").command("DIR/b")
         "hf download a/b --repo-type dataset --revision refs/convert/parquet --include '*/test/*' --local-dir DIR/b"
@@ -136,13 +136,13 @@ class Hub:
         return f"hf download {self.id} --repo-type dataset{branch}{includes} --local-dir {target}"
 
     def find(self, root: Path) -> list[tuple[str, Path]]:
-        """Return the files under a snapshot, each with its config, in a fixed order."""
+        """Return the files of a downloaded folder, each with its config, in a fixed order."""
         pairs = [(config, pattern) for config in self.configs for pattern in self.patterns(config)]
         return [(config, path) for config, pattern in pairs for path in sorted(root.glob(pattern))]
 
 
 class RowPosition(NamedTuple):
-    """The place of a row: its config or file, and its number there. Its text is the id of rows without one."""
+    """The config or file of a row, and its number there; as text, the id of rows without one."""
 
     group: str
     number: int
@@ -153,52 +153,54 @@ class RowPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A benchmark of benchmarks.toml: where its rows are, how a row becomes tasks, how a response is scored."""
+    """A benchmark of benchmarks.toml: the places of its rows, and the names of functions for tasks and scores."""
 
     name: str
     category: str
     metric: str
     hubs: tuple[Hub, ...]
-    """Where its rows are; several datasets follow one another."""
+    """Datasets with its rows, read one after another."""
     about: BenchmarkInfo
     tasks: str
-    """The function of rows.py from a row and its place to a task, or to a list of any number of them."""
+    """The function of rows.py that returns the task, or a list of tasks, of a row and its position."""
     compare: str = ""
-    """The function of odar.evals.scorers from gold and answer to a score."""
+    """The function of odar.evals.scorers that scores an answer by its gold; empty if there is none."""
     scorer: str = ""
-    """The function of rows.py from task, response and answer to a score; empty if `compare` is enough."""
+    """The function of rows.py that scores by task, response and answer; empty if `compare` is enough."""
     local: tuple[str, ...] = ()
-    """Files of a folder that hold the rows in another layout than the hub's."""
+    """Patterns of local files with the rows, in another layout than the hub's."""
     elsewhere: str = ""
-    """How results that were graded elsewhere are imported; empty if answers can be scored here."""
+    """Instructions for importing results of its own harness; empty if answers can be scored here."""
     verifier: Verifier | None = None
     """The model that grades proofs against a checklist."""
 
     @classmethod
     def from_table(cls, name: str, table: dict[str, Any]) -> Dataset:
         """Return the benchmark of a table of benchmarks.toml."""
-        row: dict[str, Any] = {"name": name, "tasks": name}
-        row |= {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-        about, place, own = (
-            {f.name: row[f.name] for f in fields(kind) if f.name in row} for kind in (BenchmarkInfo, Hub, cls)
-        )
-        ids = row["hub"] if isinstance(row["hub"], tuple) else (row["hub"],)
-        hubs = tuple(Hub(each, **place) for each in ids)
-        return cls(hubs=hubs, about=BenchmarkInfo("; ".join(map(str, hubs)), **about), **own)
+        values: dict[str, Any] = {"name": name, "tasks": name}
+        values |= {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+
+        def values_of(kind: type[Any]) -> dict[str, Any]:
+            return {each.name: values[each.name] for each in fields(kind) if each.name in values}
+
+        ids = values["hub"] if isinstance(values["hub"], tuple) else (values["hub"],)
+        hubs = tuple(Hub(each, **values_of(Hub)) for each in ids)
+        about = BenchmarkInfo("; ".join(map(str, hubs)), **values_of(BenchmarkInfo))
+        return cls(hubs=hubs, about=about, **values_of(cls))
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
-        """Yield the tasks, from FOLDER/NAME (the hub's layout), the folder's own files, or else from the hub.
+        """Yield the tasks, from FOLDER/NAME (the hub's layout), from local files in FOLDER, or else from the hub.
 
         Raises:
-            InputError: nothing there, no access, or rows that lack a field; says what to do.
+            InputError: no files, no access, or rows that lack a field; the message names the remedy.
         """
         seen: set[str] = set()
-        numbers: dict[str, int] = {}
+        numbers: Counter[str] = Counter()
         for group, path in self._files(folder):
             for row in read_rows(path):
-                place = RowPosition(group, numbers.setdefault(group, 0))
+                position = RowPosition(group, numbers[group])
                 numbers[group] += 1
-                for task in self._decode(row, place, path):
+                for task in self._tasks_of(row, position, path):
                     if task.id in seen:
                         raise InputError(f"{self.name}: two tasks have the id {task.id!r} (the second in {path})")
                     seen.add(task.id)
@@ -207,10 +209,10 @@ class Dataset:
             raise InputError(f"{self.name}: its files hold no tasks ({folder or self.about.source})")
 
     def score(self, task: Task, response: str, answer: str) -> float:
-        """Return how right a response is.
+        """Return the score of a response, from 0 to 1.
 
         Raises:
-            GradedElsewhere: the benchmark has its own harness; says how its results are imported.
+            GradedElsewhere: the benchmark has its own harness; the message says how to import its results.
         """
         if self.verifier is not None:
             return proof_score(task.gold["problem"], task.gold["checklist"], response, self.verifier)
@@ -226,7 +228,7 @@ class Dataset:
 
     def _files(self, folder: Path | None) -> list[tuple[str, Path]]:
         if folder is None:
-            return [pair for hub in self.hubs for pair in hub.find(hub.fetch())]
+            return [pair for hub in self.hubs for pair in hub.find(hub.download())]
         roots = {hub: folder / (self.name if len(self.hubs) == 1 else hub.id) for hub in self.hubs}
         if found := [pair for hub, root in roots.items() for pair in hub.find(root)]:
             return found
@@ -241,17 +243,19 @@ class Dataset:
             f"{first}fetch it with `{hub.command(str(root))}`"
         )
 
-    def _decode(self, row: Row, place: RowPosition, path: Path) -> list[Task]:
+    def _tasks_of(self, row: Row, position: RowPosition, path: Path) -> list[Task]:
         try:
-            found = pkgutil.resolve_name(f"{_ROWS}:{self.tasks}")(row, place)
-            return found if isinstance(found, list) else [found]
+            tasks = pkgutil.resolve_name(f"{_ROWS}:{self.tasks}")(row, position)
+            return tasks if isinstance(tasks, list) else [tasks]
         except (InputError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             what = f"has no field {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
-            raise InputError(f"{self.name}: row {place.number} of {path} {what}; is it another version?") from error
+            raise InputError(
+                f"{self.name}: row {position.number} of {path} {what}; is it another version?"
+            ) from error
 
 
 class Benchmarks(Registry[Benchmark]):
-    """Benchmarks by name; NAME+injection and NAME+masking are those under attack (odar.evals.adversarial).
+    """Benchmarks by name; NAME+injection and NAME+masking are rewritten ones (odar.evals.adversarial).
 
     >>> BENCHMARKS["starter+masking"].name
     'starter+masking'
@@ -262,7 +266,7 @@ class Benchmarks(Registry[Benchmark]):
         benchmark = super().__getitem__(base)
         if not plus:
             return benchmark
-        from odar.evals.adversarial import attack_benchmark  # which builds on this module
+        from odar.evals.adversarial import attack_benchmark  # imports this module
 
         return attack_benchmark(benchmark, attack)
 

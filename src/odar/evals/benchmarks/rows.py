@@ -1,6 +1,6 @@
-"""How the rows of each benchmark become tasks, and how responses are scored where gold and answer are not enough.
+"""Tasks of the rows of each benchmark, and scores of responses that need more than gold and answer.
 
-A function has the name of its benchmark in benchmarks.toml, and takes a row and its place in the files.
+A function from rows to tasks has the name of its benchmark in benchmarks.toml; it takes a row and its position.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def choice_task(
     images: tuple[Image, ...] = (),
     effort: float | None = None,
 ) -> Task:
-    """Return a multiple-choice task; its gold has the options too, for answers that quote one."""
+    """Return a multiple-choice task; its gold includes the options, for answers that quote one."""
     gold = {"letter": letter, "options": list(options)}
     return Task(name, Query(question_with_options(question, options, before), images), gold, stratum, effort)
 
 
 def score_choice(task: Task, response: str, answer: str) -> float:
-    """Return whether the answer names the right option."""
+    """Return 1 if the answer names the right option, else 0."""
     return choice_match(task.gold["letter"], answer, task.gold["options"])
 
 
@@ -63,24 +63,24 @@ def shuffle_options(right: str, wrong: Sequence[str], key: str) -> tuple[list[st
 
 
 def images_in(value: Any) -> tuple[Image, ...]:
-    """Return a Parquet image field as part of a query; nothing where the row has none."""
+    """Return the image of a Parquet field; empty if the field has none."""
     data = value.get("bytes") if isinstance(value, dict) else None
     return (image_from_bytes(data, "a picture of this row"),) if data else ()
 
 
-def arc_challenge(row: Row, place: RowPosition) -> Task:
+def arc_challenge(row: Row, position: RowPosition) -> Task:
     """Return the task of a row; some rows number their options, so the position of the key counts, not its name."""
     question = row["question_stem"] if "question_stem" in row else row["question"]
     choices, letter = row["choices"], LETTERS[row["choices"]["label"].index(row["answerKey"])]
     return choice_task(row["id"], question, choices["text"], letter)
 
 
-def mmlu_pro(row: Row, place: RowPosition) -> Task:
+def mmlu_pro(row: Row, position: RowPosition) -> Task:
     """Return the task of a row."""
     return choice_task(str(row["question_id"]), row["question"], row["options"], row["answer"], row["category"])
 
 
-def gpqa(row: Row, place: RowPosition) -> Task:
+def gpqa(row: Row, position: RowPosition) -> Task:
     """Return the task of a row with options shuffled by the record's id; the right answer has its own column."""
     wrong = [row[f"Incorrect Answer {i}"].strip() for i in (1, 2, 3)]
     options, letter = shuffle_options(row["Correct Answer"].strip(), wrong, row["Record ID"])
@@ -89,19 +89,19 @@ def gpqa(row: Row, place: RowPosition) -> Task:
     return choice_task(row["Record ID"], row["Question"], options, letter, row["High-level domain"], effort=effort)
 
 
-def truthfulqa(row: Row, place: RowPosition) -> Task:
+def truthfulqa(row: Row, position: RowPosition) -> Task:
     """Return the task of a row with options shuffled by the question; the files list the true option first."""
     targets = row["mc1_targets"]
     labels = dict(zip(targets["choices"], targets["labels"], strict=True)) if "choices" in targets else targets
     (right,) = (option for option, label in labels.items() if label)
     options, letter = shuffle_options(right, [option for option in labels if option != right], row["question"])
-    return choice_task(f"question-{place.number}", row["question"], options, letter)
+    return choice_task(f"question-{position.number}", row["question"], options, letter)
 
 
-def scienceqa(row: Row, place: RowPosition) -> Task:
+def scienceqa(row: Row, position: RowPosition) -> Task:
     """Return the task of a row without the lecture and the solution, which give the answer away."""
     return choice_task(
-        f"test-{place.number}",
+        f"test-{position.number}",
         row["question"],
         row["choices"],
         LETTERS[row["answer"]],
@@ -112,7 +112,7 @@ def scienceqa(row: Row, place: RowPosition) -> Task:
     )
 
 
-def aokvqa(row: Row, place: RowPosition) -> Task:
+def aokvqa(row: Row, position: RowPosition) -> Task:
     """Return the task of a row."""
     letter, images = LETTERS[row["correct_choice_idx"]], images_in(row["image"])
     stratum = "difficult" if row.get("difficult_direct_answer") else "plain"
@@ -123,8 +123,8 @@ _MMMU_PRO_IMAGES = 7
 _MMMU_PRO_MARK = re.compile(r"<image (\d)>")
 
 
-def mmmu_pro(row: Row, place: RowPosition) -> Task:
-    """`<image 2>` in the text stands for the second picture: pictures keep that order and the marks stay."""
+def mmmu_pro(row: Row, position: RowPosition) -> Task:
+    """Return the task of a row; marks such as `<image 2>` in its texts are numbered in the order of its images."""
     options = [str(option) for option in ast.literal_eval(row["options"])]
     marks = sorted(
         {int(number) for number in _MMMU_PRO_MARK.findall(question_with_options(row["question"], options))}
@@ -138,25 +138,25 @@ def mmmu_pro(row: Row, place: RowPosition) -> Task:
     return choice_task(row["id"], question, renamed, row["answer"], row["subject"], images=images)
 
 
-def gsm8k(row: Row, place: RowPosition) -> Task:
+def gsm8k(row: Row, position: RowPosition) -> Task:
     """Return the task of a row; the worked solution ends in the number, after ####."""
     reasoning, marker, gold = row["answer"].rpartition("####")
     if not marker:
         raise ValueError("the answer has no ####")
     steps = reasoning.strip().count("\n") + 1
     return Task(
-        f"test-{place.number}", Query(row["question"]), gold.strip(), f"{min(steps, 8)} steps", float(steps)
+        f"test-{position.number}", Query(row["question"]), gold.strip(), f"{min(steps, 8)} steps", float(steps)
     )
 
 
-def math(row: Row, place: RowPosition) -> Task:
+def math(row: Row, position: RowPosition) -> Task:
     """Return the task of a row; the worked solution ends in a \\boxed answer."""
     solution = row["solution"]
     gold = last_boxed(solution, bare=True)
     if gold is None:
         raise ValueError("the solution has no \\boxed answer")
     return Task(
-        id=f"test-{row['idx']}" if "idx" in row else str(place),
+        id=f"test-{row['idx']}" if "idx" in row else str(position),
         query=Query(row["problem"]),
         gold=gold,
         stratum=f"{row['type']}, {row['level']}",
@@ -164,8 +164,8 @@ def math(row: Row, place: RowPosition) -> Task:
     )
 
 
-def mathvista(row: Row, place: RowPosition) -> Task:
-    """Return the task of a row; its gold has what the kind of answer needs: options, or precision."""
+def mathvista(row: Row, position: RowPosition) -> Task:
+    """Return the task of a row; its gold depends on the type of answer: options, or a value and its precision."""
     options = row["choices"] or []
     precision = row.get("precision")
     if options:
@@ -196,7 +196,7 @@ def score_mathvista(task: Task, response: str, answer: str) -> float:
     return exact_match([gold["answer"]], answer)
 
 
-def imo_2025(row: Row, place: RowPosition) -> Task:
+def imo_2025(row: Row, position: RowPosition) -> Task:
     """Return the task of a row; the grading scheme is the checklist."""
     checklist = [": ".join(filter(None, (item.get("title"), item["desc"]))) for item in row["grading_scheme"]]
     return Task(
@@ -208,19 +208,19 @@ def imo_2025(row: Row, place: RowPosition) -> Task:
 
 
 def question_with_paragraphs(paragraphs: Sequence[tuple[str, str]], question: str) -> str:
-    """Titled paragraphs, then the question."""
+    """Return titled paragraphs, followed by the question."""
     read = [f"{title.strip()}\n{text.strip()}" for title, text in paragraphs]
     return "\n\n".join([*read, f"Question: {question.strip()}", "Answer in as few words as possible."])
 
 
-def boolq(row: Row, place: RowPosition) -> Task:
+def boolq(row: Row, position: RowPosition) -> Task:
     """Return the task of a row."""
     text = f"{row['passage'].strip()}\n\nQuestion: {row['question'].strip().rstrip('?')}?\n\nAnswer with yes or no."
     gold = bool(row["answer"])
-    return Task(f"validation-{place.number}", Query(text), gold, "yes" if gold else "no")
+    return Task(f"validation-{position.number}", Query(text), gold, "yes" if gold else "no")
 
 
-def strategyqa(row: Row, place: RowPosition) -> Task:
+def strategyqa(row: Row, position: RowPosition) -> Task:
     """Return the task of a row; the official file has the steps of each question, the hub's copy does not."""
     steps = row.get("decomposition") or []
     return Task(
@@ -232,7 +232,7 @@ def strategyqa(row: Row, place: RowPosition) -> Task:
     )
 
 
-def hotpotqa(row: Row, place: RowPosition) -> Task:
+def hotpotqa(row: Row, position: RowPosition) -> Task:
     """Return the task of a row: ten paragraphs, and the question."""
     context = row["context"]
     paragraphs = [
@@ -246,7 +246,7 @@ def hotpotqa(row: Row, place: RowPosition) -> Task:
     )
 
 
-def musique(row: Row, place: RowPosition) -> Task:
+def musique(row: Row, position: RowPosition) -> Task:
     """Return the task of a row: twenty paragraphs, and the question."""
     paragraphs = [(paragraph["title"], paragraph["paragraph_text"]) for paragraph in row["paragraphs"]]
     hops = len(row["question_decomposition"])
@@ -259,11 +259,11 @@ def musique(row: Row, place: RowPosition) -> Task:
     )
 
 
-def truthfulqa_text(row: Row, place: RowPosition) -> Task:
+def truthfulqa_text(row: Row, position: RowPosition) -> Task:
     """Return the task of a row from the hub's columns, or from those of the authors' CSV file."""
     row = {name.lower().replace(" ", "_"): value for name, value in row.items()}
     gold = {kind: _references(row[f"{kind}_answers"]) for kind in ("correct", "incorrect")}
-    return Task(f"question-{place.number}", Query(row["question"].strip()), gold, row.get("category", ""))
+    return Task(f"question-{position.number}", Query(row["question"].strip()), gold, row.get("category", ""))
 
 
 def _references(value: str | list[str]) -> list[str]:
@@ -272,14 +272,14 @@ def _references(value: str | list[str]) -> list[str]:
 
 
 def score_truthfulqa_text(task: Task, response: str, answer: str) -> float:
-    """More words in common with a correct reference than with any incorrect one: the authors' ROUGE-1 accuracy."""
+    """Return 1 if the answer is closer to a correct reference than to any incorrect one (the authors' ROUGE-1)."""
     return float(f1(task.gold["correct"], answer) > f1(task.gold["incorrect"], answer))
 
 
 _HLE_OPTION = re.compile(r"^\(?([A-Z])[.):]\s", re.MULTILINE)
 
 
-def hle(row: Row, place: RowPosition) -> Task:
+def hle(row: Row, position: RowPosition) -> Task:
     """Return the task of a row."""
     gold = {
         "answer": row["answer"],
@@ -290,7 +290,7 @@ def hle(row: Row, place: RowPosition) -> Task:
 
 
 def _hle_image(uri: str | None) -> tuple[Image, ...]:
-    """Pictures come as data URIs; most questions have an empty one."""
+    """Return the image of a data URI, which is empty for most questions."""
     _, comma, data = (uri or "").partition(",")
     return (image_from_bytes(b64decode(data), "a picture of this row"),) if comma else ()
 
@@ -303,24 +303,28 @@ def score_hle(task: Task, response: str, answer: str) -> float:
     return max(exact_match([gold], answer), math_equal(gold, answer))
 
 
-def bbh(row: Row, place: RowPosition) -> Task:
-    """Return the task of a row; the file is its stratum."""
-    return Task(str(place), Query(row["input"]), row["target"], place.group)
+def bbh(row: Row, position: RowPosition) -> Task:
+    """Return the task of a row; its file is the stratum."""
+    return Task(str(position), Query(row["input"]), row["target"], position.group)
 
 
-def bbeh(row: Row, place: RowPosition) -> Task:
+def bbeh(row: Row, position: RowPosition) -> Task:
     """Return the task of a row; the file of BBEH mini does not name the task of a row."""
     task = row.get("task") or ""
     return Task(
-        f"bbeh-{place.number}", Query(row["input"]), row["target"], task, meta={"mini": bool(row.get("mini", True))}
+        f"bbeh-{position.number}",
+        Query(row["input"]),
+        row["target"],
+        task,
+        meta={"mini": bool(row.get("mini", True))},
     )
 
 
-def arc_agi_2(row: Row, place: RowPosition) -> list[Task]:
+def arc_agi_2(row: Row, position: RowPosition) -> list[Task]:
     """Return a task for every test input of a puzzle, as the official harness asks them."""
     examples = row["train"] if "train" in row else row["fewshots"]
     tests = row["test"] if "test" in row else row["question"]
-    puzzle = row.get("id") or f"puzzle-{place.number}"
+    puzzle = row.get("id") or f"puzzle-{position.number}"
     shown = "\n\n".join(
         f"Example {number}, {side}:\n{format_grid(pair[side])}"
         for number, pair in enumerate(examples, start=1)
@@ -347,7 +351,7 @@ def score_grid(task: Task, response: str, answer: str) -> float:
     return grid_match(task.gold, response or answer)
 
 
-def ifeval(row: Row, place: RowPosition) -> Task:
+def ifeval(row: Row, position: RowPosition) -> Task:
     """Return the task of a row."""
     names = row["instruction_id_list"]
     unknown = [name for name in names if name not in CHECKS]
@@ -363,12 +367,12 @@ def _arguments(row: Row) -> list[dict[str, Any]]:
 
 
 def score_ifeval(task: Task, response: str, answer: str) -> float:
-    """Prompt-level strict, of the whole response."""
+    """Return 1 if the whole response follows every instruction (prompt-level strict), else 0."""
     return float(all(check_instructions(task.gold["instructions"], task.gold["arguments"], response)))
 
 
-def livebench(row: Row, place: RowPosition) -> list[Task]:
-    """Return the task of a row, or none: questions that a later release removed stay in the files, with a date."""
+def livebench(row: Row, position: RowPosition) -> list[Task]:
+    """Return the task of a row; empty for questions that a later release removed."""
     if row.get("livebench_removal_date"):
         return []
     task = row.get("task") or row["category"]
@@ -385,7 +389,7 @@ def score_livebench(task: Task, response: str, answer: str) -> float:
     return score_ground_truth(task.gold["task"], task.gold["truth"], response, answer)
 
 
-def swe_bench(row: Row, place: RowPosition) -> Task:
+def swe_bench(row: Row, position: RowPosition) -> Task:
     """Return the task of a row in the oracle form: `text` holds the issue and the files to change."""
     text = row.get("text") or f"{row['problem_statement'].strip()}\n\nAnswer with a patch in unified diff format."
     return Task(row["instance_id"], Query(text), row["instance_id"], row["repo"])
@@ -408,4 +412,4 @@ class Starter(QuestionSet):
 
 
 STARTER = Starter()
-"""Starter: the 236 original questions over eight domains that ship with ODAR. Needs nothing."""
+"""The 236 original questions over eight domains that ship with ODAR."""

@@ -1,4 +1,4 @@
-"""IFEval: 25 instructions that a program can check, strictly or loosely.
+"""IFEval: checks of its 25 instructions, strict or loose.
 
 Written from the description of the instructions in the paper (Zhou et al. 2023, arXiv 2311.07911).
 The language of a response is determined by its script and, if languages share one, by their most common words:
@@ -20,30 +20,30 @@ from statistics import fmean
 from typing import Any
 
 Arguments = Mapping[str, Any]
-"""An instruction's arguments by their published names, `section_spliter` spelt as it is."""
+"""Arguments of an instruction by their published names, including the spelling `section_spliter`."""
 Check = Callable[[str, Arguments], bool]
-_WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f\u0900-\u0963\u200c])*")  # vowel signs are no letters to re
-_MOST = 20_000  # characters that are looked at
-_NO_END = re.compile(
+_WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f\u0900-\u0963\u200c])*")  # vowel signs are not letters in re
+_MAX_CHARACTERS = 20_000  # of a text whose language is determined
+_ABBREVIATION = re.compile(
     r"mr|mrs|ms|dr|prof|st|sr|jr|vs|etc|e\.g|i\.e|inc|ltd|co|corp|no|vol|fig|al|cf|p\.s|p\.p\.s|u\.s|u\.k|u\.n|a\.m|p\.m"
     r"|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|mt|rev|gen|col|lt|sgt|capt|approx|dept|est|[a-z]|\d{1,2}|"
 )
-_OPENING = "\"'([*_“‘"
-_CLOSING = "\"')]*_”’"
-_MARKS = ".!?"
+_OPENING_QUOTES = "\"'([*_“‘"
+_CLOSING_QUOTES = "\"')]*_”’"
+_END_MARKS = ".!?"
 
 
 def check_instructions(
     instructions: Sequence[str], arguments: Sequence[Arguments], response: str, *, loose: bool = False
 ) -> tuple[bool, ...]:
-    """Return which of a prompt's instructions a response follows; an empty one follows none.
+    """Return whether a response follows each instruction of a prompt; an empty response follows none.
 
-    Strict takes the response as it is. Loose forgives what models add around it: an instruction counts as followed
-    if one of eight versions follows it, without the first line, the last, or both, each with and without asterisks.
+    Strict checks take the response as it is. Loose checks also try the response without its first line, its last
+    line, or both, each with and without asterisks; an instruction is followed if one of these versions follows it.
     Arguments that are None are absent: the hub's file has every argument for every instruction.
 
     Raises:
-        KeyError: an instruction that is not one of the 25.
+        KeyError: an instruction is not one of the 25.
     """
     lines, versions = response.split("\n"), [response]
     if loose:
@@ -56,11 +56,11 @@ def check_instructions(
 
 
 def figures(rows: Iterable[Mapping[str, Any]], responses: Iterable[str]) -> dict[str, float]:
-    """Return the four published figures: the shares of prompts and of instructions, strict and loose.
+    """Return the four published figures: the shares of followed prompts and instructions, strict and loose.
 
     Args:
-        rows: of IFEval's file, with `instruction_id_list` and `kwargs`.
-        responses: one for each row, in the same order.
+        rows: rows of IFEval's file, with `instruction_id_list` and `kwargs`.
+        responses: a response for each row, in the same order.
     """
     pairs, found = list(zip(rows, responses, strict=True)), {}
     for rule in ("strict", "loose"):
@@ -73,24 +73,24 @@ def figures(rows: Iterable[Mapping[str, Any]], responses: Iterable[str]) -> dict
     return found
 
 
-def _compared(count: int, relation: str | None, bound: int) -> bool:
+def _satisfies(count: int, relation: str | None, bound: int) -> bool:
     return count < bound if relation == "less than" else count >= bound
 
 
 def _keyword_frequency(text: str, given: Arguments) -> bool:
     count = len(re.findall(re.escape(given["keyword"].strip()), text, re.IGNORECASE))
-    return _compared(count, given.get("relation"), given["frequency"])
+    return _satisfies(count, given.get("relation"), given["frequency"])
 
 
 def _paragraphs(text: str, given: Arguments) -> bool:
-    """Paragraphs are separated by ***; an empty one, except at either end, breaks the rule."""
+    """Return whether *** separates the right number of paragraphs, none empty except at either end."""
     parts = [part.strip() for part in re.split(r"\s?\*\*\*\s?", text)]
     inner = parts[1:-1]
     return all(inner) and sum(map(bool, parts)) == int(given["num_paragraphs"])
 
 
 def _nth_paragraph(text: str, given: Arguments) -> bool:
-    """Paragraphs are separated by blank lines; the nth must begin with a word, punctuation aside."""
+    """Return whether blank lines separate the right number of paragraphs, and the nth begins with the word."""
     parts = [part.strip() for part in re.split(r"\n\n", text)]
     nth, filled = given["nth_paragraph"], [part for part in parts if part]
     if nth > len(filled) or not parts[nth - 1]:
@@ -143,7 +143,7 @@ def _quoted(text: str, _: Arguments) -> bool:
 
 def _capital_words(text: str, given: Arguments) -> bool:
     words = re.findall(r"\w+(?:[-/.&]\w+)*", text)
-    return _compared(sum(map(str.isupper, words)), given.get("capital_relation"), given["capital_frequency"])
+    return _satisfies(sum(map(str.isupper, words)), given.get("capital_relation"), given["capital_frequency"])
 
 
 CHECKS: dict[str, Check] = {
@@ -154,15 +154,15 @@ CHECKS: dict[str, Check] = {
     "keywords:forbidden_words": lambda text, given: (
         not any(re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE) for word in given["forbidden_words"])
     ),
-    "keywords:letter_frequency": lambda text, given: _compared(
+    "keywords:letter_frequency": lambda text, given: _satisfies(
         text.lower().count(given["letter"].lower()), given.get("let_relation"), given["let_frequency"]
     ),
     "language:response_language": lambda text, given: language(text) in (given["language"], None),
-    "length_constraints:number_sentences": lambda text, given: _compared(
+    "length_constraints:number_sentences": lambda text, given: _satisfies(
         count_sentences(text), given.get("relation"), given["num_sentences"]
     ),
     "length_constraints:number_paragraphs": _paragraphs,
-    "length_constraints:number_words": lambda text, given: _compared(
+    "length_constraints:number_words": lambda text, given: _satisfies(
         len(re.findall(r"\w+", text)), given.get("relation"), given["num_words"]
     ),
     "length_constraints:nth_paragraph_first_word": _nth_paragraph,
@@ -200,8 +200,8 @@ CHECKS: dict[str, Check] = {
 
 
 def language(text: str) -> str | None:
-    """Return the ISO 639-1 code of the language a text is mostly in; None if it has no letters."""
-    text = unicodedata.normalize("NFC", text[:_MOST])
+    """Return the ISO 639-1 code of the main language of a text; None if it has no letters."""
+    text = unicodedata.normalize("NFC", text[:_MAX_CHARACTERS])
     scripts = Counter(_script(char) for char in text if char.isalpha())
     if not scripts:
         return None
@@ -227,11 +227,11 @@ def _script(char: str) -> str:
 
 
 def count_sentences(text: str) -> int:
-    """Return how many sentences a text has.
+    """Return the number of sentences in a text.
 
-    A sentence ends in . ! or ?, with any quotes or brackets after it, where white space and something other than a
-    small letter follow. The full stop of an abbreviation (`Dr.`, `e.g.`), of an initial (`J. Smith`) or of a list's
-    number (`1.`) ends nothing; a text that ends without a mark ends its last sentence there.
+    A sentence ends with . ! or ?, optional quotes or brackets, white space, and no lower-case letter after it. The
+    full stop of an abbreviation (`Dr.`, `e.g.`), of an initial (`J. Smith`) or of a list number (`1.`) does not end
+    a sentence; the end of the text does.
     """
     words = text.split()
     ends = [place for place, word in enumerate(words) if _ends_sentence(word, words[place + 1 : place + 2])]
@@ -240,12 +240,12 @@ def count_sentences(text: str) -> int:
 
 
 def _ends_sentence(word: str, following: list[str]) -> bool:
-    core = word.rstrip(_CLOSING)
-    stem = core.rstrip(_MARKS)
+    core = word.rstrip(_CLOSING_QUOTES)
+    stem = core.rstrip(_END_MARKS)
     if stem == core:
         return False
     if not following:
         return True
-    if following[0].lstrip(_OPENING)[:1].islower():
+    if following[0].lstrip(_OPENING_QUOTES)[:1].islower():
         return False
-    return core[len(stem) :] != "." or _NO_END.fullmatch(stem.lstrip(_OPENING).lower()) is None
+    return core[len(stem) :] != "." or _ABBREVIATION.fullmatch(stem.lstrip(_OPENING_QUOTES).lower()) is None

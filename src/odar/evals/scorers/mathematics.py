@@ -22,37 +22,37 @@ from odar.errors import InputError
 from odar.policy.equivalence import equivalent, parse_quantity
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?|(?<![\w.])[-+]?\.\d+")
-SECONDS = 5.0
-"""Longest comparison; what takes longer counts as different."""
-_LONGEST = 1_000
+TIMEOUT_S = 5.0
+"""Timeout of a comparison; answers that take longer count as different."""
+_MAX_CHARACTERS = 1_000
 _WORKER_MEMORY = 2 * 1024**3
 _BRACKETS = re.compile(r"[()\[\]{}]")
 Verifier = Callable[[str], str]
-"""A model at temperature 0: prompt in, text out. Whoever gives one sees to the temperature."""
+"""A function that sends a prompt to a model at temperature 0 and returns its text."""
 PROOF_PROMPT = resources.files("odar.evals.scorers").joinpath("proof.txt").read_text("utf-8")
-_CLAIM = re.compile(r"^[*_ \t]*(\d{1,3})[*_ \t]*[:.)][*_ \t]*(YES|NO)\b", re.MULTILINE | re.IGNORECASE)
-_CONSISTENT = re.compile(r"^[*_ \t]*CONSISTENT[*_ \t]*:[*_ \t]*(YES|NO)\b", re.MULTILINE | re.IGNORECASE)
+_CLAIM_LINE = re.compile(r"^[*_ \t]*(\d{1,3})[*_ \t]*[:.)][*_ \t]*(YES|NO)\b", re.MULTILINE | re.IGNORECASE)
+_CONSISTENT_LINE = re.compile(r"^[*_ \t]*CONSISTENT[*_ \t]*:[*_ \t]*(YES|NO)\b", re.MULTILINE | re.IGNORECASE)
 
 
 def number_match(gold: str, answer: str) -> float:
-    """1 where the answer is the gold number, units aside.
+    """Return 1 if the answer is the gold number, in any unit.
 
-    An answer that is a quantity as a whole counts as it stands (`$1,000`, `3/4`, `18 dollars`, `1.5e3`); of a
-    sentence, the last number counts, as GSM8K's own script has it. Thousands separators, currency signs, a closing
-    full stop, bold marks and Unicode minus signs do not matter; a rounded number is another number.
+    An answer may be a quantity (`$1,000`, `3/4`, `18 dollars`, `1.5e3`); of a sentence, the last number counts, as
+    in GSM8K's own script. Thousands separators, currency signs, a closing full stop, bold marks and Unicode minus
+    signs do not matter; rounding does.
     """
     wanted, given = parse_number(gold), parse_number(answer)
     return float(wanted is not None and wanted == given)
 
 
 def within_tolerance(gold: str, answer: str, tolerance: float) -> float:
-    """1 where the answer is a number at most this far from the gold one: for sets that ask for decimals."""
+    """Return 1 if the answer is a number within a tolerance of the gold one, for sets that ask for decimals."""
     wanted, given = parse_number(gold), parse_number(answer)
     return float(wanted is not None and given is not None and abs(wanted - given) <= Fraction(str(tolerance)))
 
 
 def parse_number(text: str) -> Fraction | None:
-    """Return the number a text stands for: the whole of it, or the last one in it."""
+    """Return the number that a text is, or the last number in it; None if there is none."""
     plain = unicodedata.normalize("NFKC", text[-2_000:]).replace("−", "-").replace("\\$", "$").strip().strip("*`$ ")
     plain = plain.rstrip(".") or plain
     whole = parse_quantity(plain.casefold())
@@ -67,14 +67,13 @@ def parse_number(text: str) -> Fraction | None:
         return None
 
 
-def math_equal(gold: str, answer: str, seconds: float = SECONDS) -> float:
-    """1 where the answer equals the gold one as mathematics: `\\frac12` is `0.5`, `x+1` is `1+x`.
+def math_equal(gold: str, answer: str, seconds: float = TIMEOUT_S) -> float:
+    """Return 1 if the answer is mathematically equal to the gold one: `\\frac12` is `0.5`, `x+1` is `1+x`.
 
-    Algebra runs in a worker process with limits on memory and time: LaTeX comes from models, and `9^{9^{9^9}}` must
-    cost five seconds at most, not the machine. What cannot be parsed, takes too long, or has more than 1,000
-    characters is not equal.
+    Algebra runs in a worker process with limits on memory and time, because models may write `9^{9^{9^9}}`. An
+    answer that cannot be parsed, takes too long, or has more than 1,000 characters is not equal.
     """
-    if not answer.strip() or len(answer) > _LONGEST:
+    if not answer.strip() or len(answer) > _MAX_CHARACTERS:
         return 0.0
     if not (_BRACKETS.search(gold) or _BRACKETS.search(answer)) and equivalent(gold, answer):
         return 1.0
@@ -84,22 +83,22 @@ def math_equal(gold: str, answer: str, seconds: float = SECONDS) -> float:
 
 
 class Worker:
-    """A process that compares; started when first needed, replaced when it had to be killed. Safe to share."""
+    """A process that compares answers; starts on first use, restarts after a timeout. Thread-safe."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0  # who started it: after a fork, a child must not speak into its parent's pipe
+        self._owner = 0  # process id of the starter: a forked child must not use its parent's pipe
         self._lock = threading.Lock()
 
     def equal(self, gold: str, answer: str, seconds: float) -> bool:
-        """Return whether two answers are equal; False if that cannot be found out in time.
+        """Return whether two answers are equal; False after the timeout.
 
         Raises:
             InputError: math-verify is not installed.
         """
         with self._lock:
-            process = self._running()
-            reply = _reply(process, json.dumps([gold, answer]).encode() + b"\n", seconds)
+            process = self._ensure_running()
+            reply = _exchange(process, json.dumps([gold, answer]).encode() + b"\n", seconds)
             if reply not in (b"0\n", b"1\n"):
                 self.close()
             return reply == b"1\n"
@@ -111,20 +110,20 @@ class Worker:
             self._process.communicate()  # waits for it, and closes its pipes
         self._process = None
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _ensure_running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self.close()
             self._owner = os.getpid()
             command, pipe = [sys.executable, "-m", "odar.evals.scorers.mathematics"], subprocess.PIPE
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0)
-            if _reply(self._process, b"", 60.0) != b"ready\n":  # sympy takes a second to import, or more
+            if _exchange(self._process, b"", 60.0) != b"ready\n":  # sympy takes a second to import, or more
                 self.close()
                 raise InputError("comparing mathematical answers needs math-verify: pip install 'odar[evals]'")
         return self._process
 
 
-def _reply(process: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
-    """Write to a process and return the line that it writes in the time given; empty if it does not."""
+def _exchange(process: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
+    """Write to a process and return the line that it replies; empty after the timeout."""
     assert process.stdin
     assert process.stdout
     with contextlib.suppress(BrokenPipeError):
@@ -138,23 +137,23 @@ _WORKER = Worker()
 atexit.register(_WORKER.close)
 
 
-def compare_lines() -> None:
-    """The worker process: read a JSON pair of answers a line, write 1 or 0 a line, until standard input ends."""
+def run_worker() -> None:
+    """Run the worker process: for each line with a JSON pair of answers, write a line with 1 (equal) or 0."""
     try:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (_WORKER_MEMORY, _WORKER_MEMORY))
-    except (ImportError, ValueError, OSError):  # not on this system: the parent's clock still holds
+    except (ImportError, ValueError, OSError):  # not on this system; the timeout of the parent still applies
         pass
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     logging.disable(logging.CRITICAL)
     try:
-        import math_verify  # noqa: F401 - is it there?
+        import math_verify  # noqa: F401 - only to see whether it is installed
     except ModuleNotFoundError:
         return
     out = sys.stdout
-    sys.stdout = sys.stderr  # whatever a library prints must not look like a verdict
-    _equal("1", "2")  # what is loaded on first use must not count against the first comparison
+    sys.stdout = sys.stderr  # keeps the output of libraries out of the replies
+    _equal("1", "2")  # loads libraries before the first timed comparison
     print("ready", file=out, flush=True)
     for line in sys.stdin:
         print(int(_equal(*json.loads(line))), file=out, flush=True)
@@ -173,10 +172,10 @@ def _equal(gold: str, answer: str) -> bool:
 
 
 def proof_score(problem: str, checklist: Sequence[str], proof: str, verifier: Verifier) -> float:
-    """Return the share of the checklist that a proof establishes, by a verifier; 0 for one it finds inconsistent.
+    """Return the share of the checklist that a verifier confirms; 0 if it finds the proof inconsistent.
 
-    An empty proof costs no call and scores 0. A claim that the verifier does not mention is not confirmed; one it
-    mentions twice is confirmed if it says YES both times; without a word on consistency the proof is rejected.
+    An empty proof costs no call and scores 0. A claim that the verifier does not mention is not confirmed; one that
+    it mentions twice needs YES both times. Without a line on consistency the score is 0.
 
     >>> proof_score("P", ["a", "b"], "proof", lambda prompt: "1: YES\\n2: NO\\nCONSISTENT: YES")
     0.5
@@ -185,19 +184,19 @@ def proof_score(problem: str, checklist: Sequence[str], proof: str, verifier: Ve
         return 0.0
     reply = verifier(proof_prompt(problem, checklist, proof))
     said: dict[int, set[str]] = {}
-    for number, word in _CLAIM.findall(reply):
+    for number, word in _CLAIM_LINE.findall(reply):
         said.setdefault(int(number), set()).add(word.upper())
-    consistent = {word.upper() for word in _CONSISTENT.findall(reply)} == {"YES"}
+    consistent = {word.upper() for word in _CONSISTENT_LINE.findall(reply)} == {"YES"}
     confirmed = sum(said.get(number) == {"YES"} for number in range(1, len(checklist) + 1))
     return confirmed / len(checklist) if consistent else 0.0
 
 
 def proof_prompt(problem: str, checklist: Sequence[str], proof: str) -> str:
-    """Return the fixed prompt. A proof cannot close its own tags."""
+    """Return the prompt for the verifier. A proof cannot close its own tags."""
     listed = "\n".join(f"{number}. {' '.join(claim.split())}" for number, claim in enumerate(checklist, start=1))
     safe = re.sub(r"<(?=\s*/?\s*proof)", "‹", proof, flags=re.IGNORECASE)
     return PROOF_PROMPT.format(problem=problem.strip(), proof=safe.strip(), checklist=listed)
 
 
 if __name__ == "__main__":
-    compare_lines()
+    run_worker()

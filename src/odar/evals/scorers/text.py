@@ -11,39 +11,39 @@ from collections.abc import Hashable, Sequence
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_WHOLE_ONLY = {"yes", "no", "noanswer"}
-_MOST = 5
-_WORD = re.compile(r"\b(yes|no|true|false)\b", re.IGNORECASE)
-_TRUE = {"yes", "true"}
-_PREFIX = re.compile(r"the (?:final )?answer is:?\s+", re.IGNORECASE)
-_WRAPPED = re.compile(r"\\?(?:boxed|text|texttt)\{(.*)\}", re.DOTALL)
-_OPTION = re.compile(r"\(?([a-z])\)(?:[.:]?\s.*)?", re.DOTALL)
+_UNSPLIT = {"yes", "no", "noanswer"}
+_MAX_SENTENCES_RATIO = 5
+_YES_NO = re.compile(r"\b(yes|no|true|false)\b", re.IGNORECASE)
+_YES = {"yes", "true"}
+_ANSWER_PREFIX = re.compile(r"the (?:final )?answer is:?\s+", re.IGNORECASE)
+_LATEX_WRAPPED = re.compile(r"\\?(?:boxed|text|texttt)\{(.*)\}", re.DOTALL)
+_BIGBENCH_OPTION = re.compile(r"\(?([a-z])\)(?:[.:]?\s.*)?", re.DOTALL)
 Grid = list[list[int]]
-ATTEMPTS = 2
-_ROW = re.compile(r"[ \t]*\[?(?:\d[ \t,]*)+\]?,?[ \t]*")
+GRID_ATTEMPTS = 2
+_GRID_ROW = re.compile(r"[ \t]*\[?(?:\d[ \t,]*)+\]?,?[ \t]*")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_WHOLE = re.compile(r"(?:option |choice |answer )?[(\[{]?([A-Za-z])[)\]}]?[.:]?", re.IGNORECASE)
-_LEADING = re.compile(r"[(\[]([A-Za-z])[)\]][.:,]?\s|([A-Z])[.):,]\s|([A-Z]) (?:is|because|since|[-–—]) ")
-_INSIDE = re.compile(r"[(\[]([A-Z])[)\]]|\b(?:[Oo]ption|[Cc]hoice|[Aa]nswer)(?: is)?:? [(\[]?([A-Z])\b(?!')")
+_LETTER_ALONE = re.compile(r"(?:option |choice |answer )?[(\[{]?([A-Za-z])[)\]}]?[.:]?", re.IGNORECASE)
+_LETTER_FIRST = re.compile(r"[(\[]([A-Za-z])[)\]][.:,]?\s|([A-Z])[.):,]\s|([A-Z]) (?:is|because|since|[-–—]) ")
+_LETTER_INSIDE = re.compile(r"[(\[]([A-Z])[)\]]|\b(?:[Oo]ption|[Cc]hoice|[Aa]nswer)(?: is)?:? [(\[]?([A-Z])\b(?!')")
 _MARKUP = re.compile(r"[*_`$]|\\(?:text|textbf|boxed|mathrm)\{([^{}]*)\}")
 
 
 def exact_match(golds: Sequence[str], answer: str) -> float:
-    """1 where the answer is one of the golds, case, articles, ASCII punctuation and white space aside."""
+    """Return 1 if the answer is one of the golds except for case, articles, ASCII punctuation and white space."""
     return float(any(normalize(gold) == normalize(answer) for gold in golds))
 
 
 def f1(golds: Sequence[str], answer: str) -> float:
-    """Overlap of words with the nearest gold: the harmonic mean of precision and recall.
+    """Return the overlap of words with the nearest gold: the harmonic mean of precision and recall.
 
-    Words count as often as they occur. `yes`, `no` and `noanswer` match as a whole or not at all, as HotpotQA's own
-    script has it. Two empty answers are the same answer.
+    Words count as often as they occur. `yes`, `no` and `noanswer` match as a whole or not at all, as in HotpotQA's
+    own script. Two empty answers are equal.
     """
     return max((_f1(normalize(gold), normalize(answer)) for gold in golds), default=0.0)
 
 
 def rouge_l(golds: Sequence[str], answer: str) -> float:
-    """F-measure of the longest common subsequence of words with the nearest gold (ROUGE-L).
+    """Return the F-measure of the longest common subsequence of words with the nearest gold (ROUGE-L).
 
     >>> rouge_l(["the cat sat on the mat"], "the cat was on the mat")
     0.75
@@ -52,7 +52,7 @@ def rouge_l(golds: Sequence[str], answer: str) -> float:
 
 
 def normalize(text: str) -> str:
-    """Lower case, without punctuation, articles and extra white space."""
+    """Return a text in lower case, without punctuation, articles and extra white space."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
@@ -70,11 +70,11 @@ def _rouge_l(gold: Sequence[str], answer: Sequence[str]) -> float:
 
 
 TEXT_SCORERS = {"exact_match": exact_match, "f1": f1, "rouge_l": rouge_l}
-"""Scorers of free text by reference answers, by name."""
+"""Scorers by name that compare free text with reference answers."""
 
 
 def _f1(gold: str, answer: str) -> float:
-    if gold in _WHOLE_ONLY or answer in _WHOLE_ONLY or not gold or not answer:
+    if gold in _UNSPLIT or answer in _UNSPLIT or not gold or not answer:
         return float(gold == answer)
     wanted, given = gold.split(), answer.split()
     common = sum((Counter(wanted) & Counter(given)).values())
@@ -95,65 +95,67 @@ def levenshtein(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
 
 
 def similarity(gold: Sequence[Hashable], given: Sequence[Hashable]) -> float:
-    """1 for equal, 0 for nothing in common: one minus the edit distance over the longer length."""
+    """Return one minus the edit distance divided by the longer length: 1 for equal, 0 for nothing in common."""
     longest = max(len(gold), len(given))
     return 1.0 - levenshtein(gold, given) / longest if longest else 1.0
 
 
 def order_similarity(gold: str, answer: str) -> float:
-    """Return how much of the order of a text's sentences was found (LiveBench's plot unscrambling).
+    """Return the similarity of the order of sentences (LiveBench's plot unscrambling).
 
-    Every gold sentence is matched with the nearest given one: small changes of wording do not matter.
+    Every gold sentence is matched with the nearest given one, so that small changes of wording do not matter.
     """
     wanted, given = ([part.strip() for part in text.split(".") if part.strip()] for text in (gold, answer))
     if not wanted or not given:
         return float(wanted == given)
-    given = given[: _MOST * len(wanted)]  # the rest of an endless answer would only take time
+    given = given[: _MAX_SENTENCES_RATIO * len(wanted)]  # limits the time for an endless answer
     places = [given.index(difflib.get_close_matches(sentence, given, n=1, cutoff=0.0)[0]) for sentence in wanted]
     return max(0.0, 1.0 - levenshtein(range(len(wanted)), places) / len(wanted))
 
 
 def yes_no_match(gold: bool, answer: str) -> float:
-    """1 where the answer says what the gold does; `true` is yes and `false` is no.
+    """Return 1 if the answer is yes for a true gold, or no for a false one; `true` is yes and `false` is no.
 
-    A verdict at the beginning counts (`No, Albany is smaller`); otherwise a text must say the same throughout:
-    `yes and no` is neither.
+    The first word decides (`No, Albany is smaller`). A text that starts otherwise must not contain both: `yes and
+    no` is neither.
     """
     text = answer.strip(" \n\t*_`\"'(")
-    if match := _WORD.match(text):
+    if match := _YES_NO.match(text):
         rest = text[match.end() :].lstrip("*_`\"' ")
         if not rest or rest[0] in ".,;:!\n)-–—":
-            return float((match[1].lower() in _TRUE) is gold)
-    said = {word.lower() in _TRUE for word in _WORD.findall(text)}
+            return float((match[1].lower() in _YES) is gold)
+    said = {word.lower() in _YES for word in _YES_NO.findall(text)}
     return float(said == {gold})
 
 
 def bigbench(gold: str, answer: str) -> float:
-    """1 where the answer equals the target by BBEH's published rules, which BBH's are part of.
+    """Return 1 if the answer equals the target by BBEH's published rules, which include those of BBH.
 
-    What follows the last "the answer is" counts, its first line, in lower case, without LaTeX wrapping, bold marks,
-    outer quotes, a closing full stop and the space after commas. Then equal are: the same text; `a` and `(a)`;
-    equal numbers (`90` and `90.0`); texts that differ in apostrophes, in outer square brackets, or in a closing
-    question mark. Beyond the published rules an option may carry its text (`(B) the red ball`): models write that.
+    The first line after the last "the answer is" counts, in lower case, without LaTeX wrapping, bold marks, outer
+    quotes, a closing full stop and the space after commas. Equal are the same text; `a` and `(a)`; equal numbers
+    (`90` and `90.0`); texts that differ in apostrophes, in outer square brackets, or in a closing question mark.
+    In addition to the published rules, an option may be followed by its text (`(B) the red ball`).
     """
-    return float(_same(_prediction(answer), gold.strip().lower().replace(", ", ",").strip("\"'")))
+    return float(
+        _bigbench_equal(_bigbench_prediction(answer), gold.strip().lower().replace(", ", ",").strip("\"'"))
+    )
 
 
-def _prediction(answer: str) -> str:
-    text = _PREFIX.split(answer.strip())[-1].strip()
+def _bigbench_prediction(answer: str) -> str:
+    text = _ANSWER_PREFIX.split(answer.strip())[-1].strip()
     text = text.removesuffix(".").strip("$").strip()
-    while match := _WRAPPED.fullmatch(text):
+    while match := _LATEX_WRAPPED.fullmatch(text):
         text = match[1].strip()
     line = text.lower().replace(", ", ",").replace("**", "").strip().split("\n")[0].strip()
     return line.removesuffix(".").strip("\"'")
 
 
-def _same(given: str, wanted: str) -> bool:
+def _bigbench_equal(given: str, wanted: str) -> bool:
     if given.replace("'", "") == wanted.replace("'", "") or wanted in (f"({given})", f"[{given}]"):
         return True
     if given in (f"({wanted})", f"[{wanted}]", f"{wanted}?"):
         return True
-    if re.fullmatch(r"\([a-z]\)", wanted) and (match := _OPTION.fullmatch(given)):
+    if re.fullmatch(r"\([a-z]\)", wanted) and (match := _BIGBENCH_OPTION.fullmatch(given)):
         return match[1] == wanted[1]
     try:
         return float(given) == float(wanted)
@@ -162,23 +164,23 @@ def _same(given: str, wanted: str) -> bool:
 
 
 def grid_match(gold: Grid, response: str) -> float:
-    """1 where one of the two attempts is the gold grid exactly: size and every cell.
+    """Return 1 if one of the two attempts is exactly the gold grid.
 
-    Attempts are the last two grids of the response, so that a model may quote the examples while it thinks. A grid
+    Attempts are the last two grids of the response, so that a model may quote the examples in its reasoning. A grid
     is a JSON list of lists, or rows of digits with or without spaces.
 
     >>> grid_match([[1, 2], [3, 4]], "First try:\\n1 2\\n3 3\\n\\nSecond try:\\n[[1, 2], [3, 4]]")
     1.0
     """
-    return float(gold in find_grids(response)[-ATTEMPTS:])
+    return float(gold in find_grids(response)[-GRID_ATTEMPTS:])
 
 
 def find_grids(text: str) -> list[Grid]:
-    """Return every grid in a text, in its order; lines of unequal length are not a grid."""
+    """Return every grid in a text, in order; lines of unequal length are not a grid."""
     for pattern, new in ((r"\[\s*\[|\]\s*\]", "\n#\n"), (r"\]\s*(?:,\s*)?\[", "\n")):
         text = re.sub(pattern, new, text)  # JSON lists become lines of digits
     found: list[Grid] = []
-    for whole, part in itertools.groupby(map(_ROW.fullmatch, text.split("\n")), bool):
+    for whole, part in itertools.groupby(map(_GRID_ROW.fullmatch, text.split("\n")), bool):
         rows = [[int(digit) for digit in re.findall(r"\d", match[0])] for match in part if match]
         if whole and len({len(row) for row in rows}) == 1:
             found.append(rows)
@@ -191,11 +193,11 @@ def format_grid(grid: Sequence[Sequence[int]]) -> str:
 
 
 def choice_match(gold: str, answer: str, options: Sequence[str]) -> float:
-    """1 where the answer names the gold option, by its letter or by its words.
+    """Return 1 if the answer names the gold option, by its letter or by its text.
 
     An answer may be a letter with any markup (`B`, `(b).`, `**B**`, `\\text{B}`), a letter and the option's text, a
-    sentence that names one letter only, or the exact text of an option. An answer that names several options has
-    chosen none. A bare letter counts before words, an option word for word before a letter that a text begins with.
+    sentence that names one letter only, or the exact text of an option. An answer that names several options scores
+    0. A bare letter is tried first, then the exact text of an option, then a letter at the beginning of a text.
     """
     return float(chosen_letter(answer, options) == gold)
 
@@ -207,27 +209,27 @@ def chosen_letter(answer: str, options: Sequence[str]) -> str | None:
     'C'
     """
     text, valid = _unmarked(answer), LETTERS[: len(options)]
-    if (match := _WHOLE.fullmatch(text)) and match[1].upper() in valid:
+    if (match := _LETTER_ALONE.fullmatch(text)) and match[1].upper() in valid:
         return match[1].upper()
     for form in (_unmarked, _plain):
         same = [letter for letter, option in zip(valid, options, strict=False) if form(option) == form(text) != ""]
         if len(same) == 1:
             return same[0]
-    if match := _LEADING.match(f"{text} "):
+    if match := _LETTER_FIRST.match(f"{text} "):
         letter = str(next(group for group in match.groups() if group)).upper()
         if letter in valid:
-            return None if _named(text[match.end() :]) & set(valid) - {letter} else letter
-    named = _named(text) & set(valid)
+            return None if _named_letters(text[match.end() :]) & set(valid) - {letter} else letter
+    named = _named_letters(text) & set(valid)
     if len(named) == 1:
         return named.pop()
-    return None if named else _only_quoted(_plain(text), [_plain(option) for option in options])
+    return None if named else _quoted_letter(_plain(text), [_plain(option) for option in options])
 
 
-def _named(text: str) -> set[str]:
-    return {first or second for first, second in _INSIDE.findall(text)}
+def _named_letters(text: str) -> set[str]:
+    return {first or second for first, second in _LETTER_INSIDE.findall(text)}
 
 
-def _only_quoted(text: str, options: Sequence[str]) -> str | None:
+def _quoted_letter(text: str, options: Sequence[str]) -> str | None:
     """Return the only option whose words appear in a text; an option inside a longer quoted one does not count."""
     found = [bool(option and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", text)) for option in options]
     quoted = [i for i, is_quoted in enumerate(found) if is_quoted]
