@@ -107,7 +107,7 @@ def score_rule(questions: Sequence[FusionItem], fusion: Fusion) -> Array:
 
 def with_energy(candidate: Candidate, weight: float) -> Candidate:
     """Return a candidate with its free energy, before alignment."""
-    return replace(candidate, energy=measure(candidate.tokens, weight, None))
+    return replace(candidate, energy=measure_energy(candidate.tokens, weight, None))
 
 
 def _align_energies(questions: list[FusionItem], weight: float) -> list[FusionItem]:
@@ -123,7 +123,7 @@ def _align_energies(questions: list[FusionItem], weight: float) -> list[FusionIt
 
     def align(candidate: Candidate) -> Candidate:
         alignment = alignments.get((candidate.model, candidate.step))
-        return replace(candidate, energy=measure(candidate.tokens, weight, alignment))
+        return replace(candidate, energy=measure_energy(candidate.tokens, weight, alignment))
 
     return [replace(q, candidates=tuple(map(align, q.candidates))) for q in questions]
 
@@ -183,7 +183,7 @@ def _to_votes(questions: Sequence[FusionItem]) -> tuple[list[Source], Votes]:
                 energy[row, column] = candidate.energy.aligned
     texts = [question.question for question in questions]
     rows = AnswerRows.of_answers(answers, stated.tolist(), texts, Fusion().similarity)
-    groups, similarity = rows.among(present)
+    groups, similarity = rows.groups_and_similarity(present)
     numbers = {source: number for number, source in enumerate(dict.fromkeys(sources))}
     return sources, Votes(energy, groups, correct, tuple(numbers[source] for source in sources), similarity)
 

@@ -92,14 +92,14 @@ async def judge_pairs(
     instructions = f"\n\nJudge by this rubric:\n{rubric.strip()}" if rubric else ""
 
     async def better_place(question: str, first: str, second: str) -> tuple[int | None, Spend]:
-        messages = prompt.messages(Query(question), "", numbered((first, second)) + instructions)
+        messages = prompt.messages(Query(question), "", format_replies((first, second)) + instructions)
         query = Query.from_messages(messages, Options(temperature=0.0, max_tokens=_MAX_TOKENS))
         async with semaphore:
             team = odar.plain_team(query, model)
             replies = await team.answer()
         on_progress()
         try:
-            return (named_index(replies[0].text, 2) if replies else None), team.ledger.spend()
+            return (chosen_index(replies[0].text, 2) if replies else None), team.ledger.spend()
         except ProviderError:
             return None, team.ledger.spend()
 

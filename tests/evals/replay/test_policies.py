@@ -116,7 +116,7 @@ def test_suites_contain_only_policies_that_the_panel_supports(tmp_path):
     small = load_arrays(synthetic_panel(tmp_path, 30, samples=1))
     assert "best-of-n:n=9" not in expand_suites(small, ["all"])
     assert "ensemble" not in suites(small)["baselines"]
-    with pytest.raises(InputError, match="2 slow samples an item are needed"):
+    with pytest.raises(InputError, match="2 slow samples per item are needed"):
         run_policy(small, "ensemble")
     with pytest.raises(
         InputError, match="n = 5, but the recording holds 1 slow samples an item; odar eval collect … --samples 5"

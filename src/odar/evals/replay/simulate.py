@@ -171,7 +171,7 @@ def simulate_paths(arrays: PanelArrays, setting: Setting, chosen: Route, note: s
     run = simulate(candidates, chosen.path, fusion_of(setting), stopping, setting.n)
     if setting.rule == NO_FUSION:
         run = replace(run, winner=first_slow(run.read))
-    return price_simulation(arrays, run, chosen.looked, note)
+    return price_simulation(arrays, run, chosen.after_fast_answer, note)
 
 
 def fusion_of(setting: Setting) -> Fusion:

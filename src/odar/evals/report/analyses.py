@@ -1,10 +1,9 @@
-"""Why ODAR did so: ablations, settings, attacks, cost, errors, router quality, and how sure all that is."""
+"""Analyses of a report: ablations, settings, attacks, cost, errors, router quality and uncertainty."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from odar.evals.report.draw import (
 from odar.evals.report.findings import KINDS, Findings, error_kinds
 from odar.evals.report.results import PATHS, RADAR
 from odar.evals.router_quality import gap_recovered, oracle_score, router_row
-from odar.evals.statistics import difference, format_p, length_strata, mean_if_known, paired_difference
+from odar.evals.statistics import difference, format_p, length_strata, paired_difference
 from odar.policy.arrays import Array
 from odar.policy.path import HARD
 from odar.recording.header import changed_facts
@@ -39,7 +38,7 @@ from odar.types import Query
 
 
 def ablations(findings: Findings) -> list[Exhibit]:
-    """Return what each part of ODAR is worth: over all items, and by benchmark (SPEC 7.3)."""
+    """Return the effect of each part of ODAR, over all items and by benchmark (SPEC 7.3)."""
     ours = findings.odar
     base, ours_calls = np.array(findings.means(ours)), float(ours.calls.mean())
     rows: list[list[Any]] = []
@@ -67,16 +66,16 @@ def ablations(findings: Findings) -> list[Exhibit]:
         name_rows(axes, [str(row[0])[:34] for row in rows])
         axes.set_xlabel("points of accuracy; right: calls, ODAR = 1")
 
-    found = [exhibit("ablations", rows, draw=draw, size=(4.9, 1.2 + 0.27 * len(rows)))]
+    exhibits = [exhibit("ablations", rows, draw=draw, size=(4.9, 1.2 + 0.27 * len(rows)))]
     if len(findings.benchmarks) > 1:
         heat = [Column(name, "+.1f", heat=True) for name in findings.benchmarks]
         columns = [Column("ablation", ""), *heat, Column("calls", ".2f")]
-        found.append(exhibit("matrix", by_benchmark, columns=columns))
-    return found
+        exhibits.append(exhibit("matrix", by_benchmark, columns=columns))
+    return exhibits
 
 
 def _variant(findings: Findings, other: PanelArrays) -> tuple[str, Interval, float]:
-    """Return what differs in another recording of the same items, and the change of accuracy and calls."""
+    """Return the name of another recording of the same items, the change of accuracy, and its calls."""
     arrays, theirs = findings.arrays, run_policy(other, "odar")
     shared, picked = shared_rows(arrays.items.keys, other.items.keys)
     change = paired_difference(arrays, theirs.score[picked], findings.odar.score[shared], shared)
@@ -86,7 +85,7 @@ def _variant(findings: Findings, other: PanelArrays) -> tuple[str, Interval, flo
 
 
 def fusion_table(findings: Findings) -> list[Exhibit]:
-    """ODAR's routing with each fusion rule (SPEC 5.9)."""
+    """Return the accuracy of ODAR's routing with each fusion rule (SPEC 5.9)."""
     rows: list[list[Any]] = []
     for outcome in findings.suite("fusion-rules"):
         rule, hard = outcome.name.partition("=")[2], outcome.path == HARD
@@ -98,7 +97,7 @@ def fusion_table(findings: Findings) -> list[Exhibit]:
 
 
 def curve_figure(findings: Findings) -> list[Exhibit]:
-    """Accuracy by the number of slow samples."""
+    """Return the accuracy by the number of slow samples."""
     specs, names = ("odar:n", "self-consistency:k", "best-of-n:n"), ("ODAR", "self-consistency", "best of n")
     sizes = [n for n in SIZES if n <= findings.arrays.samples]
     rows = [[n, *(findings.outcomes[f"{spec}={n}"].score.mean() for spec in specs)] for n in sizes]
@@ -108,71 +107,74 @@ def curve_figure(findings: Findings) -> list[Exhibit]:
 
 
 def sweeps(findings: Findings) -> list[Exhibit]:
-    """ODAR with one setting changed."""
+    """Return accuracy and calls of ODAR with one setting changed."""
     titles = {"beta": "β of the answer free energy", "lambda": "λ of the varentropy", "tau": "τ1 and τ2"}
-    found = []
+    exhibits = []
     for sweep, title in titles.items():
         rows: list[list[Any]] = []
         for outcome in findings.suite(f"sweep-{sweep}"):
             value = outcome.name.partition(":")[2].replace(",mode=prior,statistics=panel", "").replace("inf", "∞")
             value = value.replace("tau1=", "").replace(",tau2=", ", ").rpartition("=")[2]
             rows.append([value, float(outcome.score.mean()), float(outcome.calls.mean())])
-        own = sweep == "lambda"
-        how = "By prior routing, with the recording's own μ and σ." if own else "All other settings unchanged."
+        how = "All other settings unchanged."
+        if sweep == "lambda":
+            how = "By prior routing, with the recording's own μ and σ."
         columns = [Column(title, ""), Column("accuracy"), Column("calls", ".2f")]
         values, scores = [row[0] for row in rows], [row[1] for row in rows]
-        drawn = (
-            None if sweep == "tau" else line_chart(title, "accuracy", values, {title: (scores, Colour.ACCENT, "-")})
-        )
+        chart = line_chart(title, "accuracy", values, {title: (scores, Colour.ACCENT, "-")})
+        draw = chart if sweep != "tau" else None
         words = {"setting": title, "how": how}
-        found.append(exhibit(f"sweep-{sweep}", rows, columns=columns, words=words, draw=drawn, size=(4.9, 2.7)))
-    return found
+        exhibits.append(exhibit(f"sweep-{sweep}", rows, columns=columns, words=words, draw=draw, size=(4.9, 2.7)))
+    return exhibits
 
 
 def attacks(findings: Findings) -> list[Exhibit]:
     """Compare every benchmark with its complexity-injected and simplicity-masked forms, on the same items."""
-    rows = []
-    for name in findings.recorded.sets():
+    recorded, rows = findings.recorded, []
+    sets = recorded.sets()
+    for name in sets:
         if "+" in name or name in WORDING_SCORED:
             continue
-        clean = findings.recorded.rows(findings.recorded.of_set(name))
-        estimate = _estimates(clean)
+        clean = recorded.rows(recorded.of_set(name))
+        rerouted = _rerouted(clean, [attack for attack in ATTACKS if f"{name}+{attack}" not in sets])
         for attack in ATTACKS:
-            disguised = findings.recorded.of_set(f"{name}+{attack}")
-            if disguised.any():
-                attacked = findings.recorded.rows(disguised)
-                rows_of = ([key[1:] for key in each.items.keys] for each in (clean, attacked))  # id and seed
-                first, second = shared_rows(*rows_of)
-                pair = clean.rows(first), attacked.rows(second)
-            elif estimate is not None:
-                plain, changed = (replace(clean.items, prior=estimate(each)) for each in ("", attack))
-                pair = replace(clean, items=plain), replace(clean, items=changed)
+            if attack in rerouted:
+                kind, before, after = "routing only", rerouted[""], rerouted[attack]
             else:
-                continue
-            if len(pair[0]):
-                kind = "recorded" if disguised.any() else "routing only"
-                rows.append([f"{name}, {attack}", len(pair[0]), kind, *_changes(*pair)])
+                attacked = recorded.rows(recorded.of_set(f"{name}+{attack}"))
+                kind, before, after = "recorded", *_shared_items(clean, attacked)
+            if len(before):
+                rows.append([f"{name}, {attack}", len(before), kind, *_changes(before, after)])
     return [exhibit("attacks", rows)] if rows else []
 
 
-def _estimates(clean: PanelArrays) -> Callable[[str], Array] | None:
-    """Return the difficulty of the questions, original or attacked; None if texts or estimator are unknown."""
+def _shared_items(clean: PanelArrays, attacked: PanelArrays) -> tuple[PanelArrays, PanelArrays]:
+    """Return the items whose original and rewritten questions were both recorded, with the same seed."""
+    ids, attacked_ids = ([(key.id, key.seed) for key in each.items.keys] for each in (clean, attacked))
+    first, second = shared_rows(ids, attacked_ids)
+    return clean.rows(first), attacked.rows(second)
+
+
+def _rerouted(clean: PanelArrays, attacks: Sequence[str]) -> dict[str, PanelArrays]:
+    """Return the items with the difficulty of the question under each attack, and unchanged under "".
+
+    Empty without attacks, or if the texts or the estimator are unknown.
+    """
     name = Setting.from_header(clean.header).estimator
-    if not all(clean.items.query) or name not in ESTIMATORS.names():
-        return None
+    if not attacks or not all(clean.items.query) or name not in ESTIMATORS.names():
+        return {}
     estimator = ESTIMATORS[name]()
     tasks = [Task(key.id, Query(text), None) for key, text in zip(clean.items.keys, clean.items.query, strict=True)]
-
-    @cache
-    def estimate(attack: str) -> Array:
-        asked = [ATTACKS[attack](task) for task in tasks] if attack else tasks
-        return np.array([estimator.estimate(task.query).difficulty for task in asked])
-
-    return estimate
+    panels = {}
+    for attack in ("", *attacks):
+        rewritten = [ATTACKS[attack](task) for task in tasks] if attack else tasks
+        prior = np.array([estimator.estimate(task.query).difficulty for task in rewritten])
+        panels[attack] = replace(clean, items=replace(clean.items, prior=prior))
+    return panels
 
 
 def _changes(clean: PanelArrays, attacked: PanelArrays) -> list[Any]:
-    """Difficulty, share of kept paths, accuracy and calls, before and after."""
+    """Return difficulty, share of kept paths, accuracy and calls, before and after an attack."""
     setting = Setting.from_header(clean.header)
     before, after = simulate_odar(clean, setting), simulate_odar(attacked, setting)
     priors, scores = (clean.items.prior, attacked.items.prior), (before.score, after.score)
@@ -183,21 +185,21 @@ def _changes(clean: PanelArrays, attacked: PanelArrays) -> list[Any]:
 
 
 def stability_table(findings: Findings) -> list[Exhibit]:
-    """Mean, 95th percentile and worst case of an item."""
+    """Return mean, 95th percentile and maximum of the calls and tokens of an item."""
     rows = []
-    for name in (name for name in RADAR if name in findings.outcomes):
-        cells: list[Any] = [policy_label(name)]
-        for values in (findings.outcomes[name].calls, findings.outcomes[name].tokens):
-            known = mean_if_known(values) is not None
-            cells += [
-                float(f(values)) if known else None for f in (np.mean, lambda x: np.percentile(x, 95), np.max)
-            ]
-        rows.append(cells)
+    for name in RADAR:
+        if (outcome := findings.outcomes.get(name)) is None:
+            continue
+        figures: list[float | None] = []
+        for values in (outcome.calls, outcome.tokens):
+            known = not np.isnan(values).any()
+            figures += [values.mean(), np.percentile(values, 95), values.max()] if known else [None] * 3
+        rows.append([policy_label(name), *figures])
     return [exhibit("stability", rows, [0])]
 
 
 def latency(findings: Findings) -> list[Exhibit]:
-    """Return how long answers take, by path; nothing where it was not recorded."""
+    """Return the duration of answers by path; empty if it was not recorded."""
     ours = findings.odar
     if np.isnan(ours.seconds).any():
         return []
@@ -226,7 +228,7 @@ def latency(findings: Findings) -> list[Exhibit]:
 
 
 def oracle_table(findings: Findings) -> list[Exhibit]:
-    """Return how far ODAR is from what hindsight could do, and what its caution costs."""
+    """Return the gap between ODAR and the oracle router, in accuracy and calls."""
     ours, best, bound = findings.odar, findings.outcomes["oracle-router"], findings.outcomes["oracle"]
     rows = []
     everything = np.ones(len(findings.arrays), dtype=bool)
@@ -239,7 +241,7 @@ def oracle_table(findings: Findings) -> list[Exhibit]:
 
 
 def errors_figure(findings: Findings) -> list[Exhibit]:
-    """Return how many errors of each kind, E1 to E6."""
+    """Return the number of errors of each kind, E1 to E6."""
     kinds = error_kinds(findings.arrays, findings.setting, findings.odar)
     counts = {kind: kinds.count(kind) for kind in KINDS}
     total = max(1, sum(counts.values()))
@@ -261,10 +263,10 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
 
 
 def routers(findings: Findings) -> list[Exhibit]:
-    """Compare difficulty with random, length and an oracle in finding questions that need more (SPEC 7.6).
+    """Return the router quality of difficulty, random scores, length and an oracle (SPEC 7.6).
 
     Raises:
-        InputError: there is no gap between the fast agent and the strong side, or too few items.
+        InputError: the strong side is no better than the fast agent, or there are too few items.
     """
     arrays, setting = findings.arrays, findings.setting
     weak, slow, hard = (findings.outcomes[name] for name in ("single-fast", "single-slow", "always-hard"))
@@ -308,7 +310,7 @@ def routers(findings: Findings) -> list[Exhibit]:
 
 
 def uncertainty_table(findings: Findings) -> list[Exhibit]:
-    """Return the same figures with other intervals, and how many items would show a difference."""
+    """Return accuracy and gains with several intervals and tests, and the number of items that show a gain."""
     arrays, ours, fast = findings.arrays, findings.main[0], findings.outcomes["single-fast"]
     drawn = findings.gain(findings.odar, fast)
     restratified = paired_difference(arrays, findings.odar.score, fast.score, strata=length_strata(arrays))

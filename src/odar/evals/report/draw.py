@@ -1,6 +1,6 @@
-"""Exhibits, and how they are drawn: by matplotlib, without its global state, as SVG.
+"""Exhibits of a report: tables, and figures that matplotlib draws as SVG, without its global state.
 
-A figure is drawn once with placeholders for colours; its SVG then follows the page from light to dark to paper.
+Colours of figures are placeholders, which become variables of page.css: light, dark and print share one SVG.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odar.errors import InputError
 
 
 class Colour(StrEnum):
-    """Colours of figures by what they are for; each stands for the variable of page.css with its name."""
+    """Colours of figures; each is a placeholder for the variable of page.css with its name."""
 
     INK = "#010110"
     MUTED = "#010111"
@@ -29,7 +29,7 @@ class Colour(StrEnum):
     ACCENT = "#010113"
     """ODAR."""
     OTHER = "#010114"
-    """What it is compared with."""
+    """Baselines."""
     SIMPLE = "#010115"
     MEDIUM = "#010116"
     HARD = "#010117"
@@ -51,17 +51,17 @@ _STYLE: dict[Any, Any] = {
     "legend.fontsize": 9,
 }
 Draw = Callable[[Any], None]
-"""Draws on a matplotlib figure."""
+"""A function that draws on a matplotlib figure."""
 Line = tuple[Sequence[float], Colour, Any]
-"""Values, a colour, a style of matplotlib's."""
+"""Values, colour and line style of matplotlib."""
 
 
-SHORT_NAMES = {"self-consistency": "SC", "best-of-n": "BoN", "odar": "ODAR", "cot": "CoT"}
+SHORT_NAMES = {"self-consistency": "SC", "best-of-n": "BoN", "cot": "CoT"}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of figures: how they are written. `heat` colours the cells by sign and size."""
+    """The name and number format of a column. `heat` colours the cells by sign and size."""
 
     name: str
     form: str = ".3f"
@@ -80,7 +80,7 @@ def parse_columns(text: str) -> list[Column]:
 
 @dataclass(frozen=True, slots=True)
 class Exhibit:
-    """A table, with a figure of it if `draw` is given."""
+    """A table, with a figure if `draw` is given."""
 
     slug: str
     title: str
@@ -89,16 +89,16 @@ class Exhibit:
     rows: Sequence[Sequence[Any]]
     """Texts, numbers, intervals, None for unknown."""
     marked: Sequence[int] = ()
-    """Rows that stand out."""
+    """Indices of highlighted rows."""
     draw: Draw | None = None
     size: tuple[float, float] = (4.9, 3.6)
-    """Inches; the width is that of a phone, so that texts stay readable there."""
+    """Inches; the width is that of a phone, so that texts are readable there."""
     notes: Sequence[str] = ()
     folded: bool = False
-    """Shown on demand."""
+    """Whether the table is collapsed."""
 
     def without(self, name: str) -> Exhibit:
-        """Return the same without a column."""
+        """Return the exhibit without a column."""
         kept = [i for i, column in enumerate(self.columns) if column.name != name]
         rows = [[row[i] for i in kept] for row in self.rows]
         return replace(self, columns=[self.columns[i] for i in kept], rows=rows)
@@ -106,14 +106,13 @@ class Exhibit:
     def records(self) -> list[dict[str, Any]]:
         """Return the rows by column name, with a column for each bound of an interval; unknown is an empty text."""
         wide = [any(isinstance(row[i], Interval) for row in self.rows) for i in range(len(self.columns))]
-        return [
-            {
-                key: item
-                for cell in zip(self.columns, row, wide, strict=True)
-                for key, item in _record(*cell).items()
-            }
-            for row in self.rows
-        ]
+        records = []
+        for row in self.rows:
+            record: dict[str, Any] = {}
+            for column, value, has_bounds in zip(self.columns, row, wide, strict=True):
+                record |= _record(column, value, has_bounds)
+            records.append(record)
+        return records
 
 
 TEXTS = tomllib.loads(resources.files("odar.evals.report").joinpath("exhibits.toml").read_text("utf-8"))
@@ -138,33 +137,31 @@ def exhibit(
     return Exhibit(slug, title, caption, columns or parse_columns(texts["columns"]), rows, marked, **more)
 
 
-def _record(column: Column, value: Any, wide: bool) -> dict[str, Any]:
-    names = (column.name, f"{column.name} low", f"{column.name} high") if wide else (column.name,)
+def _record(column: Column, value: Any, has_bounds: bool) -> dict[str, Any]:
+    names = (column.name, f"{column.name} low", f"{column.name} high") if has_bounds else (column.name,)
     cells = list(value) if isinstance(value, Interval) else [value, None, None][: len(names)]
     known = ["" if each is None or (isinstance(each, float) and np.isnan(each)) else each for each in cells]
     return dict(zip(names, known, strict=True))
 
 
 def policy_label(spec: str) -> str:
-    """Return a short form of a policy's name for a label next to a point.
+    """Return a short name of a policy for tables and figures.
 
     >>> policy_label("self-consistency:k=5"), policy_label("odar:rule=none"), policy_label("odar:mode=prior")
     ('SC-5', 'no fusion', 'mode=prior')
     """
-    name, _, rest = spec.partition(":")
+    name, _, options = spec.partition(":")
     if spec == "odar:rule=none":
         return "no fusion"
-    if name in SHORT_NAMES:
-        return (
-            f"{SHORT_NAMES[name]}-{rest.partition('=')[2]}"
-            if name[:2] in ("se", "be")
-            else rest or SHORT_NAMES[name]
-        )
-    return name.replace("-", " ")
+    if name == "odar":
+        return options or "ODAR"
+    if name in ("self-consistency", "best-of-n"):
+        return f"{SHORT_NAMES[name]}-{options.partition('=')[2]}"
+    return SHORT_NAMES.get(name) or name.replace("-", " ")
 
 
 def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
-    """Return a figure as an SVG element with the colours and fonts of the page; `name` is the id of its title."""
+    """Return a figure as an SVG element in the colours of the page; `name` is the id of its title."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -178,7 +175,7 @@ def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # names that nothing refers to, the same in every figure
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # unused ids, the same in every figure
     box = re.search(r'viewBox="[^"]*"', svg)
     assert box is not None
     spaces = 'xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg"'
@@ -198,7 +195,7 @@ def name_rows(axes: Any, names: Sequence[str]) -> None:
 
 
 def colour_legend(canvas: Any, colours: Sequence[str], names: Sequence[str]) -> None:
-    """Explain fields of colour below a figure."""
+    """Add a legend of colours below a figure."""
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colour, linewidth=0) for colour in colours]
@@ -206,7 +203,7 @@ def colour_legend(canvas: Any, colours: Sequence[str], names: Sequence[str]) -> 
 
 
 def line_chart(x: str, y: str, points: Sequence[Any], lines: Mapping[str, Line]) -> Draw:
-    """Return what draws lines by name over the same numbers or texts, with a legend if there are several."""
+    """Return a function that draws lines by name over the same points, with a legend if there are several."""
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()

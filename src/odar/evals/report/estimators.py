@@ -1,7 +1,7 @@
-"""Ablations of the difficulty estimator, by training it again on a recording (SPEC 7.3).
+"""Ablations of the difficulty estimator, retrained on a recording (SPEC 7.3).
 
-It is trained without a group of features, or on one domain to route another. Every estimate is made by a fit that
-has not seen the item. Routing is by the question alone, as in the paper.
+The estimator is trained without a group of features, or on one domain to route another. Every item is rated by a
+fit to other items. Routing is by the question alone, as in the paper.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from odar.policy.fusion import FAST
 from odar.policy.path import HARD, MEDIUM, Thresholds
 
 MIN_ROWS = 50
-"""Items of a domain below which no estimator is trained on it, and none is judged on it."""
+"""Minimum number of items of a domain for training or judging an estimator."""
 _EPOCHS = 40
 """Epochs of retraining from the shipped weights; more make no measurable difference."""
 _NO_FIELD = ("Imported", "Own questions")
@@ -34,7 +34,7 @@ _NO_FIELD = ("Imported", "Own questions")
 
 
 def features(findings: Findings) -> list[Exhibit]:
-    """Compare the shipped estimator with ones retrained on all features and without each group.
+    """Compare the shipped estimator with retrained ones, on all features and without each group.
 
     Raises:
         InputError: too few items.
@@ -60,7 +60,7 @@ def _retrained(arrays: PanelArrays, without: str) -> Array:
     shipped, phi = shipped_estimator(), arrays.items.features.copy()
     check_row_count(len(phi) if phi.shape[1] else 0)
     if without in GROUPS:
-        phi[:, GROUPS[without]] = shipped.scaling_.mean[GROUPS[without]]  # nothing can be learned from a constant
+        phi[:, GROUPS[without]] = shipped.scaling_.mean[GROUPS[without]]  # a constant teaches nothing
     return cross_predict(phi, targets_of(arrays), start=shipped, epochs=_EPOCHS)
 
 
@@ -78,7 +78,7 @@ def transfer(findings: Findings) -> list[Exhibit]:
     source, features = names == train, arrays.items.features
     if source.sum() < MIN_ROWS or not features.shape[1]:
         raise InputError(
-            f"{source.sum()} items of {train} cannot teach an estimator; at least {MIN_ROWS} are needed"
+            f"{source.sum()} items of {train} are too few to train an estimator; at least {MIN_ROWS} are needed"
         )
     others = [name for name in dict.fromkeys(names.tolist()) if name != train and (names == name).sum() >= MIN_ROWS]
     if not others:
@@ -89,7 +89,7 @@ def transfer(findings: Findings) -> list[Exhibit]:
     model = LearnedEstimator(epochs=epochs, seeds=SEEDS[:1]).fit(features[source], target[source])
 
     def figures(difficulty: Array, own: Bools) -> tuple[float, float]:
-        """Routing accuracy, and AUROC of telling what the fast agent gets wrong; NaN if that is all or nothing."""
+        """Return routing accuracy, and AUROC for errors of the fast agent; NaN if all or none are errors."""
         path = thresholds.paths(difficulty)
         taken = path if arrays.verified else np.where(path == MEDIUM, HARD, path)
         both = 0 < wrong[own].mean() < 1
@@ -106,5 +106,5 @@ def transfer(findings: Findings) -> list[Exhibit]:
 
 
 def _epochs(rows: int) -> int:
-    """Passes over few rows: a quarter of the steps of a full training, or the paper's 50."""
+    """Return the epochs for few rows: a quarter of the steps of a full training, at least the paper's 50."""
     return max(EPOCHS, int(np.ceil(STEPS * 32 / rows / 4)))

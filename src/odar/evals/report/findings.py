@@ -1,4 +1,4 @@
-"""What a report is made from: recordings replayed in every way, before anything is drawn.
+"""Findings of a report: recordings with the outcome of every policy, and kinds of errors.
 
 A report has a part for each pair of models. Recordings of the same items with other models or prompts are ablations
 of that part. Adversarial variants of a benchmark (`gsm8k+masking`) are never pooled with the benchmark itself.
@@ -23,7 +23,7 @@ from odar.policy.path import MEDIUM
 from odar.recording.schema import RIGHT
 
 KINDS: dict[str, str] = TEXTS["errors"]["kinds"]
-"""Kinds of error (SPEC 7.5). The paper told E5 from E6 by reading; here the kind of set decides."""
+"""Kinds of error (SPEC 7.5). The paper separates E5 and E6 by reading; here the field of the item decides."""
 FIELDS = {
     "mathematics": "math",
     "coding": "code",
@@ -34,24 +34,24 @@ FIELDS = {
     "knowledge qa": "knowledge",
     "multimodal": "multimodal",
 }
-"""The expert that a category or subject calls for."""
+"""The right expert for a category or subject."""
 REASONING = ("mathematics", "coding", "logic", "multi-hop", "advanced cognition", "abstract", "instruction")
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """One pair of models: its recording, replayed in every way."""
+    """The recording of one pair of models, and the outcomes of all policies on it."""
 
     name: str
-    """The recording's file, or the first of several."""
+    """File names of the recordings."""
     recorded: PanelArrays
-    """With adversarial variants."""
+    """All items, including adversarial variants."""
     arrays: PanelArrays
-    """Without them, unless there is nothing else."""
+    """The items without adversarial variants; all items if there are no others."""
     setting: Setting
     outcomes: dict[str, PolicyOutcome]
     left_out: dict[str, str]
-    """Policies this recording cannot show, and why."""
+    """Policies that this recording does not support, with the reason."""
     main: list[PolicySummary]
     others: list[PanelArrays]
     """Recordings of the same questions with other models or prompts."""
@@ -60,12 +60,12 @@ class Findings:
 
     @property
     def odar(self) -> PolicyOutcome:
-        """ODAR as the recording's engine was set."""
+        """The outcome of ODAR with the settings of the recording."""
         return self.outcomes["odar"]
 
     @property
     def benchmarks(self) -> dict[str, Bools]:
-        """The items of each benchmark, by category and name."""
+        """A mask of the items of each benchmark, ordered by category and name."""
         ordered = sorted(self.arrays.sets(), key=lambda name: (self.category(name), name))
         return {name: self.arrays.of_set(name) for name in ordered}
 
@@ -78,22 +78,22 @@ class Findings:
         return [float(outcome.score[mask].mean()) for mask in self.benchmarks.values()]
 
     def gain(self, first: PolicyOutcome, second: PolicyOutcome, mask: Bools | None = None) -> Difference:
-        """Accuracy of one policy minus that of another, over all items or some."""
+        """Return the accuracy of one policy minus that of another, on all items or some."""
         rows = np.arange(len(self.arrays)) if mask is None else np.flatnonzero(mask)
         return paired_difference(self.arrays, first.score[rows], second.score[rows], rows)
 
     def suite(self, name: str) -> list[PolicyOutcome]:
-        """Return the outcomes of a suite, as far as there are any."""
+        """Return the outcomes of a suite, without unsupported policies."""
         return [self.outcomes[spec] for spec in suites(self.arrays)[name] if spec in self.outcomes]
 
     @property
     def consistency(self) -> str:
-        """The name of self-consistency with as many samples as there are, five at most."""
+        """The spec of self-consistency with up to five samples."""
         return f"self-consistency:k={min(5, self.arrays.samples)}"
 
 
 def replay_recordings(panels: Mapping[str, PanelArrays], train: str = "Mathematics") -> list[Findings]:
-    """Replay everything: a part for each pair of models, ablations that were recorded within it."""
+    """Replay all policies on some recordings; those of the same items become ablations of the first."""
     parts: dict[str, PanelArrays] = {}
     others: dict[str, list[PanelArrays]] = {}
     for name, arrays in panels.items():
@@ -124,7 +124,7 @@ def _replay(name: str, recorded: PanelArrays, others: list[PanelArrays], train: 
 
 
 def error_kinds(arrays: PanelArrays, setting: Setting, outcome: PolicyOutcome) -> list[str]:
-    """Return the kind of each of ODAR's errors, E1 to E6, by what went wrong first; empty if it was right."""
+    """Return the kind of error of each item, E1 to E6, by the first cause; empty if the answer is right."""
     wrong = outcome.score < RIGHT
     elsewhere = arrays.answers.score[:, : SOLVE + setting.n].max(axis=1) >= RIGHT
     accepted = (outcome.path == MEDIUM) & (arrays.answers.judgment[:, VERIFY] == 1)
@@ -150,7 +150,7 @@ def fields_of(arrays: PanelArrays) -> list[str]:
 
 
 def _wrong_expert(arrays: PanelArrays, fields: Sequence[str]) -> Bools:
-    """Return where the expert is not the field's, in a panel in which experts choose among models."""
+    """Return the items with an expert of another field; none if there is only one model to choose."""
     if all(len(models) == 1 for models in arrays.header.models.values()):
         return np.zeros(len(arrays), dtype=bool)
     pairs = zip(fields, arrays.items.expert, strict=True)

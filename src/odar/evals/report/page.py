@@ -1,9 +1,10 @@
-"""Recordings → one HTML file: no script, nothing fetched. The layout is in `page.html`, a Jinja2 template."""
+"""The HTML page of a report, without scripts and network access, from the Jinja2 template `page.html`."""
 
 from __future__ import annotations
 
 import json
 import platform
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import resources
@@ -31,31 +32,32 @@ SECTIONS: dict[str, tuple[Callable[[Findings], list[Exhibit]], ...]] = {
     "Cost and time": (analyses.stability_table, analyses.latency, analyses.oracle_table),
     "Errors": (analyses.errors_figure,),
     "Router quality": (analyses.routers,),
-    "How sure": (analyses.uncertainty_table,),
+    "Uncertainty": (analyses.uncertainty_table,),
 }
 WORDS = {
     "Ablations": "From the same answers; other recordings of the same items are further rows.",
     "Errors": "E1 to E4 are ODAR's own. E5 and E6: no recorded answer was right; the kind of set decides which.",
-    "How sure": "The same figures by other routes.",
+    "Uncertainty": "The main figures with several intervals and tests.",
 }
 LIBRARIES = ("numpy", "scipy", "matplotlib", "pyarrow")
 
 
 def exhibits(findings: Findings) -> tuple[dict[str, list[Exhibit]], list[str]]:
-    """Return every table and figure, by section, and why some of them cannot be made from this recording."""
-    found: dict[str, list[Exhibit]] = {}
+    """Return the exhibits by section, and the reasons why others cannot be made from this recording."""
+    by_section: dict[str, list[Exhibit]] = defaultdict(list)
     reasons = []
     for section, makers in SECTIONS.items():
         for make in makers:
             try:
-                found[section] = found.get(section, []) + make(findings)
+                if made := make(findings):
+                    by_section[section] += made
             except InputError as error:
                 reasons.append(str(error))
-    return {section: parts for section, parts in found.items() if parts}, reasons
+    return by_section, reasons
 
 
 def write_report(parts: Sequence[Findings], out: Path, command: str) -> None:
-    """Write the page.
+    """Write the report to a file.
 
     Raises:
         InputError: a library is missing, or the file cannot be written.
@@ -70,7 +72,7 @@ def write_report(parts: Sequence[Findings], out: Path, command: str) -> None:
 
 
 def render(parts: Sequence[Findings], command: str) -> str:
-    """Return the whole page."""
+    """Return the HTML of the report."""
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError:
@@ -103,7 +105,7 @@ def render(parts: Sequence[Findings], command: str) -> str:
 
 
 def cell(value: Any, column: Column) -> tuple[str, str]:
-    """Return a cell as it is read, and its interval.
+    """Return the text of a cell, and of its interval.
 
     >>> cell(-0.5, Column("x")), cell(Interval(0.5, 0.25, 0.75), Column("x", ".2f")), cell(None, Column("x"))
     (('−0.500', ''), ('0.50', '0.25 to 0.75'), ('–', ''))
@@ -118,17 +120,17 @@ def cell(value: Any, column: Column) -> tuple[str, str]:
 
 
 def number(value: float, form: str = ".3f") -> str:
-    """Return a figure with a real minus sign; unknown is a dash, never 0."""
+    """Return a number with a Unicode minus sign; a dash for NaN."""
     if np.isnan(value):
         return "–"
     text = f"{value:{form or 'g'}}"
     if not text.strip("+-0.%"):
-        text = text.lstrip("+-")  # nothing has no sign
+        text = text.lstrip("+-")  # zero has no sign
     return text.replace("-", "−")
 
 
 def heat(value: Any, rows: Sequence[Sequence[Any]], columns: Sequence[Column]) -> str:
-    """Return the background of a cell by its sign and size, as a share of the largest."""
+    """Return the CSS background of a cell, by its sign and its size relative to the largest."""
     values = [abs(row[i]) for row in rows for i, column in enumerate(columns) if column.heat]
     share = round(60 * abs(value) / max(max(values), 1.0))
     return f"background:color-mix(in srgb,var(--{'good' if value > 0 else 'bad'}) {share}%,transparent)"
@@ -142,7 +144,7 @@ def _about(findings: Findings) -> str:
 
 
 def _verdict(findings: Findings) -> str:
-    """Say what the numbers show, in words that claim no more than they do."""
+    """Return the main result in words, as far as it is significant."""
     rows = {row.name: row for row in findings.main}
     ours, fast, hard = rows["odar"], rows["single-fast"], rows["always-hard"]
 

@@ -1,4 +1,4 @@
-"""What ODAR gained: by benchmark, category and policy, against what it costs (SPEC 7.5, 7.7)."""
+"""Main results of a report: accuracy and cost by benchmark, category and policy (SPEC 7.5, 7.7)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ PUBLISHED = (
     ("Stop Spinning", "94.8", "92.0", "90.2", "4.1×"),
     ("ODAR, the paper's own", "98.2", "95.4", "94.2", "2.55×"),
 )
-"""MATH, BBH, MMLU-Pro and cost as the paper prints them: methods whose weights are not available (SPEC 7.2)."""
+"""MATH, BBH, MMLU-Pro and cost in the paper, of methods whose weights are not available (SPEC 7.2)."""
 RADAR = ("odar", "single-fast", "single-slow", "always-hard")
 STRATA = (("at least 90%", 0.9, 1.01), ("70 to 90%", 0.7, 0.9), ("below 70%", 0.0, 0.7))
-"""Difficulty of a benchmark by the accuracy of the fast agent on it, as the paper stratifies them."""
+"""Name and range of the accuracy of the fast agent, by which the paper groups benchmarks."""
 HINDSIGHT = "oracle-router"
-"""Shown, but not part of the frontier: it needs the scores."""
+"""The policy that is not part of the Pareto frontier, because it needs the scores."""
 
 
 def main_table(findings: Findings) -> list[Exhibit]:
@@ -67,8 +67,10 @@ def _benchmark_row(
     means = [float(np.mean([findings.outcomes[each].score[mask].mean() for mask in masks])) for each in policies]
     gains = []
     for other in (findings.outcomes["single-fast"], findings.outcomes[findings.consistency]):
-        apart = [odar.score[mask] - other.score[mask] for mask in masks]
-        gains.append(findings.gain(odar, other, masks[0]).interval if len(masks) == 1 else macro_average(apart))
+        if len(masks) == 1:
+            gains.append(findings.gain(odar, other, masks[0]).interval)
+        else:
+            gains.append(macro_average([odar.score[mask] - other.score[mask] for mask in masks]))
     mix = np.mean([path_shares(odar.path[mask]) for mask in masks], axis=0)
     calls = float(np.mean([odar.calls[mask].mean() for mask in masks]))
     return [name, category, int(np.sum(masks)), *means, *gains, calls, _mix(mix)]
@@ -103,7 +105,7 @@ def policy_table(findings: Findings) -> list[Exhibit]:
 
 
 def pareto(findings: Findings) -> list[Exhibit]:
-    """Accuracy against calls, and against money, or tokens where nothing costs or prices are unknown."""
+    """Return accuracy against calls, and against cost; against tokens if the cost is zero or unknown."""
     shown = [row.name for row in findings.main if row.name not in ("oracle", "cot")]
     found = [_pareto(findings, shown, "calls", "calls an item", lambda outcome: outcome.calls)]
     money = [mean_if_known(findings.outcomes[name].cost) for name in shown]
@@ -163,12 +165,12 @@ def frontier(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def published(_: Findings) -> list[Exhibit]:
-    """Return what only others have measured."""
+    """Return the published figures of other methods."""
     return [exhibit("published", PUBLISHED, folded=True)]
 
 
 def accuracy_figure(findings: Findings) -> list[Exhibit]:
-    """Accuracy by benchmark; a radar chart if there are three or more of them."""
+    """Return the accuracy by benchmark, with a radar chart if there are three or more."""
     names, shown = list(findings.benchmarks), [name for name in RADAR if name in findings.outcomes]
     values = {name: findings.means(findings.outcomes[name]) for name in shown}
     rows = [[name, *(values[policy][i] for policy in shown)] for i, name in enumerate(names)]
@@ -191,8 +193,8 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
         axes.set_xticks(turns, names)
         axes.tick_params(axis="x", labelcolor=Colour.INK, pad=6)
         for text, turn in zip(axes.get_xticklabels(), turns, strict=True):
-            side = round(float(np.sin(turn)), 6)  # names grow away from the circle
-            text.set_horizontalalignment("left" if side > 0 else "right" if side < 0 else "center")
+            side = int(np.sign(round(float(np.sin(turn)), 6)))  # names extend away from the circle
+            text.set_horizontalalignment(("center", "left", "right")[side])
         most = max(0.1, *map(max, values.values()))
         axes.set_ylim(0, most)
         axes.set_yticks([most / 2, most], [f"{most / 2:.2f}", f"{most:.2f}"])
@@ -206,7 +208,7 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
 
 
 def mix_figure(findings: Findings) -> list[Exhibit]:
-    """Return the share of each path by benchmark, and how it follows difficulty."""
+    """Return the share of each path by benchmark, and its correlation with errors of the fast agent."""
     odar, masks = findings.odar, findings.benchmarks
     rows: list[list[Any]] = [["all", *odar.mix, float(odar.calls.mean())]]
     for name, mask in masks.items():
@@ -241,7 +243,7 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
 
 
 def strata_table(findings: Findings) -> list[Exhibit]:
-    """Benchmarks by how often the fast agent is right on them (the paper's difficulty strata)."""
+    """Return the gain by accuracy of the fast agent (the paper's difficulty strata)."""
     means = np.array([findings.means(findings.outcomes["single-fast"]), findings.means(findings.odar)])
     rows: list[list[Any]] = []
     for name, low, high in (*STRATA, ("all", 0.0, 1.01)):
