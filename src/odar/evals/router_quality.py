@@ -24,6 +24,8 @@ from odar.policy.arrays import Array
 BINS = 10
 _ARENA_COSTS = (0.0044, 200.0)
 """Dollars per 1,000 questions at which RouterArena's cost term is 1 and 0."""
+_ARENA_BETA = 0.1
+"""β of RouterArena's weighted harmonic mean."""
 
 
 def accuracy_curve(score: ArrayLike, weak: ArrayLike, strong: ArrayLike) -> Array:
@@ -73,7 +75,7 @@ def cpt(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, target: float) -> 
     return float(np.flatnonzero(recovered >= target - 1e-12)[0] / size)
 
 
-def arena_score(accuracy: float, cost_usd: float, beta: float = 0.1) -> float:
+def arena_score(accuracy: float, cost_usd: float) -> float:
     """Return RouterArena's score (arXiv 2510.00202), a weighted harmonic mean of accuracy and log₂ cost (SPEC 7.9).
 
     The cost term is 1 at 0.0044 dollars per 1,000 questions or less, and 0 at 200 dollars or more.
@@ -86,8 +88,8 @@ def arena_score(accuracy: float, cost_usd: float, beta: float = 0.1) -> float:
     low, high = np.log2(_ARENA_COSTS)
     cost = np.log2(np.clip(1000 * cost_usd, *_ARENA_COSTS))
     cheapness = float((high - cost) / (high - low))
-    whole = beta * accuracy + cheapness
-    return float((1 + beta) * accuracy * cheapness / whole) if whole else 0.0
+    total = _ARENA_BETA * accuracy + cheapness
+    return float((1 + _ARENA_BETA) * accuracy * cheapness / total) if total else 0.0
 
 
 def path_robustness(before: ArrayLike, after: ArrayLike) -> tuple[float, float]:

@@ -121,7 +121,7 @@ def format_p(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES) -> float:
+def sign_flip_test(differences: ArrayLike, resamples: int) -> float:
     """Return the p-value of a paired permutation test: the share of random signs with a mean as far from zero."""
     nonzero = np.asarray(differences, float)
     nonzero = nonzero[nonzero != 0]

@@ -345,7 +345,7 @@ def targets_of(arrays: PanelArrays) -> Array:
     return d_star(1 - arrays.answers.score[:, FAST], arrays.items.effort)
 
 
-def price_simulation(arrays: PanelArrays, run: Simulation, looked: Bools, note: str = "") -> PolicyOutcome:
+def price_simulation(arrays: PanelArrays, run: Simulation, looked: Bools, note: str) -> PolicyOutcome:
     """Return scores, calls, cost, tokens and time; `looked`: items whose samples waited for the fast answer."""
     answers, rows = arrays.answers, np.arange(len(arrays))
     score = answers.score

@@ -67,7 +67,7 @@ def parse_number(text: str) -> Fraction | None:
         return None
 
 
-def math_equal(gold: str, answer: str, seconds: float = TIMEOUT_S) -> float:
+def math_equal(gold: str, answer: str) -> float:
     """Return 1 if the answer is mathematically equal to the gold one: `\\frac12` is `0.5`, `x+1` is `1+x`.
 
     Algebra runs in a worker process with limits on memory and time, because models may write `9^{9^{9^9}}`. An
@@ -79,7 +79,7 @@ def math_equal(gold: str, answer: str, seconds: float = TIMEOUT_S) -> float:
         return 1.0
     if " ".join(gold.split()) == " ".join(answer.split()):
         return 1.0
-    return float(_WORKER.equal(gold, answer, seconds))
+    return float(_WORKER.equal(gold, answer, TIMEOUT_S))
 
 
 class Worker:
