@@ -119,7 +119,7 @@ def test_suites_contain_only_policies_that_the_panel_supports(tmp_path):
     with pytest.raises(InputError, match="2 slow samples per item are needed"):
         run_policy(small, "ensemble")
     with pytest.raises(
-        InputError, match="n = 5, but the recording holds 1 slow samples an item; odar eval collect … --samples 5"
+        InputError, match="n = 5, but the recording holds 1 slow samples per item; odar eval collect … --samples 5"
     ):
         run_policy(small, "odar:n=5")
 

@@ -57,7 +57,7 @@ def test_too_few_items_are_an_error(findings):
     small = replace(findings, arrays=arrays.rows(np.arange(240) < 30))
     with pytest.raises(InputError, match="30 rows cannot teach an estimator"):
         features(small)
-    with pytest.raises(InputError, match="15 items of Mathematics cannot teach"):
+    with pytest.raises(InputError, match="15 items of Mathematics are too few"):
         transfer(small)
     with pytest.raises(InputError, match="no other domain than Mathematics has 50 items"):
         transfer(replace(findings, arrays=arrays.rows(arrays.of_set("alpha"))))
