@@ -119,7 +119,8 @@ def test_a_wrong_clock_for_less_than_the_wait_never_advances_the_calendar(steps,
     calendar = machine.calendar(newest=START - idle)
     last = None
     for span, ahead in steps:
-        believed = machine.after(calendar, span, 0.0 if ahead == last else ahead)
+        same_setting = last is not None and abs(ahead - last) <= JUMP_S  # less is a correction
+        believed = machine.after(calendar, span, 0.0 if same_setting else ahead)
         last = machine.ahead
         assert believed <= machine.true + 1e-3
         assert believed <= machine.wall() + 1e-3
