@@ -118,7 +118,7 @@ async def main() -> None:
         timed("page, degraded and dear", lambda: archive.page(Filter(degraded=True, min_cost=0.009)))
         timed("page, a model that is rare", lambda: archive.page(Filter(model="rare")))
         timed("page, a text that is nowhere", lambda: archive.page(Filter(text="zanzibar")))
-        timed("one trace by prefix", lambda: archive.get(first["id"][:12]))
+        timed("one trace by prefix", lambda: archive.get(archive.full_id(first["id"][:12])))
         timed("overview of everything", lambda: archive.overview())
         day = (datetime.now(UTC) - timedelta(days=1)).isoformat()
         timed("overview of a day", lambda: archive.overview(Filter(since=day)))
@@ -127,7 +127,7 @@ async def main() -> None:
         timed("news of keys and spending", store._refresh_keys)
         timed(
             "1,000 × verify",
-            lambda: [store.keyring.verify(secret) for _ in range(1000)],
+            lambda: [store.key_cache.verify(secret) for _ in range(1000)],
         )
         await store.close()
 

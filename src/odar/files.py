@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from odar.errors import InputError, SettingsError
+from odar.errors import InputError, OdarError, SettingsError
 
 
 def user_path(given: str | os.PathLike[str], setting: str = "") -> Path:
@@ -39,18 +39,18 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path, error_type: type[OdarError] = InputError) -> Iterator[Path]:
     """Yield a temporary path to write to, which replaces the file at the end; a failure leaves the file unchanged.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it cannot be written; another error if `error_type` says so.
     """
     draft = path.with_name(path.name + ".part")
     try:
         yield draft
         draft.replace(path)
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+        raise error_type(f"{path} cannot be written: {error.strerror or error}") from None
     finally:
         with suppress(OSError):
             draft.unlink()

@@ -13,16 +13,16 @@ import orjson
 from odar.errors import InputError, OdarError
 
 MAX_DEPTH = 200
-"""Far more than odar, its files or its upstreams need; deeper JSON is an attack on the parser."""
+"""Maximum nesting of JSON and TOML, far more than anybody needs; deeper input is an attack on the parser."""
 MAX_NUMBER = sys.float_info.max
-"""Whole numbers in JSON can be larger than any float."""
-_NUMBERED = re.compile(r"(.+?)[-/](\d{1,9})")
+"""The largest float; whole numbers in JSON can be larger."""
+_VERSIONED_NAME = re.compile(r"(.+?)[-/](\d{1,9})")
 _DIGITS_AS_ZEROS = bytes(ord("0") if chr(i).isdecimal() else ord(" ") for i in range(128)).ljust(256)
 _TOO_LONG = b"0" * 19
-"""An integer of 19 digits can have more than 64 bits; orjson would return a float."""
+"""Digits of an integer that can have more than 64 bits; orjson would return a float."""
 
 
-def load_json(text: str | bytes, deepest: int = MAX_DEPTH) -> Any:
+def load_json(text: str | bytes) -> Any:
     """Read JSON with a limited depth, so that recursive functions can process the value.
 
     Raises:
@@ -37,26 +37,26 @@ def load_json(text: str | bytes, deepest: int = MAX_DEPTH) -> Any:
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
         is_exact = _TOO_LONG not in raw.translate(_DIGITS_AS_ZEROS)
-        value = orjson.loads(raw) if is_exact else _load_slowly(text, deepest)
+        value = orjson.loads(raw) if is_exact else _load_with_stdlib(text)
     except orjson.JSONDecodeError:
-        value = _load_slowly(text, deepest)  # NaN, half a surrogate pair, UTF-16; or no JSON at all
-    if raw.count(b"{") + raw.count(b"[") > deepest and deeper_than(deepest, value):
-        raise ValueError(f"nested more than {deepest} deep")
+        value = _load_with_stdlib(text)  # NaN, half a surrogate pair, UTF-16; or no JSON at all
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and deeper_than(MAX_DEPTH, value):
+        raise ValueError(f"nested more than {MAX_DEPTH} deep")
     return value
 
 
-def _load_slowly(text: str | bytes, deepest: int) -> Any:
+def _load_with_stdlib(text: str | bytes) -> Any:
     """Read with the standard library, which accepts more than the JSON standard."""
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError(f"nested more than {deepest} deep") from None
+        raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
 
 
-def dump_json(value: Any, odd: Literal["replace", "backslashreplace"] = "replace") -> bytes:
-    r"""Compact JSON in UTF-8. NaN and infinities become null, unknown types their `str`.
+def dump_json(value: Any, errors: Literal["replace", "backslashreplace"] = "replace") -> bytes:
+    r"""Return compact JSON in UTF-8. NaN and infinities become null, unknown types their `str`.
 
-    `odd` says how to write half a surrogate pair: as a question mark, or as its escape.
+    Half a surrogate pair is written as a question mark, or with `errors="backslashreplace"` as its escape.
 
     >>> dump_json({"a": [1, float("inf")], "é": "\ud800", "big": 2**64})
     b'{"a":[1,null],"\xc3\xa9":"?","big":18446744073709551616}'
@@ -65,7 +65,7 @@ def dump_json(value: Any, odd: Literal["replace", "backslashreplace"] = "replace
         return orjson.dumps(value)
     except TypeError:  # rare types, which the standard library can write
         text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), default=str)
-        return text.encode("utf-8", odd)
+        return text.encode("utf-8", errors)
 
 
 def _finite(value: Any) -> Any:
@@ -77,7 +77,7 @@ def _finite(value: Any) -> Any:
 
 
 def deeper_than(limit: int, value: Any) -> bool:
-    """Return whether objects and lists lie more than this many deep in each other."""
+    """Return whether objects and lists are nested deeper than the limit."""
     level = [value]
     for _ in range(limit + 1):
         level = [each for each in level if isinstance(each, dict | list)]
@@ -88,7 +88,7 @@ def deeper_than(limit: int, value: Any) -> bool:
 
 
 def check_format(found: object, known: str, origin: str, remedy: str, error: type[OdarError] = InputError) -> None:
-    """Raise an error if a file has another version or another format; `remedy` says what to do about an older one.
+    """Raise an error if a file has another format or version; `remedy` is the advice for an older version.
 
     >>> check_format("odar-panel-1", "odar-panel-2", "p.parquet", "collect it again")
     Traceback (most recent call last):
@@ -96,7 +96,7 @@ def check_format(found: object, known: str, origin: str, remedy: str, error: typ
     """
     if found == known:
         return
-    ours, theirs = _NUMBERED.fullmatch(known), _NUMBERED.fullmatch(str(found))
+    ours, theirs = _VERSIONED_NAME.fullmatch(known), _VERSIONED_NAME.fullmatch(str(found))
     if ours is None or theirs is None or theirs[1] != ours[1]:
         remedy = "is it the right file?"
     elif int(theirs[2]) > int(ours[2]):

@@ -68,7 +68,7 @@ def test_a_revoked_key_is_listed_only_on_request(odar):
     assert odar("keys", "list").err == "odar: no keys; make one with: odar keys create NAME\n"
     assert "revoked 20" in odar("keys", "list", "--all").out
     again = odar("keys", "revoke", "ann")
-    assert (again.code, "no key goes by 'ann'" in again.err) == (2, True)
+    assert (again.code, "no key matches 'ann'" in again.err) == (2, True)
 
 
 @pytest.mark.parametrize(

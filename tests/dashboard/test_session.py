@@ -106,7 +106,7 @@ def test_a_key_is_kept_in_the_tab_and_never_in_an_address(visit, tmp_path):
     secrets: dict[str, str] = {}
     with board(tmp_path, keys=(("ann", False), ("chief", True)), secrets=secrets) as running:
         for name in ("ann", "bob"):
-            key = running.store.keyring.verify(secrets["ann"]).id if name == "ann" else "key_bob"
+            key = running.store.key_cache.verify(secrets["ann"]).id if name == "ann" else "key_bob"
             running.store.put(make_record(id=name * 8, key_id=key))
         running.store._writer.flush().result(10)
         page = visit(running, "#/traces")

@@ -17,7 +17,7 @@ ANN = api_key("key_1", "odar-ann-é")
 
 
 def ring(*keys):
-    """Return a keyring with these keys."""
+    """Return a key cache with these keys."""
     cache = KeyCache()
     cache.load(keys)
     return cache

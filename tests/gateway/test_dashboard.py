@@ -36,7 +36,7 @@ def guarded(tmp_path_factory):
     names = (("ann", False), ("bob", False), ("chief", True))
     with board(tmp_path_factory.mktemp("guarded"), keys=names, secrets=secrets) as running:
         for name in ("ann", "bob"):
-            key = running.store.keyring.verify(secrets[name])
+            key = running.store.key_cache.verify(secrets[name])
             running.store.put(make_record(id=name * 4, key_id=key.id))
         running.store._writer.flush().result(10)
         yield running, secrets
@@ -236,7 +236,7 @@ def test_only_keys_that_see_a_trace_can_mark_it(guarded):
 
 def test_a_filter_cannot_widen_what_a_key_sees(guarded):
     running, secrets = guarded
-    bob = running.store.keyring.verify(secrets["bob"]).id
+    bob = running.store.key_cache.verify(secrets["bob"]).id
     for secret, ids in ((secrets["ann"], ["annannannann"]), (secrets["chief"], ["bobbobbobbob"])):
         assert [t["id"] for t in running.get("/traces", secret, key=bob).json["traces"]] == ids
 

@@ -132,7 +132,7 @@ class TestKeys:
         database = Database(self.settings.store)
         _, secret = create_key(database, "tests", KeyLimits(**limits))
         database.close()
-        await until(lambda: store.keyring.verify(secret) is not None)
+        await until(lambda: store.key_cache.verify(secret) is not None)
         return live.openai.with_options(api_key=secret)
 
     async def test_a_budget_is_reserved_and_settled(self, start, store, upstream):

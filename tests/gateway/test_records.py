@@ -43,7 +43,7 @@ async def make_key(stores, settings, **limits) -> str:
     database = Database(settings.store)
     _, secret = create_key(database, "tests", KeyLimits(**limits))
     database.close()
-    await until(lambda: all(store.keyring.verify(secret) is not None for store in stores))
+    await until(lambda: all(store.key_cache.verify(secret) is not None for store in stores))
     return secret
 
 
@@ -152,7 +152,7 @@ async def test_a_keys_target_chooses_its_thresholds_and_is_a_limit(store, settin
     await store.flush()
     found = [trace["document"]["decision"]["target"] for trace in store.archive.export()]
     assert sorted(each["value"] for each in found) == [1.2, 1.5, 1.5]
-    key_id = store.keyring.verify(secret).id
+    key_id = store.key_cache.verify(secret).id
     assert {row.scope for row in recorded.service.odar.targets.report()} == {
         f"key {key_id}",
         f"request of key {key_id}",

@@ -11,7 +11,7 @@ import pytest
 from odar.config import load_settings
 from odar.store.database import Database
 from odar.store.keys import KeyLimits, create_key
-from odar.store.retention import sweep
+from odar.store.retention import delete_old_traces
 from odar.store.store import Store
 from support.fault_server import ok
 from support.waiting import until
@@ -40,7 +40,7 @@ async def key(store, settings, name):
     database = Database(settings.store)
     _, secret = create_key(database, name, KeyLimits())
     database.close()
-    await until(lambda: store.keyring.verify(secret) is not None)
+    await until(lambda: store.key_cache.verify(secret) is not None)
     return secret
 
 
@@ -116,8 +116,8 @@ async def test_the_body_limit_applies_to_the_whole_conversation(start, store):
 async def test_retention_deletes_stored_responses(kept, store, settings):
     first = await kept.openai.responses.create(model=MODEL, input="Hello")
     database = Database(settings.store)
-    sweep(database, 30, datetime.now(UTC) + timedelta(days=10))
+    delete_old_traces(database, 30, datetime.now(UTC) + timedelta(days=10))
     assert store.archive.response_items(first.id, "") is not None
-    sweep(database, 30, datetime.now(UTC) + timedelta(days=32))
+    delete_old_traces(database, 30, datetime.now(UTC) + timedelta(days=32))
     database.close()
     assert store.archive.response_items(first.id, "") is None

@@ -114,7 +114,7 @@ def test_counts_of_concurrent_processes_add_up(file):
         "served = ServedAlignment(AlignmentSettings(), table, file, still, lambda: 0.0)\n"
         "served.sync()\n"
         "for i in range(10): served.observe(source, 0.1); served.observe(source, 0.3); served.sync()\n"
-        "assert served.complaint is None, served.complaint"
+        "assert served.last_error is None, served.last_error"
     )
     workers = [subprocess.Popen([sys.executable, "-c", code, str(file)]) for _ in range(4)]
     assert [worker.wait(60) for worker in workers] == [0] * 4
@@ -143,13 +143,13 @@ def test_a_damaged_file_is_reported_and_memory_is_used(file, content, remedy):
     known = alignment(file)
     feed(known)
     known.sync()
-    assert remedy in known.complaint
+    assert remedy in known.last_error
     assert known.find(SOURCE).origin == "running"  # from memory
     assert file.read_text() == content
     file.unlink()
     feed(known)
     known.sync()
-    assert known.complaint is None
+    assert known.last_error is None
 
 
 def test_an_unwritable_folder_is_reported(tmp_path):
@@ -157,7 +157,7 @@ def test_an_unwritable_folder_is_reported(tmp_path):
     known = alignment(tmp_path / "data" / "odar.alignment.json")
     feed(known)
     known.sync()
-    assert "cannot be" in known.complaint
+    assert "cannot be" in known.last_error
 
 
 def test_the_number_of_sources_is_bounded(file):
@@ -258,11 +258,11 @@ def test_energies_observed_while_the_disk_is_full_are_written_later(file):
     with no_room():
         feed(known)
         known.sync()
-        assert "cannot be written" in known.complaint
+        assert "cannot be written" in known.last_error
         assert known.find(SOURCE).origin == "running", "used meanwhile"
         assert [each.name for each in file.parent.iterdir()] == ["odar.alignment.json.lock"], "no draft is left"
     known.close()
-    assert known.complaint is None
+    assert known.last_error is None
     assert load(file)[SOURCE].seen == len(DRAWS)
     known.sync()
     assert load(file)[SOURCE].seen == len(DRAWS), "once"
@@ -272,7 +272,7 @@ def complaint_about(file):
     known = alignment(file)
     feed(known)
     known.sync()
-    return known.complaint
+    return known.last_error
 
 
 def test_an_unreadable_unwritable_or_locked_file_is_reported(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.store.record import WITHHELD, Record, Unanswered, dumps, to_document
+from odar.store.record import WITHHELD, Record, Unanswered, to_document, to_json
 from odar.types import (
     Answer,
     Assignment,
@@ -86,7 +86,7 @@ records = st.builds(
 
 @given(records)
 def test_everything_is_stored_with_content(record):
-    body = dumps(to_document(record, content=True))
+    body = to_json(to_document(record, content=True))
     body.encode()  # any database takes it
     assert "\0" not in body
     json.loads(body, parse_constant=pytest.fail)  # strict JSON: no NaN, no Infinity
@@ -104,7 +104,7 @@ def test_everything_is_stored_with_content(record):
 def test_a_decision_survives_a_round_trip(decision):
     answer = make_answer()
     answer = dataclasses.replace(answer, trace=dataclasses.replace(answer.trace, decision=decision))
-    document = json.loads(dumps(to_document(Record(Query("?"), answer), content=True)))
+    document = json.loads(to_json(to_document(Record(Query("?"), answer), content=True)))
     again = dataclasses.asdict(msgspec.convert(document["decision"], Decision))
     assert json.dumps(again) == json.dumps(dataclasses.asdict(decision))
 
@@ -112,7 +112,7 @@ def test_a_decision_survives_a_round_trip(decision):
 @given(st.sampled_from([math.nan, math.inf, -math.inf]))
 def test_nan_and_infinity_are_stored_as_null(odd):
     answer = make_answer(cost=odd, seconds=odd, difficulty=odd)
-    body = dumps(to_document(Record(Query("?"), answer), content=True))
+    body = to_json(to_document(Record(Query("?"), answer), content=True))
     document = json.loads(body, parse_constant=pytest.fail)
     assert document["spend"]["cost_usd"] is None
     assert document["spend"]["seconds"] is None
@@ -128,7 +128,7 @@ def test_without_content_a_document_has_no_text(record, place):
         "answer": Record(record.query, Answer(phrase, phrase, answer.trace)),
         "token": Record(record.query, answer),
     }[place]
-    body = dumps(to_document(planted, content=False))
+    body = to_json(to_document(planted, content=False))
     assert "heron" not in body
     assert "reeds" not in body
 

@@ -35,14 +35,14 @@ def news(monkeypatch):
 def ring(limits: KeyLimits | None = None) -> tuple[KeyCache, Key, str]:
     secret = "odar_sk_" + "s3cret" * 6
     key = Key("key_1", "ann", secret[:PREFIX_LENGTH], digest_of(secret), "2026-11-15", limits or KeyLimits())
-    keyring = KeyCache()
-    keyring.load([key])
-    return keyring, key, secret
+    key_cache = KeyCache()
+    key_cache.load([key])
+    return key_cache, key, secret
 
 
 def test_only_the_exact_secret_is_accepted():
-    keyring, key, secret = ring()
-    assert keyring.verify(secret) == key
+    key_cache, key, secret = ring()
+    assert key_cache.verify(secret) == key
     wrong = secret[:-1] + ("A" if secret[-1] != "A" else "B")
     for other in (
         wrong,
@@ -55,22 +55,22 @@ def test_only_the_exact_secret_is_accepted():
         "\ud800",
         "é" * 50,
     ):
-        assert keyring.verify(other) is None
+        assert key_cache.verify(other) is None
 
 
 def test_keys_with_the_same_prefix_are_distinguished():
     secrets = ["odar_sk_aaaaaa" + tail for tail in ("1" * 37, "2" * 37)]
-    keyring = KeyCache()
-    keyring.load(Key(f"key_{i}", f"k{i}", s[:PREFIX_LENGTH], digest_of(s), "") for i, s in enumerate(secrets))
-    assert [keyring.verify(secret).id for secret in secrets] == ["key_0", "key_1"]
-    assert len(keyring) == 2
+    key_cache = KeyCache()
+    key_cache.load(Key(f"key_{i}", f"k{i}", s[:PREFIX_LENGTH], digest_of(s), "") for i, s in enumerate(secrets))
+    assert [key_cache.verify(secret).id for secret in secrets] == ["key_0", "key_1"]
+    assert len(key_cache) == 2
 
 
 def test_a_revoked_key_is_rejected():
-    keyring, key, secret = ring()
-    keyring.load([Key(key.id, key.name, key.prefix, key.digest, "", revoked_at="2026-11-15")])
-    assert keyring.verify(secret) is None
-    assert len(keyring) == 0
+    key_cache, key, secret = ring()
+    key_cache.load([Key(key.id, key.name, key.prefix, key.digest, "", revoked_at="2026-11-15")])
+    assert key_cache.verify(secret) is None
+    assert len(key_cache) == 0
 
 
 def test_secret_and_digest_are_not_in_the_repr():
@@ -112,7 +112,7 @@ def test_the_name_of_a_revoked_key_can_be_used_again(database):
     assert revoke_key(database, first.prefix).id == first.id
     second, _ = create_key(database, "ann")
     assert revoke_key(database, second.id).id == second.id
-    with pytest.raises(InputError, match="no key goes by 'ann'; odar keys list"):
+    with pytest.raises(InputError, match="no key matches 'ann'; odar keys list"):
         revoke_key(database, "ann")
 
 
@@ -125,9 +125,9 @@ def test_an_empty_or_unprintable_name_is_rejected(database, name):
 async def test_keys_created_and_revoked_by_another_process_are_noticed(opened, url, news):
     store, other = opened(url), opened(url)
     key, secret = create_key(other._database, "ann")
-    await until(lambda: store.keyring.verify(secret) == key)
+    await until(lambda: store.key_cache.verify(secret) == key)
     revoke_key(other._database, "ann")
-    await until(lambda: store.keyring.verify(secret) is None)
+    await until(lambda: store.key_cache.verify(secret) is None)
 
 
 async def test_spending_of_a_key_without_limits_is_stored_with_its_traces(opened, url):

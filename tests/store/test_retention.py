@@ -27,7 +27,7 @@ async def test_old_traces_are_deleted_with_their_rows_but_not_spending(opened, u
     await store.mark("old0", True)
     await store.mark("new", True)
     sweeps = 1
-    while retention.sweep(store._database, 30, datetime.now(UTC)):
+    while retention.delete_old_traces(store._database, 30, datetime.now(UTC)):
         sweeps += 1
     assert sweeps == 3
     assert [trace["id"] for trace in store.archive.page().traces] == ["new"]
@@ -51,7 +51,7 @@ async def test_zero_days_keep_all_traces(opened, sqlite_url):
     store = opened(sqlite_url, retention_days=0)
     store.put(make_record(started_at="1999-12-31"))
     await store.flush()
-    assert retention.sweep(store._database, 0, datetime.now(UTC)) is False
+    assert retention.delete_old_traces(store._database, 0, datetime.now(UTC)) is False
     assert len(store.archive.page().traces) == 1
 
 
@@ -60,7 +60,7 @@ async def test_deleted_text_is_not_in_the_file(opened, sqlite_url):
     store.put(make_record("Where is zanzibar?", started_at=ago(days=9)))
     await store.flush()
     assert b"zanzibar" in b"".join(path.read_bytes() for path in Path(sqlite_url).parent.iterdir())
-    assert not retention.sweep(store._database, 5, datetime.now(UTC))
+    assert not retention.delete_old_traces(store._database, 5, datetime.now(UTC))
     await store.close()
     sqlite3.connect(sqlite_url).execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
     assert b"zanzibar" not in Path(sqlite_url).read_bytes()
@@ -68,7 +68,7 @@ async def test_deleted_text_is_not_in_the_file(opened, sqlite_url):
 
 async def _swept(store) -> None:
     """Wait until the store has looked for old traces once more."""
-    await _done(store)  # a sweep that the store started itself, perhaps with another clock
+    await _done(store)  # a delete_old_traces that the store started itself, perhaps with another clock
     store._sweep_at = store._refresh_at = 0.0
     await _done(store)
 

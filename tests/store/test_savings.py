@@ -23,7 +23,7 @@ def test_the_metrics_and_the_store_agree(tmp_path):
     totals = RoutedTotals()
     for record in records:
         if isinstance(record.outcome, Answer):
-            totals.count(record.outcome.trace)
+            totals.add_trace(record.outcome.trace)
     settings = load_settings("tiny", environ={}, store__url=str(tmp_path / "odar.db"))
     with Database(settings.store) as database:
         with database.write() as connection:
@@ -42,11 +42,11 @@ def test_the_metrics_and_the_store_agree(tmp_path):
 def test_questions_with_a_chosen_path_or_model_do_not_count():
     answer = make_answer()
     totals = RoutedTotals()
-    totals.count(
+    totals.add_trace(
         dataclasses.replace(answer.trace, decision=dataclasses.replace(answer.trace.decision, forced=True))
     )
     plain = dataclasses.replace(answer.trace.decision, assignment=Assignment(fast="m"))
-    totals.count(dataclasses.replace(answer.trace, decision=plain))
+    totals.add_trace(dataclasses.replace(answer.trace, decision=plain))
     assert (totals.questions, totals.calls, totals.cost_usd) == (0, 0, 0.0)
     assert totals.slow_answers == 1  # the cost of a slow answer is still counted
 

@@ -76,5 +76,5 @@ def test_a_damaged_file_is_reported_and_ignored(tmp_path):
     file.write_text("{")
     targets = served(file)
     ask(targets, 0.5)
-    assert "damaged" in targets.complaint
+    assert "damaged" in targets.last_error
     assert file.read_text() == "{"

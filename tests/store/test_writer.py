@@ -186,7 +186,7 @@ class TestDatabaseFailures:
 
 async def test_a_batch_retried_after_its_commit_is_counted_once(opened, sqlite_url):
     store = opened(sqlite_url, flush_interval_s=0.05)
-    insert, tries = store._writer._insert, []
+    insert, tries = store._writer._write_rows, []
 
     def lost(rows):
         insert(rows)
@@ -194,7 +194,7 @@ async def test_a_batch_retried_after_its_commit_is_counted_once(opened, sqlite_u
         if len(tries) == 1:
             raise StoreError("the connection broke off")
 
-    store._writer._insert = lost
+    store._writer._write_rows = lost
     store.put(make_record(id="ab", key_id="key_1", cost=1.0))
     await until(lambda: len(tries) == 2)
     with store._database.read() as connection:

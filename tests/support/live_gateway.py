@@ -40,8 +40,8 @@ class MemoryStore:
         self.records: list[Record] = []
         self.marks: list[tuple[str, bool, str | None]] = []
         self.closed = False
-        self.keyring = KeyCache()
-        self.keyring.load(keys)
+        self.key_cache = KeyCache()
+        self.key_cache.load(keys)
 
     def put(self, record: Record) -> None:
         self.records.append(record)

@@ -196,8 +196,8 @@ def _energies(odar: Odar) -> Iterator[Finding]:
     if moved := [f"{row.model} {row.step} (z = {row.drift_z:+.1f})" for row in rows if row.drifting]:
         text = f"served energies drift from the calibrated ones: {', '.join(moved)}"
         yield Finding("alignment", True, text, "if it lasts, run odar calibrate again")
-    if odar.alignment.complaint:
-        yield Finding("alignment", True, f"served energies are not kept: {odar.alignment.complaint}")
+    if odar.alignment.last_error:
+        yield Finding("alignment", True, f"served energies are not kept: {odar.alignment.last_error}")
 
 
 def _certificate(odar: Odar) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from odar.cli.terminal import WIDTH, plain_table, print_facts
 from odar.errors import one_line
-from odar.store.record import Record, dumps, to_document
+from odar.store.record import Record, to_document, to_json
 from odar.types import Answer, Decision, Estimate, Query, Step
 
 _ENERGIES = {"E": "energy", "V": "varentropy", "F": "free_energy", "F̃": "aligned"}
@@ -32,7 +32,7 @@ _ANSWER = 36
 
 def print_explanation(answer: Answer, query: Query, profile_reason: str) -> None:
     """Write difficulty, path, candidates, calls, tokens, cost and time to standard error."""
-    document = json.loads(dumps(to_document(Record(query, answer), content=True)))
+    document = json.loads(to_json(to_document(Record(query, answer), content=True)))
     profile = ("profile", f"{answer.trace.profile} ({profile_reason})")
     click.echo(err=True)
     print_document(document, [*document_facts(document), profile, ("trace", answer.trace.id)], stderr=True)

@@ -55,7 +55,7 @@ def command(settings: Settings) -> None:
 
     gateway = settings.gateway
     store = Store(settings)
-    check_binding(store.keyring, gateway)
+    check_binding(store.key_cache, gateway)
     bound = _bind(gateway.host, gateway.port)
     in_text = gateway.log_format == "text"
     if in_text:
@@ -72,7 +72,7 @@ def command(settings: Settings) -> None:
 
     app = create_app(settings, store=store, logs=logs, served=alignment_file(settings.store), announce=announce)
     if (certificate := app.state.service.odar.learning) is not None:
-        store.follow(certificate, app.state.service.odar.use_learned)
+        store.learn_from_feedback(certificate, app.state.service.odar.use_learned)
     server = make_server(app, gateway)
     bound.listen(2048)  # from here on a client waits instead of being refused
     for line in _news(bound, app.state.service.access):

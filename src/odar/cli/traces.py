@@ -123,7 +123,7 @@ def show(trace: str, as_json: bool, settings: Settings) -> None:
     Questions and answers are there only if they were stored with store.content = true.
     """
     with _archive(settings) as archive:
-        found = archive.get(trace)
+        found = archive.get(archive.full_id(trace))
     if as_json:
         print_json(found)
     else:
@@ -262,5 +262,7 @@ def feedback(trace: str, verdict: str, note: str | None, settings: Settings) -> 
     made = load_calibration(settings.calibration).made if settings.routing.learn else {}
     certificate = InstalledCertificate.from_dict(made.get("certificate"))
     with Database(settings.store) as database:
-        full = Archive(database).mark(trace, verdict == "right", note, certificate=certificate)
+        archive = Archive(database)
+        full = archive.full_id(trace)
+        archive.mark(full, verdict == "right", note, certificate=certificate)
     click.echo(f"{full} {verdict}")

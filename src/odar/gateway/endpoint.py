@@ -139,7 +139,7 @@ class Endpoint:
         body = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
         state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
         options = self._service.route(request, state.key)
-        if "model" in options and state.key is not None and state.key.limits.counted:
+        if "model" in options and state.key is not None and state.key.limits.needs_reservation:
             state.request = request = with_length(request, self._gateway.max_tokens)
         return request, options
 
@@ -148,7 +148,7 @@ class Endpoint:
     ) -> tuple[Ledger, dict[str, Any]]:
         """Open the request's ledger; for a key with limits, first reserve the most that it can cost."""
         service, key = self._service, state.key
-        if key is None or service.store is None or not key.limits.counted:
+        if key is None or service.store is None or not key.limits.needs_reservation:
             state.ledger = bill(service.odar, request)
             return state.ledger, options
         budgets = service.store.budgets

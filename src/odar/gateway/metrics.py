@@ -89,7 +89,7 @@ class Metrics(Collector):
             return
         if trace.decision.session is not None:
             add("odar_session_requests", 1, trace.decision.session.event)
-        self._routed.count(trace)
+        self._routed.add_trace(trace)
         options = entry.query.options if entry.query else NO_OPTIONS
         for role, (answers, cut) in cut_off_counts(trace.candidates, options).items():
             add("odar_answers", answers, role.value)

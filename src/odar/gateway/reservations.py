@@ -38,7 +38,7 @@ async def reserve(
     Raises:
         ApiError: 403 where a price is unknown, 429 where nothing fits.
     """
-    offers = needs_of(odar, request.query, options, priced=key.limits.budgeted)
+    offers = needs_of(odar, request.query, options, priced=key.limits.has_budget)
     limits = (request.extras.max_cost, odar.settings.limits.max_cost_usd)
     most = min((limit for limit in limits if limit is not None), default=float("inf"))
     needs = [Need(min(need.usd, most), need.tokens) for _, need in offers]
@@ -60,7 +60,7 @@ async def reserve(
         ) from None
     path = offers[held.choice][0] if held.choice else None
     limited = {"max_path": path} if path is not None else {}
-    return held, bill(odar, request, held.need.usd if key.limits.budgeted else None), options | limited
+    return held, bill(odar, request, held.need.usd if key.limits.has_budget else None), options | limited
 
 
 def settle(budgets: Budgets, held: Reservation, key: Key, ledger: Ledger) -> None:
@@ -69,7 +69,7 @@ def settle(budgets: Budgets, held: Reservation, key: Key, ledger: Ledger) -> Non
     tokens = None
     if spend.usage.input is not None and spend.usage.output is not None:
         tokens = spend.usage.input + spend.usage.output
-    budgets.settle(held, ledger.charged_usd() if key.limits.budgeted else spend.cost_usd, tokens)
+    budgets.settle(held, ledger.charged_usd() if key.limits.has_budget else spend.cost_usd, tokens)
 
 
 def with_length(request: ChatRequest, max_tokens: int) -> ChatRequest:

@@ -72,7 +72,7 @@ class Service:
         self.settings = settings
         self.store = store
         self.logs = logs
-        self.access = AccessPolicy(KeyCache() if store is None else store.keyring, settings.gateway)
+        self.access = AccessPolicy(KeyCache() if store is None else store.key_cache, settings.gateway)
         self.concurrency_limit = ConcurrencyLimit(settings.gateway.max_in_flight)
         self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S)
         self.connections = ConnectionLimits(settings.gateway)

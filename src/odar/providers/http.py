@@ -144,7 +144,7 @@ class HttpProvider(Provider):
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> Reply:
         """POST a request; read the reply at once, or as a stream if there are a collector and `on_delta`."""
-        data = dump_json(body, odd="backslashreplace")
+        data = dump_json(body, errors="backslashreplace")
         prompts = [message.text for message in request.messages if message.text]
         started = False
 

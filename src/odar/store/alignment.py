@@ -17,14 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from odar.files import user_path
-from odar.policy.alignment import (
-    MIN_SERVED,
-    AlignmentRow,
-    Histogram,
-    Source,
-    Statistics,
-    alignment_row,
-)
+from odar.policy.alignment import MIN_SERVED, AlignmentRow, Histogram, Source, Statistics, alignment_row
 from odar.policy.arrays import Array
 from odar.policy.energy import Alignment
 from odar.policy.signals import MIN_ANSWERS, RANKED, AnswerSignals, QuantileTables
@@ -32,21 +25,22 @@ from odar.settings import AlignmentSettings, StoreSettings
 from odar.store.shared_counts import SharedCounts
 
 CALIBRATED, RUNNING = "calibrated", "running"
+"""Origins of μ and σ."""
 SERVED, SHIPPED = "served", "shipped"
-"""Where the quantiles of signals come from, if not from a calibration."""
-_MOST_SOURCES_STORED = 3000
-"""Clients choose temperatures and lengths, and each choice is a source of its own: the rarest are forgotten."""
-_MOST_WAITING = 20_000
-"""Energies that may wait for the next sync; beyond it new ones are dropped, since more would change little."""
-_FADED = 0.5
-"""Sources with less weight than this are dropped."""
+"""Origins of the quantiles of signals, besides `CALIBRATED`."""
+_MAX_SOURCES = 3000
+"""Maximum number of sources in the file; the rarest are dropped. Every temperature of a client is a new source."""
+_MAX_WAITING = 20_000
+"""Maximum number of energies between two syncs; further ones are dropped, because they would change little."""
+_MIN_WEIGHT = 0.5
+"""Minimum weight of a source in the file."""
 _DAY_S = 86_400.0
 _HALF_LIFE_DAYS = 7.0
 """Days after which a served candidate counts half."""
 
 
 def alignment_file(settings: StoreSettings) -> Path | None:
-    """Return where served energies go; None if nothing is to be recorded."""
+    """Return the file of served energies; None if the store is disabled."""
     return alignment_path(settings) if settings.enabled else None
 
 
@@ -65,7 +59,7 @@ def alignment_path(settings: StoreSettings) -> Path:
 
 
 class KnownAlignment(NamedTuple):
-    """μ and σ, and where they are from: calibrated or running."""
+    """μ and σ, and their origin: calibrated or running."""
 
     alignment: Alignment
     origin: str
@@ -93,18 +87,18 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
         self._clock = clock
         self._sync_at = -math.inf
         self._waiting: list[tuple[Source, float]] = []
-        self._ready: dict[Source, Alignment] = {}
-        self._tables: dict[Source, QuantileTables] = {}
-        self._calibrated_tables: dict[Source, tuple[Statistics, QuantileTables | None]] = {}
+        self._served: dict[Source, Alignment] = {}
+        self._served_tables: dict[Source, QuantileTables] = {}
+        self._calibrated_tables: dict[Source, QuantileTables | None] = {}
 
     def find(self, source: Source) -> KnownAlignment | None:
-        """μ and σ of this source, or None: it is uncalibrated."""
+        """Return μ and σ of this source, or None if they are unknown."""
         calibrated = self.calibrated.get(source)
         if calibrated is not None and calibrated.count:  # without log-probabilities it holds quantiles alone
             return KnownAlignment(calibrated.alignment, CALIBRATED)
         self.warm_up()
-        found = self._ready.get(source)
-        return None if found is None else KnownAlignment(found, RUNNING)
+        served = self._served.get(source)
+        return None if served is None else KnownAlignment(served, RUNNING)
 
     def warm_up(self) -> None:
         """Read the file, unless it was read before."""
@@ -112,16 +106,15 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
             self.sync()
 
     def tables(self, source: Source) -> tuple[QuantileTables | None, str]:
-        """Quantiles of the signals of this source and where they come from; None for the shipped ones."""
+        """Return the quantiles of the signals of this source and their origin; None stands for the shipped ones."""
         calibrated = self.calibrated.get(source)
         if calibrated is not None and calibrated.quantiles is not None:
-            known = self._calibrated_tables.get(source)
-            if known is None or known[0] is not calibrated:
-                known = self._calibrated_tables[source] = calibrated, calibrated.tables
-            return known[1], CALIBRATED
+            if source not in self._calibrated_tables:
+                self._calibrated_tables[source] = calibrated.tables
+            return self._calibrated_tables[source], CALIBRATED
         self.warm_up()
-        found = self._tables.get(source)
-        return (None, SHIPPED) if found is None else (found, SERVED)
+        served = self._served_tables.get(source)
+        return (None, SHIPPED) if served is None else (served, SERVED)
 
     def observe_signals(self, source: Source, answer: AnswerSignals) -> None:
         """Count the signals of a served fast answer; an unfinished one is not compared with others."""
@@ -136,7 +129,7 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
         if not self._learns:
             return
         with self._lock:
-            if len(self._waiting) < _MOST_WAITING:
+            if len(self._waiting) < _MAX_WAITING:
                 self._waiting.append((source, energy))
             due = self._is_due()
         if due:
@@ -146,7 +139,7 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
         """Return every calibrated or served source, most served first; `steps` names prompts by their MD5."""
         if self.total is None or self._timer() >= self._sync_at:
             self.sync()
-        served = self._faded(self.total or {})
+        served = self._decay(self.total or {})
         sources = dict.fromkeys(source for source in (*self.calibrated, *served) if not source.signal)
         rows = [
             alignment_row(
@@ -159,34 +152,38 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
         ]
         return sorted(rows, key=lambda row: (-row.count, row.model, row.step))
 
-    def _collect(self) -> None:
+    def _before_sync(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         energies: dict[Source, list[float]] = {}
         for source, energy in waiting:
             energies.setdefault(source, []).append(energy)
-        new = {source: Histogram.from_values(found, self._clock() / _DAY_S) for source, found in energies.items()}
+        day = self._clock() / _DAY_S
+        new = {source: Histogram.from_values(values, day) for source, values in energies.items()}
         with self._lock:
-            self._unsaved = self._merged(self._unsaved, new)
+            self._unsaved = self._merge(self._unsaved, new)
 
-    def _faded(self, counts: Mapping[Source, Histogram]) -> dict[Source, Histogram]:
+    def _decay(self, counts: Mapping[Source, Histogram]) -> dict[Source, Histogram]:
         day = self._clock() / _DAY_S
         return {source: running.decayed(day, _HALF_LIFE_DAYS) for source, running in counts.items()}
 
-    def _synced(self, total: Mapping[Source, Histogram]) -> None:
-        served = self._faded(total)
-        found = {s: r.alignment() for s, r in served.items() if not s.signal and r.count >= MIN_SERVED}
-        self._ready = {source: alignment for source, alignment in found.items() if alignment is not None}
-        self._tables = _tables(served)
+    def _after_sync(self, total: Mapping[Source, Histogram]) -> None:
+        served = self._decay(total)
+        self._served = {
+            source: alignment
+            for source, running in served.items()
+            if not source.signal and running.count >= MIN_SERVED and (alignment := running.alignment()) is not None
+        }
+        self._served_tables = _quantile_tables(served)
 
-    def _merged(self, old: dict[Source, Histogram], new: Mapping[Source, Histogram]) -> dict[Source, Histogram]:
+    def _merge(self, old: dict[Source, Histogram], new: Mapping[Source, Histogram]) -> dict[Source, Histogram]:
         total = dict(old)
         for source, running in new.items():
             total[source] = total.get(source, Histogram()).merged(running, _HALF_LIFE_DAYS)
         today = max((running.day for running in total.values()), default=0.0)
         weights = {source: running.decayed(today, _HALF_LIFE_DAYS).count for source, running in total.items()}
-        order = sorted(total, key=lambda source: -weights[source])[:_MOST_SOURCES_STORED]
-        return {source: total[source] for source in order if weights[source] >= _FADED}
+        heaviest = sorted(total, key=lambda source: -weights[source])[:_MAX_SOURCES]
+        return {source: total[source] for source in heaviest if weights[source] >= _MIN_WEIGHT}
 
     def _to_json(self, counts: dict[Source, Histogram]) -> dict[str, Any]:
         rows = []
@@ -210,8 +207,8 @@ def _signal_sources(source: Source, kind: str) -> tuple[Source, ...]:
     return tuple(replace(source, signal=f"{kind}/{name}") for name in RANKED)
 
 
-def _tables(served: Mapping[Source, Histogram]) -> dict[Source, QuantileTables]:
-    """Quantiles of signals by source, of those with enough answers."""
+def _quantile_tables(served: Mapping[Source, Histogram]) -> dict[Source, QuantileTables]:
+    """Return the quantiles of the signals of each source that has enough answers."""
     found: dict[Source, dict[tuple[str, str], Array]] = {}
     for source, running in served.items():
         kind, _, name = source.signal.partition("/")

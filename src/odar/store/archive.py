@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, func, insert, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, insert, or_, select, tuple_
 
 from odar.errors import InputError, UnknownName
 from odar.policy.certificate import InstalledCertificate
 from odar.store.database import Database, documents, feedback, responses, traces
 from odar.store.learning import learn
 from odar.store.overview import overview
-from odar.store.record import UNMARKED, Cursor, Filter, Page, utc
-from odar.store.writer import clean
+from odar.store.record import UNMARKED, Cursor, Filter, Page, to_utc
+from odar.store.writer import replace_invalid_chars
 
 _EXPORT_PAGE = 200
 _CANDIDATES_SHOWN = 5
@@ -32,7 +32,7 @@ class Archive:
     def page(self, wanted: Filter | None = None, after: Cursor | None = None, limit: int = 50) -> Page:
         """Return traces without documents, newest first, with the beginning of the question if it was stored."""
         query = _select_traces(func.substr(documents.c.question, 1, _PREVIEW).label("question"))
-        query = query.where(*conditions(wanted or Filter()))
+        query = query.where(*conditions(wanted))
         if after is not None:
             query = query.where(_position < tuple_(*after))
         query = query.order_by(traces.c.started_at.desc(), traces.c.id.desc()).limit(limit + 1)
@@ -41,30 +41,44 @@ class Archive:
         more, rows = len(rows) > limit, rows[:limit]
         return Page(rows, Cursor(rows[-1]["started_at"], rows[-1]["id"]) if more else None)
 
-    def get(self, trace_id: str, *, exact: bool = False) -> dict[str, Any]:
-        """Return one trace with its `document` and `feedback`; a prefix of the id is enough unless `exact`.
+    def full_id(self, prefix: str) -> str:
+        """Return the id of the trace whose id begins with this prefix.
 
         Raises:
             UnknownName: there is none, or several.
         """
+        query = select(traces.c.id).where(_has_prefix(prefix)).order_by(traces.c.id).limit(_CANDIDATES_SHOWN)
         with self._database.read() as connection:
-            full = _full_id(connection, trace_id, exact)
-            row = connection.execute(_select_traces(documents.c.body).where(traces.c.id == full)).mappings().one()
+            ids = list(connection.scalars(query)) if prefix else []
+        if len(ids) != 1 and prefix not in ids:
+            raise UnknownName("trace", prefix, ids)
+        return str(ids[0])
+
+    def get(self, trace_id: str) -> dict[str, Any]:
+        """Return one trace with its `document` and `feedback`.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        query = _select_traces(documents.c.body).where(traces.c.id == trace_id)
+        with self._database.read() as connection:
+            row = connection.execute(query).mappings().one_or_none()
+        if row is None:
+            raise UnknownName("trace", trace_id, [])
         return _row(row)
 
-    def export(self, wanted: Filter | None = None, after: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield every trace with its document, oldest first, read in pages; `after` is the id to continue from."""
-        query = _select_traces(documents.c.body).where(*conditions(wanted or Filter()))
-        query = query.order_by(traces.c.started_at, traces.c.id).limit(_EXPORT_PAGE)
-        last: Mapping[str, Any] | None = None if after is None else self.get(after)
+    def export(self, wanted: Filter | None = None) -> Iterator[dict[str, Any]]:
+        """Yield every trace with its document, oldest first, read in pages."""
+        query = _select_traces(documents.c.body).where(*conditions(wanted))
+        page = query.order_by(traces.c.started_at, traces.c.id).limit(_EXPORT_PAGE)
         while True:
-            here = query if last is None else query.where(_position > tuple_(last["started_at"], last["id"]))
             with self._database.read() as connection:  # not held open while the reader is slow
-                rows = connection.execute(here).mappings().all()
+                rows = connection.execute(page).mappings().all()
             yield from map(_row, rows)
             if len(rows) < _EXPORT_PAGE:
                 return
-            last = dict(rows[-1])
+            next_page = _position > tuple_(rows[-1]["started_at"], rows[-1]["id"])
+            page = query.where(next_page).order_by(traces.c.started_at, traces.c.id).limit(_EXPORT_PAGE)
 
     def save_response(self, response_id: str, key_id: str, items: str) -> None:
         """Keep a conversation, a JSON list, under the id of its last response."""
@@ -74,10 +88,10 @@ class Archive:
 
     def response_items(self, response_id: str, key_id: str) -> str | None:
         """Return the conversation up to a stored response of this key, or None if it is not stored."""
-        found = select(responses.c.conversation).where(responses.c.id == response_id, responses.c.key_id == key_id)
+        query = select(responses.c.conversation).where(responses.c.id == response_id, responses.c.key_id == key_id)
         with self._database.read() as connection:
-            kept: str | None = connection.scalar(found)
-        return kept
+            items: str | None = connection.scalar(query)
+        return items
 
     def mark(
         self,
@@ -85,37 +99,35 @@ class Archive:
         correct: bool,
         note: str | None = None,
         *,
-        exact: bool = False,
         by: str | None = None,
         certificate: InstalledCertificate | None = None,
-    ) -> str:
-        """Mark an answer right or wrong; returns the trace's full id. The last mark counts.
+    ) -> None:
+        """Mark an answer right or wrong; the last mark counts.
 
         With a certificate the thresholds learn from it, see `learning.py`; `by` is the key that marks.
 
         Raises:
-            UnknownName: there is no such trace, or several.
+            UnknownName: there is no such trace.
         """
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        note = clean(note)
+        note = replace_invalid_chars(note)
         with self._database.write() as connection:
-            full = _full_id(connection, trace_id, exact)
-            connection.execute(delete(feedback).where(feedback.c.trace_id == full))
-            connection.execute(insert(feedback).values(trace_id=full, correct=correct, note=note, at=now))
+            if connection.scalar(select(traces.c.id).where(traces.c.id == trace_id)) is None:
+                raise UnknownName("trace", trace_id, [])
+            connection.execute(delete(feedback).where(feedback.c.trace_id == trace_id))
+            connection.execute(insert(feedback).values(trace_id=trace_id, correct=correct, note=note, at=now))
             if certificate is not None:
-                learn(connection, certificate, full, by, correct)
-        return full
+                learn(connection, certificate, trace_id, by, correct)
 
     def overview(self, wanted: Filter | None = None, step: str = "day") -> dict[str, Any]:
         """Return counts, costs, latencies and the difficulty histogram; see `overview.py`."""
         with self._database.read() as connection:
-            return overview(connection, conditions(wanted or Filter()), step)
+            return overview(connection, conditions(wanted), step)
 
 
-def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
-    """Return the filter as SQL."""
-    c, d = traces.c, documents.c
-    marked = select(feedback.c.trace_id)
+def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
+    """Return the filter as SQL; None matches every trace."""
+    c = traces.c
     tests: dict[str, Callable[[Any], ColumnElement[bool]]] = {
         "since": lambda value: c.started_at >= _utc_or_error(value),
         "until": lambda value: c.started_at < _utc_or_error(value),
@@ -129,21 +141,28 @@ def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
         "min_difficulty": lambda value: c.difficulty >= value,
         "max_difficulty": lambda value: c.difficulty <= value,
         "id": _has_prefix,
-        "feedback": lambda value: (
-            c.id.not_in(marked)
-            if value == UNMARKED
-            else c.id.in_(marked.where(feedback.c.correct.is_(value == "right")))
-        ),
-        "text": lambda value: (
-            exists()
-            .where(
-                d.trace_id == c.id,
-                or_(d.question.icontains(value, autoescape=True), d.answer.icontains(value, autoescape=True)),
-            )
-            .correlate(traces)
-        ),
+        "feedback": _has_feedback,
+        "text": _contains_text,
     }
-    return [test(value) for name, test in tests.items() if (value := getattr(wanted, name)) is not None]
+    return [test(value) for name, test in tests.items() if (value := getattr(wanted, name, None)) is not None]
+
+
+def _has_prefix(prefix: str) -> ColumnElement[bool]:
+    """Return the condition as a range, which uses the index; LIKE would read every id."""
+    return and_(traces.c.id >= prefix, traces.c.id < prefix + "\U0010ffff")
+
+
+def _has_feedback(mark: str) -> ColumnElement[bool]:
+    marked = select(feedback.c.trace_id)
+    if mark == UNMARKED:
+        return traces.c.id.not_in(marked)
+    return traces.c.id.in_(marked.where(feedback.c.correct.is_(mark == "right")))
+
+
+def _contains_text(text: str) -> ColumnElement[bool]:
+    columns = (documents.c.question, documents.c.answer)
+    found = or_(*(column.icontains(text, autoescape=True) for column in columns))
+    return exists().where(documents.c.trace_id == traces.c.id, found).correlate(traces)
 
 
 def _select_traces(*more: ColumnElement[Any]) -> Select[Any]:
@@ -163,26 +182,8 @@ def _row(mapping: Any) -> dict[str, Any]:
     return row
 
 
-def _full_id(connection: Connection, trace_id: str, exact: bool = False) -> str:
-    """Return the full id behind a prefix of it."""
-    if same := connection.scalar(select(traces.c.id).where(traces.c.id == trace_id)):
-        return str(same)
-    if exact:  # other ids must not be shown: the caller may not be allowed to see them
-        raise UnknownName("trace", trace_id, [])
-    begins = select(traces.c.id).where(_has_prefix(trace_id))
-    ids = list(connection.scalars(begins.limit(_CANDIDATES_SHOWN))) if trace_id else []
-    if len(ids) != 1:
-        raise UnknownName("trace", trace_id, ids)
-    return str(ids[0])
-
-
-def _has_prefix(prefix: str) -> ColumnElement[bool]:
-    """Return the condition as a range, which uses the index; LIKE would read every id."""
-    return and_(traces.c.id >= prefix, traces.c.id < prefix + "\U0010ffff")
-
-
 def _utc_or_error(text: str) -> str:
     try:
-        return utc(text)
+        return to_utc(text)
     except ValueError:
         raise InputError(f"time {text!r} is not ISO 8601, such as 2026-11-15 or 2026-11-15T10:30") from None

@@ -1,9 +1,9 @@
-"""Budgets and limits of API keys, held together by all processes that share a store (SPEC 6.2b).
+"""Budgets and limits of API keys, enforced across all processes that share a store (SPEC 6.2b).
 
-Before a request starts, the most it can cost is reserved in the database; when it is over, what it did cost takes
-the reservation's place, in one transaction. A reservation counts until it is settled or its lease ends, so that the
-reservations of a crashed process are freed. One thread does this for the process, as many requests to a transaction
-as wait: no event loop waits for a disk or a lock. Where the database does not answer, the request is refused.
+Before a request starts, its maximum cost is reserved in the database; when it ends, its actual cost replaces the
+reservation, in one transaction. A reservation counts until it is settled or its lease ends, so that the
+reservations of a crashed process are freed. One thread of each process does this, all waiting requests in one
+transaction: no event loop waits for a disk or a lock. If the database does not answer, requests are refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -25,18 +25,17 @@ from odar.store.database import Database, key_buckets, keys, reservations, spend
 from odar.store.keys import KeyLimits, limits_of
 
 LEASE_GRACE_S = 10.0
-"""How much longer than its deadline a request may take to be settled before its reservation is freed."""
+"""Seconds after the deadline of a request until its reservation is freed."""
 _KEEP_S = 3600.0
-"""How long rows of freed reservations stay, so that a late settlement is recognised."""
-_RETRY_S = 0.2
-_LONGEST_RETRY_S = 2.0
+"""Seconds that rows of freed reservations are kept, so that a late settlement is recognised."""
+_MIN_RETRY_PAUSE_S, _MAX_RETRY_PAUSE_S = 0.2, 2.0
 _SLACK_USD = 1e-9
 """Tolerance for sums of floating-point numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The most that a request can take on one path."""
+    """The maximum cost and tokens of a request on one path."""
 
     usd: float = 0.0
     tokens: int = 0
@@ -62,18 +61,18 @@ class RateLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What is held back for a request that is under way."""
+    """The budget that is set aside for a running request."""
 
     id: str
     key_id: str
     day: str
-    """The UTC day that pays, whenever the request ends."""
+    """The UTC day that is charged, even if the request ends on a later one."""
     need: Need
     choice: int
-    """Which of the needs that were offered fits; 0 is the first."""
+    """Index of the need that was granted."""
     expires_at: float
     rates: tuple[RateLimit, ...] = ()
-    """The key's limits a minute, this request counted."""
+    """The key's limits per minute, with this request counted."""
 
 
 class _Reserve(NamedTuple):
@@ -93,7 +92,7 @@ class _Settle(NamedTuple):
 class Budgets:
     """Makes and settles reservations in its own thread. Safe to use from any thread.
 
-    `clock` gives seconds since 1970; None takes PostgreSQL's own, so that replicas agree.
+    `clock` gives seconds since 1970; None uses the clock of a PostgreSQL server, so that replicas agree.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float] | None = None) -> None:
@@ -105,7 +104,7 @@ class Budgets:
         self._pause = 0.0
 
     def reserve(self, key_id: str, request_id: str, needs: Sequence[Need], lease_s: float) -> Future[Reservation]:
-        """Reserve the first of the needs that fits the key's limits.
+        """Reserve the first need that fits the key's limits.
 
         The future raises KeyRefused if none fits, StoreError if the database does not answer.
         """
@@ -114,7 +113,7 @@ class Budgets:
         return granted
 
     def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
-        """Replace a reservation by what was used; returns at once. Unknown tokens stay reserved."""
+        """Replace a reservation by the actual cost; returns at once. Unknown tokens count as reserved."""
         self._put(_Settle(reservation, usd, tokens))
 
     def close(self, timeout_s: float) -> bool:
@@ -143,39 +142,39 @@ class Budgets:
             items = list(self._queue)
         if not items:
             return
-        asked = [item for item in items if isinstance(item, _Reserve)]
-        ended = [item for item in items if isinstance(item, _Settle)]
+        requests = [item for item in items if isinstance(item, _Reserve)]
+        settlements = [item for item in items if isinstance(item, _Settle)]
         try:
             with self._database.write() as connection:
-                outcomes = self._apply(connection, asked, ended)
-            ended, self._pause = [], 0.0
+                outcomes = self._apply(connection, requests, settlements)
+            settlements, self._pause = [], 0.0
         except Exception as error:  # nothing is granted that is not in the database
             failure = error if isinstance(error, OdarError) else StoreError(f"{type(error).__name__} in a budget")
-            outcomes = [failure] * len(asked)
-            self._pause = min(_LONGEST_RETRY_S, max(_RETRY_S, 2 * self._pause))
+            outcomes = [failure] * len(requests)
+            self._pause = min(_MAX_RETRY_PAUSE_S, max(_MIN_RETRY_PAUSE_S, 2 * self._pause))
         with self._lock:
-            self._queue[: len(items)] = ended
-        for each, outcome in zip(asked, outcomes, strict=True):
-            with contextlib.suppress(Exception):  # cancelled meanwhile: its lease ends
+            self._queue[: len(items)] = settlements
+        for request, outcome in zip(requests, outcomes, strict=True):
+            with contextlib.suppress(InvalidStateError):  # cancelled meanwhile: its lease ends
                 if isinstance(outcome, Reservation):
-                    each.granted.set_result(outcome)
+                    request.granted.set_result(outcome)
                 else:
-                    each.granted.set_exception(outcome)
-        if ended:
+                    request.granted.set_exception(outcome)
+        if settlements:
             time.sleep(self._pause)
             self._put()
 
     def _apply(
-        self, connection: Connection, asked: Sequence[_Reserve], ended: Sequence[_Settle]
+        self, connection: Connection, requests: Sequence[_Reserve], settlements: Sequence[_Settle]
     ) -> list[Reservation | Exception]:
         now = self._now(connection)
-        ids = {each.key_id for each in asked} | {each.reservation.key_id for each in ended}
+        ids = {each.key_id for each in requests} | {each.reservation.key_id for each in settlements}
         # Locked in this order until the transaction ends; on SQLite by BEGIN IMMEDIATE.
         accounts = {key_id: _load(connection, key_id, now) for key_id in sorted(ids)}
-        for each in ended:
-            accounts[each.reservation.key_id].settle(connection, each, now)
+        for settlement in settlements:
+            accounts[settlement.reservation.key_id].settle(connection, settlement, now)
         outcomes: list[Reservation | Exception] = []
-        for request in asked:
+        for request in requests:
             try:
                 outcomes.append(accounts[request.key_id].reserve(connection, request, now))
             except KeyRefused as refused:
@@ -196,7 +195,7 @@ class Budgets:
 
 @dataclass(slots=True)
 class _Account:
-    """One key inside a transaction."""
+    """The balance of one key inside a transaction."""
 
     key_id: str
     name: str
@@ -205,7 +204,7 @@ class _Account:
     day: str
     spent: dict[str, float]
     """Dollars spent this `day` and this `month`."""
-    held: dict[str, float]
+    reserved: dict[str, float]
     """Dollars reserved, by the same periods."""
     running: int
     requests: float
@@ -213,7 +212,7 @@ class _Account:
     tokens: float
     """Tokens that it may use now."""
 
-    def reserve(self, connection: Connection, asked: _Reserve, now: float) -> Reservation:
+    def reserve(self, connection: Connection, request: _Reserve, now: float) -> Reservation:
         limits = self.limits
         if self.revoked:
             raise KeyRefused(f"key {self.name!r} has been revoked", "revoked", 0.0)
@@ -224,19 +223,24 @@ class _Account:
         if limits.rate_per_min is not None and self.requests < 1:
             wait = (1 - self.requests) * 60 / limits.rate_per_min
             raise KeyRefused(f"key {self.name!r} may make {limits.rate_per_min:g} requests a minute", "rate", wait)
-        refusals = [self._refusal(need, now) for need in asked.needs]
-        if None not in refusals:
-            cheapest = min(range(len(refusals)), key=lambda i: (asked.needs[i].usd, asked.needs[i].tokens))
-            raise refusals[cheapest] or AssertionError
-        choice = refusals.index(None)
-        need, expires_at = asked.needs[choice], now + asked.lease_s + LEASE_GRACE_S
-        held = {"id": asked.id, "key_id": self.key_id, "day": self.day, "expires_at": expires_at}
-        connection.execute(insert(reservations).values(**held, usd=need.usd, tokens=need.tokens))
+        refusals: list[tuple[Need, KeyRefused]] = []
+        for choice, need in enumerate(request.needs):
+            refusal = self._refusal(need, now)
+            if refusal is None:
+                return self._grant(connection, request, choice, now)
+            refusals.append((need, refusal))
+        _, cheapest = min(refusals, key=lambda pair: (pair[0].usd, pair[0].tokens))
+        raise cheapest
+
+    def _grant(self, connection: Connection, request: _Reserve, choice: int, now: float) -> Reservation:
+        need, expires_at = request.needs[choice], now + request.lease_s + LEASE_GRACE_S
+        row = {"id": request.id, "key_id": self.key_id, "day": self.day, "expires_at": expires_at}
+        connection.execute(insert(reservations).values(**row, usd=need.usd, tokens=need.tokens))
         self.running += 1
-        self.held = {period: usd + need.usd for period, usd in self.held.items()}
+        self.reserved = {period: usd + need.usd for period, usd in self.reserved.items()}
         self.requests -= 1
         self.tokens -= need.tokens
-        return Reservation(asked.id, self.key_id, self.day, need, choice, expires_at, self.rates())
+        return Reservation(request.id, self.key_id, self.day, need, choice, expires_at, self.rates())
 
     def rates(self) -> tuple[RateLimit, ...]:
         limits = (
@@ -245,19 +249,19 @@ class _Account:
         )
         return tuple(RateLimit(of, most, max(0.0, left)) for of, most, left in limits if most)
 
-    def settle(self, connection: Connection, ended: _Settle, now: float) -> None:
-        held, usd = ended.reservation, ended.usd or 0.0
-        found = connection.execute(delete(reservations).where(reservations.c.id == held.id)).rowcount
-        if not found and now < held.expires_at + _KEEP_S:
+    def settle(self, connection: Connection, settlement: _Settle, now: float) -> None:
+        reservation, usd = settlement.reservation, settlement.usd or 0.0
+        deleted = connection.execute(delete(reservations).where(reservations.c.id == reservation.id)).rowcount
+        if not deleted and now < reservation.expires_at + _KEEP_S:
             return  # already settled by a transaction whose commit was not confirmed
-        alive = now < held.expires_at
+        alive = now < reservation.expires_at
         self.running -= alive
-        for period in _periods(held.day, self.day):
-            self.held[period] -= held.need.usd if alive else 0.0
+        for period in _periods(reservation.day, self.day):
+            self.reserved[period] -= reservation.need.usd if alive else 0.0
             self.spent[period] += usd
-        if ended.tokens is not None:
-            self.tokens += held.need.tokens - ended.tokens
-        add_spending(connection, self.key_id, held.day, 1, usd, int(ended.usd is None))
+        if settlement.tokens is not None:
+            self.tokens += reservation.need.tokens - settlement.tokens
+        add_spending(connection, self.key_id, reservation.day, 1, usd, int(settlement.usd is None))
 
     def save(self, connection: Connection, now: float) -> None:
         if self.limits.rate_per_min is None and self.limits.tokens_per_min is None:
@@ -270,10 +274,10 @@ class _Account:
         """Return why the need does not fit the budgets or the tokens a minute; None if it does."""
         budgets = {"day": self.limits.budget_day_usd, "month": self.limits.budget_month_usd}
         for period, limit in budgets.items():
-            spent, held = self.spent[period], self.held[period]
-            if limit is None or spent + held + need.usd <= limit + _SLACK_USD:
+            spent, reserved = self.spent[period], self.reserved[period]
+            if limit is None or spent + reserved + need.usd <= limit + _SLACK_USD:
                 continue
-            running = f" and requests under way hold ${held:.4f}" if held > _SLACK_USD else ""
+            running = f" and requests under way hold ${reserved:.4f}" if reserved > _SLACK_USD else ""
             return KeyRefused(
                 f"this request can cost ${need.usd:.6f}, and key {self.name!r} has spent ${spent:.4f} of its "
                 f"${limit:g} a {period}{running}",
@@ -297,7 +301,7 @@ def _load(connection: Connection, key_id: str, now: float) -> _Account:
     today = datetime.fromtimestamp(now, UTC).date().isoformat()
     s, r, b = spending.c, reservations.c, key_buckets.c
     spent = select(s.day, s.cost_usd).where(s.key_id == key_id, s.day >= f"{today[:7]}-01")
-    held = connection.execute(select(r.day, r.usd).where(r.key_id == key_id, r.expires_at > now)).all()
+    reserved = connection.execute(select(r.day, r.usd).where(r.key_id == key_id, r.expires_at > now)).all()
     bucket = connection.execute(select(b.requests, b.tokens, b.at).where(b.key_id == key_id)).one_or_none()
     limits = KeyLimits() if row is None else limits_of(row)
     requests, tokens, at = bucket or (None, None, now)
@@ -308,8 +312,8 @@ def _load(connection: Connection, key_id: str, now: float) -> _Account:
         row is None or row["revoked_at"] is not None,
         today,
         _sum_by_period(connection.execute(spent).all(), today),
-        _sum_by_period(held, today),
-        len(held),
+        _sum_by_period(reserved, today),
+        len(reserved),
         _bucket_level(limits.rate_per_min, requests, max(0.0, now - at)),
         _bucket_level(limits.tokens_per_min, tokens, max(0.0, now - at)),
     )
@@ -325,12 +329,14 @@ def _sum_by_period(amounts: Iterable[Any], today: str) -> dict[str, float]:
 
 
 def _periods(day: str, today: str) -> list[str]:
-    """Return the periods that a day counts in: day, month, or none."""
-    return ["day"] * (day == today) + ["month"] * (day[:7] == today[:7])
+    """Return the current periods that a day belongs to: day and month, month, or none."""
+    if day == today:
+        return ["day", "month"]
+    return ["month"] if day[:7] == today[:7] else []
 
 
 def _bucket_level(per_minute: float | None, before: float | None, elapsed: float) -> float:
-    """Return a token bucket: it fills at this rate and holds a minute's worth, at least one.
+    """Return the level of a token bucket, which fills at this rate and holds a minute's worth, at least one.
 
     >>> _bucket_level(60, 0.0, 0.5), _bucket_level(60, None, 0.0), _bucket_level(0.5, 0.0, 600)
     (0.5, 60, 1)
@@ -342,7 +348,7 @@ def _bucket_level(per_minute: float | None, before: float | None, elapsed: float
 
 
 def add_spending(connection: Connection, key_id: str, day: str, requests: int, usd: float, unknown: int) -> None:
-    """Add requests to what a key spent on a day."""
+    """Add the cost of requests to a key's spending on a day; `unknown` counts those without a known cost."""
     statement = _upsert(connection)(spending).values(
         key_id=key_id, day=day, requests=requests, cost_usd=usd, unknown=unknown
     )

@@ -1,8 +1,8 @@
-"""The database behind the store: tables, address, connections and errors.
+"""The database behind the store: tables, URL, connections and errors.
 
-What has been committed survives `kill -9` and, as far as the disk honours fsync, the loss of power:
-SQLite runs in WAL mode with synchronous = FULL, one fsync a batch. (NORMAL would lose the last batches with the
-power, though not with the process.) PostgreSQL does the same unless its `synchronous_commit` was changed.
+Committed data survives `kill -9` and, if the disk honours fsync, a loss of power: SQLite runs in WAL mode with
+synchronous = FULL, one fsync per batch. (With NORMAL, a loss of power would lose the last batches.) PostgreSQL does
+the same unless its `synchronous_commit` was changed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ traces = Table(
     Column("error", Text),
     Column("path", Text),
     Column("difficulty", Float),
-    Column("bin", Integer),  # which hundredth of d; found by us: the databases do not agree on how to round
+    Column("bin", Integer),  # hundredth of d, computed here because the databases round differently
     Column("expert", Text),
     Column("scorer", Text),
     Column("degraded", Boolean, nullable=False),
@@ -84,12 +84,12 @@ traces = Table(
     Column("query_characters", BigInteger, nullable=False),
     Column("answer_characters", BigInteger),
     Column("key_id", _KEY),
-    Column("forced", Boolean),  # the caller chose the path; NULL in rows from before it was noted, as the next two
-    Column("slow_calls", Integer),  # answers by the slow agent, failed calls left out
-    Column("slow_cost_usd", Float),  # what they cost; NULL where unknown
+    Column("forced", Boolean),  # the caller chose the path; NULL without a decision
+    Column("slow_calls", Integer),  # answers by the slow agent, without failed calls
+    Column("slow_cost_usd", Float),  # their cost; NULL if unknown
     Column("changed", Boolean),  # the answer given is not the fast agent's; NULL unless both agents answered
-    Column("fast_answers", Integer),  # NULL in rows from before they were counted, as the next three
-    Column("fast_cut_off", Integer),  # ended at max_tokens, where the client set no limit itself
+    Column("fast_answers", Integer),
+    Column("fast_cut_off", Integer),  # ended at max_tokens, without a limit set by the client
     Column("slow_answers", Integer),
     Column("slow_cut_off", Integer),
     Index("traces_by_time", "started_at", "id"),
@@ -148,7 +148,7 @@ spending = Table(
     Column("cost_usd", Float, nullable=False),  # of the requests whose cost is known
     Column("unknown", BigInteger, nullable=False),  # requests whose cost is not
 )
-"""What each key spent on each UTC day: written in one transaction with the traces, kept when those are deleted."""
+"""Spending of each key on each UTC day: written in one transaction with the traces, kept when those are deleted."""
 reservations = Table(
     "reservations",
     metadata,
@@ -157,10 +157,10 @@ reservations = Table(
     Column("day", _KEY, nullable=False),
     Column("usd", Float, nullable=False),
     Column("tokens", BigInteger, nullable=False),
-    Column("expires_at", Float, nullable=False),  # seconds since 1970; counts no more from then on
+    Column("expires_at", Float, nullable=False),  # seconds since 1970; does not count from then on
     Index("reservations_by_key", "key_id"),
 )
-"""The most that running requests can cost: added to what was spent until they are settled."""
+"""Maximum cost of running requests, which counts as spent until they are settled."""
 key_buckets = Table(
     "key_buckets",
     metadata,
@@ -169,14 +169,14 @@ key_buckets = Table(
     Column("tokens", Float, nullable=False),
     Column("at", Float, nullable=False),
 )
-"""How many requests and tokens a key's rates allowed at that moment."""
+"""Token buckets: the requests and tokens that a key's rates allowed at this time."""
 responses = Table(
     "responses",
     metadata,
     Column("id", _KEY, primary_key=True),
     Column("key_id", _KEY, nullable=False),  # empty without keys
     Column("day", _KEY, nullable=False),
-    Column("conversation", Text, nullable=False),  # JSON list of items, up to and with this response
+    Column("conversation", Text, nullable=False),  # JSON list of items, including this response
     Index("responses_by_day", "day"),
 )
 """Conversations of /v1/responses; with `store.responses` only."""
@@ -196,15 +196,15 @@ threshold_changes = Table(
     Column("tau2", Float, nullable=False),
     Index("threshold_changes_by_trace", "trace_id"),
 )
-"""Every move of the thresholds by feedback (`routing.learn`), numbered from 1; rows are added and never changed."""
-_NOT_OURS = ("no such table", "no such column", "not a database", "malformed")
-"""SQLite's messages for a file that is not, or no longer, an odar database."""
+"""Changes of the thresholds by feedback (`routing.learn`), numbered from 1; rows are added and never changed."""
+_NOT_ODAR = ("no such table", "no such column", "not a database", "malformed")
+"""Messages of SQLite for a file that is not an odar database, or no longer one."""
 LOCK_TIMEOUT_S = 5.0
-"""How long a statement waits for another process's lock."""
+"""Seconds that a statement waits for the lock of another process."""
 
 
 class Database:
-    """An open database with our tables; use `read` and `write` for transactions.
+    """An open database with ODAR's tables; use `read` and `write` for transactions.
 
     Raises:
         SettingsError: `store.url` is invalid.
@@ -230,16 +230,17 @@ class Database:
         Raises:
             StoreError: the file is gone, or the new one cannot be opened.
         """
-        if not self.is_sqlite or (found := self._file_id()) == self._file:
+        file = self._file_id()
+        if file == self._file:
             return
-        if found is None:
+        if file is None:
             raise StoreError(f"store {self.name} is gone; put it back, or start again", "schema")
         self.engine.dispose()
         try:
             self._prepare()
         except StoreError as error:
             raise StoreError(str(error), "schema") from error
-        self._file = found
+        self._file = file
 
     @property
     def is_sqlite(self) -> bool:
@@ -254,7 +255,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Open a write transaction, which is on disk when the block ends."""
+        """Open a write transaction, which is committed when the block ends."""
         with self._store_errors(), self.engine.connect() as plain:
             connection = plain.execution_options(odar_write=True)
             with connection.begin():
@@ -271,6 +272,7 @@ class Database:
         self.close()
 
     def _file_id(self) -> tuple[int, int] | None:
+        """Return device and inode of an SQLite file; None if it is missing, and for PostgreSQL."""
         if not self.is_sqlite:
             return None
         try:
@@ -289,13 +291,15 @@ class Database:
             why = (str(cause).strip() or type(cause).__name__).splitlines()[0]
             if isinstance(error, DataError | IntegrityError):
                 raise StoreError(f"store {self.name}: {why}", "rows") from error
-            gone = isinstance(error, NoResultFound | ProgrammingError) or any(text in why for text in _NOT_OURS)
-            raise StoreError(f"store {self.name}: {why}", "schema" if gone else "database") from error
+            no_tables = isinstance(error, NoResultFound | ProgrammingError) or any(
+                each in why for each in _NOT_ODAR
+            )
+            raise StoreError(f"store {self.name}: {why}", "schema" if no_tables else "database") from error
 
     def _sqlite(self) -> Engine:
         path = Path(str(self.url.database))
         try:
-            # Only for its owner: it may contain texts of questions. SQLite gives its WAL the same mode.
+            # Readable by its owner only: it may contain texts of questions. SQLite gives the WAL the same mode.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not path.exists():
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -305,14 +309,14 @@ class Database:
 
         @event.listens_for(engine, "connect")
         def _connect(connection: Any, _: Any) -> None:
-            connection.isolation_level = None  # we say BEGIN ourselves, below
-            # What retention deletes is overwritten, not just forgotten.
+            connection.isolation_level = None  # `_begin` below sends BEGIN
+            # secure_delete: deleted rows are overwritten.
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                 connection.execute(f"PRAGMA {pragma}")
 
         @event.listens_for(engine, "begin")
         def _begin(connection: Connection) -> None:
-            # A transaction that starts to write later fails if another one wrote meanwhile: take the lock first.
+            # A transaction whose first statement reads fails to write if another one wrote meanwhile: lock first.
             writes = connection.get_execution_options().get("odar_write", False)
             connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -338,7 +342,7 @@ class Database:
                     if schema_version(connection) == VERSION:
                         return
                 with self.write() as connection:
-                    create_tables(connection, str(self.name))
+                    create_tables(connection, self.name)
                     return
             except StoreError as error:
                 # SQLite does not wait for the lock that it needs to turn on WAL.
@@ -348,7 +352,7 @@ class Database:
 
 
 def database_url(settings: StoreSettings) -> URL:
-    """Return where the store is, as SQLAlchemy writes it.
+    """Return the URL of the database in SQLAlchemy's form.
 
     >>> database_url(StoreSettings(url="/tmp/odar.db")).render_as_string()
     'sqlite:////tmp/odar.db'
@@ -376,13 +380,13 @@ def database_url(settings: StoreSettings) -> URL:
 
 
 def create_tables(connection: Connection, name: str) -> None:
-    """Create the tables of an empty database, inside the transaction that is open.
+    """Create the tables of an empty database in the open transaction; `name` names the store in errors.
 
-    `name` is the store's, for errors. Two processes that start at once take turns: SQLite's write lock is held
-    since BEGIN IMMEDIATE, PostgreSQL's advisory lock until the end of the transaction.
+    Two processes that start at once take turns: SQLite holds its write lock since BEGIN IMMEDIATE, PostgreSQL its
+    advisory lock until the end of the transaction.
 
     Raises:
-        StoreError: another version of odar made the tables.
+        StoreError: another version of odar created the tables.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))

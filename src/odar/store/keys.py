@@ -1,8 +1,8 @@
-"""API keys: created, revoked, and verified in memory.
+"""API keys: creation, revocation, and verification in memory.
 
-A key is 256 random bits, so that its SHA-256 cannot be guessed back, however fast the hash is. Slow hashes such as
-bcrypt protect passwords that people choose; here one would only cost every request 50 ms. The database holds the
-hash, and the first characters by which a person recognises the key.
+A key has 256 random bits, so it cannot be found from its SHA-256, although that hash is fast. Slow hashes such as
+bcrypt protect passwords that people choose; here one would only add 50 ms to every request. The database holds the
+hash, and the first characters, by which a person recognises the key.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from sqlalchemy import Connection, RowMapping, func, insert, or_, select, update
 from odar.errors import InputError
 from odar.store.database import Database, keys, meta, spending
 
-MARK = "odar_sk_"
-PREFIX_LENGTH = len(MARK) + 6
-"""Characters kept in the clear; the 36 or so that follow are still far beyond guessing."""
-_LONGEST = 200
-"""A longer secret cannot be a key, so it is not hashed."""
-_LISTS = ("models", "paths")
+KEY_PREFIX = "odar_sk_"
+PREFIX_LENGTH = len(KEY_PREFIX) + 6
+"""Number of characters that are stored in the clear; the others, about 36, cannot be guessed."""
+_MAX_LENGTH = 200
+"""Maximum length of a secret; a longer one cannot be a key, so it is not hashed."""
+_LIST_LIMITS = ("models", "paths")
 """Limits that are stored as JSON lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """What a key may do; None is no limit."""
+    """Limits of a key; None is unlimited."""
 
     budget_day_usd: float | None = None
     budget_month_usd: float | None = None
@@ -42,24 +42,24 @@ class KeyLimits:
     max_parallel: int | None = None
     tokens_per_min: float | None = None
     target_calls: float | None = None
-    """Mean calls that the key's questions meet (SPEC 5.13)."""
+    """Target for the mean number of calls of the key's questions (SPEC 5.13)."""
     target_cost_usd: float | None = None
 
     @property
-    def budgeted(self) -> bool:
+    def has_budget(self) -> bool:
         """Whether money is limited."""
         return self.budget_day_usd is not None or self.budget_month_usd is not None
 
     @property
-    def counted(self) -> bool:
+    def needs_reservation(self) -> bool:
         """Whether a request must be reserved before it starts."""
         counts = (self.rate_per_min, self.max_parallel, self.tokens_per_min)
-        return self.budgeted or any(limit is not None for limit in counts)
+        return self.has_budget or any(limit is not None for limit in counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as the store knows it, without the secret, which is not stored."""
+    """A stored key. Its secret is not stored."""
 
     id: str
     name: str
@@ -76,15 +76,15 @@ class Key:
 
 
 def digest_of(secret: str) -> str:
-    """Return what is stored of a secret."""
+    """Return the hash of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class KeyCache:
     """The keys in memory. No method accesses the database: the store's thread loads changes once a second.
 
-    A revoked key without limits therefore works for up to a second and a flush interval more; one with limits is
-    looked up when it reserves (`odar.store.budgets`).
+    A revoked key without limits therefore works for up to a second and a flush interval more; a key with limits is
+    looked up in the database for every reservation (`odar.store.budgets`).
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class KeyCache:
 
     def verify(self, secret: str) -> Key | None:
         """Return the key of this secret, or None."""
-        if len(secret) > _LONGEST:
+        if len(secret) > _MAX_LENGTH:
             return None
         digest = digest_of(secret)
         found = None
@@ -115,14 +115,10 @@ class KeyCache:
 
 
 class Spent(NamedTuple):
-    """Money, as far as it is known, and the number of requests of which it is not."""
+    """Dollars of the requests with a known cost, and the number of the others."""
 
     usd: float = 0.0
     unknown: int = 0
-
-
-Totals = dict[tuple[str, str], Spent]
-"""Spending by key and period: a day, "2026-11-15", or a month, "2026-11"."""
 
 
 def create_key(
@@ -131,16 +127,23 @@ def create_key(
     """Create a key and return it with its secret, which is not stored.
 
     Raises:
-        InputError: a live key has this name.
+        InputError: the name is not valid, or a key that is not revoked has it.
     """
     if not name.strip() or not name.isprintable():
         raise InputError(f"key name {name!r} is empty or holds characters that do not print")
-    secret, now = MARK + secrets.token_urlsafe(32), datetime.now(UTC).isoformat(timespec="seconds")
-    identity = ("key_" + secrets.token_hex(6), name, secret[:PREFIX_LENGTH], digest_of(secret), now)
-    key = Key(*identity, limits or KeyLimits(), None, admin)
+    secret = KEY_PREFIX + secrets.token_urlsafe(32)
+    key = Key(
+        id="key_" + secrets.token_hex(6),
+        name=name,
+        prefix=secret[:PREFIX_LENGTH],
+        digest=digest_of(secret),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        limits=limits or KeyLimits(),
+        admin=admin,
+    )
     with database.write() as connection:
         # Lock the counter first, so that two keys of the same name cannot be created at once.
-        _bump(connection)
+        _increment_version(connection)
         if connection.scalar(select(keys.c.id).where(keys.c.name == name, keys.c.revoked_at.is_(None))):
             raise InputError(f"a key named {name!r} exists; choose another name, or run: odar keys revoke {name}")
         connection.execute(insert(keys), _row(key))
@@ -148,10 +151,10 @@ def create_key(
 
 
 def revoke_key(database: Database, which: str) -> Key:
-    """Revoke the live key of this name, id or prefix permanently.
+    """Revoke the key with this name, id or prefix permanently.
 
     Raises:
-        InputError: none or several go by it.
+        InputError: no key or several keys match.
     """
     with database.write() as connection:
         live = connection.execute(
@@ -161,9 +164,9 @@ def revoke_key(database: Database, which: str) -> Key:
         ).mappings()
         found = [_key(row) for row in live]
         if len(found) != 1:
-            number = "no key goes" if not found else f"{len(found)} keys go"
-            raise InputError(f"{number} by {which!r}; odar keys list shows names and ids")
-        _bump(connection)
+            number = f"{len(found)} keys match" if found else "no key matches"
+            raise InputError(f"{number} {which!r}; odar keys list shows names and ids")
+        _increment_version(connection)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         connection.execute(update(keys).where(keys.c.id == found[0].id).values(revoked_at=now))
     return found[0]
@@ -176,17 +179,17 @@ def all_keys(connection: Connection) -> list[Key]:
 
 
 def keys_version(connection: Connection) -> tuple[Any, ...]:
-    """Changes whenever a key is made or revoked, and where the table was emptied or is another database's."""
+    """Return a value that changes when a key is created or revoked, or the table is emptied or replaced."""
     counter = connection.execute(select(meta.c.value).where(meta.c.name == "keys")).scalar_one()
     rows = connection.execute(select(func.count(), func.min(keys.c.digest), func.max(keys.c.digest))).one()
     return (counter, *rows)
 
 
-def spent_by_keys(connection: Connection, day: str) -> Totals:
-    """Return what each key spent on this UTC day, and in its month."""
+def spent_by_keys(connection: Connection, day: str) -> dict[tuple[str, str], Spent]:
+    """Return the spending on a UTC day ("2026-11-15") and in its month ("2026-11"), by key and period."""
     c, month = spending.c, day[:7]
     query = select(c.key_id, c.day, c.cost_usd, c.unknown)
-    totals: Totals = {}
+    totals: dict[tuple[str, str], Spent] = {}
     for key, at, usd, unknown in connection.execute(query.where(c.day >= f"{month}-01", c.day <= f"{month}-31")):
         for period in (day, month) if at == day else (month,):
             before = totals.get((key, period), Spent())
@@ -194,19 +197,19 @@ def spent_by_keys(connection: Connection, day: str) -> Totals:
     return totals
 
 
-def _bump(connection: Connection) -> None:
+def _increment_version(connection: Connection) -> None:
     connection.execute(update(meta).where(meta.c.name == "keys").values(value=meta.c.value + 1))
 
 
 def _row(key: Key) -> dict[str, Any]:
     row = {name: value for name, value in asdict(key).items() if name != "limits"} | asdict(key.limits)
-    return row | {name: None if row[name] is None else json.dumps(row[name]) for name in _LISTS}
+    return row | {name: None if row[name] is None else json.dumps(row[name]) for name in _LIST_LIMITS}
 
 
 def limits_of(row: RowMapping) -> KeyLimits:
     """Return the limits in a row of the key table."""
     limits = {field.name: row[field.name] for field in fields(KeyLimits)}
-    lists = {name: None if row[name] is None else tuple(json.loads(row[name])) for name in _LISTS}
+    lists = {name: None if row[name] is None else tuple(json.loads(row[name])) for name in _LIST_LIMITS}
     return KeyLimits(**limits | lists)
 
 

@@ -1,13 +1,12 @@
-"""Thresholds that learn from feedback (`routing.learn`): every move is a row, and can be undone.
+"""Thresholds that learn from feedback (`routing.learn`): every change is a row, and can be undone.
 
 A single client has little influence: a mark counts once per trace, only from the key that asked, and at most 20
-times a day and key. With a step of 0.01 that moves t by at most 0.2 of its range a day.
+marks per key and day. With a step of 0.01 that moves t by at most 0.2 of its range a day.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,32 +20,34 @@ from odar.store.record import OK
 from odar.types import Path
 
 MARKS_PER_DAY = 20
-"""Marks of one key that count in 24 hours."""
-UseT = Callable[[float], None]
+"""Maximum number of marks of one key that count in 24 hours."""
 _MOVABLE = (Path.SIMPLE.value, Path.MEDIUM.value)
 _FEEDBACK, _UNDO = "feedback", "undo"
 _c = threshold_changes.c
 
 
 def current_t(connection: Connection, certificate: InstalledCertificate) -> float:
-    """Return where feedback has moved t within this certificate; t* before any."""
-    own = select(_c.t_after).where(_c.certificate == certificate.digest).order_by(_c.number.desc()).limit(1)
-    found = connection.scalar(own)
-    return certificate.t if found is None else float(found)
+    """Return t after all feedback under this certificate; t* before any feedback."""
+    last = select(_c.t_after).where(_c.certificate == certificate.digest).order_by(_c.number.desc()).limit(1)
+    t = connection.scalar(last)
+    return certificate.t if t is None else float(t)
 
 
 def learn(
     connection: Connection, certificate: InstalledCertificate, trace_id: str, by: str | None, correct: bool
 ) -> bool:
-    """Move the thresholds by one mark, inside the transaction that writes it; returns whether it counted.
+    """Move the thresholds by one mark, inside the transaction that writes it; return whether it counted.
 
-    It counts if the key asked the question itself, the certificate held for it, its path was Simple or Medium by
-    ODAR's choice, and the key has marks left today.
+    It counts if the key asked the question itself, the certificate held for the question, ODAR chose its path as
+    Simple or Medium, and the key has marks left today.
     """
     query = select(traces, documents.c.body).join(documents, documents.c.trace_id == traces.c.id)
     trace = connection.execute(query.where(traces.c.id == trace_id)).mappings().one()
-    own = trace["status"] == OK and trace["path"] in _MOVABLE and not trace["forced"] and trace["key_id"] == by
-    if not own or not str((json.loads(trace["body"])["decision"] or {}).get("certificate", "")).startswith(HOLDS):
+    routed = trace["status"] == OK and trace["path"] in _MOVABLE and not trace["forced"]
+    if not routed or trace["key_id"] != by:
+        return False
+    decision = json.loads(trace["body"])["decision"] or {}
+    if not str(decision.get("certificate", "")).startswith(HOLDS):
         return False
     _lock(connection)
     counted = _c.kind == _FEEDBACK
@@ -71,11 +72,11 @@ def undo(database: Database, certificate: InstalledCertificate, number: int) -> 
     with database.write() as connection:
         _lock(connection)
         wanted = select(threshold_changes).where(_c.number == number, _c.certificate == certificate.digest)
-        found = connection.execute(wanted).mappings().one_or_none()
-        if found is None:
+        change = connection.execute(wanted).mappings().one_or_none()
+        if change is None:
             raise InputError(f"there is no change {number} under this certificate; see odar calibrate --history")
         before = current_t(connection, certificate)
-        return _add(connection, certificate, _UNDO, before, float(found["t_before"]))
+        return _add(connection, certificate, _UNDO, before, float(change["t_before"]))
 
 
 def history(database: Database) -> list[dict[str, Any]]:
@@ -86,7 +87,7 @@ def history(database: Database) -> list[dict[str, Any]]:
 
 
 def read_t(settings: Settings, certificate: InstalledCertificate) -> float:
-    """`current_t` of the store that the settings name."""
+    """Return `current_t` of the store in the settings."""
     with Database(settings.store) as database, database.read() as connection:
         return current_t(connection, certificate)
 

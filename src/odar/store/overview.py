@@ -1,8 +1,8 @@
 """Figures over many traces, computed by the database in SQL that SQLite and PostgreSQL share.
 
-What routing saved is counted against always asking the slow model and against always Hard (SPEC 7.9). Everything
-ODAR itself spent counts. What the alternatives would have cost is estimated from the same traffic, see ASSUMPTION:
-those questions looked difficult, so the estimate is probably too high for easy ones.
+The savings of routing are relative to always asking the slow model and to always Hard (SPEC 7.9), and include all
+that ODAR itself spent. The costs of these alternatives are estimated from the same traffic, see ASSUMPTION: the
+questions behind the estimate looked difficult, so it is probably too high for easy ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odar.policy.cut_off import cut_off_warnings
 from odar.policy.fusion import Fusion
 from odar.settings import Settings
 from odar.store.database import feedback, traces
-from odar.store.record import ERROR, OK, known, path_of
+from odar.store.record import ERROR, OK, finite_or_none, path_of
 from odar.types import Call, Candidate, Path, Role, Trace
 
 BINS = 100
@@ -29,7 +29,7 @@ ASSUMPTION = (
 MIN_QUESTIONS = 20
 """Minimum number of questions of known cost for a warning."""
 STEPS = {"day": 10, "hour": 13, "minute": 16}
-"""How much of an ISO 8601 time names the day, the hour, the minute."""
+"""Number of characters of an ISO 8601 time that name the day, the hour, the minute."""
 _PERCENTILES = (50, 90, 95, 99)
 _ROUTED = tuple(path.value for path in Path)
 Conditions = Sequence[ColumnElement[bool]]
@@ -40,34 +40,34 @@ class RoutedTotals:
     """Sums over questions. The first block counts those that ODAR routed itself, the second all of them."""
 
     questions: int = 0
-    """Answered."""
+    """Answered questions."""
     calls: int = 0
-    """Calls, also those of questions that failed."""
+    """Calls, including those of failed questions."""
     slow_calls: int = 0
     priced: int = 0
-    """Answered questions whose cost is known."""
+    """Answered questions with a known cost."""
     cost_usd: float = 0.0
-    """What the questions of known cost have cost, also those that failed."""
+    """Cost of the questions with a known cost, including failed ones."""
     unpriced: int = 0
     compared: int = 0
     """Questions that both agents answered."""
     changed: int = 0
-    """Number of them whose returned answer is not the fast agent's."""
+    """Compared questions whose returned answer is not the fast agent's."""
 
     slow_answers: int = 0
-    """Slow answers whose cost is known."""
+    """Slow answers with a known cost."""
     slow_cost_usd: float = 0.0
     hard: int = 0
     hard_calls: int = 0
     hard_priced: int = 0
     hard_cost_usd: float = 0.0
 
-    def count(self, trace: Trace) -> None:
-        """Count an answered question."""
-        decision, cost = trace.decision, known(trace.spend.cost_usd)
-        slow_calls, slow_cost = slow_share(trace.calls)
+    def add_trace(self, trace: Trace) -> None:
+        """Add an answered question."""
+        decision, cost = trace.decision, finite_or_none(trace.spend.cost_usd)
+        slow_calls, slow_cost = slow_calls_and_cost(trace.calls)
         changed = None if decision.forced else changed_by_slow(trace.candidates, trace.verdict.winner)
-        self.add(
+        self.add_cell(
             {
                 "path": path_of(decision),
                 "status": OK,
@@ -84,8 +84,8 @@ class RoutedTotals:
             }
         )
 
-    def add(self, cell: Mapping[str, Any]) -> None:
-        """Add a cell of `_cells`: the sums over questions of one path and status, forced or not."""
+    def add_cell(self, cell: Mapping[str, Any]) -> None:
+        """Add a cell of `_cells`, the sums over questions of one path and status, forced or not."""
         path, answered = cell["path"], cell["status"] == OK
         if path not in _ROUTED:
             return
@@ -110,7 +110,7 @@ class RoutedTotals:
 
 
 def savings(totals: RoutedTotals) -> dict[str, Any]:
-    """Return what was saved against both alternatives, and a warning where always asking the slow model costs less.
+    """Return the savings against both alternatives, and a warning if always asking the slow model costs less.
 
     >>> found = savings(RoutedTotals(questions=40, calls=70, slow_calls=20, priced=40, cost_usd=0.30,
     ...                              slow_answers=20, slow_cost_usd=0.20, compared=20, changed=5))
@@ -121,7 +121,8 @@ def savings(totals: RoutedTotals) -> dict[str, Any]:
     """
     t = totals
     slow = _alternative(t, t.questions, _mean(t.slow_cost_usd, t.slow_answers))
-    calls_on_hard = _mean(t.hard_calls, t.hard)
+    calls_per_hard = _mean(t.hard_calls, t.hard)
+    hard_calls = None if calls_per_hard is None else calls_per_hard * t.questions
     return {
         "questions": t.questions,
         "calls": t.calls,
@@ -129,9 +130,7 @@ def savings(totals: RoutedTotals) -> dict[str, Any]:
         "cost_usd": t.cost_usd if t.priced else None,
         "cost_unknown": t.unpriced,
         "always_slow": slow | {"slow_calls_saved": t.questions - t.slow_calls},
-        "always_hard": _alternative(
-            t, calls_on_hard and calls_on_hard * t.questions, _mean(t.hard_cost_usd, t.hard_priced)
-        ),
+        "always_hard": _alternative(t, hard_calls, _mean(t.hard_cost_usd, t.hard_priced)),
         "compared": t.compared,
         "changed": _mean(t.changed, t.compared),
         "assumption": ASSUMPTION,
@@ -139,14 +138,17 @@ def savings(totals: RoutedTotals) -> dict[str, Any]:
     }
 
 
-def slow_share(calls: Iterable[Call]) -> tuple[int, float | None]:
-    """Return how many answers the slow agent gave, and what they cost; None if the cost of one is unknown."""
-    answered = [call for call in calls if call.step.role is Role.SLOW and call.error is None]
-    if not answered:
-        return 0, 0.0
-    costs = [known(call.cost_usd) for call in answered]
-    total = None if None in costs else float(sum(cost for cost in costs if cost is not None))
-    return sum(call.samples for call in answered), total
+def slow_calls_and_cost(calls: Iterable[Call]) -> tuple[int, float | None]:
+    """Return the number of answers by the slow agent, and their cost; None if the cost of one is unknown."""
+    count, total = 0, 0.0
+    cost_known = True
+    for call in calls:
+        if call.step.role is Role.SLOW and call.error is None:
+            cost = finite_or_none(call.cost_usd)
+            count += call.samples
+            total += cost or 0.0
+            cost_known = cost_known and cost is not None
+    return count, total if cost_known else None
 
 
 def changed_by_slow(candidates: Sequence[Candidate], winner: int) -> bool | None:
@@ -162,8 +164,8 @@ def _mean(total: float, count: int) -> float | None:
     return total / count if count else None
 
 
-def _alternative(totals: RoutedTotals, calls: float | None, price: float | None) -> dict[str, float | None]:
-    cost = None if price is None or not totals.priced else price * totals.priced
+def _alternative(totals: RoutedTotals, calls: float | None, mean_cost: float | None) -> dict[str, float | None]:
+    cost = None if mean_cost is None or not totals.priced else mean_cost * totals.priced
     return {
         "calls": calls,
         "cost_usd": cost,
@@ -183,14 +185,14 @@ def _warning(totals: RoutedTotals, slow_usd: float | None) -> str | None:
 
 
 def overview(connection: Connection, conditions: Conditions, step: str = "day") -> dict[str, Any]:
-    """Figures over the traces that meet the conditions.
+    """Return figures over the traces that meet the conditions.
 
     Returns:
-        `queries`, `errors`, `degraded`, `calls`, `calls_per_query`, `cost_usd` of the queries whose cost is known,
-        `cost_unknown` (how many it is not of), `feedback` (right, wrong); per path in `paths` the same and
-        `latency_s` with p50, p90, p95, p99; `savings`, see `savings()`; `cut_off`, for each agent its answers and
-        how many were cut off; `difficulty`, by path a histogram of the queries whose difficulty chose it;
-        `timeline`, sums by `step` and path, oldest first.
+        `queries`, `errors`, `degraded`, `calls`, `calls_per_query`, `cost_usd` of the queries with a known cost,
+        `cost_unknown` (the number of the others), `feedback` (right, wrong); `paths`: the same for each path, and
+        `latency_s` with p50, p90, p95, p99; `savings`, see `savings()`; `cut_off`: for each agent its answers and
+        the number of those cut off; `difficulty`: for each path a histogram of the queries that ODAR routed;
+        `timeline`: sums by `step` and path, oldest first.
     """
     cells = _cells(connection, conditions)
     marks = _feedback(connection, conditions)
@@ -203,7 +205,7 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
         path |= {"latency_s": latencies[name], "feedback": marks.get(name, {"right": 0, "wrong": 0})}
     totals = RoutedTotals()
     for cell in cells:
-        totals.add(cell)
+        totals.add_cell(cell)
     return _sums(cells) | {
         "feedback": {mark: sum(each[mark] for each in marks.values()) for mark in ("right", "wrong")},
         "paths": paths,
@@ -217,12 +219,14 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
     }
 
 
-def warnings_of(found: Mapping[str, Any], settings: Settings) -> list[str]:
+def warnings_of(figures: Mapping[str, Any], settings: Settings) -> list[str]:
     """Return warnings for the operator: ODAR costs more than it saves, or answers are cut off."""
-    counts = {Role(role): (each["answers"], each["cut_off"]) for role, each in found["cut_off"].items()}
+    counts = {Role(role): (each["answers"], each["cut_off"]) for role, each in figures["cut_off"].items()}
     limits = {role: settings.agent(role).max_tokens for role in Role}
-    more = found["savings"]["warning"]
-    return [*([more] if more else []), *cut_off_warnings(counts, limits)]
+    warnings = cut_off_warnings(counts, limits)
+    if warning := figures["savings"]["warning"]:
+        return [warning, *warnings]
+    return warnings
 
 
 _NO_PATH = "none"
@@ -237,13 +241,13 @@ _ANSWERS = [f"{role}_{what}" for role in Role for what in ("answers", "cut_off")
 
 
 def _cells(connection: Connection, conditions: Conditions) -> list[dict[str, Any]]:
-    """Sums by path, status, forced or not, and hundredth of difficulty: one pass, which gives most figures."""
-    c, slow_priced = traces.c, case((traces.c.slow_cost_usd.is_not(None), traces.c.slow_calls))
+    """Return sums by path, status, forced or not, and hundredth of difficulty: one query for most figures."""
+    c = traces.c
     sums = _SUMS | {
         "priced": func.count(c.cost_usd),
         "degraded": func.count(case((c.degraded, 1))),
         "slow_calls": _total(c.slow_calls),
-        "slow_priced": _total(slow_priced),
+        "slow_priced": _total(case((c.slow_cost_usd.is_not(None), c.slow_calls))),
         "slow_cost_usd": _total(c.slow_cost_usd),
         "compared": func.count(c.changed),
         "changed": func.count(case((c.changed, 1))),
@@ -254,7 +258,7 @@ def _cells(connection: Connection, conditions: Conditions) -> list[dict[str, Any
     rows = connection.execute(select(*groups, *labelled).where(*conditions).group_by(*groups))
     return [
         {"path": path or _NO_PATH, "status": status, "forced": forced, "bin": bin_}
-        | {n: float(v) if n.endswith("usd") else int(v) for n, v in zip(sums, values, strict=True)}
+        | {name: float(v) if name.endswith("usd") else int(v) for name, v in zip(sums, values, strict=True)}
         for path, status, forced, bin_, *values in rows
     ]
 
@@ -275,7 +279,7 @@ def _sums(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _histogram(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return how hard the queries on each path were, without those whose path the caller chose."""
+    """Return a histogram of difficulty for each path, without queries whose path the caller chose."""
     routed = {cell["path"]: [0] * BINS for cell in cells if cell["path"] in _ROUTED}
     for cell in cells:
         if cell["bin"] is not None and cell["path"] in routed and not cell["forced"]:
@@ -286,10 +290,10 @@ def _histogram(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _latencies(
     connection: Connection, conditions: Conditions, counts: Mapping[str, int]
 ) -> dict[str, dict[str, float | None]]:
-    """Return percentiles by nearest rank: the least value that this many in a hundred do not exceed."""
+    """Return percentiles of the latency by nearest rank, for each path."""
     rank = func.row_number().over(partition_by=traces.c.path, order_by=traces.c.seconds).label("rank")
     ranked = select(traces.c.path, traces.c.seconds, rank).where(*conditions).subquery()
-    # Fetch only these ranks; some rows belong to the ranks of another path and are ignored.
+    # Fetch only these ranks; a rank that only another path needs is fetched too, and ignored.
     ranks = {(name, p): -(-n * p // 100) for name, n in counts.items() for p in _PERCENTILES}
     rows = connection.execute(select(ranked).where(ranked.c.rank.in_(set(ranks.values()))))
     at = {(path or _NO_PATH, rank): seconds for path, seconds, rank in rows}
@@ -297,7 +301,7 @@ def _latencies(
 
 
 def _feedback(connection: Connection, conditions: Conditions) -> dict[str, dict[str, int]]:
-    """Marks by path."""
+    """Return the number of right and wrong marks for each path."""
     joined = traces.join(feedback, feedback.c.trace_id == traces.c.id)
     query = select(traces.c.path, feedback.c.correct, func.count()).select_from(joined).where(*conditions)
     found: dict[str, dict[str, int]] = {}
@@ -307,7 +311,7 @@ def _feedback(connection: Connection, conditions: Conditions) -> dict[str, dict[
 
 
 def _timeline(connection: Connection, conditions: Conditions, step: str) -> list[dict[str, Any]]:
-    # The numbers as literals: with parameters, PostgreSQL would not see that SELECT and GROUP BY are the same.
+    # Literals: with parameters, PostgreSQL would not see that the expressions in SELECT and GROUP BY are equal.
     length: ColumnElement[int] = literal_column(str(STEPS[step]))
     moment = func.substr(traces.c.started_at, literal_column("1"), length)
     query = select(moment.label("at"), traces.c.path, *(value.label(name) for name, value in _SUMS.items()))
@@ -316,4 +320,6 @@ def _timeline(connection: Connection, conditions: Conditions, step: str) -> list
         {**row, "path": row["path"] or _NO_PATH, "calls": int(row["calls"]), "cost_usd": float(row["cost_usd"])}
         for row in connection.execute(grouped).mappings()
     ]
-    return sorted(points, key=lambda point: (point["at"], point["path"]))  # here: databases sort NULL as they like
+    return sorted(
+        points, key=lambda point: (point["at"], point["path"])
+    )  # not in SQL: databases sort NULL differently

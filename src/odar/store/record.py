@@ -1,7 +1,7 @@
-"""The record of a request, and the same as one JSON document; filters for finding traces, and pages of results.
+"""Records of requests and their JSON documents; filters for traces, and pages of them.
 
-With `content` everything is in the document. Without, no text that a user or a model wrote is: texts become their
-lengths, tokens their log-probabilities, and an error message that repeats a piece of either is withheld.
+With `content` the document holds everything. Without, it holds no text of a user or a model: texts become their
+lengths, tokens their log-probabilities, and an error message that quotes a text is withheld.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ DIRECT = "direct"
 """The path of a query that went to one model by name, with no decision."""
 NOTHING_SPENT = Spend(0, NO_USAGE, 0.0, 0.0)
 _TOKEN_BYTES = 150
-"""A token in memory, roughly: a tuple, a short string, a float."""
+"""Approximate memory of a token: a tuple, a short string, a float."""
 PATHS = (*(path.value for path in Path), DIRECT)
 STATUSES = (OK, ERROR, CANCELLED)
 MARKS = ("right", "wrong")
 UNMARKED = "none"
-"""The value of `feedback` that finds answers without a mark."""
+"""Value of `Filter.feedback` for answers without a mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +60,19 @@ class Record:
     query: Query
     outcome: Answer | Unanswered
     key_id: str | None = None
-    """The API key it was asked with, if any."""
+    """The API key of the request, if any."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further figures, JSON-ready. Stored even if `store.content` is false, so they must not hold a user's text."""
     settled: bool = False
-    """Whether its key has paid for it already: a key with limits does when the request ends."""
+    """Whether its cost is already in the spending of its key, as for keys with limits."""
 
     @property
     def trace(self) -> Trace | Unanswered:
-        """What happened: id, decision, candidates, calls and spending."""
+        """Id, decision, candidates, calls and spending."""
         return self.outcome.trace if isinstance(self.outcome, Answer) else self.outcome
 
-    def weight(self) -> int:
-        """Return its approximate size in memory, in bytes; does not look at every token."""
+    def memory_bytes(self) -> int:
+        """Return the approximate size in memory, in constant time per candidate."""
         images = sum(len(image.data) for image in self.query.images)
         texts = sum(len(c.text) + _TOKEN_BYTES * len(c.tokens) for c in self.trace.candidates)
         return 2048 + len(self.query.text) + images + texts
@@ -83,10 +83,10 @@ def path_of(decision: Decision) -> str:
     return decision.path.value if decision.assignment.slow else DIRECT
 
 
-def utc(moment: str) -> str:
+def to_utc(moment: str) -> str:
     """Return a time as UTC text to the millisecond, which sorts by time.
 
-    >>> utc("2026-11-15T12:00:00+02:00"), utc("2026-11-15")
+    >>> to_utc("2026-11-15T12:00:00+02:00"), to_utc("2026-11-15")
     ('2026-11-15T10:00:00.000+00:00', '2026-11-15T00:00:00.000+00:00')
     """
     parsed = datetime.fromisoformat(moment)
@@ -94,7 +94,7 @@ def utc(moment: str) -> str:
     return parsed.isoformat(timespec="milliseconds")
 
 
-def known(value: float | None) -> float | None:
+def finite_or_none(value: float | None) -> float | None:
     """Return the number, or None for NaN and infinity."""
     return value if value is not None and math.isfinite(value) else None
 
@@ -107,27 +107,27 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions on traces; None matches every trace."""
 
     since: Text | None = None
-    """Started at or after, ISO 8601; UTC where it does not say."""
+    """Earliest start, ISO 8601; UTC unless it has a time zone."""
     until: Text | None = None
-    """Started before."""
+    """Latest start, exclusive."""
     path: Literal["simple", "medium", "hard", "direct"] | None = None
     status: Literal["ok", "error", "cancelled"] | None = None
     degraded: bool | None = None
     model: Text | None = None
     key: Text | None = None
-    """A key's id."""
+    """Id of a key."""
     min_cost: Number | None = None
     max_cost: Number | None = None
-    """Traces of unknown cost are on neither side of a limit."""
+    """Traces of unknown cost match neither limit."""
     min_difficulty: Number | None = None
     max_difficulty: Number | None = None
-    """Traces without a difficulty are on neither side of a limit."""
+    """Traces without a difficulty match neither limit."""
     id: Text | None = None
-    """The beginning of the trace's id."""
+    """Beginning of the trace's id."""
     feedback: Literal["right", "wrong", "none"] | None = None
-    """`UNMARKED` finds answers without a mark."""
+    """`UNMARKED` ("none") matches answers without a mark."""
     text: Text | None = None
-    """Text in question or answer, case-insensitive; finds only traces stored with content."""
+    """Text in question or answer, case-insensitive; matches only traces stored with content."""
 
 
 class Cursor(NamedTuple):
@@ -145,10 +145,10 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `str` wrote."""
-        started_at, mark, id_ = text.partition("_")
-        if not mark or not id_:
-            raise InputError(f"cursor {text!r} is not one that a list of traces has given")
+        """Read a cursor that `str` wrote."""
+        started_at, _, id_ = text.partition("_")
+        if not id_:
+            raise InputError(f"cursor {text!r} is not valid; copy it from a list of traces")
         return cls(started_at, id_)
 
 
@@ -162,7 +162,7 @@ class Page(NamedTuple):
 VERSION = 1
 WITHHELD = "(withheld: it quotes the content)"
 _QUOTE = 12
-"""This many characters in a row of a query or an answer count as a quotation of it."""
+"""Number of consecutive characters of a query or an answer that count as a quotation."""
 
 
 def to_document(record: Record, *, content: bool) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         | {"images": [_image(image, content) for image in record.query.images]},
         "decision": None if trace.decision is None else _decision(trace.decision, content),
         "candidates": [_candidate(candidate, content) for candidate in candidates],
-        # A number per candidate, the same for equal answers: what fusion saw, without the answers themselves.
+        # A number per candidate, the same for equal answers: the groups of fusion, without the answers themselves.
         "groups": Fusion().groups(candidates) if len(candidates) > 1 else [0] * len(candidates),
         "calls": [_call(call, private) for call in trace.calls],
         "spend": _plain(trace.spend),
@@ -194,7 +194,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "degradations": [],
     }
     if isinstance(trace, Unanswered):
-        error = None if trace.error is None else _unless_quoting(trace.error, private)
+        error = _withhold_quotation(trace.error, private)
         return document | {"status": trace.status, "error": error, "path": trace.path}
     assert isinstance(record.outcome, Answer)
     return document | {
@@ -202,26 +202,28 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "answer": _text("answer", record.outcome.answer, content) | _text("text", record.outcome.text, content),
         "verdict": _plain(trace.verdict),
         "prompts": dict(trace.prompts),
-        "degradations": [_unless_quoting(reason, private) for reason in trace.degradations],
+        "degradations": [_withhold_quotation(reason, private) for reason in trace.degradations],
     }
 
 
-def dumps(document: Mapping[str, Any]) -> str:
-    """Strict JSON that any parser and any database takes: odd characters are escaped."""
-    return dump_json(document, odd="backslashreplace").decode()
+def to_json(document: Mapping[str, Any]) -> str:
+    """Return strict JSON for any parser and any database: unpaired surrogates are escaped."""
+    return dump_json(document, errors="backslashreplace").decode()
 
 
-def _plain(thing: Any) -> Any:
-    """Dataclasses and enums as plain data, and numbers of NumPy as Python's."""
-    return msgspec.to_builtins(thing, enc_hook=lambda value: value.item())
+def _plain(value: Any) -> Any:
+    """Return dataclasses and enums as plain data, and NumPy numbers as Python numbers."""
+    return msgspec.to_builtins(value, enc_hook=lambda number: number.item())
 
 
 def _text(name: str, text: str, content: bool) -> dict[str, Any]:
     return {name: text, f"{name}_characters": len(text)} if content else {f"{name}_characters": len(text)}
 
 
-def _unless_quoting(message: str, private: Iterable[str]) -> str:
-    """Return a provider's message, or WITHHELD if it repeats part of a private text."""
+def _withhold_quotation(message: str | None, private: Iterable[str]) -> str | None:
+    """Return a provider's message, or WITHHELD if it quotes a private text."""
+    if message is None:
+        return None
     runs = {message[i : i + _QUOTE] for i in range(len(message) - _QUOTE + 1)}
     for text in private:
         quoted = any(run in text for run in runs)
@@ -247,16 +249,16 @@ def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
     out |= _text("text", candidate.text, content) | _text("answer", candidate.answer, content)
     out |= {"judgment": candidate.judgment, "finish": candidate.finish, "stated": candidate.stated}
     out["energy"] = None if candidate.energy is None else _plain(candidate.energy)
-    # By column: a third of the bytes of one object per token, and the texts are easily left out.
+    # Columns take a third of the space of one object per token, and the texts can be left out.
     tokens = candidate.tokens
     out["logprobs"] = [token.logprob for token in tokens]
     out["control"] = [index for index, token in enumerate(tokens) if token.control]
     # Format tokens (SPEC 5.4) can only be recognised by their texts, which may not be stored.
     mask = scaffold_mask([token.text for token in tokens])
-    out["scaffold"] = [index for index, format_ in enumerate(mask) if format_ and not tokens[index].control]
+    out["scaffold"] = [index for index, masked in enumerate(mask) if masked and not tokens[index].control]
     return out | {"tokens": [token.text for token in tokens]} if content else out
 
 
 def _call(call: Call, private: Iterable[str]) -> dict[str, Any]:
     tree: dict[str, Any] = _plain(call)
-    return tree | {"error": None if call.error is None else _unless_quoting(call.error, private)}
+    return tree | {"error": _withhold_quotation(call.error, private)}

@@ -1,8 +1,8 @@
-"""Deletes old traces in small batches, by a date that a wrong clock cannot push forward.
+"""Deletion of old traces in small batches, by a date that a wrong clock cannot move forward.
 
-A wall clock can be set to any year by hand, by NTP or by an empty battery. It is certain that time has passed up to
-the newest trace that was there when the store was opened, plus the monotonic time since then. The wall clock is
-trusted once it has run for hours without a jump.
+A wall clock can be set to any year by hand, by NTP or by an empty battery. The time is certainly not before the
+newest trace at the opening of the store, plus the monotonic time since then. The wall clock is trusted once it has
+run for hours without a jump.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from odar.store.database import Database, documents, feedback, responses, traces
 
 BATCH = 500
 TRUST_AFTER_S = 6 * 3600.0
-"""How long a clock must run without a jump before it is trusted; an operator has this long to notice."""
+"""Seconds that a clock must run without a jump before it is trusted, in which an operator can notice the jump."""
 JUMP_S = 60.0
-"""Less than this is a correction, not a jump."""
+"""Minimum size of a jump; less is a correction."""
 _DAY_S = 86_400.0
 _LOG = logging.getLogger(__name__)
-_TERM = f"until it has run for {TRUST_AFTER_S / 3600:g} hours"
 
 
 def first_day_kept(days: int, now: datetime) -> str:
-    """Return the oldest UTC day whose traces stay.
+    """Return the oldest UTC day whose traces are kept.
 
     >>> from datetime import UTC
     >>> first_day_kept(30, datetime(2026, 11, 30, tzinfo=UTC))
@@ -40,13 +39,13 @@ def first_day_kept(days: int, now: datetime) -> str:
 
 
 def newest_trace(connection: Connection) -> float | None:
-    """Return when the newest trace began, seconds since 1970; None if there is no trace."""
+    """Return the start time of the newest trace, in seconds since 1970; None if there is no trace."""
     newest = connection.scalar(select(func.max(traces.c.started_at)))
     return None if newest is None else datetime.fromisoformat(newest).timestamp()
 
 
-def sweep(database: Database, days: int, now: datetime) -> bool:
-    """Delete one batch of what is too old, feedback and stored responses included; True if there is more.
+def delete_old_traces(database: Database, days: int, now: datetime) -> bool:
+    """Delete one batch of old traces, with their feedback, and of stored responses; return whether there is more.
 
     The spending of keys is kept.
     """
@@ -55,14 +54,14 @@ def sweep(database: Database, days: int, now: datetime) -> bool:
     with database.read() as connection:  # usually there is nothing to delete, and no lock is needed
         first = first_day_kept(days, now)
         ids = list(connection.scalars(select(traces.c.id).where(traces.c.day < first).limit(BATCH)))
-        kept = list(connection.scalars(select(responses.c.id).where(responses.c.day < first).limit(BATCH)))
-    if ids or kept:
+        response_ids = list(connection.scalars(select(responses.c.id).where(responses.c.day < first).limit(BATCH)))
+    if ids or response_ids:
         with database.write() as connection:
             connection.execute(delete(documents).where(documents.c.trace_id.in_(ids)))
             connection.execute(delete(feedback).where(feedback.c.trace_id.in_(ids)))
             connection.execute(delete(traces).where(traces.c.id.in_(ids)))
-            connection.execute(delete(responses).where(responses.c.id.in_(kept)))
-    return BATCH in (len(ids), len(kept))
+            connection.execute(delete(responses).where(responses.c.id.in_(response_ids)))
+    return BATCH in (len(ids), len(response_ids))
 
 
 def steady_clock() -> float:
@@ -76,8 +75,8 @@ class Calendar:
 
     Args:
         newest: start time of the newest trace in the store, in seconds since 1970, or None.
-        wall: the clock that can be set.
-        steady: the clock that cannot.
+        wall: a clock that can be set.
+        steady: a clock that cannot be set.
     """
 
     def __init__(
@@ -92,14 +91,14 @@ class Calendar:
         self._known = wall() if newest is None else newest
 
     def now(self) -> datetime:
-        """Return the time used for deleting: at most the wall clock, earlier while that is not trusted."""
+        """Return the time for deleting: that of the wall clock, or an earlier one while it is not trusted."""
         wall, steady = self._wall(), self._steady()
         jump, self._offset = wall - steady - self._offset, wall - steady
         if abs(jump) > JUMP_S:
             self._steady_since = steady
             if jump > _DAY_S:
-                days = jump / _DAY_S
-                _LOG.warning("the clock jumped %.0f days ahead; it is not used for deleting traces %s", days, _TERM)
+                remedy = f"it is not used for deleting traces until it has run for {TRUST_AFTER_S / 3600:g} hours"
+                _LOG.warning("the clock jumped %.0f days ahead; %s", jump / _DAY_S, remedy)
         if steady - self._steady_since >= TRUST_AFTER_S:
             self._known, self._known_at = wall, steady
         return datetime.fromtimestamp(min(wall, self._known + steady - self._known_at), UTC)

@@ -1,4 +1,4 @@
-"""The store as a server uses it: records are queued, keys are in memory, `archive` reads."""
+"""The store of a server: records are queued, keys are in memory, `archive` reads."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from odar.store.archive import Archive
 from odar.store.budgets import Budgets
 from odar.store.database import Database
 from odar.store.keys import KeyCache, all_keys, keys_version
-from odar.store.learning import UseT, current_t
+from odar.store.learning import current_t
 from odar.store.record import Record
-from odar.store.retention import Calendar, newest_trace, sweep
+from odar.store.retention import Calendar, delete_old_traces, newest_trace
 from odar.store.writer import Health, TraceWriter
 
 T = TypeVar("T")
 
 _REFRESH_S = 1.0
-"""How often other processes' keys and spending are looked for."""
+"""Seconds between two looks for changes by other processes."""
 _SWEEP_S = 3600.0
 CLOSE_S = 10.0
 
 
 class Store:
-    """Traces, feedback and keys of one process. Safe to use from any thread; starts the thread that writes.
+    """Traces, feedback and keys of one process. Thread-safe; starts the thread that writes.
 
     Raises:
         SettingsError: `store.url` is invalid.
@@ -38,13 +38,13 @@ class Store:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings.store
-        self.keyring = KeyCache()
+        self.key_cache = KeyCache()
         self._database = Database(self.settings)
         self.archive = Archive(self._database)
         self._version: tuple[Any, ...] | None = None
         self._refresh_at = self._sweep_at = 0.0
         self._certificate: InstalledCertificate | None = None
-        self._use_t: UseT | None = None
+        self._use_t: Callable[[float], None] | None = None
         self._t: float | None = None
         try:
             with self._database.read() as connection:
@@ -57,9 +57,9 @@ class Store:
         self._writer = TraceWriter(self._database, self.settings, maintain=self._run_maintenance)
 
     def put(self, record: Record) -> bool:
-        """Record the result of a question; False if it was dropped. Never waits, never raises.
+        """Record the result of a question; return False if it was dropped. Never waits and never raises.
 
-        With `store.enabled = false` nothing is kept but what keys with limits spent.
+        With `store.enabled = false` only the spending of keys with limits is kept.
         """
         return self._writer.put(record) if self.settings.enabled else False
 
@@ -68,40 +68,39 @@ class Store:
         return self._writer.health()
 
     async def flush(self) -> bool:
-        """Wait until all that was put before has been tried; True if all of it is on disk."""
+        """Write all records in the queue; return whether all of them are on disk."""
         return await asyncio.wrap_future(self._writer.flush())
 
     async def close(self, timeout_s: float = CLOSE_S) -> bool:
-        """Write what is left, within the timeout, and close; True if nothing was lost."""
+        """Write the queue, within the timeout, and close; return whether nothing was lost."""
         closing = (asyncio.to_thread(each.close, timeout_s) for each in (self.budgets, self._writer))
         done = await asyncio.gather(*closing)
         self._database.close()
         return all(done)
 
     async def get(self, trace_id: str) -> dict[str, Any]:
-        """One trace with its document and feedback, by its full id.
+        """Return one trace with its document and feedback.
 
         Raises:
             UnknownName: there is none.
         """
-        return await self._after_flush(partial(self.archive.get, trace_id, exact=True))
+        return await self._after_flush(partial(self.archive.get, trace_id))
 
-    def follow(self, certificate: InstalledCertificate, use: UseT) -> None:
-        """Learn from feedback within this certificate; `use` gets every new t, whichever process moved it."""
-        self._certificate, self._use_t = certificate, use
+    def learn_from_feedback(self, certificate: InstalledCertificate, use_t: Callable[[float], None]) -> None:
+        """Learn from feedback within this certificate; `use_t` is called with every new t, of any process."""
+        self._certificate, self._use_t = certificate, use_t
 
-    async def mark(self, trace_id: str, correct: bool, note: str | None = None, by: str | None = None) -> str:
-        """Mark an answer right or wrong, by the trace's full id. The last mark counts; `by` is the key that marks.
+    async def mark(self, trace_id: str, correct: bool, note: str | None = None, by: str | None = None) -> None:
+        """Mark an answer right or wrong; the last mark counts. `by` is the key that marks.
 
         Raises:
             UnknownName: there is no such trace.
         """
-        return await self._after_flush(
-            partial(self.archive.mark, trace_id, correct, note, exact=True, by=by, certificate=self._certificate)
-        )
+        mark = partial(self.archive.mark, trace_id, correct, note, by=by, certificate=self._certificate)
+        await self._after_flush(mark)
 
     async def _after_flush(self, work: Callable[[], T]) -> T:
-        """Do work on a trace that may still be in the queue: if it is not found, try again after a flush."""
+        """Work on a trace that may still be in the queue: if it is not found, try again after a flush."""
         try:
             return await asyncio.to_thread(work)
         except UnknownName:
@@ -118,7 +117,7 @@ class Store:
         self._refresh_keys()
         self._refresh_thresholds()
         if now >= self._sweep_at:
-            more = sweep(self._database, self.settings.retention_days, self._calendar.now())
+            more = delete_old_traces(self._database, self.settings.retention_days, self._calendar.now())
             self._sweep_at = now + (0 if more else _SWEEP_S)
         return True
 
@@ -134,7 +133,7 @@ class Store:
     def _refresh_keys(self) -> None:
         """Load the keys if they changed.
 
-        A database that was emptied, replaced or deleted has none of the old keys: from then on none is accepted.
+        If the database was emptied, replaced or deleted, the old keys are no longer accepted.
         """
         try:
             self._database.reopen_if_replaced()
@@ -142,14 +141,14 @@ class Store:
                 version = keys_version(connection)
                 if version == self._version:
                     return
-                found = all_keys(connection)
-                self.keyring.load(found)
+                keys = all_keys(connection)
+                self.key_cache.load(keys)
                 self._version = version
-                if any(key.limits.counted for key in found):
-                    with self._database.read():  # a second connection, for the thread that keeps budgets
+                if any(key.limits.needs_reservation for key in keys):
+                    with self._database.read():  # opens a second connection, for the thread of the budgets
                         pass
         except StoreError as error:
-            if error.at_fault == "schema":  # it answers, and has no keys of ours
-                self.keyring.load([])
+            if error.at_fault == "schema":  # the database answers, but has no keys of ODAR
+                self.key_cache.load([])
                 self._version = None
             raise

@@ -1,8 +1,8 @@
 """Targets of one engine (SPEC 5.13), kept in a small file next to the traces, so that a restart loses nothing.
 
 Each process compensates its own surplus or deficit, so that every process meets the mean by itself and no two
-correct the same one; a process that ends leaves it to the next. Recent difficulties and the cost of each path are
-added up in the file.
+correct the same one; a process that ends leaves its own to the next. Recent difficulties and the cost of each path
+are added up in the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odar.store.shared_counts import SYNC_S, SharedCounts
 from odar.types import Decision, Path, Spend, TargetUse
 
 MAX_SCOPES = 200
-"""Clients choose targets, and each choice is kept apart: the ones with the fewest questions are forgotten."""
+"""Maximum number of targets; those with the fewest questions are dropped. Clients can choose any target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TargetReport:
     kind: str
     target: float
     actual: float | None
-    """Mean over all questions under it, of all processes; None before the first."""
+    """Mean over all questions with this target, of all processes; None before the first."""
     questions: int
     t: float
 
@@ -48,9 +48,9 @@ class ServedTargets(SharedCounts[str, TargetState]):
     """All targets of an engine by scope: the settings', a key's, a request's. Thread-safe.
 
     Args:
-        path: how t moves the thresholds.
-        calls: calls on Simple, Medium and Hard before any was seen.
-        file: where the state is kept; None keeps it in memory.
+        path: the thresholds at each t.
+        calls: assumed calls on Simple, Medium and Hard before the first question.
+        file: the file of the state; None keeps it in memory.
         timer: monotonic seconds, for the syncs.
     """
 
@@ -86,7 +86,7 @@ class ServedTargets(SharedCounts[str, TargetState]):
             return Booking(key, path, difficulty, self._controllers[key].book(difficulty, path))
 
     def settle(self, booking: Booking, actual: float | None) -> None:
-        """Count what a question really cost; None if it failed or the cost is unknown."""
+        """Count the actual cost of a question; None if it failed or the cost is unknown."""
         with self._lock:
             controller = self._controllers.get(booking.key)
             if controller is None:
@@ -103,12 +103,12 @@ class ServedTargets(SharedCounts[str, TargetState]):
     def report(self) -> list[TargetReport]:
         """Return the state of every target, the settings' first."""
         with self._lock:
-            found = []
+            rows = []
             for key, controller in self._controllers.items():
-                state, target, name = controller.state, controller.target, key.rpartition("|")[0]
+                state, target, scope = controller.state, controller.target, key.rpartition("|")[0]
                 t = controller.choose().t
-                found.append(TargetReport(name, target.kind, target.value, state.mean, state.questions, t))
-        return sorted(found, key=lambda row: (row.scope != "settings", row.scope, row.target))
+                rows.append(TargetReport(scope, target.kind, target.value, state.mean, state.questions, t))
+        return sorted(rows, key=lambda row: (row.scope != "settings", row.scope, row.target))
 
     def close(self) -> None:
         """Write unsaved counts, and leave the debt of each target to the next process."""
@@ -126,18 +126,19 @@ class ServedTargets(SharedCounts[str, TargetState]):
                 least = min(self._controllers, key=lambda each: self._controllers[each].state.questions)
                 del self._controllers[least]
             controller = self._controllers.setdefault(key, TargetController(target, self._path, self._calls))
-            if (found := (self.total or {}).get(key)) is not None and not controller.state.questions:
-                controller.restore(found.followed_by(TargetState()), found.debt)
-                self._unsaved.setdefault(key, TargetState()).debt -= found.debt
+            stored = (self.total or {}).get(key)
+            if stored is not None and not controller.state.questions:
+                controller.restore(stored.followed_by(TargetState()), stored.debt)
+                self._unsaved.setdefault(key, TargetState()).debt -= stored.debt
 
-    def _synced(self, total: Mapping[str, TargetState]) -> None:
+    def _after_sync(self, total: Mapping[str, TargetState]) -> None:
         with self._lock:
             for key, controller in self._controllers.items():
                 if key in total:
                     state = total[key].followed_by(self._unsaved.get(key, TargetState()))
                     controller.restore(state, controller.state.debt)
 
-    def _merged(self, old: dict[str, TargetState], new: Mapping[str, TargetState]) -> dict[str, TargetState]:
+    def _merge(self, old: dict[str, TargetState], new: Mapping[str, TargetState]) -> dict[str, TargetState]:
         total = old | {key: old.get(key, TargetState()).followed_by(state) for key, state in new.items()}
         kept = sorted(total, key=lambda key: -total[key].questions)[:MAX_SCOPES]
         return {key: total[key] for key in kept}
@@ -150,7 +151,7 @@ class ServedTargets(SharedCounts[str, TargetState]):
 
 
 class Aim:
-    """The target of one question: chooses its routing, and books what it costs; None leaves `configured`.
+    """The target of one question: chooses its routing and books its cost. Without a target, `configured` is used.
 
     Questions with the same scope and target meet it together.
     """
@@ -158,38 +159,40 @@ class Aim:
     def __init__(self, targets: ServedTargets, target: Target | None, scope: str, configured: Routing) -> None:
         self.target = target
         self.use: TargetUse | None = None
-        """What was chosen, for the trace."""
+        """The chosen thresholds, for the trace."""
         self._targets = targets
         self._scope = scope
         self._configured = configured
         self._booking: Booking | None = None
 
     def routing(self) -> Routing:
-        """Return the routing for this question; the first time of a target it reads a small file."""
+        """Return the routing for this question; reads a small file for the first question with a target."""
         if self.target is None:
             return self._configured
         self.use = self._targets.choose(self.target, self._scope)
         return self._configured.for_target(Thresholds(self.use.tau1, self.use.tau2))
 
     def book(self, decision: Decision) -> None:
-        """Count the path that was decided on."""
+        """Count the chosen path."""
         if self.target is not None:
             self._booking = self._targets.book(self.target, self._scope, decision.difficulty, decision.path)
 
     def settle(self, spend: Spend) -> None:
-        """Count what the question really cost."""
+        """Count the actual cost of the question."""
         if self._booking is not None and self.target is not None:
             self._targets.settle(self._booking, spend.calls if self.target.kind == "calls" else spend.cost_usd)
 
 
 def targets_file(served: FilePath | None) -> FilePath | None:
-    """Return the file of targets next to that of alignments; None if nothing is kept.
+    """Return the file of targets, next to the file of alignments; None without one.
 
     >>> str(targets_file(FilePath("/tmp/odar.alignment.json")))
     '/tmp/odar.targets.json'
     """
-    stem = "" if served is None else served.name.removesuffix(".json").removesuffix(".alignment")
-    return None if served is None else served.with_name(f"{stem}.targets.json")
+    if served is None:
+        return None
+    stem = served.name.removesuffix(".json").removesuffix(".alignment")
+    return served.with_name(f"{stem}.targets.json")
 
 
 def _key(target: Target, scope: str) -> str:

@@ -1,6 +1,6 @@
 """A background thread that writes records in batches; callers never wait for the database.
 
-Records that cannot be written now, because the disk is full or the server is down, stay in the queue and are tried
+Records that cannot be written, because the disk is full or the server is down, stay in the queue and are tried
 again. Records that do not fit into the queue are dropped and counted. No error reaches the request.
 """
 
@@ -23,8 +23,8 @@ from odar.policy.cut_off import cut_off_counts
 from odar.settings import StoreSettings
 from odar.store.budgets import add_spending
 from odar.store.database import Database, documents, traces
-from odar.store.overview import BINS, changed_by_slow, slow_share
-from odar.store.record import Record, dumps, known, to_document, utc
+from odar.store.overview import BINS, changed_by_slow, slow_calls_and_cost
+from odar.store.record import Record, finite_or_none, to_document, to_json, to_utc
 from odar.types import Answer
 
 BATCH = 200
@@ -36,8 +36,8 @@ MAX_QUEUED_BYTES = 64 << 20
 _MAX_RETRY_PAUSE_S = 10.0
 """Longest pause between two attempts while the database fails."""
 _YIELD_EVERY = 4
-"""Number of records converted before the thread releases the GIL: about half a millisecond of work. Each batch that
-waits adds as many, because a busy event loop keeps the GIL for 5 ms each time, and the queue would grow."""
+"""Number of records converted before the thread releases the GIL: about half a millisecond of work. Each waiting
+batch adds as many, because a busy event loop keeps the GIL for 5 ms each time, and the queue would grow."""
 _EDGES = [i / BINS for i in range(1, BINS)]
 """Lower edges of the bins after the first; computing int(d·100) instead would round 0.29 down to 28."""
 _INT_MAX = 2**63 - 1
@@ -52,33 +52,33 @@ class Row(NamedTuple):
 
 
 def make_row(record: Record, *, content: bool) -> Row:
-    """Convert a record to plain data."""
+    """Convert a record to rows of the database."""
     document, trace = to_document(record, content=content), record.trace
     spend, decision, verdict = trace.spend, trace.decision, document["verdict"]
-    started_at = utc(trace.started_at)
+    started_at = to_utc(trace.started_at)
     answer = trace.candidates[0].text if trace.candidates else None
     if isinstance(record.outcome, Answer):
         answer = record.outcome.answer
-    difficulty = None if decision is None else known(decision.difficulty)
+    difficulty = None if decision is None else finite_or_none(decision.difficulty)
     names = [*(call.model for call in trace.calls), *(each.model for each in trace.candidates)]
-    slow_calls, slow_cost = slow_share(trace.calls)
+    slow_calls, slow_cost = slow_calls_and_cost(trace.calls)
     figures = {
-        "id": clean(trace.id),
+        "id": replace_invalid_chars(trace.id),
         "started_at": started_at,
         "day": started_at[:10],
-        "profile": clean(trace.profile),
+        "profile": replace_invalid_chars(trace.profile),
         "status": document["status"],
-        "error": clean(document["error"]),
+        "error": replace_invalid_chars(document["error"]),
         "path": document["path"],
         "difficulty": difficulty,
         "bin": None if difficulty is None else bisect_right(_EDGES, difficulty),
         "expert": decision and decision.assignment.expert,
         "scorer": verdict and verdict["scorer"],
         "degraded": bool(document["degradations"]),
-        "models": clean("," + ",".join(dict.fromkeys(names)) + ","),
+        "models": replace_invalid_chars("," + ",".join(dict.fromkeys(names)) + ","),
         "calls": spend.calls,
-        "cost_usd": known(spend.cost_usd),
-        "seconds": known(spend.seconds) or 0.0,
+        "cost_usd": finite_or_none(spend.cost_usd),
+        "seconds": finite_or_none(spend.seconds) or 0.0,
         "tokens_in": _integer(spend.usage.input),
         "tokens_out": _integer(spend.usage.output),
         "query_characters": len(record.query.text),
@@ -91,8 +91,8 @@ def make_row(record: Record, *, content: bool) -> Row:
     }
     for role, (answers, cut) in cut_off_counts(trace.candidates, record.query.options).items():
         figures |= {f"{role}_answers": answers, f"{role}_cut_off": cut}
-    texts = {"question": clean(record.query.text), "answer": clean(answer)}
-    body = {"trace_id": figures["id"], "body": dumps(document)}
+    texts = {"question": replace_invalid_chars(record.query.text), "answer": replace_invalid_chars(answer)}
+    body = {"trace_id": figures["id"], "body": to_json(document)}
     return Row(figures, body | (texts if content else dict.fromkeys(texts)), record.settled)
 
 
@@ -102,12 +102,12 @@ def write_rows(connection: Connection, rows: Sequence[Row]) -> None:
     A batch is written again if its commit was not confirmed, so rows that were stored must not be counted twice.
     """
     ids = [row.figures["id"] for row in rows]
-    there = set(connection.scalars(select(traces.c.id).where(traces.c.id.in_(ids))))
-    new = list({row.figures["id"]: row for row in rows if row.figures["id"] not in there}.values())
+    stored = set(connection.scalars(select(traces.c.id).where(traces.c.id.in_(ids))))
+    new = list({row.figures["id"]: row for row in rows if row.figures["id"] not in stored}.values())
     if not new:
         return
-    _insert(connection, traces, [row.figures for row in new])
-    _insert(connection, documents, [row.document for row in new])
+    _bulk_insert(connection, traces, [row.figures for row in new])
+    _bulk_insert(connection, documents, [row.document for row in new])
     bills: dict[tuple[str, str], list[float | None]] = {}
     for row in new:
         if row.figures["key_id"] is not None and not row.settled:
@@ -119,23 +119,23 @@ def write_rows(connection: Connection, rows: Sequence[Row]) -> None:
         add_spending(connection, key_id, day, len(costs), total, costs.count(None))
 
 
-def _insert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+def _bulk_insert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
     """Insert rows with the driver's own call: SQLAlchemy's processing of each value would double the time."""
-    known = (table.name, connection.dialect.name)
-    if known not in _STATEMENTS:
+    key = (table.name, connection.dialect.name)
+    if key not in _INSERTS:
         compiled = insert(table).compile(dialect=connection.dialect)
-        order = getattr(compiled, "positiontup", None)  # None if the driver wants its values by name
-        _STATEMENTS[known] = str(compiled), itemgetter(*order) if order else dict
-    statement, values = _STATEMENTS[known]
-    connection.exec_driver_sql(statement, list(map(values, rows)))
+        order = getattr(compiled, "positiontup", None)  # None if the driver takes its values by name
+        _INSERTS[key] = str(compiled), itemgetter(*order) if order else dict
+    statement, convert_row = _INSERTS[key]
+    connection.exec_driver_sql(statement, list(map(convert_row, rows)))
 
 
-_STATEMENTS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], Any]]] = {}
-"""By table and dialect: the INSERT statement, and the function that converts a row for the driver."""
+_INSERTS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], Any]]] = {}
+"""The INSERT statement and the function that converts a row for the driver, by table and dialect."""
 
 
-def clean(text: str | None) -> str | None:
-    """Return text that both databases take: no NUL, no unpaired surrogate. The document keeps them, as escapes."""
+def replace_invalid_chars(text: str | None) -> str | None:
+    """Return the text without NUL and unpaired surrogates, which not every database takes."""
     if text is None or (text.isascii() and "\0" not in text):
         return text
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
@@ -192,7 +192,7 @@ class TraceWriter:
 
     def put(self, record: Record) -> bool:
         """Queue a record; return False if it was dropped. Never waits for the database and never raises."""
-        weight = record.weight()
+        weight = record.memory_bytes()
         with self._wake:
             full = len(self._queue) >= MAX_QUEUED or self._bytes + weight > MAX_QUEUED_BYTES
             if self._closing or full:
@@ -205,7 +205,7 @@ class TraceWriter:
         return True
 
     def flush(self) -> Future[bool]:
-        """Done when all that was put before has been tried; True if all of it is in the database."""
+        """Write all queued records; return a future that tells whether all of them are in the database."""
         future: Future[bool] = Future()
         with self._wake:
             if self._closing:
@@ -216,7 +216,7 @@ class TraceWriter:
         return future
 
     def close(self, timeout_s: float) -> bool:
-        """Write what is left, within the timeout, and stop; True if nothing was lost."""
+        """Write the queue, within the timeout, and stop; return whether nothing was lost."""
         with self._wake:
             self._closing = True
             self._close_by = time.monotonic() + timeout_s
@@ -229,7 +229,7 @@ class TraceWriter:
         return lost == 0
 
     def health(self) -> Health:
-        """Return the figures of this moment."""
+        """Return the current state."""
         with self._wake:
             queued = len(self._queue)
             ok = self._error is None and queued < MAX_QUEUED
@@ -261,7 +261,7 @@ class TraceWriter:
         return full or bool(self._flushes) or self._closing
 
     def _write(self, count: int) -> bool:
-        """Write this many, batch by batch; False if the database fails."""
+        """Write this many records in batches; return False if the database fails."""
         while count > 0:
             with self._wake:
                 batch = [self._queue[i] for i in range(min(count, BATCH, len(self._queue)))]
@@ -275,7 +275,7 @@ class TraceWriter:
             with self._wake:
                 for record in batch[: len(self._queue)]:  # all of them, unless `close` timed out
                     self._queue.popleft()
-                    self._bytes -= record.weight()
+                    self._bytes -= record.memory_bytes()
             count -= len(batch)
             self._note_result(None)
         return True
@@ -290,13 +290,13 @@ class TraceWriter:
                 rows.append(make_row(record, content=self._settings.content))
             except Exception as error:  # one bad record must not stop the others
                 self._reject(f"{type(error).__name__} in a record")
-        if self._insert(rows) is not None:
+        if self._write_rows(rows) is not None:
             for row in rows:  # one of them is bad: find it, keep the others
-                if (why := self._insert([row])) is not None:
+                if (why := self._write_rows([row])) is not None:
                     self._reject(why)
 
-    def _insert(self, rows: Sequence[Row]) -> str | None:
-        """Write the rows; return why the database does not take them, if it answers and they are to blame."""
+    def _write_rows(self, rows: Sequence[Row]) -> str | None:
+        """Write the rows; return why the database rejected them, or None."""
         try:
             with self._database.write() as connection:
                 write_rows(connection, rows)
@@ -306,7 +306,7 @@ class TraceWriter:
             return str(error)
         except OdarError:
             raise
-        except Exception as error:  # a driver's own, such as OverflowError
+        except Exception as error:  # of the driver, such as OverflowError
             return f"{type(error).__name__} in a row"
         with self._wake:
             self._stored += len(rows)
@@ -320,7 +320,9 @@ class TraceWriter:
     def _note_result(self, error: Exception | None) -> None:
         """Record an error of the database and when to try again; None records that it works."""
         with self._wake:
-            self._error = None if error is None else one_line(error)
-            longer = min(_MAX_RETRY_PAUSE_S, max(2 * self._pause, self._settings.flush_interval_s))
-            self._pause = 0.0 if error is None else longer
-            self._retry_at = 0.0 if error is None else time.monotonic() + self._pause
+            if error is None:
+                self._error, self._pause, self._retry_at = None, 0.0, 0.0
+                return
+            self._error = one_line(error)
+            self._pause = min(_MAX_RETRY_PAUSE_S, max(2 * self._pause, self._settings.flush_interval_s))
+            self._retry_at = time.monotonic() + self._pause
