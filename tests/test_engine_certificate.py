@@ -103,13 +103,13 @@ async def test_drift_removes_the_certificate(certified, monkeypatch):
 
 async def test_learned_thresholds_are_used_and_stay_certified(certified):
     odar = engine(certified, difficulty=0.4, routing__learn=True)
-    assert odar.learning is not None
+    assert odar.learning_certificate is not None
     assert (await odar.aask("What is 2 + 2?")).path == "simple"
     odar.use_learned(0.47)  # τ1 at t = 0.48 is 0.328
     answer = await odar.aask("What is 2 + 2?")
     assert (answer.path, answer.trace.decision.certificate[:5]) == ("medium", "holds")
-    assert engine(certified).learning is None  # routing.learn is off
-    assert engine(certified, routing__learn=True, routing__tau1=0.2).learning is None
+    assert engine(certified).learning_certificate is None  # routing.learn is off
+    assert engine(certified, routing__learn=True, routing__tau1=0.2).learning_certificate is None
 
 
 def test_metrics_show_whether_the_certificate_holds(certified):

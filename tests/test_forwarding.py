@@ -43,7 +43,7 @@ def test_fields_set_by_the_catalogue_are_not_replaced():
 @pytest.mark.parametrize("name", sorted(PRICED_OTHERWISE))
 def test_fields_that_change_the_price_are_dropped_under_a_cost_limit(name):
     assert chosen({name: "priority"}, forward=[name])[0] == {name: "priority"}
-    assert chosen({name: "priority"}, forward=[name], priced=True)[0] == {}
+    assert chosen({name: "priority"}, forward=[name], cost_limited=True)[0] == {}
 
 
 def test_fields_of_another_protocol_are_dropped_and_named():
@@ -73,7 +73,7 @@ def test_provider_hosted_tools_are_dropped_and_named():
     assert note == "tools that run at a provider were left out: web_search"
     allowed = {"protocol": "anthropic", "forward": ["web_search_20250305"]}
     assert select_fields(asked, **allowed) == (asked, "")
-    assert select_fields(asked, **allowed, priced=True)[0].tools == (Tool("f"),)  # each search has a price
+    assert select_fields(asked, **allowed, cost_limited=True)[0].tools == (Tool("f"),)  # each search has a price
     assert select_fields(Options(tools=(Tool("my words", hosted="my words"),)), protocol="openai")[1].endswith(
         ": unknown"
     )

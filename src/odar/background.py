@@ -1,4 +1,4 @@
-"""Bridges between threads and the async engine: an event loop in its own thread, and work in a thread."""
+"""Calls between threads and event loops: a coroutine from sync code, and blocking work from async code."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 def run_in_background(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end and return its result, whether or not a loop runs in this thread.
+    """Run a coroutine in a background thread and return its result; works inside a running event loop too.
 
-    If interrupted (Ctrl-C), it cancels the coroutine and re-raises.
+    An interrupt (Ctrl-C) cancels the coroutine.
     """
     future = asyncio.run_coroutine_threadsafe(work, _loop())
     try:
@@ -26,14 +26,14 @@ def run_in_background(work: Coroutine[Any, Any, T]) -> T:
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """One loop for the process, so that connection pools outlive a single call."""
+    """Return the event loop of the process, which is shared so that connection pools outlive a call."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="odar-loop", daemon=True).start()
     return loop
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
-    """Like `asyncio.to_thread`, but runs the work directly if threads cannot be started because Python exits."""
+    """Run the work in a thread, like `asyncio.to_thread`; run it directly while Python exits."""
     try:
         future = asyncio.get_running_loop().run_in_executor(None, work)
     except RuntimeError:

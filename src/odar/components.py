@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
@@ -44,10 +45,12 @@ from odar.telemetry import telemetry_observer
 from odar.types import Assignment, Decision, Estimate, Image, Query, Role, Step
 
 LONG_TEXT = 1_500
-"""Characters beyond which a text is estimated in a thread. A short one takes a fraction of a millisecond."""
+"""Length in characters above which a text is estimated in a thread; a shorter one takes less than a millisecond."""
 THREADS = 2
 MAX_RETRIES = 6
-"""Retries of all calls of one question together."""
+"""Maximum number of retries of all calls of one question."""
+_DRIFT_CHECK_S = 60.0
+"""Seconds between two checks of a certificate for drift of the served energies."""
 _log = logging.getLogger(__name__)
 
 
@@ -67,17 +70,17 @@ class InProcessEstimator:
     async def __call__(self, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
         """Return the estimate of the last turn, given the earlier ones.
 
-        It is exact where d could lie on either side of one of the `thresholds`, and always without them.
+        It is exact if d could lie on either side of one of the `thresholds`, and always exact without thresholds.
         """
-        if self.at_once(query):
-            return self.now(query, thresholds)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.now, query, thresholds)
+        if self.is_fast(query):
+            return self.estimate(query, thresholds)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.estimate, query, thresholds)
 
-    def now(self, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
-        """Return the estimate, made in this thread."""
+    def estimate(self, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
+        """Return the estimate, computed in the calling thread."""
         try:
             if not self._loaded:
-                with self._loading:  # questions that arrive meanwhile wait
+                with self._loading:  # other questions wait for it
                     self._estimator.estimate(Query("Ready?"))
                     self._loaded = True
             return estimate_turn(self._estimator, query, thresholds)
@@ -89,8 +92,8 @@ class InProcessEstimator:
             why = f"estimator {name} failed ({kind}); the length of the question decided"
             return dataclasses.replace(LengthEstimator().estimate(query), fallback=why)
 
-    def at_once(self, query: Query) -> bool:
-        """Return whether the estimate is fast enough to run in the event loop."""
+    def is_fast(self, query: Query) -> bool:
+        """Return whether the estimate is fast enough for the event loop."""
         return self._loaded and len(query.text) + sum(map(len, query.earlier[-MAX_EARLIER_TURNS:])) <= LONG_TEXT
 
     def close(self) -> None:
@@ -98,19 +101,15 @@ class InProcessEstimator:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-_DRIFT_S = 60.0
-"""How often a certificate is checked against the drift of served energies."""
-
-
 class Components:
     """The parts of an engine.
 
     Args:
         settings: from `load_settings`; None loads them with no arguments.
-        providers: ready-made providers by name, in place of the configured ones.
+        providers: providers by name, in place of the configured ones.
         estimator: a difficulty estimator, in place of the configured one.
-        guard: wraps every provider, such as a circuit breaker.
-        served: where served energies are kept between processes; None keeps them in memory.
+        guard: a wrapper for every provider, such as a circuit breaker.
+        served: the file of served energies, shared by processes; None keeps them in memory.
         observer: receives an event for every step of a question; None: OpenTelemetry spans if `telemetry.enabled`.
 
     Use it as a context manager, or call `close`, to close connections and unload models.
@@ -128,9 +127,10 @@ class Components:
     ) -> None:
         self.settings = settings or load_settings()
         self.observer = observer or telemetry_observer(self.settings)
-        self.warm = False  # whether what the first question needs is loaded
-        own = self.settings.limits
-        self._limits = Limits(own.deadline_s, own.max_calls, own.max_cost_usd, MAX_RETRIES)
+        self.warm = False
+        """Whether everything that the first question needs is loaded."""
+        limits = self.settings.limits
+        self._limits = Limits(limits.deadline_s, limits.max_calls, limits.max_cost_usd, MAX_RETRIES)
 
         # models and prompts
         self._request_templates: dict[tuple[Role, str], Request] = {}
@@ -138,27 +138,25 @@ class Components:
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
-        self._contexts = {  # of each role's longest model
-            longest.name: longest.context
-            for cards in self.cards.values()
-            if (longest := max(cards, key=lambda card: card.context or math.inf)).context
-        }
-        switches, fallbacks = self.settings.dispatch, {*self.settings.fast.fallbacks, *self.settings.slow.fallbacks}
-        self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models, fallbacks)
+        longest = [max(cards, key=lambda card: card.context or math.inf) for cards in self.cards.values()]
+        self._contexts = {card.name: card.context for card in longest if card.context}
+        dispatch = self.settings.dispatch
+        fallbacks = {*self.settings.fast.fallbacks, *self.settings.slow.fallbacks}
+        self.dispatcher = Dispatcher(self.cards, dispatch.expert, dispatch.models, fallbacks)
 
         # difficulty → path
-        routing, fitted_in = self.settings.routing, self.settings.calibration
-        self.calibration = load_calibration(fitted_in)
-        self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator, fitted_in)
+        routing, file = self.settings.routing, self.settings.calibration
+        self.calibration = load_calibration(file)
+        self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator, file)
         self.estimates = InProcessEstimator(self.estimator)
-        self.posterior = PosteriorDifficulty.load(self.calibration.posterior, fitted_in)
-        self.routing = Routing.from_settings(routing, switches.strategy)
+        self.posterior = PosteriorDifficulty.load(self.calibration.posterior, file)
+        self.routing = Routing.from_settings(routing, dispatch.strategy)
         self.target = Target.from_options(calls=routing.target_calls, cost_usd=routing.target_cost_usd)
-        along = ThresholdPath.medium_first(routing.tau1, routing.tau2)
-        self.targets = ServedTargets(along, (1.0, 2.0, 1.0 + routing.samples), targets_file(served))
-        self.certificate = InstalledCertificate.from_dict(self.calibration.made.get("certificate"), fitted_in)
+        threshold_path = ThresholdPath.medium_first(routing.tau1, routing.tau2)
+        self.targets = ServedTargets(threshold_path, (1.0, 2.0, 1.0 + routing.samples), targets_file(served))
+        self.certificate = InstalledCertificate.from_dict(self.calibration.made.get("certificate"), file)
         self._drift: list[str] = []
-        self._drift_at = 0.0
+        self._drift_check_at = 0.0
 
         # candidates → energies → answer
         fusion, calibrated = self.settings.fusion, self.calibration.statistics
@@ -179,7 +177,7 @@ class Components:
         self.sampler = Sampler(Stopping(fusion.stop_confidence, fusion.first_wave), self.fusion)
 
     async def warm_up(self) -> None:
-        """Load what the first question needs."""
+        """Load everything that the first question needs."""
         await asyncio.to_thread(self.alignment.warm_up)
         await self.estimates(Query("Ready?"))
         self.warm = True
@@ -187,7 +185,7 @@ class Components:
     def team(
         self, query: Query, ledger: Ledger, seed: int | None = None, assignment: Assignment | None = None
     ) -> Team:
-        """Return the two agents for one query, with the models assigned to them, or else their default models."""
+        """Return the two agents for one query, with the assigned models or their default models."""
         pair = {role: cards[0] for role, cards in self.cards.items()}
         if assignment is not None:
             names = {Role.FAST: assignment.fast, Role.SLOW: assignment.slow}
@@ -205,7 +203,7 @@ class Components:
         return Team(self.settings, cards, self.plain_prompts, self.providers, query, ledger, seed, plain=True)
 
     def source(self, model: str, step: Step, scorer: str = "") -> Source:
-        """Return what the free energies of a model's answers at one step depend on; `scorer` names a surrogate."""
+        """Return the source of free energies of a model at one step; `scorer` names a surrogate."""
         agent, weight = self.settings.agent(step.role), self.settings.fusion.varentropy_weight
         md5 = self.prompts[step].md5
         return Source(model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight, scorer)
@@ -221,41 +219,44 @@ class Components:
             raise InputError(f"{bad[0]} is not a limit; it must be a number of at least 0")
         return Ledger(self._limits.tightened(deadline_s, max_calls, max_cost_usd))
 
-    def checked(self, question: str | Query, images: Iterable[Image] = (), *, fit: bool = True) -> Query:
-        """Return the question with its images; raises InputError if it cannot be asked.
-
-        `fit`: it must fit the context of every configured model.
-        """
+    def make_query(
+        self, question: str | Query, images: Iterable[Image] = (), *, check_context: bool = True
+    ) -> Query:
+        """Return the question with its images; raise InputError if it is not valid, or too long for the models."""
         query = question if isinstance(question, Query) else Query(question)
         if added := tuple(images):
             query = dataclasses.replace(query, images=(*query.images, *added))
         check_text(query.text, in_conversation=bool(query.turns))
-        if fit:
+        if check_context:
             check_length(query, self._contexts)
         return query
 
     def alignment_report(self) -> list[AlignmentRow]:
-        """Return μ and σ of every source, calibrated and served, and whether they drift; reads a small file."""
+        """Return μ and σ of every source, calibrated and served, and whether they drift; can read a small file."""
         return self.alignment.report(prompt_steps(self.settings.prompts, self.settings.gateway.prompts))
 
     def certificate_state(self, decision: Decision, target: Target | None) -> str:
         """Return whether the installed certificate holds for one question; reads a small file once a minute."""
         assert self.certificate is not None
-        own = [f"a target of {target} chose the thresholds"] if target else []
-        own += ["the caller chose the path"] if decision.forced else []
-        pair = (decision.assignment.fast, decision.assignment.slow)
-        own += ["another pair of models"] if pair != tuple(cards[0].name for cards in self.cards.values()) else []
-        return describe(self.certificate, own + self.certificate_problems())
+        problems = []
+        if target is not None:
+            problems.append(f"a target of {target} chose the thresholds")
+        if decision.forced:
+            problems.append("the caller chose the path")
+        default_pair = tuple(cards[0].name for cards in self.cards.values())
+        if (decision.assignment.fast, decision.assignment.slow) != default_pair:
+            problems.append("another pair of models")
+        return describe(self.certificate, problems + self.certificate_problems())
 
     def certificate_problems(self) -> list[str]:
         """Return why the installed certificate does not hold: other settings, models or prompts, or drift."""
         certificate = self.certificate
         if certificate is None:
             return []
-        used = {key: getattr(getattr(self.settings, key.split(".")[0]), key.split(".")[1]) for key in FITTED}
+        used = {key: attrgetter(key)(self.settings) for key in FITTED}
         sources = [self.source(self.cards[step.role][0].name, step) for step in Step]
-        if time.monotonic() >= self._drift_at:
-            self._drift_at = time.monotonic() + _DRIFT_S
+        if time.monotonic() >= self._drift_check_at:
+            self._drift_check_at = time.monotonic() + _DRIFT_CHECK_S
             rows = [row for row in self.alignment_report() if row.drifting]
             self._drift = [f"the energies of {row.model} {row.step} drift" for row in rows]
         experts = bool(self.settings.routing.tau1_by_expert or self.settings.routing.tau2_by_expert)
@@ -263,8 +264,8 @@ class Components:
         return fixed + self._drift
 
     @property
-    def learning(self) -> InstalledCertificate | None:
-        """The certificate within which feedback moves the thresholds; None if it does not."""
+    def learning_certificate(self) -> InstalledCertificate | None:
+        """The certificate within which feedback moves the thresholds; None if feedback does not move them."""
         learns = self.settings.routing.learn and self.certificate is not None and not self.certificate_problems()
         return self.certificate if learns else None
 
@@ -281,7 +282,7 @@ class Components:
         await self.providers.close()
 
     def close(self) -> None:
-        """`aclose` for code that is not async."""
+        """Call `aclose` from code that is not async."""
         run_in_background(self.aclose())
 
     async def __aenter__(self) -> Self:

@@ -34,9 +34,10 @@ from odar.settings import Settings
 KeyPath = tuple[str, ...]
 PROFILES = ("custom", "local", "open", "paper", "tiny")
 _PROCESS_VARIABLES = {"ODAR_API_KEY", "ODAR_CONFIG", "ODAR_CACHE_DIR", "ODAR_OFFLINE"}
-"""Variables that are not settings; other modules read them."""
+"""Environment variables that are not settings; other modules read them."""
 _COMPUTED = {"origins", "profile_reason"}
 Layer = dict[KeyPath, tuple[Any, str]]
+"""Values and their origins, by key path."""
 
 
 def key_name(path: KeyPath) -> str:
@@ -65,24 +66,24 @@ def coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath, 
     """Convert the value to the field's type.
 
     Raises:
-        SettingsError: it is of another type, or out of bounds; names the key, the value and `origin`.
+        SettingsError: it has another type, or is out of bounds; the message names key, value and `origin`.
     """
     optional = types.NoneType in typing.get_args(kind)
     if optional and value in ("none", ""):
         return None
     try:
-        good = msgspec.convert(value, kind)
+        converted = msgspec.convert(value, kind)
         if isinstance(value, int) and not -(2**63) <= value < 2**63:  # TOML has no such numbers
             raise ValueError
     except ValueError:
-        plain = next(each for each in typing.get_args(kind) if each is not types.NoneType) if optional else kind
-        raise _invalid(path, value, origin, _describe(plain)) from None
-    for each in good.values() if isinstance(good, dict) else (good,):
+        inner = typing.get_args(kind)[0] if optional else kind
+        raise _invalid(path, value, origin, _describe(inner)) from None
+    for each in converted.values() if isinstance(converted, dict) else (converted,):
         _check_bounds(each, field, path, origin)
-    if (choices := field.metadata["choices"]) and good not in choices:
-        listed = f"one of: {', '.join(map(short_repr, choices))}{did_you_mean(good, choices)}"
-        raise _invalid(path, good, origin, listed)
-    return good
+    if (choices := field.metadata["choices"]) and converted not in choices:
+        listed = f"one of: {', '.join(map(short_repr, choices))}{did_you_mean(converted, choices)}"
+        raise _invalid(path, converted, origin, listed)
+    return converted
 
 
 def _invalid(path: KeyPath, value: Any, origin: str, must_be: str) -> SettingsError:
@@ -97,8 +98,9 @@ def _check_bounds(value: Any, field: dataclasses.Field[Any], path: KeyPath, orig
     if not (ge <= value <= le and (value > gt or gt == -math.inf)):
         low = f"above {gt:g}" if gt > -math.inf else f"at least {ge:g}"
         bounds = low if le == math.inf else f"{low} and at most {le:g}"
-        nearest = le if value > le else ge if value < ge else None
-        hint = f"; the nearest valid value is {nearest:g}" if nearest is not None else ""
+        hint = ""
+        if value > le or value < ge:
+            hint = f"; the nearest valid value is {le if value > le else ge:g}"
         raise SettingsError(f"{key_name(path)} = {value} in {origin} must be {bounds}{hint}")
 
 
@@ -110,7 +112,7 @@ def _describe(kind: Any) -> str:
 
 
 def short_repr(value: Any, name: str = "") -> str:
-    """Return a value for an error message: short, and hidden where its name says that it is a secret."""
+    """Return a value for an error message: short, and hidden if its name says that it is a secret."""
     if is_secret(name):
         return "(hidden)"
     try:
@@ -131,9 +133,9 @@ def load_settings(
     """Return the effective settings.
 
     Args:
-        profile: a shipped profile or a path to a TOML file; None chooses by what is there.
+        profile: a shipped profile or a path to a TOML file; None chooses one by the other settings and API keys.
         config: the settings file; None looks at `ODAR_CONFIG`, `./odar.toml`, then the user's config folder.
-        environ: the environment to read; the process's own if None.
+        environ: the environment; that of the process if None.
         **overrides: any setting, nested with `__` or as a dict: `fast__model="..."`, `limits={"max_calls": 3}`.
 
     >>> settings = load_settings("paper", environ={}, routing__samples=3)
@@ -145,14 +147,20 @@ def load_settings(
     variables = _environment_layer(environ)
     file = dict(_file_layer(config, environ))
     user = {**file, **variables, **arguments}
-    name, reason = _choose_profile(profile, user, environ)
+    if profile is not None:
+        user["profile",] = (profile, "argument")
+    if ("profile",) in user:
+        name, origin = user["profile",]
+        reason = f"named by {origin}"
+    else:
+        name, reason = _choose_profile(user, environ)
+        user["profile",] = (name, "chosen")
     profile_layer = _profile_layer(name)
     layers: Layer = {
         **_shipped_layer("odar", "catalogue.toml", "catalogue"),
         **profile_layer,
         **_calibration_layer({**profile_layer, **user}),
         **user,
-        ("profile",): (name, reason.removeprefix("named by ") if reason.startswith("named by ") else "chosen"),
     }
     settings = _build(layers, reason)
     settings.check()
@@ -169,7 +177,7 @@ def environment_name(path: KeyPath) -> str:
 
 
 def iter_settings() -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
-    """Yield every plain setting: its path, its type and its field. Tables of models and providers are left out."""
+    """Yield path, type and field of every setting, without the tables of models and providers."""
     for path, (kind, field) in _schema().items():
         if "*" not in path:
             yield path, kind, field
@@ -178,12 +186,8 @@ def iter_settings() -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
 # ── the layers ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _choose_profile(named: str | None, user: Layer, environ: Mapping[str, str]) -> tuple[str, str]:
-    if named is not None:
-        return named, "named by argument"
-    if ("profile",) in user:
-        value, origin = user[("profile",)]
-        return value, f"named by {origin}"
+def _choose_profile(user: Layer, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the default profile and the reason for it."""
     agents = [role for role in ("fast", "slow") if (role, "model") in user]
     if len(agents) == 2:
         return "custom", "the models of both agents are named"
@@ -195,12 +199,12 @@ def _choose_profile(named: str | None, user: Layer, environ: Mapping[str, str]) 
     if any(path[:2] in (("providers", "vllm-fast"), ("providers", "vllm-slow")) for path in user):
         return "open", "vLLM endpoints are configured"
     keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
-    present = [key for key in keys if environ.get(key)]
-    if len(present) == len(keys):
+    missing = [key for key in keys if not environ.get(key)]
+    if not missing:
         return "paper", f"{' and '.join(keys)} are set"
-    if present:
-        missing = next(key for key in keys if key not in present)
-        return "local", f"{present[0]} is set but {missing} is not, and the paper profile needs both"
+    if len(missing) == 1:
+        present = next(key for key in keys if key not in missing)
+        return "local", f"{present} is set but {missing[0]} is not, and the paper profile needs both"
     return "local", "no key and no endpoint is configured"
 
 
@@ -236,15 +240,20 @@ def _check_owner(path: Path) -> None:
 
     The file decides where keys are sent.
     """
-    facts = path.stat()
-    if os.name != "posix" or (facts.st_uid in (0, os.geteuid()) and not facts.st_mode & stat.S_IWOTH):
+    if os.name != "posix":
         return
-    whose = "can be written by every user" if facts.st_mode & stat.S_IWOTH else "belongs to another user"
-    raise SettingsError(f"{path} {whose}; look at it, then name it: --config {path}, or ODAR_CONFIG")
+    status = path.stat()
+    if status.st_mode & stat.S_IWOTH:
+        problem = "can be written by every user"
+    elif status.st_uid not in (0, os.geteuid()):
+        problem = "belongs to another user"
+    else:
+        return
+    raise SettingsError(f"{path} {problem}; look at it, then name it: --config {path}, or ODAR_CONFIG")
 
 
 def _calibration_layer(layers: Layer) -> Layer:
-    """Return fitted settings, which rank above the profile and below the user's settings."""
+    """Return fitted settings, which override the profile, and which the user's settings override."""
     name, _ = layers.get(("calibration",), ("", ""))
     fitted = {key.replace(".", "__"): value for key, value in load_calibration(name).settings.items()}
     return dict(_flatten(_nest(fitted), f"calibration {name}"))
@@ -297,7 +306,7 @@ def _nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
                 raise _invalid((parent,), node, "argument", f"a table, because of {key}")
-        # Tables are copied: a later `table__key` is put into ours, not into the caller's.
+        # Tables are copied, so that a later `table__key` does not change the caller's table.
         node[last] = copy.deepcopy(value)
     return tree
 
@@ -325,7 +334,7 @@ def _schema() -> dict[KeyPath, tuple[Any, dataclasses.Field[Any]]]:
 
 
 @cache
-def _names(table: KeyPath) -> dict[str, None]:
+def _table_keys(table: KeyPath) -> dict[str, None]:
     """Return the keys of a table of the schema, in order."""
     return dict.fromkeys(path[len(table)] for path in _schema() if path[: len(table)] == table)
 
@@ -334,7 +343,7 @@ def _flatten(
     tree: Mapping[str, Any], origin: str, prefix: KeyPath = (), table: KeyPath = ()
 ) -> Iterator[tuple[KeyPath, tuple[Any, str]]]:
     """Check a nested table against the schema and yield it flat; `table` is its place in the schema."""
-    known = _names(table)
+    known = _table_keys(table)
     for key, value in tree.items():
         path, place = (*prefix, key), (*table, "*" if "*" in known else key)
         if key == "api_key":
@@ -347,10 +356,10 @@ def _flatten(
                 f"{key_name(path)} in {origin} is not the name of an environment variable (hidden: is it the key?)"
             )
         if place in (("fast", "model"), ("slow", "model")) and isinstance(value, list | tuple) and value:
-            value, *rest = value  # model = ["a", "b"]: b is asked where a cannot answer
-            yield from _flatten({"fallbacks": rest}, origin, prefix, table)
+            value, *fallbacks = value  # model = ["a", "b"]: b is the fallback of a
+            yield from _flatten({"fallbacks": fallbacks}, origin, prefix, table)
         if place[-1] not in known:
-            hint = did_you_mean(key, known) or "; this version of odar knows none of that name"
+            hint = did_you_mean(key, known) or "; this version of odar has no such setting"
             raise SettingsError(f"unknown setting {key_name(path)} = {short_repr(value, key)} in {origin}{hint}")
         if place in _schema():
             yield path, (coerce(value, *_schema()[place], path, origin), origin)

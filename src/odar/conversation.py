@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that belongs to a question: its bytes, or its address."""
+    """An image of a question: its bytes, or its URL."""
 
     media_type: str
     data: bytes = b""
@@ -21,7 +21,7 @@ class Image:
 
 
 class Wire(NamedTuple):
-    """A part of a message in its protocol: a server of the same protocol gets it unchanged."""
+    """A part of a message in its protocol, sent unchanged to servers of the same protocol."""
 
     protocol: str
     """openai or anthropic."""
@@ -35,7 +35,7 @@ class ToolCall:
     id: str
     name: str
     arguments: str
-    """JSON, as the model wrote it: it may be broken."""
+    """JSON as the model wrote it, possibly invalid."""
 
     def __str__(self) -> str:
         return f"{self.name}({self.arguments})"
@@ -43,19 +43,20 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation: role is system, user, assistant or tool."""
+    """One turn of a conversation."""
 
     role: str
+    """system, user, assistant or tool."""
     text: str
     images: tuple[Image, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
-    """What the assistant called in this turn."""
+    """Tool calls by the assistant in this turn."""
     tool_call_id: str | None = None
-    """Which call a tool turn is the result of."""
+    """Id of the call whose result a tool turn is."""
     wire: Wire | None = None
-    """The turn as the client wrote it, where it holds more than the fields above can."""
+    """The turn as the client wrote it, if the fields above cannot hold all of it."""
     untranslated: tuple[str, ...] = ()
-    """Kinds of content that only `wire` holds: a server of another protocol cannot be sent them."""
+    """Types of content that only `wire` holds; they cannot be sent to a server of another protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Tool:
 
 
 class ToolChoice(NamedTuple):
-    """Whether a model must call a tool: mode is auto, none, required or tool, the last with a name."""
+    """Rule for calling tools: mode is auto, none, required or tool, the last with a name."""
 
     mode: str
     name: str = ""
@@ -80,7 +81,7 @@ class ToolChoice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The form an answer must have: any JSON object, or one that fits a schema."""
+    """The required format of an answer: any JSON object, or one that matches a schema."""
 
     schema: Mapping[str, Any] | None = None
     name: str = "answer"
@@ -107,13 +108,13 @@ class Options:
     parallel_tools: bool | None = None
     format: Format | None = None
     user: str | None = None
-    """The client's own name for its user."""
+    """The client's name for its user."""
     effort: str | None = None
-    """How hard a reasoning model should think, in the words of `protocol`."""
+    """Level of reasoning effort, by its name in `protocol`."""
     betas: tuple[str, ...] = ()
-    """Anthropic's preview features that the client asks for (the header anthropic-beta)."""
+    """Preview features of Anthropic that the client requests (the header anthropic-beta)."""
     left_out: tuple[str, ...] = ()
-    """Types of content that could not be read into a conversation, such as web_search_call."""
+    """Types of items that cannot be part of a conversation, such as web_search_call."""
     protocol: str = "openai"
     """Protocol of `extra`, which is only sent to servers of this protocol."""
     extra: Mapping[str, Any] = field(default_factory=dict)

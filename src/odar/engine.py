@@ -37,26 +37,26 @@ class ServingOptions:
     """Options of `Odar.aask` that only a server needs."""
 
     ledger: Ledger | None = None
-    """A ledger from `Odar.ledger`, used instead of one made from the three limits."""
+    """A ledger from `Odar.ledger`, in place of a new one with the three limits."""
     on_delta: OnDelta | None = None
-    """Receives every part of the answer while it is generated, tool calls included; Simple path only."""
+    """Receives every part of the answer while it is generated, including tool calls; Simple path only."""
     on_decision: Callable[[Decision], None] | None = None
     """Receives the decision, and again if the fast answer changes it."""
     model: str | None = None
     """Send the request unchanged to this model, without ODAR's prompts, settings or second opinion."""
     final: bool = False
-    """Streamed text cannot be taken back: a failure after the first text is raised, not repaired."""
+    """Whether streamed text is final: a failure after the first text is raised, not repaired."""
     progress: bool = False
     """Send drafts and progress messages to `on_delta` as thinking, while there is no answer yet."""
     trace_id: str | None = None
     paths: Collection[str] = tuple(Path)
-    """The paths that may be chosen after the fast answer."""
+    """Paths that may be chosen after the fast answer."""
     target_scope: str = "request"
     """Questions with the same scope and target meet it together, such as those of one API key."""
     max_path: Path | None = None
-    """Take this path if a more expensive one was due; the trace says so."""
+    """Most expensive path; it replaces a more expensive one, and the trace says so."""
     session: SessionRequest | None = None
-    """The conversation that the question continues: it keeps its models if a change costs more than it is worth."""
+    """The conversation of the question: it keeps its models if a change would cost more than it saves."""
 
 
 NO_SERVING_OPTIONS = ServingOptions()
@@ -75,7 +75,7 @@ class _Run:
 
     @property
     def allowed_paths(self) -> list[str]:
-        """The paths that may be chosen after the fast answer."""
+        """Paths that may be chosen after the fast answer."""
         most = len(PATHS) if self.serving.max_path is None else PATHS.index(self.serving.max_path) + 1
         return [path for path in PATHS[:most] if path in self.serving.paths]
 
@@ -107,22 +107,23 @@ class Odar(Components):
 
         Args:
             question: the text, or a whole `Query`.
-            images: pictures that belong to it.
+            images: images of the question.
             path: simple, medium or hard; None lets the difficulty decide.
             seed: makes sampling repeatable if the provider can.
             max_calls: model invocations, at most.
             max_cost_usd: US dollars, at most.
-            deadline_s: wall time, at most; what is finished by then is used.
+            deadline_s: wall time, at most; answers that are ready by then are used.
             on_text: receives the text while it is generated, on the Simple path.
             target: mean calls or dollars that questions with this target meet together, in place of the settings'.
-            serving: what only a server needs.
+            serving: options for servers.
 
         Raises:
             InputError: the question cannot be asked.
             BudgetExceeded: not even one call fits the limits.
             ProviderError: no agent produced an answer.
         """
-        query, forced = self.checked(question, images, fit=serving.model is None), _path(path)
+        query = self.make_query(question, images, check_context=serving.model is None)
+        forced = _parse_path(path)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         ledger = serving.ledger or self.ledger(max_calls, max_cost_usd, deadline_s)
         stream = StreamedAnswer(on_text, serving.on_delta, final=serving.final, progress=serving.progress)
@@ -132,9 +133,9 @@ class Odar(Components):
         else:
             team = self.plain_team(query, assignment.fast, ledger, seed)
         team.continues = self.settings.limits.continue_cut_off and not team.plain
-        aim = Aim(self.targets, target or self.target, serving.target_scope if target else "settings", self.routing)
-        if forced is not None or not assignment.slow:
-            aim.target = None
+        scope = serving.target_scope if target else "settings"
+        is_routed = forced is None and bool(assignment.slow)
+        aim = Aim(self.targets, (target or self.target) if is_routed else None, scope, self.routing)
         try:
             decision, candidates = await self._candidates(_Run(team, assignment, forced, stream, serving, aim))
             if serving.session is not None:
@@ -147,11 +148,7 @@ class Odar(Components):
             if aim.target is not None:
                 aim.settle(ledger.spend())
 
-        winner, cut_off = candidates[verdict.winner], []
-        if any(candidate.finish == "length" for candidate in candidates):
-            limits = {role: team.request_template(role).sampling.max_tokens for role in team.cards}
-            cut_off = cut_off_notes(cut_off_counts(candidates, query.options), limits)
-        faults = [decision.estimate.fallback, *team.notes, *map(str, team.failures), winner.fault, *cut_off]
+        winner = candidates[verdict.winner]
         trace = Trace(
             id=serving.trace_id or uuid.uuid4().hex,
             started_at=started_at,
@@ -165,12 +162,12 @@ class Odar(Components):
                 *((step.value, prompt.md5) for step, prompt in team.prompts.items()),
                 *team.extra_prompts.items(),
             ),
-            degradations=tuple(dict.fromkeys(filter(None, faults))),
+            degradations=_degradations(team, decision, candidates, winner),
         )
         return Answer(winner.answer, winner.text, trace)
 
     def _assign(self, query: Query, serving: ServingOptions) -> Assignment:
-        """Choose expert and models; a model that the caller names is the only one, and a session keeps its pair."""
+        """Choose expert and models, unless the caller names a model or a session keeps its pair."""
         if serving.model is not None:
             return Assignment(cue="model named by the caller", fast=self.settings.card(serving.model).name)
         assignment = self.dispatcher.assign(query)
@@ -188,8 +185,12 @@ class Odar(Components):
         ) as fast_answer:
             decision, routing = await self._choose_path(run)
             run.report(decision)
-            simple = [Role.FAST] if decision.path is Path.SIMPLE else Role
-            team.check(*([Role.SLOW] if decision.alone else simple))
+            if decision.alone:
+                team.check(Role.SLOW)
+            elif decision.path is Path.SIMPLE:
+                team.check(Role.FAST)
+            else:
+                team.check(*Role)
             stream.announce(decision)
             if not team.plain and team.query.options.n == 1 and routing.needs_fast_answer(decision):
                 decision = await self._look_at_fast_answer(run, decision, routing, fast_answer)
@@ -207,22 +208,21 @@ class Odar(Components):
         prices = team.prices
         scaled: tuple[Routing, ...] = () if session is None else session.routings(routing, prices)
         used = scaled if run.forced else (routing, *scaled)
-        limits = tuple(limit for each in used for limit in each.boundaries(assignment.expert))
-        estimate = await self._estimate(team.query, team.ledger, limits)
+        thresholds = tuple(value for each in used for value in each.boundaries(assignment.expert))
+        estimate = await self._estimate(team.query, team.ledger, thresholds)
         if session is None:
             decision = self._decide(estimate, assignment, run.forced, routing)
         else:
             decision, routing = session.decide(routing, estimate, assignment, prices), scaled[0]
-            if not team.cards[Role.FAST].logprobs:  # its answer shows too little to change the path
+            if not team.cards[Role.FAST].logprobs:  # without them the fast answer cannot change the path
                 decision = session.afford(decision, prices)
         if self.certificate is not None:
             certified = await run_in_thread(partial(self.certificate_state, decision, aim.target))
             decision = dataclasses.replace(decision, certificate=certified)
-        decision, notes = restrict_path(
-            decision if aim.use is None else dataclasses.replace(decision, target=aim.use),
-            [role for role, card in team.cards.items() if card.images or not team.query.images],
-            run.serving.max_path,
-        )
+        if aim.use is not None:
+            decision = dataclasses.replace(decision, target=aim.use)
+        able = [role for role, card in team.cards.items() if card.images or not team.query.images]
+        decision, notes = restrict_path(decision, able, run.serving.max_path)
         team.notes += notes
         return decision, routing
 
@@ -231,30 +231,31 @@ class Odar(Components):
     ) -> Decision:
         """Wait for the fast answer and choose the path again."""
         session, stream = run.serving.session, run.stream
-        # In a tool loop the fast answer is held back until it is known to be the answer.
-        straight = decision.path is Path.SIMPLE and not (session is not None and session.in_tool_loop)
-        fast = await fast_answer(stream.handler if straight else stream.draft)
-        samples = [*fast, *([fast_answer.second] if fast_answer.second else [])]
+        # In a tool loop the fast answer is not streamed before it is known to be the answer.
+        in_tool_loop = session is not None and session.in_tool_loop
+        is_streamed = decision.path is Path.SIMPLE and not in_tool_loop
+        fast = await fast_answer(stream.handler if is_streamed else stream.draft)
+        samples = [*fast, fast_answer.second] if fast_answer.second else fast
         after = self._reconsider(run, decision, samples, routing)
         if after.path is not decision.path:
             run.report(after)
         return after
 
     def _asks_ahead(self, run: _Run) -> bool:
-        """Return whether the fast model is asked while the difficulty is estimated, which hides that time.
+        """Return whether the fast model is asked while the difficulty is estimated, which saves that time.
 
-        Not for a stream, which needs another kind of request, and not for a key that may not take every path,
+        Not for a stream, which needs another kind of request, and not for a key without access to every path,
         because its question may be rejected and must then cost nothing.
         """
-        session, every_path = run.serving.session, len(run.serving.paths) == len(Path)
+        session, all_paths = run.serving.session, len(run.serving.paths) == len(Path)
         single = run.stream.handler is None and run.team.query.options.n == 1
-        if not self.warm or not single or not every_path or (session is not None and session.may_skip_fast):
+        if not self.warm or not single or not all_paths or (session is not None and session.may_skip_fast):
             return False
-        waits = run.aim.target is not None or self.certificate is not None
-        return waits or not self.estimates.at_once(run.team.query)
+        reads_file = run.aim.target is not None or self.certificate is not None
+        return reads_file or not self.estimates.is_fast(run.team.query)
 
     def _wants_second_sample(self, run: _Run) -> bool:
-        """Return whether a second fast sample is bought: only the look at the fast answer uses it."""
+        """Return whether a second fast sample is needed, for the look at the fast answer."""
         target, routing = run.aim.target, self.routing
         if target is not None and not target.allows_second_opinion:
             return False
@@ -262,15 +263,15 @@ class Odar(Components):
         return uses_posterior and self.settings.routing.second_opinion and run.team.query.options.n == 1
 
     @observed("difficulty")
-    async def _estimate(self, query: Query, ledger: Ledger, limits: tuple[float, ...]) -> Estimate:
-        """Estimate d(x), given the turns before the question, as exactly as these limits need it."""
-        if ledger.time_left() > 0 and self.estimates.at_once(query):
-            return self.estimates.now(query, limits)
+    async def _estimate(self, query: Query, ledger: Ledger, thresholds: tuple[float, ...]) -> Estimate:
+        """Estimate d(x), given the turns before the question, as exactly as these thresholds need it."""
+        if ledger.time_left() > 0 and self.estimates.is_fast(query):
+            return self.estimates.estimate(query, thresholds)
         try:
-            async with asyncio.timeout(ledger.time_left()) as limit:
-                estimate = await self.estimates(query, limits)
+            async with asyncio.timeout(ledger.time_left()) as timeout:
+                estimate = await self.estimates(query, thresholds)
         except TimeoutError:
-            if not limit.expired():
+            if not timeout.expired():
                 raise
             passed = f"the deadline of {ledger.limits.deadline_s:g} s passed"
             raise DeadlineExceeded(f"{passed} before the question was looked at; ask again") from None
@@ -279,7 +280,7 @@ class Odar(Components):
 
     @observed("dispatch")
     def _decide(self, estimate: Estimate, assignment: Assignment, path: Path | None, routing: Routing) -> Decision:
-        """Choose the path by the estimate, or take the one asked for."""
+        """Choose the path by the estimate, or take the requested one."""
         if assignment.slow:
             return routing.decide(estimate, assignment, path)
         return Decision(Path.SIMPLE, estimate, 0, assignment.cue, assignment)
@@ -297,10 +298,10 @@ class Odar(Components):
         if d is None or run.stream.committed:
             return decision
         after = routing.reconsider(decision, d, run.allowed_paths)
-        if decision.path is Path.SIMPLE is not after.path:
+        if decision.path is Path.SIMPLE and after.path is not Path.SIMPLE:
             try:
                 team.check(Role.SLOW)
-            except OdarError as error:  # without a slow agent, the answer that exists is returned
+            except OdarError as error:  # without a slow agent, the fast answer is returned
                 team.failures.append(Failure(Role.SLOW, error))
                 return dataclasses.replace(after, path=Path.SIMPLE)
         return after
@@ -310,8 +311,8 @@ class Odar(Components):
     ) -> list[Candidate]:
         """Run the path (SPEC 1); if one agent fails, the other's answer is used (SPEC 6.3).
 
-        A client that wants n answers gets n of the fast agent (Simple), one verified n times (Medium), or the
-        n best of at least n samples (Hard).
+        With n > 1 the client gets n fast answers (Simple), one answer verified n times (Medium), or the n best of
+        at least n samples (Hard).
         """
         n, assignment = team.query.options.n, decision.assignment
         match decision.path:
@@ -348,22 +349,33 @@ class Odar(Components):
 
 def ask(question: str | Query, **options: Any) -> Answer:
     """Answer one question with the default settings; see `Odar.aask` for the options."""
-    return _default().ask(question, **options)
+    return _default_engine().ask(question, **options)
 
 
 async def aask(question: str | Query, **options: Any) -> Answer:
     """Answer one question with the default settings, for async code; see `Odar.aask` for the options."""
-    return await _default().aask(question, **options)
+    return await _default_engine().aask(question, **options)
 
 
 @cache
-def _default() -> Odar:
+def _default_engine() -> Odar:
     odar = Odar()
     atexit.register(odar.close)
     return odar
 
 
-def _path(path: Path | str | None) -> Path | None:
+def _degradations(
+    team: Team, decision: Decision, candidates: list[Candidate], winner: Candidate
+) -> tuple[str, ...]:
+    """Return the failures and shortcuts on the path (SPEC 6.3)."""
+    reasons = [decision.estimate.fallback, *team.notes, *map(str, team.failures), winner.fault]
+    if any(candidate.finish == "length" for candidate in candidates):
+        limits = {role: team.request_template(role).sampling.max_tokens for role in team.cards}
+        reasons += cut_off_notes(cut_off_counts(candidates, team.query.options), limits)
+    return tuple(dict.fromkeys(filter(None, reasons)))
+
+
+def _parse_path(path: Path | str | None) -> Path | None:
     try:
         return None if path is None else Path(path)
     except ValueError:

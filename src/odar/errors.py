@@ -1,4 +1,4 @@
-"""Everything ODAR raises on purpose.
+"""The exceptions of ODAR.
 
     OdarError
     ├── UsageError                   the caller can fix it
@@ -11,8 +11,8 @@
     │   ├── ProviderUnreachable      no connection, or it broke off
     │   ├── ProviderProtocolError    the answer is not valid in its protocol
     │   └── AllAgentsFailed          fast and slow both failed; `causes` holds each
-    ├── BudgetExceeded               the next step would pass a limit on calls, money or time
-    │   └── DeadlineExceeded         time: the deadline of the question has passed
+    ├── BudgetExceeded               the next step would exceed a limit on calls, money or time
+    │   └── DeadlineExceeded         the deadline of the question has passed
     ├── KeyRefused                   a valid API key is over a limit: kind, retry_after
     ├── StoreError                   the database of traces and keys: its disk, its server, its schema
     └── WeightsError                 a local model's weights cannot be downloaded or verified
@@ -31,7 +31,7 @@ class OdarError(Exception):
     """Base class of all errors that ODAR raises on purpose.
 
     Attributes:
-        spend: what had been spent (an `odar.types.Spend`) when a question failed, or None if nothing was started.
+        spend: the cost of a failed question so far (an `odar.types.Spend`), or None if no call was started.
     """
 
     spend: Any = None
@@ -42,7 +42,7 @@ class UsageError(OdarError):
 
 
 class SettingsError(UsageError):
-    """A setting is unknown or has a bad value; names the key, the value and where it came from."""
+    """A setting is unknown or has an invalid value; the message names key, value and origin."""
 
 
 class InputError(UsageError):
@@ -50,7 +50,7 @@ class InputError(UsageError):
 
 
 class GradedElsewhere(InputError):
-    """Answers to this benchmark are graded by the benchmark's own harness; says how its results are imported."""
+    """The benchmark has its own harness for grading; the message says how to import its results."""
 
 
 class UnknownName(UsageError):
@@ -74,11 +74,11 @@ class ProviderError(OdarError):
         provider: the provider's configured name.
         status: the HTTP status, or None if there was none.
         code: the provider's own error code, or None.
-        retry_after: seconds the provider asked us to wait, or None.
-        retryable: whether the same request might succeed later.
-        may_be_billed: False only if it is certain that no token was generated, as with a refusal.
-        body: the upstream's own error body, for a gateway to pass on.
-        reached: False only if it is certain that no attempt reached the provider, as with a closed port.
+        retry_after: seconds to wait, as requested by the provider, or None.
+        retryable: whether the same request can succeed later.
+        may_be_billed: False only if certainly no token was generated, as with a refusal.
+        body: the error body of the provider, for a gateway to pass on.
+        reached: False only if certainly no attempt reached the provider, as with a closed port.
         retries: number of retries before this error.
     """
 
@@ -138,7 +138,7 @@ class AllAgentsFailed(ProviderError):
 
 
 class BudgetExceeded(OdarError):
-    """The next step would pass a limit. Raised before the money, call or second is spent."""
+    """The next step would exceed a limit. Raised before the step."""
 
 
 class DeadlineExceeded(BudgetExceeded):
@@ -151,7 +151,7 @@ class KeyRefused(OdarError):
     Attributes:
         kind: the limit that is used up.
         retry_after: seconds until the key may be used again.
-        rates: its limits per minute and what remains of them, if the store reported them.
+        rates: the limits per minute of the key and what remains of them, if the store reported them.
     """
 
     rates: tuple[Any, ...] = ()

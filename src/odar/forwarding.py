@@ -1,7 +1,7 @@
-"""Which fields of a client's request are sent to a model server: an explicit list for each wire protocol.
+"""Selection of the fields of a client's request that are sent to a model server, by a list for each protocol.
 
 An operator extends the list for one provider (`providers.NAME.forward`). A field that ODAR sets itself is never
-taken from the client, and a field that changes the price is not sent if cost is limited. Everything else is
+taken from the client, and a field that changes the price is not sent if cost is limited. All other fields are
 dropped, and the trace says so.
 """
 
@@ -29,19 +29,19 @@ PASSED_THROUGH: Mapping[str, frozenset[str]] = {
     "embeddings": frozenset({"dimensions", "encoding_format", "input", "model", "user"}),
 }  # fmt: skip
 """Fields that are sent for requests that are not conversations, by endpoint."""
-_READ_HERE = frozenset({"odar", "stream", "stream_options"})
-"""Fields of such a request that are meant for the gateway."""
+_GATEWAY_FIELDS = frozenset({"odar", "stream", "stream_options"})
+"""Fields of such a request that only the gateway reads."""
 BETAS = (
     "advanced-tool-use-", "claude-code-", "context-management-", "effort-", "extended-cache-ttl-",
     "fine-grained-tool-streaming-", "interleaved-thinking-", "mid-conversation-system-", "output-128k-",
     "prompt-caching-", "structured-outputs-", "thinking-token-count-", "token-efficient-tools-", "tool-examples-",
 )  # fmt: skip
-"""Prefixes of the preview features that a client may switch on at an Anthropic server; others are left out."""
-_HOSTED = (
+"""Prefixes of the preview features that a client may switch on at an Anthropic server; others are dropped."""
+_HOSTED_TOOLS = (
     "bash", "code_execution", "code_interpreter", "computer", "custom", "file_search", "image_generation",
     "local_shell", "mcp", "memory", "namespace", "shell", "text_editor", "tool_search", "web_fetch", "web_search",
 )  # fmt: skip
-"""Types of tools that a note may name."""
+"""Types of hosted tools that a note may name."""
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 RESERVED = frozenset({
     "best_of", "function_call", "functions", "logprobs", "max_completion_tokens", "max_output_tokens",
@@ -54,13 +54,13 @@ PRICED_OTHERWISE = frozenset({
     "audio", "cache_control", "container", "fallbacks", "inference_geo", "mcp_servers", "modalities", "models",
     "plugins", "prediction", "provider", "route", "service_tier", "speed", "web_search_options",
 })  # fmt: skip
-"""Fields under which the catalogue's price does not hold: another tier, another model, a tool with a price."""
-_OTHERS = frozenset({
+"""Fields that make the catalogue's price wrong: another tier, another model, a tool with a price."""
+_OTHER_FIELDS = frozenset({
     "chat_template_kwargs", "enable_thinking", "extra_body", "guided_json", "metadata", "min_p", "options",
     "repetition_penalty", "store", "structured_outputs", "think", "top_k", "transforms",
 })  # fmt: skip
-_NAMEABLE = frozenset().union(*FORWARDED.values(), RESERVED, PRICED_OTHERWISE, _OTHERS)
-"""Field names that a note may contain; others are text of the client, and are only counted."""
+_NAMEABLE = frozenset().union(*FORWARDED.values(), RESERVED, PRICED_OTHERWISE, _OTHER_FIELDS)
+"""Field names that a note may contain; other names are text of the client, and only counted."""
 
 
 def select_fields(
@@ -69,62 +69,65 @@ def select_fields(
     protocol: str,
     forward: Collection[str] = (),
     fixed: Collection[str] = (),
-    priced: bool = False,
+    cost_limited: bool = False,
     efforts: Sequence[str] = (),
 ) -> tuple[Options, str]:
     """Return the options that may be sent to this server, and a note about the others, or an empty string.
 
     Args:
-        options: the client's.
-        protocol: the server's.
+        options: options of the client's request.
+        protocol: protocol of the server.
         forward: fields, and types of tools, that the operator allows for this provider.
-        fixed: what the catalogue sets for this model, and what the model rejects.
-        priced: whether cost is limited, so that the price must be known.
-        efforts: the model's levels of reasoning effort.
+        fixed: fields that the catalogue sets for this model, or that the model rejects.
+        cost_limited: whether cost is limited, so that the price must be known.
+        efforts: levels of reasoning effort of the model.
 
     >>> select_fields(Options(extra={"top_k": 5, "n": 9}), protocol="openai", forward=["top_k"])[1]
     'fields of the request were not sent on: n'
     >>> select_fields(Options(effort="max"), protocol="anthropic", efforts=["low", "medium", "high"])[0].effort
     'high'
     """
-    own = options.protocol == protocol
+    same_protocol = options.protocol == protocol
     changes: dict[str, Any] = {}
     dropped: list[str] = []
     notes: list[str] = []
     if options.extra:
-        allowed = ({*FORWARDED.get(protocol, ()), *forward} - RESERVED) - set(fixed) if own else set()
-        if priced:
+        allowed = {*FORWARDED.get(protocol, ()), *forward} - RESERVED - set(fixed) if same_protocol else set()
+        if cost_limited:
             allowed -= PRICED_OTHERWISE
-        kept = {name: value for name, value in options.extra.items() if name in allowed}
-        dropped += [name for name in options.extra if name not in kept]
-        changes |= {"extra": kept} if dropped else {}
+        dropped = [name for name in options.extra if name not in allowed]
+        if dropped:
+            changes["extra"] = {name: value for name, value in options.extra.items() if name in allowed}
     if options.effort is not None:
-        level = options.effort if own else nearest_effort(options.effort, efforts)
-        level = None if {"reasoning_effort", "output_config"} & set(fixed) else level
-        if level != options.effort:
-            changes["effort"] = level
-            dropped += ["reasoning_effort"] if level is None else []
+        effort = options.effort if same_protocol else nearest_effort(options.effort, efforts)
+        if {"reasoning_effort", "output_config"} & set(fixed):
+            effort = None
+        if effort != options.effort:
+            changes["effort"] = effort
+        if effort is None:
+            dropped.append("reasoning_effort")
     if options.betas:
-        betas = tuple(beta for beta in options.betas if protocol == "anthropic" and beta.startswith(BETAS))
-        changes["betas"] = betas
+        changes["betas"] = tuple(b for b in options.betas if protocol == "anthropic" and b.startswith(BETAS))
     if any(tool.hosted for tool in options.tools):
-        usable = () if priced or not own else forward
-        tools = tuple(tool for tool in options.tools if not tool.hosted or tool.hosted in usable)
-        missing = sorted({_hosted_name(tool.hosted) for tool in options.tools if tool not in tools})
-        changes["tools"] = tools
-        if missing:
-            notes.append(f"tools that run at a provider were left out: {', '.join(missing)}")
-        choice = options.tool_choice
-        if choice is not None and (
-            not tools or (choice.mode == "tool" and all(t.name != choice.name for t in tools))
-        ):
-            changes["tool_choice"] = None
-        changes |= {} if tools else {"parallel_tools": None}
+        changes |= _select_tools(options, forward if same_protocol and not cost_limited else ())
+        if missing := {_hosted_name(tool.hosted) for tool in options.tools if tool not in changes["tools"]}:
+            notes.append(f"tools that run at a provider were left out: {', '.join(sorted(missing))}")
     if options.left_out:
         notes.append(f"items of the conversation were left out: {', '.join(sorted(options.left_out))}")
     if dropped:
-        notes.insert(0, f"fields of the request were not sent on: {_listed(dropped)}")
+        notes.insert(0, _dropped_note(dropped))
     return (dataclasses.replace(options, **changes) if changes else options), "; ".join(notes)
+
+
+def _select_tools(options: Options, allowed: Collection[str]) -> dict[str, Any]:
+    """Return the changes of the options without hosted tools of types that are not allowed."""
+    tools = tuple(tool for tool in options.tools if not tool.hosted or tool.hosted in allowed)
+    choice = options.tool_choice
+    if not tools:
+        return {"tools": (), "tool_choice": None, "parallel_tools": None}
+    if choice is not None and choice.mode == "tool" and all(tool.name != choice.name for tool in tools):
+        choice = None
+    return {"tools": tools, "tool_choice": choice}
 
 
 def select_body(
@@ -133,19 +136,20 @@ def select_body(
     *,
     forward: Collection[str] = (),
     dropped: Collection[str] = (),
-    priced: bool = False,
+    cost_limited: bool = False,
 ) -> tuple[dict[str, Any], str]:
-    """Return the fields of a body that is passed through which may be sent on, and a note about the rest.
+    """Return the fields that may be sent on of a body that is passed through, and a note about the others.
 
     >>> select_body({"model": "m", "input": "a", "service_tier": "flex", "odar": {}}, "embeddings")
     ({'model': 'm', 'input': 'a'}, 'fields of the request were not sent on: service_tier')
     """
-    further = {*forward} - RESERVED - (PRICED_OTHERWISE if priced else set())
-    allowed = (PASSED_THROUGH[endpoint] | further) - set(dropped)
-    given = {name: value for name, value in body.items() if value is not None and name not in _READ_HERE}
-    left = [name for name in given if name not in allowed]
-    note = f"fields of the request were not sent on: {_listed(left)}" if left else ""
-    return {name: value for name, value in given.items() if name in allowed}, note
+    allowed = (PASSED_THROUGH[endpoint] | ({*forward} - RESERVED)) - set(dropped)
+    if cost_limited:
+        allowed -= PRICED_OTHERWISE
+    given = {name: value for name, value in body.items() if value is not None and name not in _GATEWAY_FIELDS}
+    others = [name for name in given if name not in allowed]
+    selected = {name: value for name, value in given.items() if name in allowed}
+    return selected, _dropped_note(others) if others else ""
 
 
 def nearest_effort(effort: str, levels: Sequence[str]) -> str | None:
@@ -158,15 +162,16 @@ def nearest_effort(effort: str, levels: Sequence[str]) -> str | None:
         return effort
     if effort not in _EFFORTS or not levels:
         return None
-    place = _EFFORTS.index(effort)
-    return min(levels, key=lambda level: (abs(_EFFORTS.index(level) - place), -_EFFORTS.index(level)))
+    rank = _EFFORTS.index(effort)
+    return min(levels, key=lambda level: (abs(_EFFORTS.index(level) - rank), -_EFFORTS.index(level)))
 
 
 def _hosted_name(kind: str) -> str:
-    return next((name for name in sorted(_HOSTED, key=len, reverse=True) if kind.startswith(name)), "unknown")
+    return next((name for name in sorted(_HOSTED_TOOLS, key=len, reverse=True) if kind.startswith(name)), "unknown")
 
 
-def _listed(names: list[str]) -> str:
-    known = sorted(name for name in names if name in _NAMEABLE)
-    others = len(names) - len(known)
-    return ", ".join([*known, *([f"{others} unknown"] if others else [])])
+def _dropped_note(names: list[str]) -> str:
+    shown = sorted(name for name in names if name in _NAMEABLE)
+    if len(shown) < len(names):
+        shown.append(f"{len(names) - len(shown)} unknown")
+    return f"fields of the request were not sent on: {', '.join(shown)}"

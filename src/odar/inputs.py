@@ -1,4 +1,4 @@
-"""Checks of what users send: question texts and image files."""
+"""Checks of question texts and image files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odar.files import user_path
 from odar.types import Image, Query
 
 MAX_CHARACTERS_PER_TOKEN = 8
-"""No tokenizer needs fewer tokens for ordinary text: a longer question cannot fit the context."""
+"""Most characters per token in ordinary text, for any tokenizer; a longer question cannot fit the context."""
 MAX_BYTES = 20 * 1024 * 1024
 _SIGNATURES = (
     ("image/png", 0, b"\x89PNG\r\n\x1a\n"),
@@ -21,7 +21,7 @@ _SIGNATURES = (
 
 
 def check_text(text: str, *, in_conversation: bool = False) -> None:
-    """Raise InputError if a text cannot be a question; a turn of a conversation may be empty or hold NUL."""
+    """Raise InputError if a text cannot be a question; a turn of a conversation may be empty or contain NUL."""
     if not isinstance(text, str):
         raise InputError(f"the question must be a string, not {type(text).__name__}")
     if not text.strip() and not in_conversation:
@@ -48,7 +48,7 @@ def load_image(path: str | Path) -> Image:
     """Return an image file as part of a query.
 
     Raises:
-        InputError: it is missing, too large, or no PNG, JPEG, GIF or WebP.
+        InputError: it is missing, too large, or not a PNG, JPEG, GIF or WebP file.
     """
     file = user_path(path)
     try:
@@ -60,13 +60,9 @@ def load_image(path: str | Path) -> Image:
     return image_from_bytes(data, f"image {str(path)!r}")
 
 
-def image_from_bytes(data: bytes, what: str) -> Image:
-    """Return the bytes of a picture as part of a query; `what` names it in the error.
-
-    Raises:
-        InputError: it is no PNG, JPEG, GIF or WebP.
-    """
+def image_from_bytes(data: bytes, name: str) -> Image:
+    """Return the bytes of an image as part of a query; `name` names it in the InputError for other formats."""
     for media_type, offset, signature in _SIGNATURES:
         if data[offset : offset + len(signature)] == signature:
             return Image(media_type, data)
-    raise InputError(f"{what} is not a PNG, JPEG, GIF or WebP file")
+    raise InputError(f"{name} is not a PNG, JPEG, GIF or WebP file")

@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class Observer(Protocol):
-    """Receives the steps of questions. Its methods are quick and never raise."""
+    """Receives the steps of questions. Its methods return quickly and never raise."""
 
     def watch(self, step: str, fields: Mapping[str, Any]) -> AbstractContextManager[Any]:
         """Return a context manager for the duration of one step.
@@ -30,11 +30,11 @@ class Observer(Protocol):
         ...
 
     def tell(self, fact: Any) -> None:
-        """Receive something about the current step: its result, or a mapping of attributes."""
+        """Receive a fact about the current step: its result, or a mapping of attributes."""
         ...
 
     def headers(self) -> Mapping[str, str]:
-        """Return headers for a request to a provider, so that the spans of the server can join ours."""
+        """Return headers for a request to a provider, so that its spans can belong to the same trace."""
         ...
 
 
@@ -44,7 +44,7 @@ _CURRENT: ContextVar[Observer | None] = ContextVar("odar_observer", default=None
 def observed(step: str, *, outermost: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Mark a function as a step of a question: the observer sees its start, its result and its end.
 
-    The observer is that of the step around it; of the outermost step it is `self.observer`.
+    The outermost step uses `self.observer`; the steps inside use the same observer.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -64,7 +64,7 @@ def observed(step: str, *, outermost: bool = False) -> Callable[[Callable[P, R]]
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> Any:
             observer: Observer | None = cast(Any, args[0]).observer if outermost else _CURRENT.get()
             if observer is None:
-                # the coroutine itself: a wrapper around it would cost time at every step of the event loop
+                # Return the coroutine itself: a wrapper would cost time at every step of the event loop.
                 return function(*args, **kwargs)
             if inspect.iscoroutinefunction(function):
                 return watched(observer, *args, **kwargs)
@@ -79,7 +79,7 @@ def observed(step: str, *, outermost: bool = False) -> Callable[[Callable[P, R]]
 
 
 def tell(fact: Any) -> None:
-    """Tell the observer of the current step, if there is one."""
+    """Send a fact to the observer of the current step, if there is one."""
     if (observer := _CURRENT.get()) is not None:
         observer.tell(fact)
 

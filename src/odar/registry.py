@@ -1,14 +1,13 @@
 """Plug-ins: a registry maps names to objects.
 
-Built-in things are registered as "module:attribute" so that listing the names imports nothing; other
-packages add theirs by an entry point in the registry's group.
+Built-in objects are registered as "module:attribute", so that listing the names imports nothing; other packages
+add theirs with an entry point in the registry's group.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar, cast
 
 from odar.errors import UnknownName
@@ -29,28 +28,25 @@ class Registry(Generic[T]):
 
     def __init__(self, kind: str, built_in: Mapping[str, str], group: str | None = None) -> None:
         self._kind = kind
-        self._places = dict(built_in)
-        self._things: dict[str, T] = {}
         self._group = group
+        self._built_in = {name: EntryPoint(name, value, group or "") for name, value in built_in.items()}
+        self._loaded: dict[str, T] = {}
 
-    def add(self, name: str, thing: T) -> None:
+    def add(self, name: str, value: T) -> None:
         """Register an object; it replaces an earlier one of the same name."""
-        self._things[name] = thing
+        self._loaded[name] = value
 
     def names(self) -> set[str]:
-        """Return every name that can be asked for, entry points of other packages included."""
-        return {*self._places, *self._things, *self._entry_points()}
+        """Return all names, including entry points of other packages."""
+        return {*self._built_in, *self._loaded, *self._plug_ins()}
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._things:
-            if name in self._places:
-                module, _, attribute = self._places[name].partition(":")
-                self._things[name] = getattr(importlib.import_module(module), attribute)
-            elif name in (found := self._entry_points()):
-                self._things[name] = cast(T, found[name].load())
-            else:
+        if name not in self._loaded:
+            entry_point = self._built_in.get(name) or self._plug_ins().get(name)
+            if entry_point is None:
                 raise UnknownName(self._kind, name, self.names())
-        return self._things[name]
+            self._loaded[name] = cast(T, entry_point.load())
+        return self._loaded[name]
 
-    def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
+    def _plug_ins(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=self._group)} if self._group else {}

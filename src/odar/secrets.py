@@ -1,4 +1,4 @@
-"""Keys and passwords: where they come from, and how they are kept out of output and logs."""
+"""API keys of providers, and masking of secrets in output and logs."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from odar.files import user_path
 from odar.settings import ProviderSettings
 
 _PASSWORD = re.compile(r"(://[^/@:\s\"']*):[^\s\"']*@")
-_NAMES = ("auth", "credential", "key", "passw", "secret", "signature", "token")
-_PARAMETER = re.compile(rf"([?&][^=&#\s\"']*(?:{'|'.join(_NAMES)})[^=&#\s\"']*=)[^&#\s\"']*", re.IGNORECASE)
+_SECRET_WORDS = ("auth", "credential", "key", "passw", "secret", "signature", "token")
+_PARAMETER = re.compile(rf"([?&][^=&#\s\"']*(?:{'|'.join(_SECRET_WORDS)})[^=&#\s\"']*=)[^&#\s\"']*", re.IGNORECASE)
 
 
 def api_key(name: str, provider: ProviderSettings, environ: Mapping[str, str] | None = None) -> str | None:
     """Return the provider's key from its environment variable or its file, or None."""
     environ = os.environ if environ is None else environ
     if provider.api_key_file:
-        return _from_file(f"providers.{name}.api_key_file", provider.api_key_file)
-    return (environ.get(provider.api_key_env) or "").strip() or None if provider.api_key_env else None
+        return _read_key_file(f"providers.{name}.api_key_file", provider.api_key_file)
+    return environ.get(provider.api_key_env or "", "").strip() or None
 
 
 def is_secret(name: str) -> bool:
     """Return whether the name of a setting, variable or header says that its value is secret."""
-    return any(word in name.lower() for word in _NAMES)
+    return any(word in name.lower() for word in _SECRET_WORDS)
 
 
 def masked(text: str) -> str:
@@ -64,15 +64,15 @@ def secrets_in(url: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _from_file(setting: str, given: str) -> str | None:
-    # user_path would show a key that begins with ~
+def _read_key_file(setting: str, given: str) -> str | None:
+    # Without a slash it may be the key itself, and an error of user_path would show a key that begins with ~.
     path = user_path(given, setting) if "/" in given else Path(given)
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise SettingsError(f"{setting} = {str(path)!r} can be read by others; run: chmod 600 {path}")
         return path.read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        if not {"/", "."} & set(given):  # such file names are rare, a key in place of a file name is not
+        if not {"/", "."} & set(given):  # more often a key in place of a file name than a file name
             raise SettingsError(f"{setting} names no file (hidden: is it the key itself?)") from None
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise SettingsError(f"{setting} = {str(path)!r} cannot be read: {why}") from None

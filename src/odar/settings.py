@@ -1,4 +1,4 @@
-"""All settings with their types, bounds and meaning. `config.py` loads their values.
+"""All settings with types, bounds and documentation. `config.py` loads their values.
 
 The defaults of SPEC 2.7, 3 and 5 are in `profiles/*.toml`, so that each number is in one place.
 """
@@ -57,7 +57,7 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingSettings:
-    """How a question is routed to a path (SPEC 2)."""
+    """Routing of a question to a path (SPEC 2)."""
 
     estimator: str = setting("difficulty estimator: a name, or a file of `odar calibrate --difficulty`")
     tau1: float = setting("a lower difficulty takes the Simple path", ge=0, le=1)
@@ -86,7 +86,7 @@ class DispatchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionSettings:
-    """How the candidates become one answer (SPEC 5)."""
+    """Fusion of the candidates into one answer (SPEC 5)."""
 
     rule: str = setting("fusion rule by name")
     varentropy_weight: float = setting("λ in F = E + λ·V", ge=0)
@@ -124,7 +124,7 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrySettings:
-    """When a failed call is repeated."""
+    """Retries of failed calls."""
 
     attempts: int = setting("maximum number of attempts", 3, ge=1, le=20)
     base_s: float = setting("first pause in seconds, doubled each time", 0.5, ge=0)
@@ -175,7 +175,7 @@ class GatewaySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Where traces and API keys are stored, and what is stored of a trace."""
+    """The database of traces and API keys."""
 
     enabled: bool = setting("record a trace of every question", True)
     url: str | None = setting("a file, sqlite:///file or postgresql://…; none: a file in your data folder", None)
@@ -265,9 +265,9 @@ class Settings:
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
     models: Mapping[str, ModelSettings] = field(default_factory=dict)
     origins: Mapping[tuple[str, ...], str] = field(default_factory=dict, repr=False, compare=False)
-    """Where each value came from, by key path."""
+    """Origin of each value, by key path."""
     profile_reason: str = field(default="", compare=False)
-    """Why this profile was chosen."""
+    """Reason for the choice of the profile."""
 
     def card(self, model: str) -> ModelCard:
         """Return the catalogue entry of a model.
@@ -278,8 +278,8 @@ class Settings:
         if model in self.models:
             return _card(model, self.models[model])
         if model.startswith("gguf:"):
-            can: dict[str, Any] = {"context": 4096, "logprobs": True, "prompt_logprobs": True, "n": True}
-            return ModelCard(model, "local", model, price=Price(0, 0, 0), **can)
+            abilities: dict[str, Any] = {"context": 4096, "logprobs": True, "prompt_logprobs": True, "n": True}
+            return ModelCard(model, "local", model, price=Price(0, 0, 0), **abilities)
         provider, _, rest = model.partition("/")
         if rest and provider in self.providers and self.providers[provider].kind != "local":
             return ModelCard(
@@ -288,7 +288,7 @@ class Settings:
         raise UnknownName("model", model, self.models)
 
     def contexts(self, provider: str) -> dict[str, int]:
-        """Context length by model id, for the provider's models that name one."""
+        """Return the known context lengths of the provider's models, by model id."""
         cards = [self.card(name) for name, entry in self.models.items() if entry.provider == provider]
         return {card.id: card.context for card in cards if card.context}
 
@@ -301,8 +301,19 @@ class Settings:
         agent = self.agent(role)
         return tuple(dict.fromkeys((agent.model, *agent.alternatives, *agent.fallbacks)))
 
-    def _check_experts(self) -> None:
-        """Raise SettingsError for thresholds of unknown experts, and for a tau1 above its tau2."""
+    def check(self) -> None:
+        """Raise SettingsError if settings contradict each other or name unknown models or providers."""
+        self._check_routing()
+        for name, provider in self.providers.items():
+            if reserved := sorted(RESERVED.intersection(provider.forward)):
+                raise SettingsError(
+                    f"providers.{name}.forward = {', '.join(reserved)}: ODAR sets that itself; leave it out"
+                )
+        self._check_fusion()
+        for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW)):
+            self._check_provider(name)
+
+    def _check_routing(self) -> None:
         from odar.policy.experts import Expert
 
         routing = self.routing
@@ -314,50 +325,46 @@ class Settings:
                 tau2 = routing.tau2_by_expert.get(expert, routing.tau2)
                 if tau1 > tau2:
                     raise SettingsError(f"routing.{name}: for {expert} tau1 = {tau1} is above tau2 = {tau2}")
-
-    def check(self) -> None:
-        """Raise SettingsError if settings contradict each other or name unknown models or providers."""
-        self._check_experts()
-        if self.routing.tau1 > self.routing.tau2:
+        if routing.tau1 > routing.tau2:
             raise SettingsError(
-                f"routing.tau1 = {self.routing.tau1} is above routing.tau2 = {self.routing.tau2}; "
+                f"routing.tau1 = {routing.tau1} is above routing.tau2 = {routing.tau2}; "
                 "Simple ends at tau1, Hard begins at tau2"
             )
-        if self.routing.target_calls is not None and self.routing.target_cost_usd is not None:
+        if routing.target_calls is not None and routing.target_cost_usd is not None:
             raise SettingsError("routing.target_calls and routing.target_cost_usd are both set; keep one of them")
-        if self.routing.target_cost_usd is not None:
+        if routing.target_cost_usd is not None:
             for name in (self.fast.model, self.slow.model):
                 if self.card(name).price is None:
                     raise SettingsError(
                         f'routing.target_cost_usd needs the price of {name!r}; set [models."{name}"] price, '
                         "or use routing.target_calls"
                     )
-        for name, provider in self.providers.items():
-            if bad := sorted(RESERVED.intersection(provider.forward)):
-                raise SettingsError(
-                    f"providers.{name}.forward = {', '.join(bad)}: ODAR sets that itself; leave it out"
-                )
+
+    def _check_fusion(self) -> None:
         if self.fusion.synthesis and not self.fusion.judge:
             raise SettingsError('fusion.synthesis = true needs a judge that writes: set fusion.judge = "slow"')
         surrogate = self.fusion.surrogate
-        for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW), *([surrogate] if surrogate else [])):
-            card = self.card(name)
-            if card.provider not in self.providers:
-                raise UnknownName("provider", card.provider, self.providers)
-        if surrogate and not self.card(surrogate).prompt_logprobs:
-            can = sorted(name for name, entry in self.models.items() if entry.prompt_logprobs)
+        if not surrogate:
+            return
+        self._check_provider(surrogate)
+        if not self.card(surrogate).prompt_logprobs:
+            able = sorted(name for name, entry in self.models.items() if entry.prompt_logprobs)
             raise SettingsError(
-                f"fusion.surrogate = {surrogate!r} cannot score a given text; these can: {', '.join(can)} "
+                f"fusion.surrogate = {surrogate!r} cannot score a given text; these can: {', '.join(able)} "
                 f'(if it can all the same, say so: [models."{surrogate}"] prompt_logprobs = true)'
             )
 
+    def _check_provider(self, model: str) -> None:
+        provider = self.card(model).provider
+        if provider not in self.providers:
+            raise UnknownName("provider", provider, self.providers)
+
 
 def _card(name: str, entry: ModelSettings) -> ModelCard:
-    price = entry.price
-    known: Price | None = None
-    if price.input is not None and price.output is not None:
-        # If the price of cached input is unknown, use the full one: the bill can be too high, never too low.
-        cached = price.input if price.cached is None else price.cached
-        known = Price(price.input, cached, price.output, price.written, price.written_1h, price.up_to)
-    same = {each.name: getattr(entry, each.name) for each in fields(entry) if each.name not in ("id", "price")}
-    return ModelCard(name=name, id=entry.id or name, price=known, **same)
+    given, price = entry.price, None
+    if given.input is not None and given.output is not None:
+        # If the price of cached input is unknown, use the full price: the cost can be too high, never too low.
+        cached = given.input if given.cached is None else given.cached
+        price = Price(given.input, cached, given.output, given.written, given.written_1h, given.up_to)
+    others = {each.name: getattr(entry, each.name) for each in fields(entry) if each.name not in ("id", "price")}
+    return ModelCard(name=name, id=entry.id or name, price=price, **others)

@@ -1,4 +1,4 @@
-"""An answer as plain data: what `odar ask --json` prints."""
+"""An answer as plain data, for `odar ask --json` and the gateway."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The nouns that travel through ODAR, all immutable: a query becomes a decision, calls, candidates, an answer.
+"""The data types of ODAR, all immutable: a query leads to a decision, calls, candidates and an answer.
 
-Unknown is a value of its own: token counts and money are None if they were not reported, and a sum
-with an unknown part is unknown.
+Token counts and costs are None if they were not reported, and a sum with an unknown part is unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from odar.conversation import Image as Image
 
 
 class Path(StrEnum):
-    """How much compute a query gets (SPEC 1)."""
+    """The levels of compute for a query (SPEC 1)."""
 
     SIMPLE = "simple"
     MEDIUM = "medium"
@@ -24,14 +23,14 @@ class Path(StrEnum):
 
 
 class Role(StrEnum):
-    """Which agent acts."""
+    """The two agents."""
 
     FAST = "fast"
     SLOW = "slow"
 
 
 class Step(StrEnum):
-    """What an agent is asked to do; each step has one prompt (SPEC 3.1)."""
+    """The tasks of agents; each step has one prompt (SPEC 3.1)."""
 
     ANSWER = "answer"
     VERIFY = "verify"
@@ -45,7 +44,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked: a question, or the last user turn of a whole conversation.
+    """A question, or a conversation with its last user turn as the question.
 
     >>> Query("Is Paris the capital of France?").messages[0].role
     'user'
@@ -58,7 +57,7 @@ class Query:
     options: Options = NO_OPTIONS
 
     @classmethod
-    def from_messages(cls, turns: tuple[Message, ...], options: Options | None = None) -> Query:
+    def from_messages(cls, turns: tuple[Message, ...], options: Options = NO_OPTIONS) -> Query:
         """Return the query of a conversation: its last user turn.
 
         >>> Query.from_messages((Message("user", "Hello"), Message("assistant", "Hi"))).text
@@ -66,11 +65,11 @@ class Query:
         """
         last = next((turn for turn in reversed(turns) if turn.role == "user"), Message("user", ""))
         images = tuple(image for turn in turns for image in turn.images)
-        return cls(last.text, images, turns, options or NO_OPTIONS)
+        return cls(last.text, images, turns, options)
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The conversation; of a plain question, its one turn."""
+        """The conversation; a plain question has one turn."""
         return self.turns or (Message("user", self.text, self.images),)
 
     @property
@@ -80,24 +79,24 @@ class Query:
 
     @property
     def earlier(self) -> tuple[str, ...]:
-        """What the user said before the last turn, the oldest first."""
+        """The user's turns before the last one, oldest first."""
         if len(self.turns) < 2:
             return ()
         return tuple(turn.text for turn in self.turns if turn.role == "user")[:-1]
 
 
 class Token(NamedTuple):
-    """A sampled token and its log-probability; None if the provider did not say."""
+    """A sampled token and its log-probability; None if the provider did not report it."""
 
     text: str
     logprob: float | None
     control: bool = False
-    """BOS, EOS, padding and similar: part of neither energy nor varentropy (SPEC 5.4)."""
+    """Whether it is BOS, EOS, padding or similar, which energy and varentropy ignore (SPEC 5.4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the provider counted them. None is unknown, not zero.
+    """Tokens as the provider counted them; None is unknown, not zero.
 
     >>> (Usage(10, 0, 5, 0) + Usage(1, 0, 1, 0)).input
     11
@@ -114,11 +113,11 @@ class Usage:
     reasoning: int | None = None
     """The part of `output` spent on hidden reasoning."""
     written: int | None = None
-    """The part of `input` that was written to the provider's cache, which may cost more than reading it."""
+    """The part of `input` that was written to the provider's cache, often at a higher price."""
     written_1h: int | None = None
-    """The part of `written` that is kept for an hour, which may cost more still."""
+    """The part of `written` that is kept for an hour, often at a still higher price."""
     unpriced: bool = False
-    """Whether something was billed that no price per token covers: audio, a server's tools, a service tier."""
+    """Whether the bill includes items without a price per token: audio, a server's tools, a service tier."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -133,32 +132,32 @@ class Usage:
 
 
 NO_USAGE = Usage(0, 0, 0, 0, 0, 0)
-"""Nothing spent: the start of every sum."""
+"""The start of every sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How hard a query looks: d(x) in [0, 1], which estimator says so, and the share of each feature."""
+    """The difficulty of a query, d(x) in [0, 1], with its estimator and the share of each feature."""
 
     difficulty: float
-    """The number that posterior and targets use: d at the middle of the interval, if there is one."""
+    """The value for posterior and targets: d at the middle of the interval, if there is one."""
     estimator: str
     contributions: tuple[tuple[str, float, float], ...] = ()
     """(feature, value, W·φ) for linear estimators; empty for the others."""
     interval: tuple[float, float] | None = None
-    """The bounds of d before the dependency parse; None for an estimator that needs none."""
+    """Bounds of d before the dependency parse; None for an estimator without a parse."""
     exact: float | None = None
-    """d after the parse, which is made only where the interval crosses a threshold or features are asked for."""
+    """d after the parse, which runs only if the interval crosses a threshold or features are requested."""
     fallback: str = ""
-    """Why another estimator than the configured one answered; empty if none had to."""
+    """Reason for using another estimator than the configured one; empty normally."""
 
     @property
     def exact_or_middle(self) -> float:
-        """The number that thresholds are compared with: both lie on the same side of each threshold."""
+        """The value that is compared with thresholds; exact d and the middle lie on the same side of each."""
         return self.difficulty if self.exact is None else self.exact
 
     def crosses(self, thresholds: Iterable[float]) -> bool:
-        """Return whether only a parse can tell on which side of a threshold d lies."""
+        """Return whether d can lie on either side of a threshold, so that a parse is needed."""
         if self.interval is None or self.exact is not None:
             return False
         low, high = self.interval
@@ -167,11 +166,11 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who works on a query (SPEC 4)."""
+    """The expert and the models for a query (SPEC 4)."""
 
     expert: str = "general"
     cue: str = ""
-    """What made it this expert."""
+    """Reason for this expert."""
     fast: str = ""
     """The fast agent's model."""
     slow: str = ""
@@ -180,20 +179,20 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the fast answer showed before the path was chosen (SPEC 5.11)."""
+    """Findings about the fast answer, from which the path was chosen again (SPEC 5.11)."""
 
     kind: str
     """direct, reasoned or free_text."""
     stated: bool
-    """Whether it marked its answer, if it was told to."""
+    """Whether it marked its answer, if the prompt asks for that."""
     signals: tuple[tuple[str, float, float | None], ...] = ()
-    """(signal, value, rank within that model's own answers of this kind)."""
+    """(signal, value, rank among the model's answers of this kind)."""
     terms: tuple[tuple[str, float, float], ...] = ()
     """(term, value in [0, 1], its share of the score)."""
     quantiles: str = ""
-    """Where the ranks come from: calibrated, served or shipped."""
+    """Origin of the ranks: calibrated, served or shipped."""
     finished: bool = True
-    """Whether it came to an answer; one that was cut off did not, and has the maximum difficulty."""
+    """Whether it is complete; an answer that was cut off has the maximum difficulty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,16 +203,16 @@ class TargetUse:
     """calls or cost_usd."""
     value: float
     t: float
-    """Where on the path from always Simple (0) to always Hard (1)."""
+    """Position on the path from always Simple (0) to always Hard (1)."""
     tau1: float
     tau2: float
     actual: float | None
-    """Mean under this target before this question; None before the first."""
+    """Mean under this target before this question; None for the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionUse:
-    """What the conversation so far had to do with a decision (SPEC 4.5)."""
+    """The influence of the earlier conversation on a decision (SPEC 4.5)."""
 
     event: str = "start"
     """start, stay, escalate or return."""
@@ -222,20 +221,20 @@ class SessionUse:
     looks: bool = True
     """Whether the look at the fast answer may change the path."""
     ratio: float = 1.0
-    """The thresholds were multiplied by this, for what is in the prompt caches."""
+    """Factor of the thresholds, which accounts for cached prompts."""
     requests: int = 0
-    """Requests of the session, with this one."""
+    """Requests of the session, including this one."""
     switches: int = 0
     """Changes of the agent in the session."""
     cached_tokens: int | None = None
-    """Prompt tokens that providers read from a cache for this request; None if none of them said."""
+    """Prompt tokens that providers read from a cache for this request; None if not reported."""
     saved: float = 0.0
-    """What the slow agent alone would have cost more in the session so far, in millionths of a dollar."""
+    """Savings of the session so far against the slow agent alone, in millionths of a dollar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which path, why, and who takes it."""
+    """The path of a query, its reason and its models."""
 
     path: Path
     estimate: Estimate
@@ -244,23 +243,23 @@ class Decision:
     reason: str
     assignment: Assignment = Assignment()
     forced: bool = False
-    """Whether the caller insisted on the path: then it is taken in full, without stopping early."""
+    """Whether the caller chose the path: then it is taken in full, without stopping early."""
     posterior: float | None = None
-    """d(x, y_fast), where the fast answer was looked at before the path was chosen (SPEC 5.11)."""
+    """d(x, y_fast), if the path was chosen again after the fast answer (SPEC 5.11)."""
     look: Look | None = None
-    """What it showed."""
+    """Findings about the fast answer, if the path was chosen again after it."""
     target: TargetUse | None = None
-    """What chose the thresholds, if they are not those of the settings."""
+    """The target that chose the thresholds; None if they are those of the settings."""
     certificate: str = ""
     """Whether the installed certificate (SPEC 5.14) holds for this question, and why not; empty without one."""
     alone: bool = False
-    """Whether the slow agent answers alone, with one call: it has the conversation already, or only it sees."""
+    """Whether the slow agent answers alone, with one call: it continues a conversation, or only it reads images."""
     session: SessionUse | None = None
-    """The session that the question belongs to, if the caller keeps sessions."""
+    """The session of the question, if the caller keeps sessions."""
 
     @property
     def difficulty(self) -> float:
-        """The difficulty that counted: the posterior where there is one, else the estimate."""
+        """The difficulty that chose the path: the posterior if there is one, else the estimate."""
         return self.estimate.difficulty if self.posterior is None else self.posterior
 
 
@@ -274,9 +273,9 @@ class Energy:
     aligned: float | None
     """F̃, or None if the model has no alignment statistics."""
     origin: str = ""
-    """Where those statistics are from: calibrated, or running for served traffic; empty if there are none."""
+    """Origin of these statistics: calibrated, or running for served traffic; empty if there are none."""
     scorer: str = ""
-    """The surrogate whose log-probabilities these are; empty for the model's own."""
+    """The surrogate that computed the log-probabilities; empty for the model itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,21 +285,21 @@ class Candidate:
     step: Step
     model: str
     text: str
-    """The raw text, always kept."""
+    """The raw text."""
     answer: str
-    """The final answer parsed from it."""
+    """The final answer, parsed from the text."""
     tokens: tuple[Token, ...] = ()
     judgment: bool | None = None
-    """A verifier's verdict on the fast answer: True for CORRECT, None if it gave none."""
+    """A verifier's judgment of the fast answer: True for CORRECT, None if it gave none."""
     finish: str = "stop"
     energy: Energy | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     stated: bool = True
-    """Whether it marked its final answer, if it was told to."""
+    """Whether it marked its final answer, if the prompt asks for that."""
     fault: str = ""
-    """What the client's response_format or tools forbid about it; it loses to any candidate without one."""
+    """Violation of the client's response_format or tools; any candidate without one is preferred."""
     wire: Wire | None = field(default=None, repr=False, compare=False)
-    """The choice as the provider sent it, for a gateway to pass on. It holds text: no store may keep it unasked."""
+    """The choice as the provider sent it, for a gateway to pass on. It holds text, so it is not stored."""
 
     @property
     def role(self) -> Role:
@@ -314,32 +313,32 @@ CANCELLED = "cancelled"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One line of the bill: a request to a provider, whether it succeeded or not."""
+    """A request to a provider, successful or not."""
 
     step: Step
     provider: str
     model: str
     samples: int
-    """Model invocations of this request; each counts as a call (SPEC 6.1). 0 if it never arrived."""
+    """Model invocations of this request; each counts as a call (SPEC 6.1). 0 if it did not reach the provider."""
     usage: Usage
     cost_usd: float | None
     seconds: float
     retries: int = 0
     error: str | None = None
     began_s: float | None = None
-    """Seconds after the query came in; None in records from before this was noted."""
+    """Seconds from the start of the query; None in old records."""
     scoring: bool = False
     """Whether a surrogate scored the answer of this step, instead of a model writing one."""
 
     @property
     def failed(self) -> bool:
-        """Whether it went wrong; one that was cancelled did not."""
+        """Whether it failed; a cancelled call did not."""
         return self.error not in (None, CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What a query cost in all."""
+    """The total cost of a query."""
 
     calls: int
     usage: Usage
@@ -349,22 +348,22 @@ class Spend:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Which candidate won, and by which rule."""
+    """The winning candidate, and the rule that chose it."""
 
     winner: int
     """Index into the candidates."""
     scorer: str
-    """The rule that really decided, not the one asked for (SPEC 5.6)."""
+    """The rule that decided, which can differ from the configured one (SPEC 5.6)."""
     reason: str
     weights: tuple[float, ...] = ()
-    """One per candidate where the rule has them."""
+    """Weight of each candidate; empty if the rule has none."""
     energies: tuple[float, ...] = ()
-    """F(a), the free energy of each candidate's answer (SPEC 5.10), where free energy decided; NaN if unknown."""
+    """F(a), the free energy of each candidate's answer (SPEC 5.10), if free energy decided; NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Everything that happened to one query."""
+    """The full record of one query."""
 
     id: str
     started_at: str
@@ -378,12 +377,12 @@ class Trace:
     prompts: tuple[tuple[str, str], ...]
     """(step, MD5 of its prompt)."""
     degradations: tuple[str, ...] = ()
-    """Why this is less than the path promises; empty when all went well (SPEC 6.3)."""
+    """Failures and shortcuts on the path; empty if all went well (SPEC 6.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the user gets, with the trace behind it."""
+    """The answer to a query, with its trace."""
 
     answer: str
     text: str = field(repr=False)

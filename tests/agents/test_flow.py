@@ -24,7 +24,7 @@ class Slow:
         self.difficulty = difficulty
         self.error: Exception | None = None
 
-    def at_once(self, query: Query) -> bool:
+    def is_fast(self, query: Query) -> bool:
         return False
 
     async def __call__(self, query: Query, thresholds=None) -> Estimate:

@@ -109,7 +109,7 @@ async def test_tool_calls_are_not_scored(servers):
     block = {"type": "tool_use", "id": "1", "name": "add", "input": {}}
     servers[1].behave(lambda exchange: exchange.send_json(message_payload("", content=[block])))
     async with engine(servers) as odar:
-        team = odar.team(odar.checked("What is 2 + 2?"), odar.ledger())
+        team = odar.team(odar.make_query("What is 2 + 2?"), odar.ledger())
         said, called = Candidate(Step.ANSWER, "quick", "4", "4"), Candidate(Step.SOLVE, "deep", "", "")
         assert odar.judge.surrogate.is_needed([said, said], team)
         assert not odar.judge.surrogate.is_needed([said, called], team)

@@ -225,7 +225,7 @@ class Team:
             protocol="anthropic" if kind == "anthropic" else "openai",
             forward=provider.forward if provider else (),
             fixed=(*quirks.extra, *quirks.drop),
-            priced=self.ledger.limits.cost_usd is not None,
+            cost_limited=self.ledger.limits.cost_usd is not None,
             efforts=card.efforts,
         )
         if note:

@@ -102,10 +102,10 @@ async def _ask(settings: Settings, text: str, options: dict[str, Any], *, watch:
         display = DownloadDisplay(lambda: tell(None))  # of the slow model, if the question turns out to need it
         providers = local_providers(settings, display) if watch else None
         async with Odar(settings, providers=providers, served=alignment_file(settings.store)) as odar:
-            if odar.learning is not None:
+            if odar.learning_certificate is not None:
                 from odar.store.learning import read_t
 
-                odar.use_learned(await asyncio.to_thread(read_t, settings, odar.learning))
+                odar.use_learned(await asyncio.to_thread(read_t, settings, odar.learning_certificate))
 
             def on_text(text: str) -> None:
                 tell(None)

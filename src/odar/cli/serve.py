@@ -71,7 +71,7 @@ def command(settings: Settings) -> None:
             logs.say(line, profile=settings.profile)
 
     app = create_app(settings, store=store, logs=logs, served=alignment_file(settings.store), announce=announce)
-    if (certificate := app.state.service.odar.learning) is not None:
+    if (certificate := app.state.service.odar.learning_certificate) is not None:
         store.learn_from_feedback(certificate, app.state.service.odar.use_learned)
     server = make_server(app, gateway)
     bound.listen(2048)  # from here on a client waits instead of being refused

@@ -129,7 +129,7 @@ class PassThrough(Endpoint):
             self._protocol.name,
             forward=() if provider is None else provider.forward,
             dropped=card.drop,
-            priced=ledger.limits.cost_usd is not None,
+            cost_limited=ledger.limits.cost_usd is not None,
         )
         to, address = service.odar.providers[card.provider], f"/{self._protocol.name}"
 

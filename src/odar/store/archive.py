@@ -42,11 +42,7 @@ class Archive:
         return Page(rows, Cursor(rows[-1]["started_at"], rows[-1]["id"]) if more else None)
 
     def full_id(self, prefix: str) -> str:
-        """Return the id of the trace whose id begins with this prefix.
-
-        Raises:
-            UnknownName: there is none, or several.
-        """
+        """Return the id of the trace whose id begins with this prefix; raise UnknownName for none or several."""
         query = select(traces.c.id).where(_has_prefix(prefix)).order_by(traces.c.id).limit(_CANDIDATES_SHOWN)
         with self._database.read() as connection:
             ids = list(connection.scalars(query)) if prefix else []
@@ -55,11 +51,7 @@ class Archive:
         return str(ids[0])
 
     def get(self, trace_id: str) -> dict[str, Any]:
-        """Return one trace with its `document` and `feedback`.
-
-        Raises:
-            UnknownName: there is none.
-        """
+        """Return one trace with its `document` and `feedback`; raise UnknownName if there is none."""
         query = _select_traces(documents.c.body).where(traces.c.id == trace_id)
         with self._database.read() as connection:
             row = connection.execute(query).mappings().one_or_none()
@@ -102,12 +94,9 @@ class Archive:
         by: str | None = None,
         certificate: InstalledCertificate | None = None,
     ) -> None:
-        """Mark an answer right or wrong; the last mark counts.
+        """Mark an answer right or wrong; the last mark counts. Raise UnknownName if there is no such trace.
 
         With a certificate the thresholds learn from it, see `learning.py`; `by` is the key that marks.
-
-        Raises:
-            UnknownName: there is no such trace.
         """
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         note = replace_invalid_chars(note)

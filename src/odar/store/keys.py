@@ -151,11 +151,7 @@ def create_key(
 
 
 def revoke_key(database: Database, which: str) -> Key:
-    """Revoke the key with this name, id or prefix permanently.
-
-    Raises:
-        InputError: no key or several keys match.
-    """
+    """Revoke the key with this name, id or prefix permanently; raise InputError if none or several match."""
     with database.write() as connection:
         live = connection.execute(
             select(keys).where(

@@ -64,11 +64,7 @@ def learn(
 
 
 def undo(database: Database, certificate: InstalledCertificate, number: int) -> dict[str, Any]:
-    """Return to the thresholds from before a change; this adds a row.
-
-    Raises:
-        InputError: there is no such change under this certificate.
-    """
+    """Return to the thresholds before a change, which adds a row; raise InputError if there is no such change."""
     with database.write() as connection:
         _lock(connection)
         wanted = select(threshold_changes).where(_c.number == number, _c.certificate == certificate.digest)

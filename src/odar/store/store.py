@@ -29,12 +29,7 @@ CLOSE_S = 10.0
 
 
 class Store:
-    """Traces, feedback and keys of one process. Thread-safe; starts the thread that writes.
-
-    Raises:
-        SettingsError: `store.url` is invalid.
-        StoreError: the database cannot be opened, or is of another version.
-    """
+    """Traces, feedback and keys of one process. Thread-safe; starts the thread that writes."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings.store
@@ -79,11 +74,7 @@ class Store:
         return all(done)
 
     async def get(self, trace_id: str) -> dict[str, Any]:
-        """Return one trace with its document and feedback.
-
-        Raises:
-            UnknownName: there is none.
-        """
+        """Return one trace with its document and feedback; raise UnknownName if there is none."""
         return await self._after_flush(partial(self.archive.get, trace_id))
 
     def learn_from_feedback(self, certificate: InstalledCertificate, use_t: Callable[[float], None]) -> None:
@@ -91,11 +82,7 @@ class Store:
         self._certificate, self._use_t = certificate, use_t
 
     async def mark(self, trace_id: str, correct: bool, note: str | None = None, by: str | None = None) -> None:
-        """Mark an answer right or wrong; the last mark counts. `by` is the key that marks.
-
-        Raises:
-            UnknownName: there is no such trace.
-        """
+        """Mark an answer right or wrong, see `Archive.mark`; `by` is the key that marks."""
         mark = partial(self.archive.mark, trace_id, correct, note, by=by, certificate=self._certificate)
         await self._after_flush(mark)
 
