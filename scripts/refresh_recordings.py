@@ -14,19 +14,17 @@ from pathlib import Path
 
 from odar.config import load_settings
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.features import FEATURES
 from odar.engine import Odar
 from odar.recording.files import open_recording, write_recording
 from odar.recording.header import Header, header_of
-from odar.recording.schema import RecordedItem
+from odar.recording.schema import RecordedItem, features_of
 from odar.types import Query
 
 
 def refreshed(item: RecordedItem, estimator: LearnedEstimator) -> RecordedItem:
     """The item as it would be recorded today."""
     estimate = estimator.estimate(Query(item.query))
-    values = {name: value for name, value, _ in estimate.contributions}
-    return replace(item, features=tuple(values[name] for name in FEATURES), difficulty=estimate.difficulty)
+    return replace(item, features=features_of(estimate), difficulty=estimate.difficulty)
 
 
 def with_profile(header: Header, profile: str) -> Header:
