@@ -13,14 +13,14 @@ from odar.cli.collecting import (
     MAX_COPIES,
     TIMEOUT_FACTOR,
     RunOptions,
-    confirm,
-    copies,
+    confirm_run,
+    copy_count,
     describe_costs,
     exit_code,
-    failures,
     on_engine,
     open_copies,
     progress_bar,
+    read_failures,
     report_failures,
     run_options,
     with_long_timeouts,
@@ -47,7 +47,7 @@ class TestConfirm:
         @click.command()
         def command():
             run = RunOptions(4, budget, yes)
-            confirm(run, given or settings(**more), items(*costs), 9, "things", "6 calls each, ")
+            confirm_run(run, given or settings(**more), items(*costs), 9, "things", "6 calls each, ")
 
         return CliRunner().invoke(command, catch_exceptions=True)
 
@@ -134,7 +134,7 @@ def test_long_timeouts_change_only_times():
 @pytest.mark.parametrize(("cores", "threads", "expected"), [(1, 0, 1), (2, 0, 2), (8, 2, MAX_COPIES), (4, 8, 1)])
 def test_one_copy_per_core_up_to_a_limit(monkeypatch, cores, threads, expected):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(cores), raising=False)
-    assert copies(settings(local__threads=threads) if threads else settings()) == expected
+    assert copy_count(settings(local__threads=threads) if threads else settings()) == expected
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_only_failures_of_the_given_items_are_read(tmp_path):
         journal.write({"id": "0", "error": {"type": "X", "message": "m"}, "digest": ""})
         journal.write({"id": "1", "error": None, "digest": ""})
         journal.write({"id": "other", "error": {"type": "X", "message": "m"}, "digest": ""})
-        assert failures(journal, items(0.0, 0.0, 0.0)) == {"0": {"type": "X", "message": "m"}}
+        assert read_failures(journal, items(0.0, 0.0, 0.0)) == {"0": {"type": "X", "message": "m"}}
 
 
 def ended(**figures):

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from odar.cli.options import settings_options
-from odar.cli.serve import _bind, _news
+from odar.cli.serve import _bind, _startup_messages
 from odar.errors import SettingsError
 from odar.gateway.access import AccessPolicy
 from odar.settings import GatewaySettings
@@ -20,7 +20,7 @@ from support.live_gateway import api_key
 def said(bound, keys=(), **settings):
     ring = KeyCache()
     ring.load(keys)
-    return list(_news(bound, AccessPolicy(ring, GatewaySettings(**settings))))
+    return list(_startup_messages(bound, AccessPolicy(ring, GatewaySettings(**settings))))
 
 
 def test_the_start_message_names_address_and_access():

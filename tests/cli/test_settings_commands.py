@@ -125,3 +125,11 @@ def test_an_unknown_choice_gets_a_suggestion(odar, provider):
 def test_a_model_of_an_unconfigured_provider_is_rejected(odar, provider):
     result = odar("config", "--set", "models.x.provider=nobody", "--set", "slow.model=x")
     assert (result.code, "unknown provider 'nobody'" in result.err) == (2, True)
+
+
+def test_piped_tables_are_not_cut(odar, provider, tmp_path):
+    name = "a-model-with-a-name-that-is-longer-than-a-line-of-a-terminal-" * 2
+    with (tmp_path / "odar.toml").open("a") as file:
+        file.write(f'\n[models."{name}"]\nprovider = "openai"\nprice = {{input = 1.5, output = 2.5}}\n')
+    row = next(line for line in odar("models").out.splitlines() if line.startswith("a-model"))
+    assert row.split()[0] == name and "1.5" in row

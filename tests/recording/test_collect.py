@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from odar.cli.collecting import failures
+from odar.cli.collecting import read_failures
 from odar.errors import BudgetExceeded, InputError, ProviderError
 from odar.evals.selection import select_tasks
 from odar.recording.collect import Job, make_items
@@ -38,7 +38,7 @@ async def collect(odar, folder, todo, **options):
     with Journal(folder / NAME, header_of(odar).to_row()) as journal:
         items = make_items(odar, todo)
         done = await run(items, opened(odar), journal, **{"concurrency": 4, **options})
-        return Collected(done, list(failures(journal, items).values()))
+        return Collected(done, list(read_failures(journal, items).values()))
 
 
 def collected(folder):

@@ -41,12 +41,12 @@ def preload() -> None:
     """Import what commands share, and load the estimator; start no thread."""
     import importlib
 
-    from odar.cli.main import COMMANDS, PLACES
+    from odar.cli.main import COMMANDS, LOCATIONS
     from odar.difficulty.base import open_estimator
     from odar.types import Query
 
     for name in COMMANDS:
-        importlib.import_module(PLACES.get(name, f"odar.cli.{name}:command").partition(":")[0])
+        importlib.import_module(LOCATIONS.get(name, f"odar.cli.{name}:command").partition(":")[0])
     for name in ("odar.engine", "odar.gateway.app", "odar.store.database", "odar.providers.openai", "sqlalchemy"):
         importlib.import_module(name)
     open_estimator("learned", None).estimate(Query("Ready?"))

@@ -7,14 +7,14 @@ import contextlib
 import importlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
 import click
 
 from odar.cli.local import DownloadDisplay, fetch_fast_weights, local_providers
-from odar.cli.options import COUNT, FILE, USD, Finite, announce_profile, json_option, settings_options
+from odar.cli.options import COUNT, FILE, POSITIVE, USD, Finite, announce_profile, json_option, settings_options
 from odar.cli.terminal import AnswerStream, print_json, strip_control_chars
 from odar.engine import Odar, ServingOptions
 from odar.errors import InputError, OdarError, one_line
@@ -26,7 +26,6 @@ from odar.store.record import Record
 from odar.summary import summary
 from odar.types import Answer, Decision, Path, Query
 
-_SECONDS = Finite(min=0, min_open=True)
 _STORE_TIMEOUT_S = 1.0
 """Seconds to wait for a database that another process has locked."""
 
@@ -41,7 +40,7 @@ _STORE_TIMEOUT_S = 1.0
 @click.option("--seed", type=click.IntRange(min=0), help="Random seed, for providers that support one.")
 @click.option("--max-calls", type=COUNT, help="Maximum number of model calls.")
 @click.option("--max-cost", "max_cost_usd", type=USD, metavar="USD", help="Maximum cost.")
-@click.option("--deadline", "deadline_s", type=_SECONDS, metavar="S", help="Maximum time in seconds.")
+@click.option("--deadline", "deadline_s", type=POSITIVE, metavar="S", help="Maximum time in seconds.")
 @click.option(
     "--target-calls", type=Finite(min=1), metavar="CALLS", help="Target for the mean calls of a question."
 )
@@ -73,19 +72,20 @@ def command(
     options = {**limits, "images": pictures, "target": Target.from_options(calls=target_calls)}
     settings = fetch_fast_weights(settings, quiet=as_json)
     preload_store(settings)
-    answer, shown = asyncio.run(_ask(settings, text, options, watch=not as_json))
+    answer, printed = asyncio.run(_ask(settings, text, options, show_progress=not as_json))
     query = Query(text, tuple(pictures))
-    _show(answer, query, settings, shown=shown, as_json=as_json, explain=explain)
-    if complaint := record_trace(answer, query, settings):
-        click.echo(f"odar: trace not recorded: {complaint}", err=True)
-
-
-def _show(answer: Answer, query: Query, settings: Settings, *, shown: bool, as_json: bool, explain: bool) -> None:
     if as_json:
         print_json(summary(answer))
-        return
-    if not shown:
-        click.echo(strip_control_chars(answer.answer) if sys.stdout.isatty() else answer.answer)
+    else:
+        if not printed:
+            click.echo(strip_control_chars(answer.answer) if sys.stdout.isatty() else answer.answer)
+        _print_details(answer, query, settings, explain=explain)
+    if error := record_trace(answer, query, settings):
+        click.echo(f"odar: trace not recorded: {error}", err=True)
+
+
+def _print_details(answer: Answer, query: Query, settings: Settings, *, explain: bool) -> None:
+    """Print the explanation, or only the degradations, to standard error."""
     if explain:
         from odar.cli.explain import print_explanation
 
@@ -95,32 +95,33 @@ def _show(answer: Answer, query: Query, settings: Settings, *, shown: bool, as_j
             click.echo(f"odar: degraded: {reason}", err=True)
 
 
-async def _ask(settings: Settings, text: str, options: dict[str, Any], *, watch: bool) -> tuple[Answer, bool]:
+async def _ask(
+    settings: Settings, text: str, options: dict[str, Any], *, show_progress: bool
+) -> tuple[Answer, bool]:
     """Return the answer, and whether it was already printed."""
-    stream = AnswerStream() if watch and sys.stdout.isatty() else None
-    with _status(watch and sys.stderr.isatty()) as tell:
-        display = DownloadDisplay(lambda: tell(None))  # of the slow model, if the question turns out to need it
-        providers = local_providers(settings, display) if watch else None
+    stream = AnswerStream() if show_progress and sys.stdout.isatty() else None
+    with _spinner(show_progress and sys.stderr.isatty()) as update:
+        display = DownloadDisplay(before=lambda: update(None))  # if the question needs a model that is missing
+        providers = local_providers(settings, display) if show_progress else None
         async with Odar(settings, providers=providers, served=alignment_file(settings.store)) as odar:
             if odar.learning_certificate is not None:
                 from odar.store.learning import read_t
 
                 odar.use_learned(await asyncio.to_thread(read_t, settings, odar.learning_certificate))
 
-            def on_text(text: str) -> None:
-                tell(None)
+            def show_text(text: str) -> None:
+                update(None)
                 if stream is not None:
                     stream.feed(text)
 
-            watching = ServingOptions(on_decision=tell)
-            shown = on_text if stream is not None else None
-            answer = await odar.aask(text, on_text=shown, serving=watching, **options)
+            on_text = None if stream is None else show_text
+            answer = await odar.aask(text, on_text=on_text, serving=ServingOptions(on_decision=update), **options)
     return answer, stream is not None and stream.finish(answer.answer)
 
 
 @contextlib.contextmanager
-def _status(visible: bool) -> Iterator[Any]:
-    """Show a spinner on standard error that names the path once it is known; calling it with None stops it."""
+def _spinner(visible: bool) -> Iterator[Callable[[Decision | None], None]]:
+    """Show a spinner on standard error; yield a function that shows a decision, or with None stops the spinner."""
     if not visible:
         yield lambda decision: None
         return
@@ -129,14 +130,14 @@ def _status(visible: bool) -> Iterator[Any]:
     status = Console(stderr=True, markup=False).status("thinking")
     status.start()
 
-    def tell(decision: Decision | None) -> None:
+    def update(decision: Decision | None) -> None:
         if decision is None:
             status.stop()
         else:
             status.update(f"{decision.path} path, {decision.reason}")
 
     try:
-        yield tell
+        yield update
     finally:
         status.stop()
 
@@ -164,13 +165,13 @@ def _read_question(question: str | None, file: str | None) -> str:
 
 
 def preload_store(settings: Settings) -> None:
-    """Load the database library (0.3 s) in the background, while the models answer."""
+    """Import the database library (0.3 s) in the background, while the models answer."""
     if settings.store.enabled:
         threading.Thread(target=importlib.import_module, args=("odar.store.archive",), daemon=True).start()
 
 
 def record_trace(answer: Answer, query: Query, settings: Settings) -> str | None:
-    """Store the trace of an answer; return the reason if that fails, in one line. Never raises."""
+    """Store the trace of an answer. Never raises: if it fails, return the error in one line."""
     if not settings.store.enabled:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`odar batch`: a file of questions in, a file of answers out."""
+"""`odar batch`: answer a file of questions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from odar.cli.collecting import (
     RunOptions,
-    confirm,
+    confirm_run,
     exit_code,
     read_conversation,
     report_failures,
@@ -19,7 +19,7 @@ from odar.cli.collecting import (
 )
 from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import FILE, announce_profile, json_option, settings_options
-from odar.cli.terminal import print_json
+from odar.cli.terminal import format_known, print_json
 from odar.engine import Odar
 from odar.recording.batch import Answering, make_items
 from odar.recording.journal import Journal
@@ -46,17 +46,17 @@ def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json
 
     Exit codes: 0 all answered · 2 your input · 3 a provider · 4 a limit · 130 interrupted.
     """
-    asked = load_questions(questions, read_conversation)
+    loaded = load_questions(questions, read_conversation)
     if not as_json:
         announce_profile(settings)
     fetch_weights(settings, quiet=as_json)
     if uses_local_model(settings):
-        # It takes one request at a time in each process, and waiting for others counts against an agent's time.
-        most = run.workers if run.engine == "ray" else 1
-        run = dataclasses.replace(run, concurrency=min(run.concurrency, most))
-    items = make_items(Odar(settings), asked, seed)  # that engine opens nothing
+        # It answers one request at a time in each process, and an agent's timeout includes waiting for others.
+        processes = run.workers if run.engine == "ray" else 1
+        run = dataclasses.replace(run, concurrency=min(run.concurrency, processes))
+    items = make_items(Odar(settings), loaded, seed)  # this engine makes no call
     with Journal(Path(out)) as journal:
-        confirm(run, settings, journal.missing(items), len(items), "questions", "")
+        confirm_run(run, settings, journal.missing(items), len(items), "questions", "")
         try:
             done, failed = run_items(run, settings, items, journal, Answering(settings, seed), quiet=as_json)
         except KeyboardInterrupt:
@@ -66,7 +66,7 @@ def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json
         kinds = Counter(error["type"] for error in failed.values())
         print_json({**dataclasses.asdict(done), "errors": kinds, "out": out})
     else:
-        cost = "an unknown amount" if done.cost_usd is None else f"${done.cost_usd:.4f}"
+        cost = format_known(done.cost_usd, "${:.4f}", "an unknown amount")
         answered = f"{done.done - done.failed} of {done.total} answered, {done.asked} of them now"
         click.echo(f"{answered}, for {cost} in all: {out}")
         report_failures(failed, done)

@@ -30,21 +30,15 @@ from odar.calibration.setup import Setup
 from odar.calibration.traffic import fit_traffic, read_traffic
 from odar.calibration_file import Calibration, load_calibration
 from odar.cli.calibrate_report import (
+    print_certificate,
+    print_fit,
+    print_judge,
+    print_prompts,
+    print_traffic,
     prompt_rows,
-    show_certificate,
-    show_fit,
-    show_judge,
-    show_prompts,
-    show_traffic,
     traffic_report,
 )
-from odar.cli.collecting import (
-    RunOptions,
-    confirm,
-    record,
-    run_options,
-    with_long_timeouts,
-)
+from odar.cli.collecting import RunOptions, confirm_run, record_items, run_options, with_long_timeouts
 from odar.cli.local import fetch_weights
 from odar.cli.options import (
     COUNT,
@@ -161,10 +155,15 @@ def command(
     odar calibrate questions.jsonl --prompts default --prompts my-prompts/
     odar calibrate --history             # of routing.learn; see --undo
     """
+    if options["undo"] is not None:
+        _undo_change(settings, options["undo"])
     if options["show_history"] or options["undo"] is not None:
-        return _show_history(settings, options["undo"], as_json=as_json)
+        _print_history(settings, as_json=as_json)
+        return 0
     sources = {"DATA": data, "--from": source, "--from-traces": from_traces, "--difficulty": difficulty}
-    given = [name for name, value in sources.items() if value] + (["--recording"] if recording and not data else [])
+    given = [name for name, value in sources.items() if value]
+    if recording and not data:
+        given.append("--recording")
     if len(given) > 1:
         raise InputError(f"{given[1]} does not go together with {given[0]}")
     if difficulty:
@@ -196,31 +195,34 @@ def command(
     return _fit_and_write(odar, items, data, run, options, as_json=as_json)
 
 
-def _show_history(settings: Settings, number: int | None, *, as_json: bool) -> int:
-    """Undo a change of the thresholds by feedback, if one is named, and list all changes."""
+def _undo_change(settings: Settings, number: int) -> None:
+    """Return to the thresholds before a change by feedback."""
+    made = load_calibration(settings.calibration).made
+    certificate = InstalledCertificate.from_dict(made.get("certificate"))
+    if certificate is None:
+        raise InputError("--undo needs the certificate that the change was made under; set calibration")
     with Database(settings.store) as database:
-        if number is not None:
-            made = load_calibration(settings.calibration).made
-            certificate = InstalledCertificate.from_dict(made.get("certificate"))
-            if certificate is None:
-                raise InputError("--undo needs the certificate that the change was made under; set calibration")
-            undo(database, certificate, number)
+        undo(database, certificate, number)
+
+
+def _print_history(settings: Settings, *, as_json: bool) -> None:
+    """Print all changes of the thresholds by feedback."""
+    with Database(settings.store) as database:
         rows = history(database)
     if as_json:
         print_json(rows)
-        return 0
+        return
     for row in rows:
-        said = {True: "right", False: "wrong", None: ""}[row["correct"]]
-        moved = f"t {row['t_before']:.4f} → {row['t_after']:.4f}  τ1 {row['tau1']:.3f}  τ2 {row['tau2']:.3f}"
-        who = f"{row['kind']} {said} {(row['trace_id'] or '')[:8]} {row['key_id'] or ''}"
-        click.echo(f"{row['number']:>5}  {row['at'][:19]}  {moved}  {' '.join(who.split())}")
+        mark = {True: "right", False: "wrong", None: ""}[row["correct"]]
+        change = f"t {row['t_before']:.4f} → {row['t_after']:.4f}  τ1 {row['tau1']:.3f}  τ2 {row['tau2']:.3f}"
+        cause = f"{row['kind']} {mark} {(row['trace_id'] or '')[:8]} {row['key_id'] or ''}"
+        click.echo(f"{row['number']:>5}  {row['at'][:19]}  {change}  {' '.join(cause.split())}")
     if not rows:
         click.echo("odar: feedback has not moved the thresholds; it does with routing.learn = true", err=True)
-    return 0
 
 
 def _from_traces(settings: Settings, out: str, *, as_json: bool) -> int:
-    """Read the store, fit, say what came of it, and write it where anything changed."""
+    """Fit to the traces of the store, print the result, and write it if anything changed; return the exit code."""
     if not settings.store.enabled:
         raise InputError("store.enabled is false: there are no traces to fit to")
     odar = Odar(settings)
@@ -237,32 +239,33 @@ def _from_traces(settings: Settings, out: str, *, as_json: bool) -> int:
     if as_json:
         print_json({**report, "written": out if fitted.changed else None})
     else:
-        show_traffic(settings, traffic, fitted)
+        print_traffic(settings, traffic, fitted)
     if not fitted.changed:
         click.echo("odar: not written: nothing that could be fitted is better than what is in use", err=True)
         return 1
-    now, then = settings.routing, setup.thresholds
-    moved = (then.tau1, then.tau2) != (now.tau1, now.tau2)
-    thresholds = {"routing.tau1": then.tau1, "routing.tau2": then.tau2} if moved else {}
+    now, fitted_thresholds = settings.routing, setup.thresholds
+    changes = {}
+    if (fitted_thresholds.tau1, fitted_thresholds.tau2) != (now.tau1, now.tau2):
+        changes = {"routing.tau1": fitted_thresholds.tau1, "routing.tau2": fitted_thresholds.tau2}
     calibration = Calibration(
         statistics=statistics_table(odar, setup.statistics),
-        settings={**odar.calibration.settings, **thresholds},
+        settings={**odar.calibration.settings, **changes},
         posterior=posterior_document(odar, setup.posterior),
         estimator=setup.estimator.to_dict() if setup.estimator else odar.calibration.estimator,
         made=provenance({"command": command_line(), "data": "traces", "items": len(traffic.fast)}),
         report=report,
     )
-    write_calibration(calibration, out, quiet=as_json)
+    _write_calibration(calibration, out, quiet=as_json)
     return 0
 
 
 def _fit_and_write(
     odar: Odar, items: list[RecordedItem], data: str, run: RunOptions, options: Mapping[str, Any], *, as_json: bool
 ) -> int:
-    """Fit to the items, show the result, and write it unless it is rejected; returns the exit code."""
+    """Fit, print the result, write it or, if it is rejected, only its statistics, and return the exit code."""
     if len(items) < MIN_ITEMS:
         raise InputError(f"{len(items)} items have answers; at least {MIN_ITEMS} are needed to fit anything")
-    for warning in _cut_off(odar, items):
+    for warning in _cut_off_warnings(odar, items):
         click.echo(f"odar: {warning}", err=True)
     out, made = options["out"], {"command": command_line(), "data": data, "items": len(items)}
     current = current_parts(odar)
@@ -271,11 +274,8 @@ def _fit_and_write(
     evidence = evidence_of(items, odar.settings.fusion.varentropy_weight, features, prior, odar.fusion.similarity)
     if options["statistics_only"]:
         calibration = statistics_calibration(odar, evidence, made)
-        if as_json:
-            print_json({"written": out, "statistics_only": True})
-        for source, known in () if as_json else calibration.statistics.items():
-            click.echo(f"{source.model}: μ = {known.mean:.4f}, σ = {known.deviation:.4f} of {known.count} answers")
-        write_calibration(calibration, out, quiet=as_json)
+        _print_statistics(calibration, out, as_json=as_json)
+        _write_calibration(calibration, out, quiet=as_json)
         return 0
     fitted = fit(evidence, current, goal=Goal(options["goal"], options["max_calls"], options["max_cost"]))
     certificate = None
@@ -283,65 +283,76 @@ def _fit_and_write(
         bound = LossBound(options["at_most_worse"], options["confidence"], options["against"])
         setup, certificate = guarantee(evidence, current, bound)
         fitted = replace(fitted, setup=setup, found=True)
-    refused = certificate is None and bool(fitted.rejection) and not options["force"]
-    alone = refused or (certificate is not None and not certificate.cheaper)
-    if alone:
-        calibration = statistics_calibration(odar, evidence, made, fitted)
+    if certificate is not None:
+        rejected, statistics_only = False, not certificate.cheaper
     else:
-        calibration = to_calibration(odar, fitted, made, certificate)
-    trial, rejected = None, None
+        rejected = statistics_only = bool(fitted.rejection) and not options["force"]
+    if statistics_only:
+        setup, calibration = current.setup, statistics_calibration(odar, evidence, made, fitted)
+    else:
+        setup, calibration = fitted.setup, to_calibration(odar, fitted, made, certificate)
+    trial = None
     if options["judge"]:
-        trial = _try_judge(odar, items, evidence, current.setup if alone else fitted.setup, run, quiet=as_json)
-        rejected = trial.rejection_reason()
-        if rejected is None:
+        trial = _try_judge(odar, items, evidence, setup, run, quiet=as_json)
+        if trial.rejection_reason() is None:
             calibration = replace(calibration, settings={**calibration.settings, "fusion.judge": Role.SLOW.value})
     if as_json:
-        told: dict[str, Any] = {**report(fitted), "written": out, "statistics_only": alone}
+        body: dict[str, Any] = {**report(fitted), "written": out, "statistics_only": statistics_only}
         if trial is not None:
-            told["judge"] = {**plain(trial), "rejected": rejected}
+            body["judge"] = {**plain(trial), "rejected": trial.rejection_reason()}
         if certificate is not None:
-            told["certificate"] = certificate.to_dict()
-        print_json(told)
+            body["certificate"] = certificate.to_dict()
+        print_json(body)
     else:
         if certificate is not None:
-            show_certificate(certificate)
+            print_certificate(certificate)
         else:
-            show_fit(odar, fitted, len(items))
+            print_fit(odar, fitted, len(items))
         if trial is not None:
-            show_judge(trial, rejected)
-    write_calibration(calibration, out, quiet=as_json or refused)
-    if refused:
+            print_judge(trial)
+    _write_calibration(calibration, out, quiet=as_json or rejected)
+    if rejected:
         click.echo(f"odar: not installed: {fitted.rejection} (--force writes it anyway)", err=True)
         click.echo(f"odar: only μ, σ and quantiles are written to {out}", err=True)
-    return 1 if refused else 0
+    return 1 if rejected else 0
+
+
+def _print_statistics(calibration: Calibration, out: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"written": out, "statistics_only": True})
+        return
+    for source, known in calibration.statistics.items():
+        click.echo(f"{source.model}: μ = {known.mean:.4f}, σ = {known.deviation:.4f} of {known.count} answers")
 
 
 def _try_judge(
     odar: Odar, items: list[RecordedItem], evidence: Evidence, setup: Setup, run: RunOptions, *, quiet: bool
 ) -> JudgeTrial:
-    """Ask the judge about the items it would see, unless already recorded, and return what it changes."""
+    """Ask the judge about the items it would see, unless already recorded, and return the comparison."""
     settings = replace(odar.settings, fusion=replace(odar.settings.fusion, judge=Role.SLOW.value, synthesis=False))
-    asked = judge_items(Odar(settings), items, evidence, setup)
-    name = f"judge-{digest([facts_of(odar), [item.digest for item in asked]])}.jsonl"
+    judged = judge_items(Odar(settings), items, evidence, setup)
+    name = f"judge-{digest([facts_of(odar), [item.digest for item in judged]])}.jsonl"
     with Journal(cache_folder() / "calibration" / name) as journal:
-        confirm(run, settings, journal.missing(asked), len(asked), "items", f"{ORDERS} calls each, ")
-        record(run, with_long_timeouts(settings), asked, journal, quiet=quiet, make_work=judge_work)
-        rows = {row["id"]: row for row in journal.rows(item.key for item in asked)}
-    return judge_trial(evidence, setup, [row_id(item.key) for item in items], asked, rows)
+        confirm_run(run, settings, journal.missing(judged), len(judged), "items", f"{ORDERS} calls each, ")
+        record_items(run, with_long_timeouts(settings), judged, journal, quiet=quiet, make_work=judge_work)
+        rows = {row["id"]: row for row in journal.rows(item.key for item in judged)}
+    return judge_trial(evidence, setup, [row_id(item.key) for item in items], judged, rows)
 
 
-def write_calibration(calibration: Calibration, out: str, *, quiet: bool) -> None:
-    """Write the file and, unless `quiet`, say how to use it."""
+def _write_calibration(calibration: Calibration, out: str, *, quiet: bool) -> None:
+    """Write the file and, unless `quiet`, print how to use it."""
     with atomic_write(Path(out)) as draft:
         draft.write_text(calibration.to_json(), encoding="utf-8")
     if not quiet:
         click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
 
 
-def _cut_off(odar: Odar, items: list[RecordedItem]) -> list[str]:
-    """Return which agent has more than 20% of its recorded answers cut off, and how many tokens would do."""
-    finishes = [(each.step.role, each.finish) for item in items for each in item.attempts]
-    counts = {role: (sum(r is role for r, _ in finishes), finishes.count((role, "length"))) for role in Role}
+def _cut_off_warnings(odar: Odar, items: list[RecordedItem]) -> list[str]:
+    """Return a warning for each agent with more than 20% of its recorded answers cut off."""
+    counts = {}
+    for role in Role:
+        finishes = [each.finish for item in items for each in item.attempts if each.step.role is role]
+        counts[role] = len(finishes), finishes.count("length")
     return cut_off_warnings(counts, {role: odar.settings.agent(role).max_tokens for role in Role})
 
 
@@ -357,27 +368,27 @@ def _collect(
     """Record the answers that are missing, and return all items that have them."""
     # Only the default pair is fitted: alternatives that dispatch may choose have statistics of their own.
     recorded = replace(settings, dispatch=replace(settings.dispatch, models=False))
-    asking = Odar(recorded)  # opens nothing: says what an item may take
-    header = header_of(asking)
+    odar = Odar(recorded)  # makes no call
+    header = header_of(odar)
     drawn = select_tasks(questions)
     folds = {task.id: fold for task, fold in zip(drawn.tasks, drawn.folds, strict=True)}
     source = QuestionSet(Path(data).stem)
-    items = make_items(asking, [Job(source, each, folds.get(each.id, 0), SEED) for each in questions])
+    items = make_items(odar, [Job(source, each, folds.get(each.id, 0), SEED) for each in questions])
     path = Path(recording) if recording else cache_folder() / "calibration" / f"{header.made_by}.jsonl"
     with Journal(path, header.to_row()) as journal:
         calls = f"{2 + settings.routing.samples} calls each, "
-        confirm(run, settings, journal.missing(items), len(items), "items", calls)
-        record(run, with_long_timeouts(recorded), items, journal, quiet=quiet)
-        found = [item_from_json(row) for row in journal.rows(item.key for item in items)]
-    return Odar(settings), found
+        confirm_run(run, settings, journal.missing(items), len(items), "items", calls)
+        record_items(run, with_long_timeouts(recorded), items, journal, quiet=quiet)
+        rows = [item_from_json(row) for row in journal.rows(item.key for item in items)]
+    return Odar(settings), rows
 
 
 def _compare_prompts(
     settings: Settings, questions: list[Question], data: str, run: RunOptions, sets: Sequence[str], *, as_json: bool
 ) -> int:
-    """Run every prompt set on the same questions and show how each did."""
+    """Run every prompt set on the same questions and print the figures of each; return the exit code."""
     for name in sets:
-        load_prompts(name)  # all of them, before any call is paid for
+        load_prompts(name)  # reports an unknown set before any call is paid for
     fetch_weights(settings, quiet=as_json)
     rows: list[dict[str, Any]] = []
     for name in sets:
@@ -388,12 +399,12 @@ def _compare_prompts(
     if as_json:
         print_json(rows)
     else:
-        show_prompts(rows)
+        print_prompts(rows)
     return 0
 
 
 def _from_recording(settings: Settings, place: str) -> tuple[Odar, list[RecordedItem]]:
-    """Read the items of a recording that may be used to calibrate these settings.
+    """Read the items of a recording that can be used to calibrate these settings.
 
     Raises:
         InputError: its answers come from other models, prompts or sampling, or from another tool.
@@ -412,6 +423,6 @@ def _from_recording(settings: Settings, place: str) -> tuple[Odar, list[Recorded
             f"{place} holds {recording.header.samples} slow samples per item, and routing.samples is "
             f"{settings.routing.samples}; add --set routing.samples={recording.header.samples}"
         )
-    pair = {card.name for cards in odar.cards.values() for card in cards[:1]}
-    found = [item for item in recording.items("calibrate") if is_complete_item(item)]
-    return odar, [item for item in found if {each.model for each in item.attempts} <= pair]
+    pair = {cards[0].name for cards in odar.cards.values()}
+    complete = [item for item in recording.items("calibrate") if is_complete_item(item)]
+    return odar, [item for item in complete if {each.model for each in item.attempts} <= pair]

@@ -33,7 +33,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 def train_difficulty(data: str, settings: Settings, out: str, *, force: bool, as_json: bool) -> int:
-    """Train the estimator from the shipped weights on, write it unless it is worse, and return the exit code."""
+    """Train from the shipped weights, write the estimator unless it is worse, and return the exit code."""
     if not out.endswith(".json"):
         raise InputError(f"--out {out!r} must end in .json: that is how routing.estimator knows a file from a name")
     rows: list[TrainingRow] = load_lines(data, TrainingLine, training_row, "rows")
@@ -72,7 +72,7 @@ def train_difficulty(data: str, settings: Settings, out: str, *, force: bool, as
 
 
 def _score(d: Array, target: Array, thresholds: tuple[float, float]) -> dict[str, Any]:
-    """Return how well an estimator predicts the difficulty of questions it was not trained on."""
+    """Return correlation with the targets, accuracy of paths, and mean squared error."""
     return {
         "r": [*bootstrap_interval(pearson, d, target, rng=np.random.default_rng(0))],
         "path_accuracy": float((np.digitize(d, thresholds) == np.digitize(target, thresholds)).mean()),
@@ -82,18 +82,18 @@ def _score(d: Array, target: Array, thresholds: tuple[float, float]) -> dict[str
 
 @dataclass(frozen=True, slots=True)
 class TrainingRow:
-    """One query with its difficulty, or with what its difficulty follows from (SPEC 2.5)."""
+    """One query with its difficulty, or with the figures that give it (SPEC 2.5)."""
 
     query: Query
     difficulty: float | None = None
     correct: float | None = None
-    """How often the fast model was right."""
+    """Share of the fast model's answers that were right."""
     effort: float | None = None
     """A person's time, or the length of the reference reasoning."""
 
 
 def targets(rows: list[TrainingRow]) -> Array:
-    """d* of every row: as given, or from how often the fast model failed and how long the reasoning is.
+    """Return d* of every row: as given, or by `d_star`.
 
     >>> targets([TrainingRow(Query("a"), difficulty=0.2), TrainingRow(Query("b"), correct=0.25)]).tolist()
     [0.2, 0.75]
@@ -112,7 +112,7 @@ class TrainingLine(QueryLine):
 
 
 def training_row(line: TrainingLine, number: int, folder: Path) -> TrainingRow:
-    """Return what a line says."""
+    """Return the row of a line."""
     query = line.to_query(folder)
     if (line.difficulty is None) == (line.correct is None):
         raise ValueError("it needs either difficulty or correct")

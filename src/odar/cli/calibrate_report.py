@@ -1,4 +1,4 @@
-"""What `odar calibrate` prints about a fit, a certificate, a judge, traffic, and prompt sets."""
+"""Reports of `odar calibrate`: a fit, a certificate, a judge, traffic, and prompt sets."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from odar.settings import Settings
 from odar.types import Step
 
 
-def show_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Print names and texts in the columns that every report of `odar calibrate` has."""
+def _print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Print names and texts in the columns of every report."""
     print_facts(facts, gap=1, labels=11)
 
 
-def show_fit(odar: Odar, fitted: Fitted, count: int) -> None:
-    """Print accuracy and cost before and after, and what was fitted."""
+def print_fit(odar: Odar, fitted: Fitted, count: int) -> None:
+    """Print accuracy and cost before and after, and the fitted parts."""
     click.echo(f"\n{count} items; everything fitted is judged on held-out folds; 95% intervals\n")
     click.echo(f"{'':7} {'accuracy':22} {'calls':>6} {'cost, $':>10}  simple / medium / hard")
     for name, expected in (("before", fitted.before), ("after", fitted.after)):
         cost = "unknown" if expected.cost_usd is None else f"{expected.cost_usd.value:.6f}"
         figures = f"{expected.accuracy!s:22} {expected.calls.value:>6.2f} {cost:>10}"
-        click.echo(f"{name:7} {figures}  {mix_text(expected.mix.values())}")
+        click.echo(f"{name:7} {figures}  {_mix_text(expected.mix.values())}")
     click.echo(f"{'gain':7} {fitted.accuracy_gain.signed()}; calls {fitted.calls_gain.signed(2)}")
     if fitted.price_gain is fitted.cost_usd_gain:
         click.echo(f"{'':7} cost, $ {fitted.cost_usd_gain.signed(6)}")
@@ -41,33 +41,36 @@ def show_fit(odar: Odar, fitted: Fitted, count: int) -> None:
     for name, interval in fitted.baselines.items():
         click.echo(f"{name:15} {interval}")
     click.echo()
-    show_facts(_fit_facts(odar, fitted))
+    _print_facts(_fit_facts(odar, fitted))
 
 
 def _fit_facts(odar: Odar, fitted: Fitted) -> Iterator[tuple[str, str]]:
     setup, settings = fitted.setup, odar.settings
     for part in fitted.parts:
-        yield part.name, part_text(part, taken=part.model in (setup.estimator, setup.posterior))
-    yield "τ1, τ2", f"{settings.routing.tau1:g}, {settings.routing.tau2:g} → {_taus(setup.thresholds)}"
+        yield part.name, _part_text(part, taken=part.model in (setup.estimator, setup.posterior))
+    yield "τ1, τ2", f"{settings.routing.tau1:g}, {settings.routing.tau2:g} → {_thresholds_text(setup.thresholds)}"
     for expert, own in setup.by_expert.items():
-        yield "", f"{expert}: {_taus(own)}"
+        yield "", f"{expert}: {_thresholds_text(own)}"
     names = ("fast", "verify", "solve")
     skills = ", ".join(f"{name} {skill:.2f}" for name, skill in zip(names, setup.fusion.skills, strict=True))
     yield "fusion", f"β {settings.fusion.beta:g} → {setup.fusion.beta:g}; skills {skills}"
     if fitted.looks_first:
         yield "mode", f"{settings.routing.mode} → {'prior' if setup.posterior is None else 'posterior'}"
-    for kind, weights in (setup.posterior.weights if setup.posterior else {}).items():
-        before, after = (
-            ", ".join(f"{term} {weight:.2f}" for term, weight in each.items())
-            for each in (odar.posterior.weights[kind], weights)
-        )
+    if setup.posterior is None:
+        return
+    for kind, weights in setup.posterior.weights.items():
+        before, after = _weights_text(odar.posterior.weights[kind]), _weights_text(weights)
         yield "posterior", f"{kind}: {after}"
         if after != before:
             yield "", f"before: {before}"
 
 
-def part_text(part: FittedPart[Any], *, taken: bool) -> str:
-    """Return whether a part was fitted, and by how much it was better."""
+def _weights_text(weights: Mapping[str, float]) -> str:
+    return ", ".join(f"{term} {weight:.2f}" for term, weight in weights.items())
+
+
+def _part_text(part: FittedPart[Any], *, taken: bool) -> str:
+    """Return whether a part was fitted or kept, and its gain."""
     if part.gain is None:
         return f"kept: {part.note}"
     if not part.better:
@@ -77,17 +80,18 @@ def part_text(part: FittedPart[Any], *, taken: bool) -> str:
     return f"{verdict}; {part.measure}, gain {part.gain.signed()}"
 
 
-def mix_text(shares: Iterable[float]) -> str:
-    """Shares of Simple, Medium and Hard."""
+def _mix_text(shares: Iterable[float]) -> str:
+    """Return the shares of Simple, Medium and Hard."""
     return " / ".join(f"{share:.0%}" for share in shares)
 
 
-def _taus(thresholds: Thresholds) -> str:
+def _thresholds_text(thresholds: Thresholds) -> str:
     return f"{thresholds.tau1:g}, {thresholds.tau2:g}"
 
 
-def show_judge(trial: JudgeTrial, rejected: str | None) -> None:
-    """Print what the judge would change, and its position bias."""
+def print_judge(trial: JudgeTrial) -> None:
+    """Print the effect of the judge on accuracy and calls, and its position bias."""
+    rejected = trial.rejection_reason()
     facts = [("judge", f"off: {rejected}" if rejected else 'fusion.judge = "slow"')]
     if trial.items:
         bias = f"{trial.first_place:.0%} ({trial.expected_first:.0%} without bias)"
@@ -97,41 +101,38 @@ def show_judge(trial: JudgeTrial, rejected: str | None) -> None:
             ("", f"another choice in the other order: {trial.order_dependent:.0%}; the first shown: {bias}"),
             ("", f"replies that named no answer: {trial.unreadable}"),
         ]
-    show_facts(facts)
+    _print_facts(facts)
 
 
-def show_certificate(found: Certificate) -> None:
-    """Print what was certified, by how many items, and what it takes to certify more."""
-    bound, thresholds = found.bound, found.thresholds
+def print_certificate(certificate: Certificate) -> None:
+    """Print the certified thresholds, the test items, and the items needed to certify more."""
+    bound, thresholds = certificate.bound, certificate.thresholds
     certified = f"nothing cheaper than {bound.against}; thresholds stay as they are"
-    if found.cheaper:
-        certified = f"τ1, τ2 = {thresholds.tau1:.3g}, {thresholds.tau2:.3g} (t = {found.t:.2f})"
-    level = f"{bound.confidence:.0%}, on {found.items} items of no fit"
+    if certificate.cheaper:
+        certified = f"τ1, τ2 = {thresholds.tau1:.3g}, {thresholds.tau2:.3g} (t = {certificate.t:.2f})"
+    loss = f"at most {bound.at_most_worse:g} less accurate than {bound.against}"
     facts = [
         ("certified", certified),
-        (
-            "",
-            f"at most {bound.at_most_worse:g} less accurate than {bound.against}, with a confidence of {level}",
-        ),
-        ("on these", f"accuracy {found.accuracy:.3f} against {found.reference:.3f}"),
-        ("", f"calls {found.calls:.2f} against {found.reference_calls:.2f}"),
+        ("", f"{loss}, with a confidence of {bound.confidence:.0%}, on {certificate.items} items of no fit"),
+        ("on these", f"accuracy {certificate.accuracy:.3f} against {certificate.reference:.3f}"),
+        ("", f"calls {certificate.calls:.2f} against {certificate.reference_calls:.2f}"),
     ]
-    if found.more_items is not None:
-        facts.append(("more", f"the next cheaper setting would take about {found.more_items} more test items"))
-    elif found.t > 0:
+    if (items := certificate.more_items) is not None:
+        facts.append(("more", f"the next cheaper setting would take about {items} more test items"))
+    elif certificate.t > 0:
         facts.append(("more", "the next cheaper setting loses too much; more items would not help"))
     stays = "models, prompts, thresholds and quantiles stay as they are"
-    show_facts([*facts, ("assumes", f"that later questions are exchangeable with these, and that {stays}")])
+    _print_facts([*facts, ("assumes", f"that later questions are exchangeable with these, and that {stays}")])
 
 
-def show_traffic(settings: Settings, traffic: Traffic, fitted: TrafficFit) -> None:
-    """Print what traffic taught."""
+def print_traffic(settings: Settings, traffic: Traffic, fitted: TrafficFit) -> None:
+    """Print the result of a fit to traffic."""
     fast = traffic.fast
     click.echo(f"{traffic.traces} traces of these models and prompts, {traffic.marked} with feedback;")
     click.echo(f"of {len(fast)} it is known whether the fast answer was wrong ({int(fast.wrong.sum())} were)\n")
-    show_facts(_traffic_facts(settings, traffic, fitted))
+    _print_facts(_traffic_facts(settings, traffic, fitted))
     if len(fast):
-        mixes = f"{mix_text(fitted.before)} → {mix_text(fitted.after)}"
+        mixes = f"{_mix_text(fitted.before)} → {_mix_text(fitted.after)}"
         click.echo(f"\nsimple / medium / hard of these {len(fast)}: {mixes}")
 
 
@@ -141,7 +142,7 @@ def _traffic_facts(settings: Settings, traffic: Traffic, fitted: TrafficFit) -> 
         lacking = f"{MIN_ENERGIES} candidates with log-probs are needed, {MIN_ENERGIES - known} more"
         yield f"μ, σ {step}", f"measured on {known} candidates" if step in fitted.measured else f"kept: {lacking}"
     for part in (fitted.estimator, fitted.posterior):
-        yield part.name, part_text(part, taken=part.better)
+        yield part.name, _part_text(part, taken=part.better)
     if fitted.setup.posterior is None:
         yield "", f"not in use: routing.mode = {settings.routing.mode}"
     now, then = settings.routing, fitted.setup.thresholds
@@ -154,7 +155,7 @@ def _traffic_facts(settings: Settings, traffic: Traffic, fitted: TrafficFit) -> 
 
 
 def traffic_report(traffic: Traffic, fitted: TrafficFit) -> dict[str, Any]:
-    """Return the same as plain data."""
+    """Return the result of a fit to traffic as plain data."""
     return {
         "traces": traffic.traces,
         "with_feedback": traffic.marked,
@@ -176,11 +177,11 @@ PROMPT_FIGURES = {
     "unstated": ("unstated", ".2f"),
     "accuracy_per_100_tokens": ("per 100 tokens", ".2f"),
 }
-"""Figures by which prompt sets are compared (SPEC 3.7): title and format of each."""
+"""Title and format of each figure of a prompt set (SPEC 3.7)."""
 
 
 def prompt_rows(prompts: str, items: Iterable[RecordedItem]) -> list[dict[str, Any]]:
-    """Return the figures of a prompt set: a row for each step that has answers, all of them means or shares."""
+    """Return the figures of a prompt set, means or shares, with a row for each step that has answers."""
     attempts = [attempt for item in items for attempt in item.attempts]
     rows = []
     for step in Step:
@@ -199,8 +200,8 @@ def prompt_rows(prompts: str, items: Iterable[RecordedItem]) -> list[dict[str, A
     return rows
 
 
-def show_prompts(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print the rows of every prompt set."""
+def print_prompts(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print a table of `prompt_rows`."""
     titles = ("prompts", "step", *(title for title, _ in PROMPT_FIGURES.values()))
     table = plain_table(*titles, gap=2, right=titles[2:])
     for row in rows:

@@ -1,4 +1,4 @@
-"""Shared by commands that ask many questions: options, executors, cost confirmation, progress and failures."""
+"""Runs of many questions: options, cost confirmation, local models, progress and failures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ import click
 
 from odar import errors
 from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
-from odar.cli.main import EXIT_CODES
+from odar.cli.main import exit_code_of
 from odar.cli.options import COUNT, USD
+from odar.cli.terminal import format_known
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, InputError
 from odar.providers.base import Provider
@@ -40,21 +41,22 @@ TIMEOUT_FACTOR = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a command runs many questions, as the user chose by `run_options`."""
+    """Values of the options that `run_options` adds."""
 
     concurrency: int
     budget: float | None = None
-    """US dollars, of earlier runs too."""
+    """Maximum cost in US dollars, earlier runs included."""
     yes: bool = False
-    """Whether to spend money without asking."""
+    """Whether to spend money without confirmation."""
     engine: str = "local"
     ray_address: str | None = None
     workers: int = 1
 
 
 def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
-    """Adds --concurrency, --budget and --yes, and those of the engine; the command receives `run`."""
-    what, where = "Run in this process or on a Ray cluster.", "Address of the Ray cluster, or local to start one."
+    """Add --concurrency, --budget and --yes, and with `engine` those of Ray; the command receives `run`."""
+    engine_help = "Run in this process or on a Ray cluster."
+    address_help = "Address of the Ray cluster, or local to start one. Default: $RAY_ADDRESS."
     options = [
         click.option("--concurrency", type=COUNT, default=concurrency, help="Number of concurrent questions."),
         click.option("--budget", type=USD, metavar="USD", help="Stop before this is spent, earlier runs included."),
@@ -62,8 +64,8 @@ def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
     ]
     if engine:
         options += [
-            click.option("--engine", type=click.Choice(["local", "ray"]), default="local", help=what),
-            click.option("--ray-address", metavar="ADDRESS", help=f"{where} Default: $RAY_ADDRESS."),
+            click.option("--engine", type=click.Choice(["local", "ray"]), default="local", help=engine_help),
+            click.option("--ray-address", metavar="ADDRESS", help=address_help),
             click.option("--workers", type=COUNT, default=2, help="Processes on Ray."),
         ]
 
@@ -73,13 +75,16 @@ def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
             given = {each.name: kwargs.pop(each.name) for each in fields(RunOptions) if each.name in kwargs}
             return command(*args, run=RunOptions(**given), **kwargs)
 
-        return cast(F, functools.reduce(lambda made, option: option(made), reversed(options), wrapper))
+        decorated: Callable[..., Any] = wrapper
+        for option in reversed(options):
+            decorated = option(decorated)
+        return cast(F, decorated)
 
     return decorate
 
 
 def on_engine(run: RunOptions, work: OpenWork) -> OpenWork:
-    """Return the work as it is done by the engine: in this process, or on a Ray cluster."""
+    """Return the work for the engine of the run: unchanged for this process, or for a Ray cluster."""
     if run.engine == "local":
         return work
     from odar.recording.cluster import on_ray
@@ -88,7 +93,7 @@ def on_engine(run: RunOptions, work: OpenWork) -> OpenWork:
 
 
 def with_long_timeouts(settings: Settings) -> Settings:
-    """Settings with longer timeouts for local models, as no user waits for the answers."""
+    """Return settings with longer timeouts if a model is local: no user waits for the answers."""
     if not uses_local_model(settings):
         return settings
     fast, slow = (replace(a, timeout_s=TIMEOUT_FACTOR * a.timeout_s) for a in (settings.fast, settings.slow))
@@ -96,10 +101,10 @@ def with_long_timeouts(settings: Settings) -> Settings:
     return replace(settings, fast=fast, slow=slow, limits=limits)
 
 
-def copies(settings: Settings) -> int:
-    """Return how many copies of the local models run at once: one for each core, as far as the memory goes.
+def copy_count(settings: Settings) -> int:
+    """Return the number of copies of the local models: one for each core, if the memory suffices.
 
-    Copies with one thread each do more than one copy with many threads, and give the same answers.
+    Copies with one thread each are faster than one copy with many threads, and give the same answers.
     """
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     available, needed = available_memory_mb(), memory_mb(settings)
@@ -108,42 +113,47 @@ def copies(settings: Settings) -> int:
 
 
 def open_copies(settings: Settings) -> Mapping[str, Provider]:
-    """Return the local providers, each as several copies."""
+    """Return the local providers, each with several copies of its models."""
     from odar.providers.local import LocalProvider
     from odar.providers.pool import LeastBusyProvider
 
-    threads, count = settings.local.threads or 1, copies(settings)
-    found = {}
-    for name in (name for name, provider in settings.providers.items() if provider.kind == "local"):
+    threads, count = settings.local.threads or 1, copy_count(settings)
+
+    def open_provider(name: str) -> Provider:
         contexts = settings.contexts(name)
-        providers = [LocalProvider(name, threads=threads, contexts=contexts, copy=i) for i in range(count)]
-        found[name] = LeastBusyProvider(providers)
-    return found
+        return LeastBusyProvider(
+            [LocalProvider(name, threads=threads, contexts=contexts, copy=i) for i in range(count)]
+        )
+
+    return {name: open_provider(name) for name, each in settings.providers.items() if each.kind == "local"}
 
 
-def confirm(run: RunOptions, settings: Settings, todo: Sequence[Item], total: int, what: str, calls: str) -> None:
-    """Print what it may cost, ask for consent if there is no budget, and refuse rates it would exceed."""
+def confirm_run(
+    run: RunOptions, settings: Settings, todo: Sequence[Item], total: int, things: str, calls: str
+) -> None:
+    """Check rate limits, print the maximum cost, and ask for consent if there is a cost and no budget."""
     for item in todo:
         check_needs(item.needs, rates_of(settings))
     costs = [item.worst_cost_usd for item in todo]
     known, unknown = sum(cost for cost in costs if cost is not None), None in costs
     if todo:
         price = "an unknown amount: a price is missing" if unknown else f"at most ${known:.4f}"
-        click.echo(f"odar: {len(todo)} of {total} {what} to answer, {calls}{price}", err=True)
-    if unknown and run.budget is not None:
-        raise BudgetExceeded("--budget cannot be kept while a price is unknown; add it to odar.toml")
-    if (unknown or known) and run.budget is None and not run.yes:
+        click.echo(f"odar: {len(todo)} of {total} {things} to answer, {calls}{price}", err=True)
+    if run.budget is not None:
+        if unknown:
+            raise BudgetExceeded("--budget cannot be kept while a price is unknown; add it to odar.toml")
+    elif (unknown or known) and not run.yes:
         confirm_cost("this costs money; add --budget USD or --yes to go on", "go on?")
 
 
 def confirm_cost(refusal: str, question: str) -> None:
-    """Ask on a terminal whether to spend money; without one, raise InputError."""
+    """Ask on a terminal whether to spend money; raise InputError if there is no terminal."""
     if not sys.stdin.isatty():
         raise InputError(refusal)
     click.confirm(question, abort=True, err=True)
 
 
-def record(
+def record_items(
     run: RunOptions,
     settings: Settings,
     items: Sequence[Item],
@@ -152,16 +162,16 @@ def record(
     quiet: bool,
     make_work: Callable[[Odar], Work] = collect_work,
 ) -> int:
-    """Record both agents on every item, report what failed, and return the exit code.
+    """Record answers of both agents to every item, or other work, report failures, and return the exit code.
 
-    In this process a local model runs once on each core, on Ray once in each worker. `make_work` asks something
-    else about the items.
+    A local model runs once on each core of this process, or once in each Ray worker.
     """
     open_providers = None
-    if uses_local_model(settings) and run.engine == "ray":
-        run = replace(run, concurrency=run.workers)
-    elif uses_local_model(settings):
-        run, open_providers = replace(run, concurrency=copies(settings)), open_copies
+    if uses_local_model(settings):
+        if run.engine == "ray":
+            run = replace(run, concurrency=run.workers)
+        else:
+            run, open_providers = replace(run, concurrency=copy_count(settings)), open_copies
     work = WithEngine(settings, make_work, open_providers)
     done, failed = run_items(run, settings, items, journal, work, quiet=quiet)
     report_failures(failed, done)
@@ -171,17 +181,25 @@ def record(
 def run_items(
     run: RunOptions, settings: Settings, items: Sequence[Item], journal: Journal, work: OpenWork, *, quiet: bool
 ) -> tuple[Progress, dict[str, Mapping[str, Any]]]:
-    """Do the work on every item that is not in the journal, with a progress bar; return also what failed."""
-    before = len(items) - len(journal.missing(items))
-    limits: dict[str, Any] = {"rates": rates_of(settings), "concurrency": run.concurrency, "budget_usd": run.budget}
-    with progress_bar(len(items), before, quiet=quiet) as show:
-        done = asyncio.run(run_work(items, on_engine(run, work), journal, on_progress=show, **limits))
-    return done, failures(journal, items)
+    """Do the work on every item that is not in the journal; return the progress and the errors by item."""
+    finished = len(items) - len(journal.missing(items))
+    with progress_bar(len(items), finished, quiet=quiet) as on_progress:
+        running = run_work(
+            items,
+            on_engine(run, work),
+            journal,
+            rates=rates_of(settings),
+            concurrency=run.concurrency,
+            budget_usd=run.budget,
+            on_progress=on_progress,
+        )
+        done = asyncio.run(running)
+    return done, read_failures(journal, items)
 
 
 @contextmanager
 def progress_bar(total: int, done: int = 0, *, quiet: bool) -> Iterator[Callable[[Progress], None]]:
-    """A bar on standard error with the cost so far and to go."""
+    """Show a bar on standard error, with the cost so far and to go; yield a function that updates it."""
     if quiet:
         yield lambda progress: None
         return
@@ -203,29 +221,29 @@ def read_conversation(messages: list[Any]) -> Query:
 
     try:
         return read_chat({"model": "odar", "messages": messages}).query
-    except ApiError as refusal:
-        raise ValueError(refusal.message) from None
+    except ApiError as error:
+        raise ValueError(error.message) from None
 
 
 def describe_costs(progress: Progress) -> str:
-    """
+    """Return the description of the progress bar.
+
     >>> describe_costs(Progress(total=4, done=2, failed=0, cost_usd=0.5))
     '$0.5000 so far, about $0.5000 to go'
     """
-    so_far = "cost unknown" if progress.cost_usd is None else f"${progress.cost_usd:.4f} so far"
-    to_go = progress.cost_to_go_usd
-    failed = f", {progress.failed} failed" if progress.failed else ""
-    return so_far + ("" if to_go is None else f", about ${to_go:.4f} to go") + failed
+    text = format_known(progress.cost_usd, "${:.4f} so far", "cost unknown")
+    text += format_known(progress.cost_to_go_usd, ", about ${:.4f} to go", "")
+    return text + (f", {progress.failed} failed" if progress.failed else "")
 
 
-def failures(journal: Journal, items: Sequence[Item]) -> dict[str, Mapping[str, Any]]:
-    """Errors by item: type and message."""
+def read_failures(journal: Journal, items: Sequence[Item]) -> dict[str, Mapping[str, Any]]:
+    """Return type and message of the error of each item that failed."""
     failed = [item.key for item in items if item.key in journal.entries and journal.entries[item.key].failed]
     return {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
 
 
 def report_failures(failed: Mapping[str, Mapping[str, Any]], done: Progress) -> None:
-    """Print a line for every kind of failure, with the first of them."""
+    """Print a line for every type of error, with the first of its messages."""
     kinds = Counter(error["type"] for error in failed.values())
     for kind, count in kinds.most_common():
         name, error = next((name, error) for name, error in failed.items() if error["type"] == kind)
@@ -237,10 +255,7 @@ def report_failures(failed: Mapping[str, Mapping[str, Any]], done: Progress) -> 
 
 def exit_code(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> int:
     """Return the most important code: a provider that failed, then a limit, then the input."""
-    codes = {
-        next((code for kind, code in EXIT_CODES if issubclass(getattr(errors, name, Exception), kind)), 1)
-        for name in {error["type"] for error in failed.values()}
-    }
+    codes = {exit_code_of(getattr(errors, error["type"], Exception)) for error in failed.values()}
     if stopped:
         codes.add(4)
     return next((code for code in (3, 4, 2, *sorted(codes)) if code in codes), 0)

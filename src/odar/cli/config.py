@@ -1,4 +1,4 @@
-"""`odar config`: the effective settings, and where each came from."""
+"""`odar config`: the effective settings and their origins."""
 
 from __future__ import annotations
 
@@ -30,30 +30,33 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
     Arguments override ODAR_* variables, which override odar.toml, which overrides the profile.
     The variable of a setting is its name in capitals: fast.max_tokens is ODAR_FAST_MAX_TOKENS.
     """
-    meanings: dict[KeyPath, str] = {path: field.metadata["doc"] for path, _, field in iter_settings()}
-    paths = [*meanings, *(path for path in settings.origins if path not in meanings)]
-    rows = [(path, _value(settings, path), settings.origins.get(path, "default")) for path in paths]
+    documented: dict[KeyPath, str] = {path: field.metadata["doc"] for path, _, field in iter_settings()}
+    paths = [*documented, *(path for path in settings.origins if path not in documented)]
+    origins = {path: settings.origins.get(path, "default") for path in paths}
     if key is None:  # the shipped catalogue is long, and `odar models` shows it better
-        rows = [row for row in rows if row[2] != "catalogue"]
-    elif not (rows := [row for row in rows if f"{key_name(row[0])}.".startswith(f"{key}.")]):
-        raise UnknownName("setting", key, map(key_name, meanings))
+        paths = [path for path in paths if origins[path] != "catalogue"]
+    else:
+        paths = [path for path in paths if f"{key_name(path)}.".startswith(f"{key}.")]
+        if not paths:
+            raise UnknownName("setting", key, map(key_name, documented))
+    values = {path: _without_secrets(_value(settings, path)) for path in paths}
     if as_json:
         tree = {
             key_name(path): {
-                "value": _shown(value),
-                "origin": origin,
-                "variable": environment_name(path) if path in meanings else None,
-                "meaning": meanings.get(path, ""),
+                "value": value,
+                "origin": origins[path],
+                "variable": environment_name(path) if path in documented else None,
+                "meaning": documented.get(path, ""),
             }
-            for path, value, origin in rows
+            for path, value in values.items()
         }
         print_json(tree, indent=2)
         return
     from rich.markup import escape
 
     table = plain_table("setting", "value", "from", gap=2, overflow="fold")
-    for path, value, origin in rows:
-        table.add_row(key_name(path), escape(_show(value)), escape(origin))
+    for path, value in values.items():
+        table.add_row(key_name(path), escape(_to_text(value)), escape(origins[path]))
     print_table(table)
     click.echo(f"\nprofile {settings.profile}: {settings.profile_reason}", err=True)
 
@@ -65,18 +68,19 @@ def _value(settings: Settings, path: KeyPath) -> Any:
     return node
 
 
-def _show(value: Any) -> str:
-    value = _shown(value)
+def _to_text(value: Any) -> str:
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False)
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _shown(value: Any) -> Any:
-    """Return a value without passwords and keys, so that it can be shown and pasted into a bug report."""
+def _without_secrets(value: Any) -> Any:
+    """Return a value without passwords and keys, so that it can be pasted into a bug report."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, Mapping):
         secrets = {name for name, each in value.items() if is_secret(name) and isinstance(each, str)}
-        return {name: "***" if name in secrets else _shown(each) for name, each in value.items()}
-    return [_shown(each) for each in value] if isinstance(value, tuple | list) else value
+        return {name: "***" if name in secrets else _without_secrets(each) for name, each in value.items()}
+    return [_without_secrets(each) for each in value] if isinstance(value, tuple | list) else value

@@ -1,4 +1,4 @@
-"""`odar difficulty`: the difficulty of a question, its path, and the reasons."""
+"""`odar difficulty`: the difficulty and the path of a question, and the contribution of each feature."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from odar.recording.questions import QueryLine, load_lines
 from odar.settings import Settings
 from odar.types import Assignment, Decision, Query
 
-_BAR = 16
-"""Characters of the longest bar on either side."""
+_BAR_WIDTH = 16
+"""Maximum width of a bar in characters."""
 
 
 @click.command("difficulty")
@@ -47,17 +47,17 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
     fitted = load_calibration(settings.calibration).estimator
     estimator = open_estimator(settings.routing.estimator, fitted, settings.calibration)
     routing = Routing.from_settings(settings.routing)
-    for asked in queries:
-        decision = routing.decide(estimator.estimate(asked), Assignment(*route_expert(asked)))
+    for each in queries:
+        decision = routing.decide(estimator.estimate(each), Assignment(*route_expert(each)))
         if as_json:
-            print_json(_data(asked, decision))
+            print_json(_to_dict(each, decision))
         elif file:
-            click.echo(f"{decision.estimate.exact_or_middle:.3f}  {decision.path:<6}  {one_line(asked.text, 60)}")
+            click.echo(f"{decision.estimate.exact_or_middle:.3f}  {decision.path:<6}  {one_line(each.text, 60)}")
         else:
-            _show(asked, decision)
+            _print(decision)
 
 
-def _data(query: Query, decision: Decision) -> dict[str, Any]:
+def _to_dict(query: Query, decision: Decision) -> dict[str, Any]:
     estimate = decision.estimate
     return {
         "query": query.text,
@@ -74,7 +74,7 @@ def _data(query: Query, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _show(query: Query, decision: Decision) -> None:
+def _print(decision: Decision) -> None:
     estimate, assignment = decision.estimate, decision.assignment
     click.echo(f"difficulty  {describe_difficulty(estimate)}")
     click.echo(f"path        {decision.path} ({decision.reason})")
@@ -82,8 +82,8 @@ def _show(query: Query, decision: Decision) -> None:
     if not estimate.contributions:
         return
     largest = max(abs(share) for _, _, share in estimate.contributions) or 1.0
-    click.echo(f"\n{'feature':20} {'value':>9} {'W·φ':>8}  {'easier':>{_BAR}}|harder")
+    click.echo(f"\n{'feature':20} {'value':>9} {'W·φ':>8}  {'easier':>{_BAR_WIDTH}}|harder")
     for name, value, share in estimate.contributions:
-        size = round(_BAR * abs(share) / largest)
+        size = round(_BAR_WIDTH * abs(share) / largest)
         left, right = ("", "█" * size) if share > 0 else ("█" * size, "")
-        click.echo(f"{name:20} {value:>9.3g} {share:>+8.3f}  {left:>{_BAR}}|{right}")
+        click.echo(f"{name:20} {value:>9.3g} {share:>+8.3f}  {left:>{_BAR_WIDTH}}|{right}")

@@ -1,4 +1,4 @@
-"""`odar doctor`: what is installed, reachable and configured, and how to fix what is not."""
+"""`odar doctor`: check installation, configuration, local models, providers and traces."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def command(as_json: bool, settings: Settings) -> int:
     Exit code 0 if a question could be answered now or after a download, 1 if not.
     """
     findings = [
-        *_machine(),
-        *_configuration(settings),
-        *_places(settings),
-        *_local_models(settings),
-        *asyncio.run(_agents(settings)),
-        *_traffic(settings),
+        *_check_packages(),
+        *_check_configuration(settings),
+        *_check_files(settings),
+        *_check_local_models(settings),
+        *asyncio.run(_check_agents(settings)),
+        *_check_traces(settings),
     ]
     if as_json:
         print_json([asdict(finding) for finding in findings], indent=2)
@@ -70,7 +70,7 @@ def command(as_json: bool, settings: Settings) -> int:
     return 0 if all(finding.ok for finding in findings) else 1
 
 
-def _machine() -> Iterator[Finding]:
+def _check_packages() -> Iterator[Finding]:
     yield Finding("odar", True, f"{__version__} on Python {platform.python_version()}, {os.cpu_count()} cores")
     for package in ("numpy", "uvicorn", "xllamacpp"):
         try:
@@ -79,16 +79,16 @@ def _machine() -> Iterator[Finding]:
             yield Finding(package, False, "not installed", f"{sys.executable} -m pip install {package}")
 
 
-def _configuration(settings: Settings) -> Iterator[Finding]:
+def _check_configuration(settings: Settings) -> Iterator[Finding]:
     built_in = ("catalogue", "profile", "argument", "ODAR_", "chosen")
     files = {origin for origin in settings.origins.values() if not origin.startswith(built_in)}
-    found = ", ".join(sorted(files)) or "none; odar.toml here or in your config folder would be read"
     yield Finding("profile", True, f"{settings.profile} ({settings.profile_reason})")
-    yield Finding("settings file", True, found)
+    missing = "none; odar.toml here or in your config folder would be read"
+    yield Finding("settings file", True, ", ".join(sorted(files)) or missing)
 
 
-def _places(settings: Settings) -> Iterator[Finding]:
-    """Yield the files that odar stores, which remain after `pip uninstall odar`."""
+def _check_files(settings: Settings) -> Iterator[Finding]:
+    """Yield the files of ODAR, which remain after `pip uninstall odar`."""
     url = database_url(settings.store)
     local = url.get_backend_name() == "sqlite"
     store = _size(Path(str(url.database))) if local else masked(url.render_as_string())
@@ -106,31 +106,33 @@ def _size(path: Path) -> str:
     return f"{path} ({sum(sizes) / 1e6:.1f} MB)" if sizes else f"{path} (nothing there yet)"
 
 
-def _traffic(settings: Settings) -> Iterator[Finding]:
-    """Warnings about the last 7 days: answers that were cut off, and costs above those of the slow model alone."""
+def _check_traces(settings: Settings) -> Iterator[Finding]:
+    """Yield warnings about the last 7 days: answers cut off, and costs above those of the slow model alone."""
     url = database_url(settings.store)
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
         return
     try:
         with Database(settings.store) as database:
             week = Filter(since=(datetime.now(UTC) - timedelta(days=7)).isoformat())
-            found = Archive(database).overview(week)
+            overview = Archive(database).overview(week)
     except OdarError as error:
         yield Finding("traces", True, f"cannot be read: {error}")
         return
-    for warning in warnings_of(found, settings):
+    for warning in warnings_of(overview, settings):
         yield Finding("traces", True, f"last 7 days: {warning}", "odar traces --summary --since 7d")
 
 
-def _local_models(settings: Settings) -> list[Finding]:
+def _check_local_models(settings: Settings) -> list[Finding]:
     """Return which weights are present, and whether disk and memory suffice for those that the agents use."""
     found, models, missing = [], local_models(settings), 0
     for weights in catalogue().values():
         state, used = weights_status(weights).state, weights.name in models
-        missing += weights.size + weights.download_size if used and state != "present" else 0
+        present = state == "present"
+        if used and not present:
+            missing += weights.size + weights.download_size
         if used or state != "absent":
-            remedy = "" if state == "present" else f"odar pull {weights.name}"
-            ok = state == "present" or not (used and offline())
+            remedy = "" if present else f"odar pull {weights.name}"
+            ok = present or not (used and offline())
             found.append(Finding("local model", ok, f"{weights.name}: {state}, {weights}", remedy))
     for model in models:
         if model.startswith(GGUF):
@@ -140,14 +142,14 @@ def _local_models(settings: Settings) -> list[Finding]:
             except OdarError as error:
                 found.append(Finding("local model", False, str(error)))
     if models:
-        found.append(_disk(weights_folder(), missing))
+        found.append(_check_disk(weights_folder(), missing))
         if all(finding.ok for finding in found):
-            found.append(_memory(memory_mb(settings)))
+            found.append(_check_memory(memory_mb(settings)))
     return found
 
 
-def _disk(folder: Path, missing: int) -> Finding:
-    """Free disk space against what is still to be downloaded."""
+def _check_disk(folder: Path, missing: int) -> Finding:
+    """Compare free disk space with the size of missing weights."""
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(existing).free
     text = f"{free / 1e9:,.1f} GB free in {existing}"
@@ -157,8 +159,8 @@ def _disk(folder: Path, missing: int) -> Finding:
     return Finding("disk", enough, text, "" if enough else "set ODAR_CACHE_DIR to a larger disk")
 
 
-def _memory(needed_mb: int) -> Finding:
-    """Available memory against what the agents' local models take."""
+def _check_memory(needed_mb: int) -> Finding:
+    """Compare available memory with the needs of the local models."""
     available = available_memory_mb()
     needed = f"the local models take {needed_mb / 1000:.1f} GB"
     if available is None:
@@ -167,11 +169,11 @@ def _memory(needed_mb: int) -> Finding:
     return Finding("memory", True, f"{available / 1000:.1f} GB available; {needed}", remedy)
 
 
-async def _agents(settings: Settings) -> list[Finding]:
-    """Drift of energies, the certificate, and whether each agent's provider answers and has the model."""
+async def _check_agents(settings: Settings) -> list[Finding]:
+    """Check energies, the certificate, and whether each agent's provider answers and has the model."""
     cards = {role: settings.card(agent.model) for role, agent in (("fast", settings.fast), ("slow", settings.slow))}
     async with Odar(settings, served=alignment_file(settings.store)) as odar:
-        found = [*_energies(odar), *_certificate(odar)]
+        found = [*_check_energies(odar), *_check_certificate(odar)]
         for role, card in cards.items():
             by = f"{card.name} by {card.provider}"
             try:
@@ -190,17 +192,17 @@ async def _agents(settings: Settings) -> list[Finding]:
     return found
 
 
-def _energies(odar: Odar) -> Iterator[Finding]:
-    """Yield which served energies drift from the calibrated ones."""
+def _check_energies(odar: Odar) -> Iterator[Finding]:
+    """Yield warnings about the energies of served answers."""
     rows = odar.alignment_report()
-    if moved := [f"{row.model} {row.step} (z = {row.drift_z:+.1f})" for row in rows if row.drifting]:
-        text = f"served energies drift from the calibrated ones: {', '.join(moved)}"
+    if drifting := [f"{row.model} {row.step} (z = {row.drift_z:+.1f})" for row in rows if row.drifting]:
+        text = f"served energies drift from the calibrated ones: {', '.join(drifting)}"
         yield Finding("alignment", True, text, "if it lasts, run odar calibrate again")
     if odar.alignment.last_error:
         yield Finding("alignment", True, f"served energies are not kept: {odar.alignment.last_error}")
 
 
-def _certificate(odar: Odar) -> Iterator[Finding]:
+def _check_certificate(odar: Odar) -> Iterator[Finding]:
     """Yield whether the installed certificate holds, and whether thresholds can learn from feedback."""
     again = "odar calibrate --at-most-worse 0.05"
     if odar.certificate is not None:

@@ -1,4 +1,4 @@
-"""`odar eval`: record answers once, replay every policy on them, report the gains with intervals."""
+"""`odar eval`: record answers once, replay every policy on them, and report the gains with intervals."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ COMMANDS = {
     "judge": ("eval_collect", "Ask a model which of two recorded answers is better."),
     "report": ("eval_replay", "Write one HTML file with every table and figure."),
 }
-"""The module of each subcommand, which is imported when it runs, and what it does."""
+"""Module and summary of each subcommand."""
 
 
 @click.group(
     "eval",
     cls=LazyGroup,
-    places={name: f"odar.cli.{module}:{name}_command" for name, (module, _) in COMMANDS.items()},
-    sections={"Commands": {name: what for name, (_, what) in COMMANDS.items()}},
+    locations={name: f"odar.cli.{module}:{name}_command" for name, (module, _) in COMMANDS.items()},
+    sections={"Commands": {name: summary for name, (_, summary) in COMMANDS.items()}},
 )
 def command() -> None:
     """Measure what adaptive compute gains.

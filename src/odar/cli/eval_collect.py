@@ -1,10 +1,10 @@
-"""`odar eval list`, `collect`, `convert` and `judge`: make recordings, and ask a model about their answers."""
+"""`odar eval list`, `collect`, `convert` and `judge`: make recordings, and judge recorded answers with a model."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,19 @@ import click
 
 from odar.cli.collecting import (
     RunOptions,
-    confirm,
     confirm_cost,
+    confirm_run,
     read_conversation,
-    record,
+    record_items,
     run_options,
     with_long_timeouts,
 )
 from odar.cli.local import fetch_model, fetch_weights, local_models
 from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
-from odar.cli.terminal import print_json
+from odar.cli.terminal import format_known, print_json
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
-from odar.evals.benchmarks.base import BENCHMARKS, NAMES
+from odar.evals.benchmarks.base import BENCHMARKS, NAMES, Benchmark
 from odar.evals.preference import SIDES, PreferenceResult, answer_pairs, judge_pairs
 from odar.evals.scorers.text import TEXT_SCORERS
 from odar.evals.selection import check_scorer, select_tasks, with_fitting_prompts
@@ -39,8 +39,8 @@ from odar.settings import Settings
 from odar.types import Query
 
 MAX_SAMPLES = 9
-"""The longest best-of-N curve of SPEC 7.3."""
-Sets = list[tuple[TaskSet, list[Task]]]
+"""Length of the longest best-of-N curve of SPEC 7.3."""
+LoadedSet = tuple[TaskSet, list[Task]]
 
 
 @click.command("collect")
@@ -76,27 +76,26 @@ def collect_command(
     if not path.name.endswith(".jsonl"):
         raise UsageError(f"--out {out}: a recording that can grow is a .jsonl file, such as {out}.jsonl")
     folder = Path(options["data"]) if options["data"] else None
-    sets = [_load(name, folder, options["score_by"]) for name in dict.fromkeys(names)]
-    found = _scorable([pair for each in sets for pair in each])
-    fitting = with_fitting_prompts(settings, [source for source, _ in found])
-    if fitting.prompts != settings.prompts:
-        click.echo(f"odar: prompts = {fitting.prompts!r}: the form of the answers is scored", err=True)
-    settings = fitting
-    jobs = list(_jobs(found, options["limit"], options["seeds"]))
+    loaded = [each for name in dict.fromkeys(names) for each in _load_sets(name, folder, options["score_by"])]
+    sets, prompts = _scorable_sets(loaded), settings.prompts
+    settings = with_fitting_prompts(settings, [source for source, _ in sets])
+    if settings.prompts != prompts:
+        click.echo(f"odar: prompts = {settings.prompts!r}: the form of the answers is scored", err=True)
+    jobs = list(_jobs(sets, options["limit"], options["seeds"]))
     announce_profile(settings)
     fetch_weights(settings, quiet=quiet)
     samples = options["samples"] or settings.routing.samples
     recorded = with_long_timeouts(replace(settings, routing=replace(settings.routing, samples=samples)))
-    odar = Odar(recorded)  # opens nothing: only to see what each item may take
+    odar = Odar(recorded)  # makes no call
     header = header_of(odar, settings.routing.samples)
     with Journal(path, header.to_row()) as journal:
         items = make_items(odar, jobs)
         todo = journal.missing(items)
-        confirm(run, settings, todo, len(jobs), "items", f"at most {len(todo) * (2 + samples)} calls, ")
+        confirm_run(run, settings, todo, len(jobs), "items", f"at most {len(todo) * (2 + samples)} calls, ")
         try:
-            return record(run, recorded, items, journal, quiet=quiet)
+            return record_items(run, recorded, items, journal, quiet=quiet)
         finally:
-            _summary(journal, jobs, out)
+            _print_summary(journal, jobs, out)
 
 
 @click.command("convert")
@@ -117,36 +116,44 @@ def convert_command(recording: str, out: str) -> None:
     click.echo(f"{out}: {count} items, {Path(out).stat().st_size / 1e6:.2f} MB")
 
 
-def _load(name: str, folder: Path | None, score_by: str | None) -> Iterator[tuple[TaskSet, list[Task]]]:
-    """Load the sets of a name: a benchmark, or the sets of a user's file."""
+def _load_sets(name: str, folder: Path | None, score_by: str | None) -> Iterator[LoadedSet]:
+    """Load a benchmark, or the sets of a recording or of a file of questions."""
     if not name.endswith(SUFFIXES):
         if score_by:
             raise UsageError(f"--score-by is for your own questions; {name} has its own scorer")
-        benchmark = BENCHMARKS[name]
-        if getattr(benchmark, "elsewhere", ""):  # `_scorable` says how to import its results; no data is needed
-            yield benchmark, []
-            return
-        tasks, official = list(benchmark.load(folder)), benchmark.about.size
-        if official not in (None, len(tasks)):
-            click.echo(f"odar: {name} has {len(tasks):,} tasks here; the official set has {official:,}", err=True)
-        yield benchmark, tasks
-        return
-    if not name.endswith(".jsonl") or is_recording(name):
+        yield BENCHMARKS[name], _load_benchmark(BENCHMARKS[name], folder)
+    elif not name.endswith(".jsonl") or is_recording(name):
         yield from _recorded_sets(name)
-        return
+    else:
+        yield from _question_sets(name, score_by)
+
+
+def _load_benchmark(benchmark: Benchmark, folder: Path | None) -> list[Task]:
+    if getattr(benchmark, "elsewhere", ""):  # `_scorable_sets` rejects it; no data is needed
+        return []
+    tasks, official = list(benchmark.load(folder)), benchmark.about.size
+    if official not in (None, len(tasks)):
+        sizes = f"{len(tasks):,} tasks here; the official set has {official:,}"
+        click.echo(f"odar: {benchmark.name} has {sizes}", err=True)
+    return tasks
+
+
+def _question_sets(name: str, score_by: str | None) -> Iterator[LoadedSet]:
+    """Yield the sets of a file of questions."""
     questions = load_questions(name, read_conversation, answers=True)
+    scorer = TEXT_SCORERS[score_by] if score_by else None
     for own in dict.fromkeys(question.set for question in questions):
         members = [question for question in questions if question.set == own]
-        by_benchmark = any(question.by_benchmark for question in members)
-        if by_benchmark and not all(question.by_benchmark for question in members):
+        by_benchmark = {question.by_benchmark for question in members}
+        if len(by_benchmark) > 1:
             raise InputError(f"{name}: set {own!r} has questions with gold and others with answer; use one of them")
-        title, scorer = own or Path(name).stem, TEXT_SCORERS[score_by] if score_by else None
-        own_set = QuestionSet(title, metric=score_by or "accuracy", scorer=scorer)
-        source = BENCHMARKS[own] if by_benchmark else own_set
-        yield source, [*members]
+        if by_benchmark == {True}:
+            yield BENCHMARKS[own], [*members]
+        else:
+            yield QuestionSet(own or Path(name).stem, metric=score_by or "accuracy", scorer=scorer), [*members]
 
 
-def _recorded_sets(name: str) -> Iterator[tuple[TaskSet, list[Task]]]:
+def _recorded_sets(name: str) -> Iterator[LoadedSet]:
     """Yield the sets of a recording, whose questions are asked again."""
     tasks: dict[str, dict[str, Task]] = {}
     for item in open_recording(name).items():
@@ -157,24 +164,24 @@ def _recorded_sets(name: str) -> Iterator[tuple[TaskSet, list[Task]]]:
         yield source, list(members.values())
 
 
-def _scorable(sets: Sets) -> Sets:
-    """Return the sets whose answers can be scored here; for others, say how their results get into a report."""
-    found, reasons = [], {}
+def _scorable_sets(sets: Iterable[LoadedSet]) -> list[LoadedSet]:
+    """Return the sets whose answers can be scored here; print how to import the results of the others."""
+    scorable, reasons = [], []
     for source, tasks in sets:
         try:
             check_scorer(source, tasks)
-            found.append((source, tasks))
+            scorable.append((source, tasks))
         except GradedElsewhere as error:
-            reasons[source.name] = str(error)
-    if not found:
-        raise InputError(" ".join(reasons.values()))
-    for reason in reasons.values():
+            reasons.append(str(error))
+    if not scorable:
+        raise InputError(" ".join(reasons))
+    for reason in reasons:
         click.echo(f"odar: left out: {reason}", err=True)
-    return found
+    return scorable
 
 
-def _jobs(sets: Sets, limit: int | None, seeds: Sequence[int]) -> Iterator[Job]:
-    """Yield every item of every set under every seed; the draw is the same for all seeds."""
+def _jobs(sets: Iterable[LoadedSet], limit: int | None, seeds: Sequence[int]) -> Iterator[Job]:
+    """Yield every item of every set with every seed; all seeds have the same items."""
     for source, tasks in sets:
         drawn = select_tasks(tasks, limit=limit)
         if not drawn.tasks:
@@ -184,14 +191,17 @@ def _jobs(sets: Sets, limit: int | None, seeds: Sequence[int]) -> Iterator[Job]:
                 yield Job(source, task, fold, seed)
 
 
-def _summary(journal: Journal, jobs: Sequence[Job], out: str) -> None:
+def _print_summary(journal: Journal, jobs: Sequence[Job], out: str) -> None:
     finished = {key for key, row in journal.entries.items() if not row.failed}
     done = sum(row_id(job.key) in finished for job in jobs)
     costs = [row.cost_usd for row in journal.entries.values()]
-    spent = None if None in costs else sum(cost for cost in costs if cost is not None)
-    money = ", cost unknown" if spent is None else f", ${spent:.4f} spent" if spent else ""
+    spent = ""
+    if None in costs:
+        spent = ", cost unknown"
+    elif total := sum(cost for cost in costs if cost is not None):
+        spent = f", ${total:.4f} spent"
     rest = "" if done == len(jobs) else "; the same command continues"
-    click.echo(f"odar: {done} of {len(jobs)} items done{money}; {out} holds {len(finished)}{rest}", err=True)
+    click.echo(f"odar: {done} of {len(jobs)} items done{spent}; {out} holds {len(finished)}{rest}", err=True)
 
 
 @click.command("list")
@@ -261,16 +271,14 @@ def judge_command(
             return await judge_pairs(odar, name, pairs, rubric, concurrency=limit, on_progress=on_progress)
 
     with click.progressbar(length=2 * len(pairs), file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
-        found = asyncio.run(run(lambda: bar.update(1)))
+        result = asyncio.run(run(lambda: bar.update(1)))
     if as_json:
-        body = {**asdict(found), "preference": found.preference._asdict(), "first": first, "second": second}
-        print_json({**body, "judge": name})
+        print_json({**asdict(result), "first": first, "second": second, "judge": name})
         return
-    click.echo(f"{found.pairs} pairs, {found.different} of them with different answers, judged by {name}")
-    click.echo(f"preference for {first} over {second}: {found.preference} (0.5 is a tie)")
-    click.echo(f"verdicts that change with the order: {found.order_dependent:.0%}")
-    click.echo(f"verdicts for the answer shown first: {found.first_place:.0%} (50% is no position bias)")
-    if found.failed:
-        click.echo(f"{found.failed} pairs had no readable verdict and are left out")
-    cost = "unknown" if found.cost_usd is None else f"${found.cost_usd:.4f}"
-    click.echo(f"{found.calls} calls, cost {cost}")
+    click.echo(f"{result.pairs} pairs, {result.different} of them with different answers, judged by {name}")
+    click.echo(f"preference for {first} over {second}: {result.preference} (0.5 is a tie)")
+    click.echo(f"verdicts that change with the order: {result.order_dependent:.0%}")
+    click.echo(f"verdicts for the answer shown first: {result.first_place:.0%} (50% is no position bias)")
+    if result.failed:
+        click.echo(f"{result.failed} pairs had no readable verdict and are left out")
+    click.echo(f"{result.calls} calls, cost {format_known(result.cost_usd, '${:.4f}')}")

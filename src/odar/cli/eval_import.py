@@ -1,4 +1,4 @@
-"""`odar eval import`: answers that other tools recorded, and what ODAR would gain with them."""
+"""`odar eval import`: import answers that other tools recorded, and show what ODAR would gain with them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from odar.evals.pair_summary import PairSummary, summarize_pair
 from odar.evals.scorers.text import TEXT_SCORERS
 from odar.policy.posterior import PAPER_THRESHOLDS
 from odar.recording.files import write_recording
-from odar.recording.importers import FORMATS, ImportOptions, read_answers, read_questions
+from odar.recording.importers import FORMATS, ImportedAnswer, ImportOptions, read_answers, read_questions
 from odar.recording.joining import imported_header, join_answers, to_items
-from odar.recording.schema import Task
+from odar.recording.schema import RecordedItem, Task
 from odar.settings import Settings
 from odar.types import Role
 
@@ -83,58 +83,69 @@ def import_command(
         )
         for role in Role
     }
-    quick, deep = read_answers(fast, read[Role.FAST]), [read_answers(each, read[Role.SLOW]) for each in slow]
-    known = read_questions(options["questions"], shared) if options["questions"] else None
-    joined = join_answers(quick, deep, known, _scorer(options["score_by"]) if options["score_by"] else None)
-    odar = Odar(settings)  # opens nothing: estimator, posterior and thresholds
-    first = {Role.FAST: quick, Role.SLOW: deep[0]}
-    models = {role: next((each.model for each in answers if each.model), "") for role, answers in first.items()}
+    fast_answers = read_answers(fast, read[Role.FAST])
+    slow_answers = [read_answers(each, read[Role.SLOW]) for each in slow]
+    questions = read_questions(options["questions"], shared) if options["questions"] else None
+    scorer = _scorer(options["score_by"]) if options["score_by"] else None
+    joined = join_answers(fast_answers, slow_answers, questions, scorer)
+    left_out = len({(each.set, each.id) for each in fast_answers}) - len(joined)
+    odar = Odar(settings)  # makes no call
+    models = {Role.FAST: _model_name(fast_answers), Role.SLOW: _model_name(slow_answers[0])}
     prices = {role: _price(settings, role, models[role], options[f"{role}_price"]) for role in Role}
-    name = options["title"] or Path(fast).name.split(".")[0]
-    known_sets = {answers[0].set or name for answers in joined} & BENCHMARKS.names()
-    kinds = {each: (BENCHMARKS[each].category, BENCHMARKS[each].metric) for each in known_sets}
-    items = to_items(joined, odar.estimator, name, prices, kinds)
+    set_name = options["title"] or Path(fast).name.split(".")[0]
+    benchmarks = {answers[0].set or set_name for answers in joined} & BENCHMARKS.names()
+    kinds = {name: (BENCHMARKS[name].category, BENCHMARKS[name].metric) for name in benchmarks}
+    items = to_items(joined, odar.estimator, set_name, prices, kinds)
     if out:
         files = {Path(each).name: hashlib.sha256(Path(each).read_bytes()).hexdigest() for each in (fast, *slow)}
         write_recording(Path(out), imported_header(odar, items, files), items)
-    # Thresholds that were calibrated for a profile's own models say nothing about the models of these files.
-    of_profile = settings.origins[("calibration",)].startswith("profile")
-    tau1 = PAPER_THRESHOLDS[0] if of_profile and settings.calibration else settings.routing.tau1
-    found = summarize_pair(items, odar.posterior, tau1)
-    names = list(dict.fromkeys(item.key.set for item in items))
-    sets = {
-        each: summarize_pair([item for item in items if item.key.set == each], odar.posterior, tau1)
-        for each in (names if len(names) > 1 else [])
-    }
-    left_out = len({(each.set, each.id) for each in quick}) - len(joined)
+    summary, by_set = _summarize(odar, items)
     if as_json:
-        by_set = {each: asdict(summary) for each, summary in sets.items()}
-        print_json({**asdict(found), "sets": by_set, "left_out": left_out, "out": out})
+        sets = {name: asdict(each) for name, each in by_set.items()}
+        print_json({**asdict(summary), "sets": sets, "left_out": left_out, "out": out})
         return
-    said = ", ".join(f"{role} {model or 'unnamed'}" for role, model in models.items())
-    lost = f"; {left_out} in one file only" if left_out else ""
-    click.echo(f"{found.items} questions, {said}{lost}")
-    for each, summary in sets.items():  # of different difficulty and scale: a pooled mean would mislead
-        click.echo(f"\n{each}, {summary.items} questions")
-        _print(summary)
-    if not sets:
-        _print(found)
+    names = ", ".join(f"{role} {model or 'unnamed'}" for role, model in models.items())
+    click.echo(f"{summary.items} questions, {names}" + (f"; {left_out} in one file only" if left_out else ""))
+    for name, each in by_set.items():  # difficulty and scale differ: a pooled mean would mislead
+        click.echo(f"\n{name}, {each.items} questions")
+        _print_summary(each)
+    if not by_set:
+        _print_summary(summary)
     if out:
         click.echo(f"\nwritten to {out}")
 
 
-def _print(found: PairSummary) -> None:
+def _summarize(odar: Odar, items: Sequence[RecordedItem]) -> tuple[PairSummary, dict[str, PairSummary]]:
+    """Return the summary of all items and, if there are several sets, a summary of each."""
+    settings = odar.settings
+    # The thresholds of a profile were calibrated for its own models, not for those of these files.
+    of_profile = settings.origins[("calibration",)].startswith("profile")
+    tau1 = PAPER_THRESHOLDS[0] if of_profile and settings.calibration else settings.routing.tau1
+    sets: dict[str, list[RecordedItem]] = {}
+    for item in items:
+        sets.setdefault(item.key.set, []).append(item)
+    by_set = {}
+    if len(sets) > 1:
+        by_set = {name: summarize_pair(own, odar.posterior, tau1) for name, own in sets.items()}
+    return summarize_pair(items, odar.posterior, tau1), by_set
+
+
+def _print_summary(summary: PairSummary) -> None:
     click.echo(f"\n{'':27}{'accuracy [95%]':24}{'gain over fast [95%]':27}{'calls':>6}{'$/1000':>10}{'slow':>7}")
-    for row in found.rows:
+    for row in summary.rows:
         price = "unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.4g}"
         figures = f"{row.calls:6.2f}{price:>10}{row.slow_share:7.0%}"
         click.echo(f"{row.name:27}{row.accuracy!s:24}{row.gain.signed():27}{figures}")
-    click.echo(f"\nthe posterior uses: {', '.join(found.signals) or 'nothing: it knows no more than the prior'}")
-    if found.apgr:
-        ranks = ", ".join(f"{name} {value:.3f}" for name, value in found.apgr.items())
-        click.echo(f"APGR (how well it chooses what to escalate; random 0.5): {ranks}")
+    click.echo(f"\nthe posterior uses: {', '.join(summary.signals) or 'nothing: it knows no more than the prior'}")
+    if summary.apgr:
+        values = ", ".join(f"{name} {value:.3f}" for name, value in summary.apgr.items())
+        click.echo(f"APGR (how well it chooses what to escalate; random 0.5): {values}")
     else:
         click.echo("the slow model is not better on these questions: there is nothing to gain by escalating")
+
+
+def _model_name(answers: Sequence[ImportedAnswer]) -> str:
+    return next((each.model for each in answers if each.model), "")
 
 
 def _scorer(name: str) -> Callable[[Task, str, str], float]:
@@ -146,20 +157,23 @@ def _scorer(name: str) -> Callable[[Task, str, str], float]:
 
 
 def _columns(pairs: Sequence[str]) -> dict[str, str]:
-    split = [pair.partition("=") for pair in pairs]
-    if bad := [pair for pair, (_, sign, column) in zip(pairs, split, strict=True) if not sign or not column]:
-        raise UsageError(f"--map {bad[0]}: write FIELD=COLUMN")
-    return {field.strip(): column.strip() for field, _, column in split}
+    columns = {}
+    for pair in pairs:
+        field, _, column = pair.partition("=")
+        if not column:
+            raise UsageError(f"--map {pair}: write FIELD=COLUMN")
+        columns[field.strip()] = column.strip()
+    return columns
 
 
 def _price(settings: Settings, role: Role, model: str, given: str | None) -> Price | None:
-    """Return the price that was given, or that of a model in the catalogue with this name."""
+    """Return the price of the option, or that of the model in the catalogue."""
     if given is not None:
         try:
-            reading, writing = (float(part) for part in given.split(","))
+            input_usd, output_usd = (float(part) for part in given.split(","))
         except ValueError:
             raise UsageError(f"--{role}-price {given}: write two numbers, such as 0.15,0.6") from None
-        return Price(reading, reading, writing)
+        return Price(input_usd, input_usd, output_usd)
     try:
         return settings.card(model).price if model else None
     except UnknownName:

@@ -1,4 +1,4 @@
-"""`odar eval replay`, `compare`, `fuse` and `report`: what recordings show, with no further call."""
+"""`odar eval replay`, `compare`, `fuse` and `report`: evaluations of recordings, without further calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from odar.cli.options import FILE, command_line, json_option, settings_options
-from odar.cli.terminal import plain_table, print_json
+from odar.cli.terminal import format_known, plain_table, print_json, print_table
 from odar.errors import InputError
 from odar.evals.fusion_study import apply_rules, cross_validate, load_fusion_items, oracle_accuracy
 from odar.evals.replay.arrays import load_arrays, load_panels, shared_rows
@@ -56,41 +56,41 @@ def replay_command(
     """
     arrays = load_arrays(recording, calibration, split or "")
     reference = run_policy(arrays, against)
-    found = list(run_policies(arrays, policies or ("odar", "baselines")))
-    outcomes = [reference if spec == against else each for spec, each in found if isinstance(each, PolicyOutcome)]
+    results = list(run_policies(arrays, policies or ("odar", "baselines")))
+    outcomes = [reference if spec == against else each for spec, each in results if isinstance(each, PolicyOutcome)]
     rows = summarize_policies(arrays, outcomes, reference)
     if as_json:
         print_json([{**asdict(row), "arena_score": _arena_score(row)} for row in rows])
     else:
         click.echo(f"{len(arrays)} items, {arrays.samples} slow samples each; gains are against {against}")
-        _print(rows)
-    for spec, each in found:
+        _print_policies(rows)
+    for spec, each in results:
         if isinstance(each, InputError):
             click.echo(f"odar: {spec} is left out: {each}", err=True)
 
 
-def _print(rows: Sequence[PolicySummary]) -> None:
-    from rich.console import Console
-
+def _print_policies(rows: Sequence[PolicySummary]) -> None:
+    figures = ("accuracy [95%]", "gain [95%]", "p (BH)", "calls", "$/1000", "p50", "p95", "S/M/H")
     table = plain_table("policy", gap=2)
-    for name in ("accuracy [95%]", "gain [95%]", "p (BH)", "calls", "$/1000", "p50", "p95", "S/M/H"):
+    for name in figures:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             row.name,
             str(row.accuracy),
             "–" if row.gain is None else row.gain.interval.signed(),
-            "–" if row.adjusted is None else f"{row.adjusted:.3f}",
+            format_known(row.adjusted, "{:.3f}", "–"),
             f"{row.calls:.2f}",
             "unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.3f}",
-            *("unknown" if math.isnan(seconds) else f"{seconds:.1f} s" for seconds in (row.median_s, row.tail_s)),
+            format_known(row.median_s, "{:.1f} s"),
+            format_known(row.tail_s, "{:.1f} s"),
             "–" if math.isnan(row.mix[0]) else " / ".join(f"{share:.0%}" for share in row.mix),
         )
-    Console(highlight=False, width=None if Console().is_terminal else 140).print(table)
+    print_table(table)
 
 
 def _arena_score(row: PolicySummary) -> float | None:
-    """RouterArena's score; None if the cost is unknown or nothing was charged."""
+    """Return RouterArena's score, or None if the cost is unknown or 0."""
     return arena_score(row.accuracy.value, row.cost_usd) if row.cost_usd else None
 
 
@@ -108,53 +108,54 @@ def compare_command(first: str, second: str, only: str | None, as_json: bool) ->
     odar eval compare runs/mine.jsonl#always-hard runs/mine.jsonl#single-slow \\
       --only truthfulqa_text
     """
-    sides = []
+    panels, outcomes = [], []
     for text in (first, second):
-        place, _, policy = text.partition("#")
-        arrays = load_arrays(place)
-        sides.append((arrays, run_policy(arrays, policy or "odar")))
-    (one, _), (other, _) = sides
-    shared = shared_rows(one.items.keys, other.items.keys)
+        recording, _, policy = text.partition("#")
+        panels.append(load_arrays(recording))
+        outcomes.append(run_policy(panels[-1], policy or "odar"))
+    shared = shared_rows(panels[0].items.keys, panels[1].items.keys)
+    sizes = list(map(len, panels))
     if only is not None:
-        own = one.of_set(only)[shared[0]]
-        shared = shared[0][own], shared[1][own]
-    items, sizes = len(shared[0]), [len(side) if only is None else side.of_set(only).sum() for side in (one, other)]
+        in_set = panels[0].of_set(only)[shared[0]]
+        shared = shared[0][in_set], shared[1][in_set]
+        sizes = [int(panel.of_set(only).sum()) for panel in panels]
+    items = len(shared[0])
     if not items:
         of_set = f" of the set {only!r}" if only else ": set, id and seed must be the same"
         raise InputError(f"{first} and {second} share no item{of_set}")
-    scores, calls, paths = (
-        [getattr(outcome, name)[rows] for (_, outcome), rows in zip(sides, shared, strict=True)]
-        for name in ("score", "calls", "path")
-    )
-    found = paired_difference(one, scores[0], scores[1], shared[0])
-    same = (None, None) if min(path.min() for path in paths) < 0 else path_robustness(*paths)
+    pairs = list(zip(outcomes, shared, strict=True))
+    scores = [outcome.score[rows] for outcome, rows in pairs]
+    paths = [outcome.path[rows] for outcome, rows in pairs]
+    difference = paired_difference(panels[0], scores[0], scores[1], shared[0])
+    have_paths = min(path.min() for path in paths) >= 0
+    same_path, same_path_corrected = path_robustness(*paths) if have_paths else (None, None)
     body: dict[str, Any] = {
         "items": items,
-        "left_out": [int(size) - items for size in sizes],
+        "left_out": [size - items for size in sizes],
         "accuracy": [float(score.mean()) for score in scores],
-        "calls": [float(each.mean()) for each in calls],
-        "same_path": same[0],
-        "same_path_corrected": same[1],
+        "calls": [float(outcome.calls[rows].mean()) for outcome, rows in pairs],
+        "same_path": same_path,
+        "same_path_corrected": same_path_corrected,
         "only_first_right": int((scores[0] > scores[1]).sum()),
         "only_second_right": int((scores[0] < scores[1]).sum()),
-        **asdict(found),
-        "items_needed": {str(points): found.items_needed(points) for points in (2, 5, 10)},
+        **asdict(difference),
+        "items_needed": {str(points): difference.items_needed(points) for points in (2, 5, 10)},
     }
     if as_json:
         print_json(body)
         return
     left_out = sum(body["left_out"])
-    click.echo(f"{items} items in both" + f", {left_out} left out" * bool(left_out))
-    for side, name in enumerate((first, second)):
-        click.echo(f"{'AB'[side]}  {body['accuracy'][side]:.3f}  {body['calls'][side]:.2f} calls  {name}")
-    if same[0] is not None:
-        click.echo(f"same path  {same[0]:.0%} of the items, {same[1]:.2f} corrected for chance")
+    click.echo(f"{items} items in both" + (f", {left_out} left out" if left_out else ""))
+    for letter, accuracy, calls, name in zip("AB", body["accuracy"], body["calls"], (first, second), strict=True):
+        click.echo(f"{letter}  {accuracy:.3f}  {calls:.2f} calls  {name}")
+    if same_path is not None:
+        click.echo(f"same path  {same_path:.0%} of the items, {same_path_corrected:.2f} corrected for chance")
     click.echo(f"better on {body['only_first_right']} items, worse on {body['only_second_right']}")
-    if found.p is None:
-        few = f"{items} items are too few for an interval or a p-value"
-        click.echo(f"A − B  {found.interval.value:+.3f}; {few}")
+    if difference.p is None:
+        reason = f"{items} items are too few for an interval or a p-value"
+        click.echo(f"A − B  {difference.interval.value:+.3f}; {reason}")
     else:
-        click.echo(f"A − B  {found.interval.signed()}, {found.p_text} ({found.test})")
+        click.echo(f"A − B  {difference.interval.signed()}, {difference.p_text} ({difference.test})")
     needed = ", ".join(f"{count:,} for {points}" for points, count in body["items_needed"].items())
     click.echo(f"items needed to show a difference, in percentage points (80% power): {needed}")
 
@@ -179,22 +180,23 @@ def fuse_command(recording: str, split: str | None, seed: int, as_json: bool, se
     questions = load_fusion_items(recording, fusion.varentropy_weight, split or "")
     fitted = cross_validate(questions, seed)
     results = apply_rules(questions, fusion.beta, seed, None if fitted is None else fitted.right)
-    sizes = sum(len(question.candidates) for question in questions) / len(questions)
+    candidates = sum(len(question.candidates) for question in questions) / len(questions)
     ceiling = oracle_accuracy(questions)
     if as_json:
         fit = None if fitted is None else {"beta": fitted.beta, "skills": fitted.skills}
-        about = {"questions": len(questions), "candidates": sizes, "oracle": ceiling}
+        about = {"questions": len(questions), "candidates": candidates, "oracle": ceiling}
         print_json({**about, "rules": [asdict(result) for result in results], "fitted": fit})
         return
-    click.echo(f"{len(questions)} questions, {sizes:.1f} candidates each; oracle {ceiling:.3f}; 95% intervals\n")
+    sizes = f"{len(questions)} questions, {candidates:.1f} candidates each"
+    click.echo(f"{sizes}; oracle {ceiling:.3f}; 95% intervals\n")
     click.echo(f"{'rule':19}{'accuracy':9}{'against majority':25} {'against argmin'}")
     for result in sorted(results, key=lambda result: -result.accuracy.value):
         against = f"{result.against_majority.signed():25} {result.against_argmin.signed()}"
         click.echo(f"{result.rule:19}{result.accuracy.value:<9.3f}{against}")
     if fitted is not None:
         skills = ", ".join(f"{name} {skill:.2f}" for name, skill in sorted(fitted.skills.items()))
-        how = "fitted on four folds, judged on the fifth; on all questions"
-        click.echo(f"\n{how} β = {fitted.beta:g}, w: {skills}")
+        protocol = "fitted on four folds, judged on the fifth; on all questions"
+        click.echo(f"\n{protocol} β = {fitted.beta:g}, w: {skills}")
 
 
 @click.command("report")
@@ -233,8 +235,8 @@ def report_command(
     if as_json:
         click.echo(to_json(parts))
         return
-    place = Path(out)
-    write_report(parts, place, command_line())
+    path = Path(out)
+    write_report(parts, path, command_line())
     items = sum(len(findings.arrays) for findings in parts)
     policies = max(len(findings.outcomes) for findings in parts)
-    click.echo(f"{place}: {items} items, {policies} policies, {place.stat().st_size / 1000:.0f} kB")
+    click.echo(f"{path}: {items} items, {policies} policies, {path.stat().st_size / 1000:.0f} kB")

@@ -1,6 +1,6 @@
-"""How an answer was produced, as text: `odar ask --explain` and `odar traces show`.
+"""Explanations of an answer, for `odar ask --explain` and `odar traces show`.
 
-Both print the document that the store keeps. Readable in 80 columns, without colour, and piped.
+Both print the document of the store, in 80 columns and readable without colour.
 """
 
 from __future__ import annotations
@@ -15,18 +15,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from odar.cli.terminal import WIDTH, plain_table, print_facts
+from odar.cli.terminal import WIDTH, format_known, plain_table, print_facts
 from odar.errors import one_line
 from odar.store.record import Record, to_document, to_json
 from odar.types import Answer, Decision, Estimate, Query, Step
 
-_ENERGIES = {"E": "energy", "V": "varentropy", "F": "free_energy", "F̃": "aligned"}
-_FORMATS = (".4f", ".3f", ".4f", "+.2f")
+_ENERGIES = {
+    "E": ("energy", "{:.4f}"),
+    "V": ("varentropy", "{:.3f}"),
+    "F": ("free_energy", "{:.4f}"),
+    "F̃": ("aligned", "{:+.2f}"),
+}
+"""Name in the document and format of each column."""
 _LEGEND = "E energy per character · V varentropy · F = E + λV · F̃ aligned · * chosen"
 _JUDGMENTS = {True: "agrees: ", False: "disagrees: ", None: ""}
-_FEATURES = 5
-"""Features to name: those that move d the most."""
-_ANSWER = 36
+_MAX_FEATURES = 5
+"""Number of features to show: those with the largest contributions."""
+_MAX_ANSWER = 36
 """Characters of an answer to show."""
 
 
@@ -44,17 +49,17 @@ def print_document(document: Mapping[str, Any], facts: Iterable[tuple[str, str]]
     if document["candidates"]:
         console = Console(stderr=stderr, width=WIDTH, highlight=False, markup=False)
         console.print()
-        console.print(_candidates(document))
+        console.print(_candidate_table(document))
         console.print(_LEGEND, style="dim")
 
 
 def text_of(part: Mapping[str, Any], name: str) -> str:
-    """Return a text of a document, or its length where the text is not stored."""
+    """Return a text of a document, or its length if the text is not stored."""
     return str(part[name]) if name in part else f"({part[f'{name}_characters']:,} characters, not kept)"
 
 
-def _candidates(document: Mapping[str, Any]) -> Table:
-    """One row for each candidate; its answer is cut where it is long, never the figures."""
+def _candidate_table(document: Mapping[str, Any]) -> Table:
+    """Return a table with a row for each candidate; long answers are cut."""
     table = plain_table()
     table.width = WIDTH - 1
     table.add_column("", min_width=1)
@@ -65,17 +70,15 @@ def _candidates(document: Mapping[str, Any]) -> Table:
     winner = document["verdict"] and document["verdict"]["winner"]
     for index, candidate in enumerate(document["candidates"]):
         step, energy = Step(candidate["step"]), candidate["energy"] or {}
-        values = zip((energy.get(name) for name in _ENERGIES.values()), _FORMATS, strict=True)
-        figures = ["-" if value is None else format(value, form) for value, form in values]
+        figures = [format_known(energy.get(name), spec, "-") for name, spec in _ENERGIES.values()]
         shown = _JUDGMENTS[candidate["judgment"]] + one_line(text_of(candidate, "answer"))
-        chosen = index == winner
-        cells = ["*" if chosen else "", f"{step.role} {step}", shown, *figures]
-        table.add_row(*map(Text, cells), style="bold" if chosen else "")
+        mark, style = ("*", "bold") if index == winner else ("", "")
+        table.add_row(*map(Text, [mark, f"{step.role} {step}", shown, *figures]), style=style)
     return table
 
 
 def document_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield how the path was chosen, which rule decided, and what it cost."""
+    """Yield the reasons for the path and the verdict, and the cost."""
     spend = document["spend"]
     if document["decision"] is None:
         yield "path", document["path"] or "none was chosen"
@@ -86,17 +89,16 @@ def document_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _verdict_facts(document)
     yield "calls", str(spend["calls"])
     yield "tokens", _tokens(spend["usage"])
-    unknown = "unknown: a price or a token count is missing"
-    yield "cost", unknown if spend["cost_usd"] is None else f"${spend['cost_usd']:.6f}"
+    yield "cost", format_known(spend["cost_usd"], "${:.6f}", "unknown: a price or a token count is missing")
     yield "time", f"{spend['seconds'] or 0:.2f} s"
     for reason in document["degradations"]:
         yield "degraded", reason
 
 
 def _decision_facts(decision: Decision, path: str) -> Iterator[tuple[str, str]]:
-    """Yield how the path was chosen: difficulty, features, fast-answer signals, target, expert and models."""
+    """Yield the reasons for the path: difficulty, features, fast-answer signals, target, expert and models."""
     yield "difficulty", describe_difficulty(decision.estimate)
-    if shares := sorted(decision.estimate.contributions, key=lambda each: -abs(each[2]))[:_FEATURES]:
+    if shares := sorted(decision.estimate.contributions, key=lambda each: -abs(each[2]))[:_MAX_FEATURES]:
         yield "features", ", ".join(f"{name} {value:.3g} ({share:+.2f})" for name, value, share in shares)
     if decision.posterior is not None:
         yield "posterior", f"{decision.posterior:.3f} after the fast answer"
@@ -122,21 +124,20 @@ def _decision_facts(decision: Decision, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _verdict_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield which rule decided, and the weight and free energy of each answer, the heaviest first."""
+    """Yield the fusion rule, and the weight and free energy of each answer, sorted by weight."""
     verdict, groups = document["verdict"], document["groups"]
     yield "decided by", f"{verdict['scorer']}: {verdict['reason']}"
     if len(groups) < 2 or not verdict["weights"]:
         return
-    firsts = {group: i for i, group in reversed(list(enumerate(groups)))}
-    weights = {group: max(_of(verdict["weights"], groups, group), default=0.0) for group in firsts}
-    for group in sorted(firsts, key=lambda each: -weights[each]):
-        known = _of(verdict["energies"], groups, group)
-        energy = f", F(a) = {min(known):+.3f}" if known else ""
-        answer = one_line(text_of(document["candidates"][firsts[group]], "answer"), _ANSWER)
+    weights = {group: max(_of_group(verdict["weights"], groups, group), default=0.0) for group in groups}
+    for group in sorted(weights, key=lambda each: -weights[each]):
+        energies = _of_group(verdict["energies"], groups, group)
+        energy = f", F(a) = {min(energies):+.3f}" if energies else ""
+        answer = one_line(text_of(document["candidates"][groups.index(group)], "answer"), _MAX_ANSWER)
         yield "answer", f"weight {weights[group]:.2f}{energy}, {groups.count(group)} of {len(groups)}: {answer}"
 
 
-def _of(values: Sequence[float | None], groups: Sequence[int], group: int) -> list[float]:
+def _of_group(values: Sequence[float | None], groups: Sequence[int], group: int) -> list[float]:
     """Return the known values of one group's candidates."""
     return [value for value, each in zip(values, groups, strict=False) if each == group and value is not None]
 
@@ -149,7 +150,7 @@ def _tokens(usage: Mapping[str, Any]) -> str:
 
 
 def describe_difficulty(estimate: Estimate) -> str:
-    """Return the difficulty, which estimator gave it, and whether the question was parsed for it."""
+    """Return the difficulty, its estimator, and whether the question was parsed for it."""
     shown = f"{estimate.exact_or_middle:.3f} by {estimate.estimator}"
     if estimate.interval is None:
         return shown

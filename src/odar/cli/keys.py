@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from odar.cli.options import COUNT, USD, Finite, json_option, settings_options
+from odar.cli.options import COUNT, POSITIVE, USD, Finite, json_option, settings_options
 from odar.cli.terminal import plain_table, print_json, print_table
 from odar.errors import InputError
 from odar.policy.target import Target
@@ -18,19 +18,18 @@ from odar.store.database import Database
 from odar.store.keys import Key, KeyLimits, Spent, all_keys, create_key, revoke_key, spent_by_keys
 from odar.types import Path
 
-_SOME_USD = Finite(min=0, min_open=True)
-_SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
+_UNIT_SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
 
 
 def parse_rate(text: str) -> float:
-    """Requests a minute.
+    """Return the number of requests a minute.
 
     >>> parse_rate("60/min"), parse_rate("60"), parse_rate("2/s"), parse_rate("30/hour")
     (60.0, 60.0, 120.0, 0.5)
     """
     number, _, unit = text.partition("/")
     try:
-        rate = float(number) * 60 / _SECONDS[unit.strip() or "min"]
+        rate = float(number) * 60 / _UNIT_SECONDS[unit.strip() or "min"]
     except (ValueError, KeyError):
         rate = math.nan
     if not 0 < rate < math.inf:
@@ -38,11 +37,11 @@ def parse_rate(text: str) -> float:
     return rate
 
 
-def _rate(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+def _rate_option(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
     return None if text is None else parse_rate(text)
 
 
-def _names(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+def _names_option(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
     """Return the names in a comma-separated list."""
     names = tuple(part.strip() for part in (text or "").split(",") if part.strip())
     if text is not None and not names:
@@ -50,8 +49,8 @@ def _names(context: click.Context, option: click.Parameter, text: str | None) ->
     return names or None
 
 
-def _paths(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
-    names = _names(context, option, text)
+def _paths_option(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    names = _names_option(context, option, text)
     for name in names or ():
         if name not in list(Path):
             raise InputError(f"--paths: {name!r} is not one of: {', '.join(Path)}")
@@ -78,16 +77,22 @@ def command() -> None:
 @click.option("--budget-day", "budget_day_usd", type=USD, metavar="USD", help="Budget for a UTC day.")
 @click.option("--budget-month", "budget_month_usd", type=USD, metavar="USD", help="Budget for a UTC month.")
 @click.option(
-    "--rate", "rate_per_min", callback=_rate, metavar="N/min", help="Maximum rate of requests (or N/s, N/hour)."
+    "--rate",
+    "rate_per_min",
+    callback=_rate_option,
+    metavar="N/min",
+    help="Maximum rate of requests (or N/s, N/hour).",
 )
 @click.option("--parallel", "max_parallel", type=COUNT, metavar="N", help="Maximum number of concurrent requests.")
 @click.option("--tokens", "tokens_per_min", type=Finite(min=1), metavar="N", help="Maximum tokens a minute.")
-@click.option("--models", callback=_names, metavar="A,B", help="Allow only these models.")
-@click.option("--paths", callback=_paths, metavar="A,B", help="Allow only these paths: simple, medium, hard.")
+@click.option("--models", callback=_names_option, metavar="A,B", help="Allow only these models.")
+@click.option(
+    "--paths", callback=_paths_option, metavar="A,B", help="Allow only these paths: simple, medium, hard."
+)
 @click.option(
     "--target-calls", type=Finite(min=1), metavar="CALLS", help="Target for the mean calls of a question."
 )
-@click.option("--target-cost", "target_cost_usd", type=_SOME_USD, metavar="USD", help="Target for its mean cost.")
+@click.option("--target-cost", "target_cost_usd", type=POSITIVE, metavar="USD", help="Target for its mean cost.")
 @click.option("--admin", is_flag=True, help="May read every key's traces in the dashboard, not only its own.")
 @json_option()
 @settings_options
@@ -101,34 +106,33 @@ def create(name: str, admin: bool, as_json: bool, settings: Settings, **limits: 
     A target moves the thresholds of this key's questions until their mean reaches it. A request can set a lower
     target (odar.target), not a higher one.
     """
-    # refuses both at once
-    _ = Target.from_options(calls=limits["target_calls"], cost_usd=limits["target_cost_usd"])
+    Target.from_options(calls=limits["target_calls"], cost_usd=limits["target_cost_usd"])  # rejects both at once
     with Database(settings.store) as database:
         key, secret = create_key(database, name, KeyLimits(**limits), admin=admin)
     if as_json:
-        print_json({**_figures(key), "secret": secret})
+        print_json({**_to_dict(key), "secret": secret})
         return
     click.echo(secret)
     click.echo(f"odar: key {name!r} ({key.id}); it is not shown again, only its hash is stored", err=True)
 
 
 @command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Include revoked keys.")
+@click.option("--all", "include_revoked", is_flag=True, help="Include revoked keys.")
 @json_option("Print a JSON list.")
 @settings_options
-def list_(everything: bool, as_json: bool, settings: Settings) -> None:
+def list_(include_revoked: bool, as_json: bool, settings: Settings) -> None:
     """List the keys, their limits, and what they spent.
 
     Sums are of this UTC day and month. Requests of unknown cost are counted apart, as "+3 unknown".
     """
     day = datetime.now(UTC).date().isoformat()
     with Database(settings.store) as database, database.read() as connection:
-        keys = [key for key in all_keys(connection) if everything or key.revoked_at is None]
+        keys = [key for key in all_keys(connection) if include_revoked or key.revoked_at is None]
         spent = spent_by_keys(connection, day)
     if as_json:
         periods = {"today": day, "month": day[:7]}
         rows = [
-            _figures(key) | {name: spent.get((key.id, each), Spent())._asdict() for name, each in periods.items()}
+            _to_dict(key) | {name: spent.get((key.id, each), Spent())._asdict() for name, each in periods.items()}
             for key in keys
         ]
         print_json(rows)
@@ -140,13 +144,9 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
 
     table = plain_table("name", "key", "today", "month", "limits", overflow="fold")
     for key in keys:
-        sums = [spent.get((key.id, period)) for period in (day, day[:7])]
-        figures = [
-            "-" if each is None else f"${each.usd:.4f}" + (f" +{each.unknown} unknown" if each.unknown else "")
-            for each in sums
-        ]
-        limits = _limits(key) if key.revoked_at is None else f"revoked {key.revoked_at[:10]}"
-        table.add_row(escape(key.name), f"{key.prefix}…", *figures, escape(limits))
+        sums = [_spent_text(spent.get((key.id, period))) for period in (day, day[:7])]
+        limits = _limits_text(key) if key.revoked_at is None else f"revoked {key.revoked_at[:10]}"
+        table.add_row(escape(key.name), f"{key.prefix}…", *sums, escape(limits))
     print_table(table)
 
 
@@ -160,16 +160,22 @@ def revoke(key: str, settings: Settings) -> None:
     seconds. Its traces and its spending stay; its name is free again.
     """
     with Database(settings.store) as database:
-        gone = revoke_key(database, key.removesuffix("…"))
-    click.echo(f"revoked {gone.name} ({gone.id})")
+        revoked = revoke_key(database, key.removesuffix("…"))
+    click.echo(f"revoked {revoked.name} ({revoked.id})")
 
 
-def _figures(key: Key) -> dict[str, Any]:
+def _to_dict(key: Key) -> dict[str, Any]:
     names = ("id", "name", "prefix", "created_at", "revoked_at", "admin")
     return {name: getattr(key, name) for name in names} | dataclasses.asdict(key.limits)
 
 
-_LIMITS = {
+def _spent_text(spent: Spent | None) -> str:
+    if spent is None:
+        return "-"
+    return f"${spent.usd:.4f}" + (f" +{spent.unknown} unknown" if spent.unknown else "")
+
+
+_LIMIT_FORMATS = {
     "budget_day_usd": "${:g}/day",
     "budget_month_usd": "${:g}/month",
     "rate_per_min": "{:g}/min",
@@ -180,8 +186,10 @@ _LIMITS = {
 }
 
 
-def _limits(key: Key) -> str:
-    values = {name: getattr(key.limits, name) for name in _LIMITS}
-    parts = [_LIMITS[name].format(value) for name, value in values.items() if value is not None]
-    lists = [", ".join(names) for names in (key.limits.models, key.limits.paths) if names is not None]
-    return "; ".join([*(["admin"] if key.admin else []), *parts, *lists]) or "none"
+def _limits_text(key: Key) -> str:
+    parts = ["admin"] if key.admin else []
+    for name, form in _LIMIT_FORMATS.items():
+        if (value := getattr(key.limits, name)) is not None:
+            parts.append(form.format(value))
+    parts += [", ".join(names) for names in (key.limits.models, key.limits.paths) if names is not None]
+    return "; ".join(parts) or "none"

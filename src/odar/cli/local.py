@@ -1,10 +1,10 @@
-"""Weights of local models: `odar pull`, and downloads with a progress bar before other commands need them."""
+"""Weights of local models: `odar pull`, and downloads for other commands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 FALLBACK = "tiny"
-"""The profile that answers where the default models cannot be downloaded."""
+"""The profile to use if the default models cannot be downloaded."""
 
 
 def local_models(settings: Settings, *names: str) -> list[str]:
-    """Ids of those models that run in this process, in order; without names, of both agents and the surrogate."""
+    """Return the ids of those models that run in this process; by default of both agents and the surrogate."""
     names = names or (settings.fast.model, settings.slow.model, settings.fusion.surrogate)
     cards = [settings.card(name) for name in dict.fromkeys(names) if name]
     return [card.id for card in cards if settings.providers[card.provider].kind == "local"]
 
 
 def uses_local_model(settings: Settings) -> bool:
-    """Return whether one of the agents, or the surrogate, runs in this process."""
+    """Return whether an agent or the surrogate runs in this process."""
     return bool(local_models(settings))
 
 
 def memory_mb(settings: Settings) -> int:
-    """Memory that the agents' local models take; a GGUF file of the user's counts with its size."""
+    """Return the memory that the local models of the agents take; for a user's GGUF file, its size."""
     return sum(
         gguf_path(model).stat().st_size // 10**6 if model.startswith(GGUF) else find_weights(model).memory_mb
         for model in local_models(settings)
@@ -44,7 +44,7 @@ def memory_mb(settings: Settings) -> int:
 
 
 def available_memory_mb() -> int | None:
-    """Memory that programs can still take; None if the system does not tell."""
+    """Return the available memory; None if it is unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) // 1000 for line in lines if line.startswith("MemAvailable:"))
@@ -59,9 +59,9 @@ def fetch_weights(settings: Settings, *, quiet: bool) -> None:
 
 
 def fetch_fast_weights(settings: Settings, *, quiet: bool) -> Settings:
-    """Download the fast model's weights, and return the settings to use; the slow model waits until it is needed.
+    """Download the weights of the fast model, and return the settings to use.
 
-    Where the default profile's weights cannot be downloaded, these are the settings of the `tiny` profile.
+    If those of the default profile cannot be downloaded, these are the settings of the profile `tiny`.
     """
     try:
         for model in local_models(settings, settings.fast.model):
@@ -71,15 +71,15 @@ def fetch_fast_weights(settings: Settings, *, quiet: bool) -> Settings:
             raise
         click.echo(f"odar: {error}", err=True)
         click.echo(f"odar: answering with profile {FALLBACK}, whose answers are often wrong", err=True)
-        given = click.get_current_context().params
-        changes = parse_sets(given.get("sets") or ())
-        settings = load_settings(FALLBACK, config=given.get("config"), **changes)
+        options = click.get_current_context().params
+        changes = parse_sets(options.get("sets") or ())
+        settings = load_settings(FALLBACK, config=options.get("config"), **changes)
         fetch_weights(settings, quiet=quiet)
     return settings
 
 
 def fetch_model(model: str, *, quiet: bool, force: bool = False) -> Path:
-    """Return the path of a model's verified weights; downloads them, with a progress bar on standard error."""
+    """Download the weights of a model if needed, with a progress bar unless `quiet`, and return their path."""
     if model.startswith(GGUF):
         return gguf_path(model)
     weights = find_weights(model)
@@ -93,20 +93,27 @@ def fetch_model(model: str, *, quiet: bool, force: bool = False) -> Path:
 
 
 def local_providers(settings: Settings, display: DownloadDisplay) -> dict[str, Provider]:
-    """Local providers that show the download of a model when a question turns out to need it."""
+    """Return the local providers; if a question needs a model that is missing, `display` shows the download."""
     from odar.providers.local import LocalProvider
 
-    shared: dict[str, Any] = {"threads": settings.local.threads}
-    shared |= {"on_progress": display.on_progress, "on_message": display.on_message}
-    names = [name for name, provider in settings.providers.items() if provider.kind == "local"]
-    return {name: LocalProvider(name, contexts=settings.contexts(name), **shared) for name in names}
+    return {
+        name: LocalProvider(
+            name,
+            contexts=settings.contexts(name),
+            threads=settings.local.threads,
+            on_progress=display.on_progress,
+            on_message=display.on_message,
+        )
+        for name, provider in settings.providers.items()
+        if provider.kind == "local"
+    }
 
 
 class DownloadDisplay:
     """Messages and a progress bar on standard error; the bar appears with the first progress.
 
     Args:
-        before: called before anything is shown, such as to end a spinner.
+        before: called before the first message, for example to stop a spinner.
     """
 
     def __init__(self, before: Callable[[], None] | None = None) -> None:
@@ -114,7 +121,7 @@ class DownloadDisplay:
         self._bar: Progress | None = None
 
     def on_message(self, line: str) -> None:
-        """Print one line."""
+        """Print a line."""
         if self._bar is not None:
             self._bar.console.print(f"odar: {line}", highlight=False, soft_wrap=True)
             return
@@ -123,7 +130,7 @@ class DownloadDisplay:
         click.echo(f"odar: {line}", err=True)
 
     def on_progress(self, stage: str, done: int, total: int) -> None:
-        """Move the bar; at the end of the last stage it is closed."""
+        """Update the bar; close it at the end of the last stage."""
         if self._bar is None:
             if stage == "checking" and done >= total:
                 return
@@ -162,7 +169,7 @@ def pull(names: tuple[str, ...], force: bool, as_json: bool) -> None:
     odar pull tiny                   # 98 MB, for tests
     """
     fetched = []
-    for model in dict.fromkeys(model for name in names or ("local",) for model in _models(name)):
+    for model in dict.fromkeys(model for name in names or ("local",) for model in _models_of(name)):
         path = fetch_model(model, quiet=as_json, force=force)
         fetched.append({"name": model, "path": str(path), "bytes": path.stat().st_size})
         if not as_json:
@@ -171,8 +178,8 @@ def pull(names: tuple[str, ...], force: bool, as_json: bool) -> None:
         print_json(fetched)
 
 
-def _models(name: str) -> list[str]:
-    """Return the models that a name of a model or a profile stands for."""
+def _models_of(name: str) -> list[str]:
+    """Return the local models of a profile, or the model of this name."""
     if name in catalogue():
         return [name]
     profiles = [profile for profile in PROFILES if profile != "custom"]

@@ -1,4 +1,4 @@
-"""The `odar` command: subcommands that are imported when they run, and one line for every expected failure."""
+"""The `odar` command: lazily imported subcommands, exit codes, and errors in one line."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ SECTIONS = {
         "pull": "Download weights of local models ahead of time.",
     },
 }
-PLACES = {"feedback": "odar.cli.traces:feedback", "pull": "odar.cli.local:pull"}
+LOCATIONS = {"feedback": "odar.cli.traces:feedback", "pull": "odar.cli.local:pull"}
 """Commands that are not called `command` in the module of their name."""
-COMMANDS = {name: what for commands in SECTIONS.values() for name, what in commands.items()}
+COMMANDS = {name: summary for commands in SECTIONS.values() for name, summary in commands.items()}
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
     (UsageError, 2),
     (ProviderError, 3),
@@ -60,51 +60,51 @@ EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
 
 
 class LazyGroup(click.Group):
-    """Commands by name.
+    """A group whose commands are imported when they run.
 
     Args:
-        places: where each is, as "module:attribute".
-        sections: how `--help` lists them: by heading, the name of each and what it does.
+        locations: "module:attribute" of each command.
+        sections: names and summaries of the commands under each heading of `--help`.
     """
 
     def __init__(
-        self, *args: Any, places: Mapping[str, str], sections: Mapping[str, Mapping[str, str]], **kwargs: Any
+        self, *args: Any, locations: Mapping[str, str], sections: Mapping[str, Mapping[str, str]], **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._places = places
+        self._locations = locations
         self._sections = sections
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return every command, by name."""
-        return list(self._places)
+        """Return the names of all commands."""
+        return list(self._locations)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of this name."""
-        if cmd_name not in self._places:
+        if cmd_name not in self._locations:
             return None
-        module, _, attribute = self._places[cmd_name].partition(":")
+        module, _, attribute = self._locations[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The lists in `--help`, without importing what they list."""
-        longest = max(map(len, self._places))
+        """Write the lists of `--help` without importing the commands."""
+        longest = max(map(len, self._locations))
         for heading, commands in self._sections.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(longest), what) for name, what in commands.items()])
+                formatter.write_dl([(name.ljust(longest), summary) for name, summary in commands.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; a misspelt one gets a hint."""
-        if args and args[0] not in self._places and not args[0].startswith("-"):
-            raise UnknownName("command", args[0], self._places)
+        """Find the command; raise UnknownName, with a hint, if it is misspelt."""
+        if args and args[0] not in self._locations and not args[0].startswith("-"):
+            raise UnknownName("command", args[0], self._locations)
         return super().resolve_command(ctx, args)
 
 
 @click.group(
     cls=LazyGroup,
-    places={name: PLACES.get(name, f"odar.cli.{name}:command") for name in COMMANDS},
+    locations={name: LOCATIONS.get(name, f"odar.cli.{name}:command") for name in COMMANDS},
     sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80, "show_default": True},
     epilog='Try: odar ask "Is Paris the capital of France?"   (needs no key)',
@@ -122,14 +122,14 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None, group: click.Group = cli, prog: str = "odar") -> None:
-    """The entry point: one clear line for every expected failure, never a traceback."""
+    """Run the command and exit; expected errors are printed in one line, without a traceback."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         code = group.main(arguments, prog_name=prog, standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except OdarError as error:
         _report(error, as_json="--json" in arguments)
-        sys.exit(next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1))
+        sys.exit(exit_code_of(type(error)))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -137,8 +137,13 @@ def main(arguments: list[str] | None = None, group: click.Group = cli, prog: str
         click.echo("odar: interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader is gone; Python would report the same error again
+        sys.stderr.close()  # Python would report the same error again
         sys.exit(141)
+
+
+def exit_code_of(error: type[BaseException]) -> int:
+    """Return the exit code for a type of error."""
+    return next((code for kind, code in EXIT_CODES if issubclass(error, kind)), 1)
 
 
 def _report(error: OdarError, *, as_json: bool) -> None:

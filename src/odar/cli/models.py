@@ -25,7 +25,7 @@ def command(as_json: bool, only_local: bool, settings: Settings) -> None:
     gguf:/path/file.gguf.
     """
     if only_local:
-        _show_local(settings, as_json=as_json)
+        _list_local(settings, as_json=as_json)
         return
     cards = [settings.card(name) for name in sorted(settings.models)]
     if as_json:
@@ -33,14 +33,14 @@ def command(as_json: bool, only_local: bool, settings: Settings) -> None:
         return
     table = plain_table("model", "provider", "can", "price", "read on", no_wrap=True)
     for card in cards:
-        can = [word for word in ("logprobs", "n", "images") if getattr(card, word)]
-        name = _with_role(card.name, settings)
-        table.add_row(name, card.provider, " ".join(can), _price(card.price), card.price_date or "")
+        abilities = " ".join(name for name in ("logprobs", "n", "images") if getattr(card, name))
+        name, price = _with_role(card.name, settings), _price_text(card.price)
+        table.add_row(name, card.provider, abilities, price, card.price_date or "")
     print_table(table)
 
 
-def _show_local(settings: Settings, *, as_json: bool) -> None:
-    """What `odar pull` can download, and what is there already."""
+def _list_local(settings: Settings, *, as_json: bool) -> None:
+    """List the models that `odar pull` can download, and their state."""
     rows = [(weights, weights_status(weights)) for weights in catalogue().values()]
     if as_json:
         body = [
@@ -60,13 +60,13 @@ def _show_local(settings: Settings, *, as_json: bool) -> None:
 
 
 def _with_role(model: str, settings: Settings) -> str:
-    """Return the name, and the roles in which it is in use."""
+    """Return the name of a model, with the agents that use it."""
     agents = {"fast": settings.fast.model, "slow": settings.slow.model}
     roles = ", ".join(role for role, name in agents.items() if name == model)
     return f"{model} ({roles})" if roles else model
 
 
-def _price(price: Price | None) -> str:
+def _price_text(price: Price | None) -> str:
     if price is None:
         return "unknown"
     return "free" if price.free else f"{price.input:g}/{price.cached:g}/{price.output:g}"

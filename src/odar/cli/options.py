@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they load their settings."""
+"""Options and parameter types that several commands share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import shlex
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -24,10 +24,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class UserPath(click.Path):
-    """A file or folder that a user names, with `~` expanded."""
+    """A file or folder, with `~` expanded."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path with ~ expanded."""
+        """Return the path with `~` expanded."""
         return super().convert(str(user_path(value)) if str(value).startswith("~") else value, param, ctx)
 
 
@@ -35,20 +35,21 @@ class Finite(click.FloatRange):
     """A finite number within bounds; click's own type accepts nan and inf."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number; nan and inf are refused."""
+        """Return the number, or fail if it is not finite."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return number
 
 
-FILE, COUNT, USD = UserPath(), click.IntRange(min=1), Finite(min=0)
+FILE, COUNT = UserPath(), click.IntRange(min=1)
+USD, POSITIVE = Finite(min=0), Finite(min=0, min_open=True)
 
 
 def settings_options(command: F) -> F:
-    """Adds --profile, --config and --set; the command receives `settings`.
+    """Add --profile, --config and --set; the command receives `settings`.
 
-    An option of the command whose parameter is called `setting_gateway__port` sets gateway.port, if it is given.
+    An option of the command whose parameter is called `setting_gateway__port` sets gateway.port if it is given.
     """
 
     @click.option("--profile", metavar="NAME", help="local, tiny, custom, open, paper, or a TOML file.")
@@ -56,24 +57,25 @@ def settings_options(command: F) -> F:
     @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting, such as fast.model=NAME.")
     @functools.wraps(command)
     def wrapper(*args: Any, profile: str | None, config: str | None, sets: tuple[str, ...], **kwargs: Any) -> Any:
-        own = {name: kwargs.pop(name) for name in tuple(kwargs) if name.startswith("setting_")}
-        keys = {name.removeprefix("setting_").replace("__", "."): value for name, value in own.items()}
-        given = {key: json.dumps(value) for key, value in keys.items() if value is not None}
-        others = (each for each in sets if each.partition("=")[0] not in given)
-        sets = (*others, *(f"{key}={value}" for key, value in given.items()))
-        settings = load_settings(profile, config=config, **parse_sets(sets))
+        by_option = {}
+        for name in [name for name in kwargs if name.startswith("setting_")]:
+            key, value = name.removeprefix("setting_").replace("__", "."), kwargs.pop(name)
+            if value is not None:
+                by_option[key] = f"{key}={json.dumps(value)}"
+        others = [each for each in sets if each.partition("=")[0] not in by_option]
+        settings = load_settings(profile, config=config, **parse_sets([*others, *by_option.values()]))
         return command(*args, settings=settings, **kwargs)
 
     return wrapper  # type: ignore[return-value]  # click's decorators do not carry the signature through
 
 
-def json_option(what: str = "Print a JSON object.") -> Callable[[F], F]:
-    """Adds --json; the command receives `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help=what)
+def json_option(summary: str = "Print a JSON object.") -> Callable[[F], F]:
+    """Add --json; the command receives `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help=summary)
 
 
-def parse_sets(sets: tuple[str, ...]) -> dict[str, Any]:
-    """`--set` arguments as a nested table.
+def parse_sets(sets: Sequence[str]) -> dict[str, Any]:
+    """Return `--set` arguments as a nested table.
 
     >>> parse_sets(("fast.model=gpt-5.1", "fast.temperature=0"))
     {'fast': {'model': 'gpt-5.1', 'temperature': 0}}
@@ -99,11 +101,11 @@ def parse_sets(sets: tuple[str, ...]) -> dict[str, Any]:
 
 
 def announce_profile(settings: Settings) -> None:
-    """Print which profile was chosen and why, unless the user named it."""
+    """Print the profile and the reason for it, unless the user named it."""
     if not settings.profile_reason.startswith("named by"):
         click.echo(f"odar: profile {settings.profile}: {settings.profile_reason}", err=True)
 
 
 def command_line() -> str:
-    """Return the command line, to be stored in a file; passwords in addresses are masked."""
+    """Return the command line, with passwords in addresses masked."""
     return shlex.join(["odar", *map(masked, sys.argv[1:])])

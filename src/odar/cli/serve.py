@@ -57,15 +57,15 @@ def command(settings: Settings) -> None:
     store = Store(settings)
     check_binding(store.key_cache, gateway)
     bound = _bind(gateway.host, gateway.port)
-    in_text = gateway.log_format == "text"
-    if in_text:
+    log_is_text = gateway.log_format == "text"
+    if log_is_text:
         announce_profile(settings)
-    fetch_weights(settings, quiet=not in_text)  # before the first request
+    fetch_weights(settings, quiet=not log_is_text)  # before the first request
     logs = Logs(to_descriptor(sys.stderr.fileno()), gateway.log_format, requests=gateway.log_requests)
     logs.install()
 
     def announce(line: str) -> None:
-        if in_text:
+        if log_is_text:
             click.echo(f"odar: {line}", err=True)
         else:
             logs.say(line, profile=settings.profile)
@@ -74,11 +74,10 @@ def command(settings: Settings) -> None:
     if (certificate := app.state.service.odar.learning_certificate) is not None:
         store.learn_from_feedback(certificate, app.state.service.odar.use_learned)
     server = make_server(app, gateway)
-    bound.listen(2048)  # from here on a client waits instead of being refused
-    for line in _news(bound, app.state.service.access):
+    bound.listen(2048)  # from now on clients wait instead of being refused
+    for line in _startup_messages(bound, app.state.service.access):
         announce(line)
-    # The server sends itself the signal again after draining. It must end the process after the last lines and
-    # spans were written.
+    # After draining, the server sends itself the signal again: exit only after logs and spans are written.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         server.run(sockets=[bound])
@@ -86,11 +85,11 @@ def command(settings: Settings) -> None:
         logs.close()
 
 
-def _news(bound: socket.socket, access: AccessPolicy) -> Iterator[str]:
-    """Yield where it listens, and who can connect."""
-    address, number = bound.getsockname()[:2]
-    shown = f"[{address}]" if ":" in address else address
-    yield f"listening on http://{shown}:{number} (open it in a browser for the dashboard)"
+def _startup_messages(bound: socket.socket, access: AccessPolicy) -> Iterator[str]:
+    """Yield the address, and who can connect if that needs attention."""
+    host, port = bound.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    yield f"listening on http://{shown}:{port} (open it in a browser for the dashboard)"
     if not access.keys_required:
         yield "no key is configured: only this machine can connect (make keys with `odar keys`)"
     elif not len(access.keys):
@@ -98,17 +97,17 @@ def _news(bound: socket.socket, access: AccessPolicy) -> Iterator[str]:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Bind a socket first, so that an address in use is reported before anything else is done."""
+    """Return a bound socket; an address in use is thus reported before anything else is done."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, or asyncio leaves Nagle on and each answer waits 40 ms for an acknowledgement.
+    # Without the protocol, asyncio does not set TCP_NODELAY, and each answer waits 40 ms for an acknowledgement.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Connections inherit it: a client that does not read holds this much of the kernel's memory, not megabytes.
+    # Connections inherit it: it limits the kernel's memory for a client that does not read.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     try:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
-        why = f"cannot be used: {error.strerror or error}; choose another --port"
-        raise SettingsError(f"gateway.port = {port} on {host} {why}") from None
+        reason = f"cannot be used: {error.strerror or error}; choose another --port"
+        raise SettingsError(f"gateway.port = {port} on {host} {reason}") from None
     return bound

@@ -1,4 +1,4 @@
-"""Terminal output: text without control characters, tables, and an answer that is shown while it is generated."""
+"""Terminal output: text without control characters, JSON, tables, and answers that are shown while generated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _REPLACEMENTS: dict[int, str] = {
     ord("\r"): "",  # half of a line end, or meant to overwrite the line
 }
 WIDTH = 80
-"""Columns of what is shown on a terminal."""
+"""Columns of output that has a fixed width."""
+_UNLIMITED = 100_000
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
@@ -37,22 +38,23 @@ def strip_control_chars(text: str) -> str:
 
 
 class AnswerStream:
-    """Writes text as it comes, dimmed, because most of it is reasoning and not the answer."""
+    """Writes text while it is generated, dimmed, because most of it is reasoning."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
         self._text = ""
 
     def feed(self, text: str) -> None:
-        """Show another piece."""
+        """Write another piece."""
         if not self._text:
             text = text.lstrip()
         self._text += text
-        self._out.write(f"{_DIM}{strip_control_chars(text)}{_PLAIN}" if text else "")
+        if text:
+            self._out.write(f"{_DIM}{strip_control_chars(text)}{_PLAIN}")
         self._out.flush()
 
     def finish(self, answer: str) -> bool:
-        """End the stream; True if the answer as such has been seen and need not be printed again."""
+        """End the stream; return whether the text was the answer itself and need not be printed again."""
         if not self._text:
             return False
         self._out.write("\n")
@@ -61,31 +63,42 @@ class AnswerStream:
 
 
 def print_json(body: Any, indent: int | None = None) -> None:
-    """Print JSON, with intervals as objects, and null or a text for NaN and ∞, which JSON does not have."""
-    click.echo(json.dumps(_plain(body), ensure_ascii=False, allow_nan=False, indent=indent))
+    """Print JSON, with named tuples as objects, NaN as null and ∞ as a text."""
+    click.echo(json.dumps(_to_plain(body), ensure_ascii=False, allow_nan=False, indent=indent))
 
 
-def _plain(tree: Any) -> Any:
+def _to_plain(tree: Any) -> Any:
     if hasattr(tree, "_asdict"):
         tree = tree._asdict()
     if isinstance(tree, dict):
-        return {name: _plain(value) for name, value in tree.items()}
+        return {name: _to_plain(value) for name, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_plain(value) for value in tree]
+        return [_to_plain(value) for value in tree]
     if isinstance(tree, float) and not math.isfinite(tree):
         return None if math.isnan(tree) else str(tree)
     return tree
 
 
+def format_known(value: float | None, spec: str, unknown: str = "unknown") -> str:
+    """Return a number in the format `${:.4f}` or the like, or `unknown` if it is None or NaN.
+
+    >>> format_known(0.5, "${:.4f}"), format_known(None, "${:.4f}")
+    ('$0.5000', 'unknown')
+    """
+    return unknown if value is None or math.isnan(value) else spec.format(value)
+
+
 def print_table(table: Table) -> None:
-    """Print a table to standard output, as wide as it needs where that is not a terminal."""
+    """Print a table to standard output; columns that do not wrap are cut only on a terminal."""
     from rich.console import Console
 
-    Console(highlight=False).print(table)
+    piped = not sys.stdout.isatty()
+    width = _UNLIMITED if piped and any(column.no_wrap for column in table.columns) else None
+    Console(highlight=False, width=width).print(table)
 
 
 def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **options: Any) -> Table:
-    """Return a table with these columns; `right` are aligned to the right, `options` apply to every column."""
+    """Return a table with these columns, those of `right` aligned to the right; `options` apply to every column."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")

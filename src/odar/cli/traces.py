@@ -17,7 +17,7 @@ from rich.markup import escape
 from odar.calibration_file import load_calibration
 from odar.cli.explain import document_facts, print_document, text_of
 from odar.cli.options import FILE, USD, json_option, settings_options
-from odar.cli.terminal import WIDTH, plain_table, print_json
+from odar.cli.terminal import WIDTH, format_known, plain_table, print_json
 from odar.errors import InputError
 from odar.policy.certificate import InstalledCertificate
 from odar.settings import Settings
@@ -29,12 +29,12 @@ from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
 F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COLUMNS = {"trace": 8, "started": 14, "path": 6, "d": 4, "calls": 5, "cost": 10, "time": 7, "": 2}
-"""Columns that are never cut, and their widths; the names of the models get the rest."""
-_FIGURES = ("d", "calls", "cost", "time")
+"""Columns that are never cut, and their widths; the column of models has the rest."""
+_RIGHT_ALIGNED = ("d", "calls", "cost", "time")
 
 
 def filter_options(command: F) -> F:
-    """Adds the filters; the command receives `wanted`."""
+    """Add the filters; the command receives `conditions`."""
 
     @click.option("--since", metavar="TIME", help="Started at or after: 2026-11-15, 2026-11-15T10:30, 24h, 7d.")
     @click.option("--until", metavar="TIME", help="Started before.")
@@ -49,10 +49,9 @@ def filter_options(command: F) -> F:
     @click.option("--text", metavar="TEXT", help="Contained in question or answer; needs store.content = true.")
     @functools.wraps(command)
     def wrapper(*args: Any, since: str | None, until: str | None, **kwargs: Any) -> Any:
-        names = ("path", "status", "degraded", "model", "key", "min_cost", "max_cost", "feedback", "text")
-        rest = {name: kwargs.pop(name) for name in names}
-        wanted = Filter(since=since and parse_time(since), until=until and parse_time(until), **rest)
-        return command(*args, wanted=wanted, **kwargs)
+        others = {name: kwargs.pop(name) for name in Filter.__struct_fields__ if name in kwargs}
+        conditions = Filter(since=since and parse_time(since), until=until and parse_time(until), **others)
+        return command(*args, conditions=conditions, **kwargs)
 
     return wrapper  # type: ignore[return-value]  # click's decorators do not carry the signature through
 
@@ -67,7 +66,7 @@ def filter_options(command: F) -> F:
 @click.pass_context
 def command(
     context: click.Context,
-    wanted: Filter,
+    conditions: Filter,
     limit: int,
     after: str | None,
     summary: bool,
@@ -87,26 +86,22 @@ def command(
     if context.invoked_subcommand is not None:
         return
     cursor = None if after is None else Cursor.parse(after)
-    with _archive(settings) as archive:
+    with _open_archive(settings) as archive:
         if summary:
-            view = archive.overview(wanted)
+            overview = archive.overview(conditions)
+            warnings = warnings_of(overview, settings)
         else:
-            page = archive.page(wanted, cursor, limit)
-    if summary:
-        warnings, found = warnings_of(view, settings), bool(view["queries"])
-        body = {**view, "warnings": warnings}
-    else:
-        found = bool(page.traces)
-        body = {"traces": page.traces, "next": None if page.next is None else str(page.next)}
-    if as_json:
-        print_json(body)
-        return
-    if not found:
-        click.echo("odar: no traces" + (" match" if wanted != Filter() else " yet; try: odar ask"), err=True)
-        if wanted.text is not None and not settings.store.content:
+            page = archive.page(conditions, cursor, limit)
+    if as_json and summary:
+        print_json({**overview, "warnings": warnings})
+    elif as_json:
+        print_json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
+    elif not (overview["queries"] if summary else page.traces):
+        click.echo("odar: no traces" + (" match" if conditions != Filter() else " yet; try: odar ask"), err=True)
+        if conditions.text is not None and not settings.store.content:
             click.echo("odar: --text finds only what was stored with store.content = true", err=True)
     elif summary:
-        print_summary(view, warnings)
+        print_summary(overview, warnings)
     else:
         print_list(page.traces)
         if page.next is not None:
@@ -122,19 +117,19 @@ def show(trace: str, as_json: bool, settings: Settings) -> None:
 
     Questions and answers are there only if they were stored with store.content = true.
     """
-    with _archive(settings) as archive:
-        found = archive.get(archive.full_id(trace))
+    with _open_archive(settings) as archive:
+        row = archive.get(archive.full_id(trace))
     if as_json:
-        print_json(found)
+        print_json(row)
     else:
-        print_document(found["document"], _facts(found, found["document"]))
+        print_document(row["document"], _trace_facts(row))
 
 
 @command.command("export")
 @filter_options
 @click.option("--out", type=FILE, default="-", metavar="FILE", help="Append to FILE; - is standard output.")
 @settings_options
-def export(wanted: Filter, out: str, settings: Settings) -> None:
+def export(conditions: Filter, out: str, settings: Settings) -> None:
     """Write traces as JSON, one per line, oldest first, with everything that is stored of them.
 
     \b
@@ -145,8 +140,8 @@ def export(wanted: Filter, out: str, settings: Settings) -> None:
         file = click.open_file(out, "a", encoding="utf-8")
     except OSError as error:
         raise InputError(f"--out {out!r} cannot be written: {error.strerror or error}") from None
-    with _archive(settings) as archive, file:
-        for count, trace in enumerate(archive.export(wanted), start=1):  # noqa: B007 - the last number is told
+    with _open_archive(settings) as archive, file:
+        for count, trace in enumerate(archive.export(conditions), start=1):  # noqa: B007 - the last count is printed
             file.write(json.dumps(trace, ensure_ascii=False) + "\n")
     if out != "-":
         click.echo(f"odar: {count} traces to {out}", err=True)
@@ -168,35 +163,36 @@ def parse_time(text: str, now: datetime | None = None) -> str:
 
 
 @contextmanager
-def _archive(settings: Settings) -> Iterator[Archive]:
+def _open_archive(settings: Settings) -> Iterator[Archive]:
     with Database(settings.store) as database:
         yield Archive(database)
 
 
 def print_list(traces: Sequence[dict[str, Any]]) -> None:
-    """A line for each trace."""
+    """Print a line for each trace."""
     table = plain_table()
     for title, width in _COLUMNS.items():
-        table.add_column(title, min_width=width, no_wrap=True, justify="right" if title in _FIGURES else "left")
+        table.add_column(
+            title, min_width=width, no_wrap=True, justify="right" if title in _RIGHT_ALIGNED else "left"
+        )
     table.add_column("models", no_wrap=True, overflow="ellipsis", ratio=1)
     for trace in traces:
-        said = trace["feedback"]
-        marks = {"error": "E", "cancelled": "C"}.get(trace["status"], "") + ("D" if trace["degraded"] else "")
         table.add_row(
             escape(trace["id"][: _COLUMNS["trace"]]),
             f"{trace['started_at'][5:10]} {trace['started_at'][11:19]}",
             trace["path"] or "-",
-            _figure(trace["difficulty"], ".2f", "-"),
+            format_known(trace["difficulty"], "{:.2f}", "-"),
             str(trace["calls"]),
-            "unknown" if trace["cost_usd"] is None else f"${trace['cost_usd']:.5f}",
+            format_known(trace["cost_usd"], "${:.5f}"),
             f"{trace['seconds']:.2f}s",
-            marks + ("" if said is None else "+" if said["correct"] else "-"),
+            _marks(trace),
             escape(", ".join(trace["models"])),
         )
     Console(width=WIDTH, highlight=False).print(table)
 
 
-def _facts(trace: dict[str, Any], document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _trace_facts(trace: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    document = trace["document"]
     for name, key in (("trace", "id"), ("started", "started_at"), ("profile", "profile")):
         yield name, trace[key]
     if trace["status"] != "ok":
@@ -207,39 +203,46 @@ def _facts(trace: dict[str, Any], document: dict[str, Any]) -> Iterator[tuple[st
     yield from document_facts(document)
     if trace["key_id"] is not None:
         yield "key", trace["key_id"]
-    if (said := trace["feedback"]) is not None:
-        note = f": {said['note']}" if said["note"] else ""
-        yield "feedback", ("right" if said["correct"] else "wrong") + note
+    if (feedback := trace["feedback"]) is not None:
+        note = f": {feedback['note']}" if feedback["note"] else ""
+        yield "feedback", ("right" if feedback["correct"] else "wrong") + note
 
 
-def _figure(value: float | None, form: str, unknown: str = "unknown") -> str:
-    return unknown if value is None else format(value, form)
+def _marks(trace: dict[str, Any]) -> str:
+    """Return the marks of a trace: E or C, D, and + or -."""
+    marks = {"error": "E", "cancelled": "C"}.get(trace["status"], "")
+    if trace["degraded"]:
+        marks += "D"
+    if trace["feedback"] is not None:
+        marks += "+" if trace["feedback"]["correct"] else "-"
+    return marks
 
 
-def print_summary(view: dict[str, Any], warnings: Sequence[str]) -> None:
-    """Sums over many traces: paths, spending, what was saved, cut-off answers."""
-    saved = view["savings"]
-    figures = ("dollars", "calls", "slow calls")
-    table = plain_table("", *figures, right=figures)
-    table.add_row("actual", _figure(saved["cost_usd"], ".4f"), str(saved["calls"]), str(saved["slow_calls"]))
+def print_summary(overview: dict[str, Any], warnings: Sequence[str]) -> None:
+    """Print totals of many traces: paths, spending, savings, cut-off answers."""
+    savings, queries = overview["savings"], overview["queries"]
+    columns = ("dollars", "calls", "slow calls")
+    table = plain_table("", *columns, right=columns)
+    cost = format_known(savings["cost_usd"], "{:.4f}")
+    table.add_row("actual", cost, str(savings["calls"]), str(savings["slow_calls"]))
     for name in ("always slow", "always hard"):
-        each = saved[name.replace(" ", "_")]
-        calls = (_figure(each.get(key), "+,.0f", "-") for key in ("calls_saved", "slow_calls_saved"))
-        table.add_row(f"saved against {name}", _figure(each["usd_saved"], "+.4f"), *calls)
-    shares = ", ".join(f"{name} {path['queries'] / view['queries']:.0%}" for name, path in view["paths"].items())
-    unknown = f"; the cost of {view['cost_unknown']:,} is unknown" if view["cost_unknown"] else ""
-    spent = f"spent {_figure(view['cost_usd'], '.4f')}{unknown}"
+        saved = savings[name.replace(" ", "_")]
+        calls = (format_known(saved.get(key), "{:+,.0f}", "-") for key in ("calls_saved", "slow_calls_saved"))
+        table.add_row(f"saved against {name}", format_known(saved["usd_saved"], "{:+.4f}"), *calls)
+    shares = ", ".join(f"{name} {path['queries'] / queries:.0%}" for name, path in overview["paths"].items())
+    spent = f"spent {format_known(overview['cost_usd'], '{:.4f}')}"
+    if overview["cost_unknown"]:
+        spent += f"; the cost of {overview['cost_unknown']:,} is unknown"
     console = Console(width=WIDTH, highlight=False, markup=False)
-    console.print(f"{view['queries']:,} questions ({shares}), {view['calls_per_query']:.2f} calls each")
-    console.print(f"{spent}; {view['errors']} failed, {view['degraded']} degraded\n")
+    console.print(f"{queries:,} questions ({shares}), {overview['calls_per_query']:.2f} calls each")
+    console.print(f"{spent}; {overview['errors']} failed, {overview['degraded']} degraded\n")
     console.print(table)
-    compared = f"{saved['compared']:,} answers"
-    changed = "no question" if saved["changed"] is None else f"{saved['changed']:.0%} of {compared}"
+    changed = format_known(savings["changed"], f"{{:.0%}} of {savings['compared']:,} answers", "no question")
     console.print(f"\nchanged by the slow model: {changed}")
-    for role, each in view["cut_off"].items():
+    for role, each in overview["cut_off"].items():
         share = f" ({each['cut_off'] / each['answers']:.0%})" if each["answers"] else ""
         console.print(f"{role} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
-    console.print(f"\n{saved['assumption']}", style="dim")
+    console.print(f"\n{savings['assumption']}", style="dim")
     for warning in warnings:
         console.print(f"warning: {warning}", style="yellow")
 
@@ -263,6 +266,6 @@ def feedback(trace: str, verdict: str, note: str | None, settings: Settings) -> 
     certificate = InstalledCertificate.from_dict(made.get("certificate"))
     with Database(settings.store) as database:
         archive = Archive(database)
-        full = archive.full_id(trace)
-        archive.mark(full, verdict == "right", note, certificate=certificate)
-    click.echo(f"{full} {verdict}")
+        trace_id = archive.full_id(trace)
+        archive.mark(trace_id, verdict == "right", note, certificate=certificate)
+    click.echo(f"{trace_id} {verdict}")
