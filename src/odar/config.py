@@ -16,7 +16,7 @@ import stat
 import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -300,15 +300,18 @@ def _environment_layer(environ: Mapping[str, str]) -> Layer:
 def _nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, value in overrides.items():
-        *parents, last = key.split("__")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-            if not isinstance(node, dict):
-                raise _invalid((parent,), node, "argument", f"a table, because of {key}")
         # Tables are copied, so that a later `table__key` does not change the caller's table.
-        node[last] = copy.deepcopy(value)
+        _set_path(tree, key.split("__"), copy.deepcopy(value))
     return tree
+
+
+def _set_path(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    *parents, last = path
+    for parent in parents:
+        tree = tree.setdefault(parent, {})
+        if not isinstance(tree, dict):
+            raise _invalid((parent,), tree, "argument", f"a table, because of {'__'.join(path)}")
+    tree[last] = value
 
 
 # ── the schema ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -369,18 +372,24 @@ def _flatten(
             raise _invalid(path, value, origin, "a table")
 
 
+def _required_paths(tree: Mapping[str, Any]) -> Iterator[KeyPath]:
+    """Yield the settings without a default, those of every model and provider in the tree included."""
+    for place, (_, field) in _schema().items():
+        if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING:
+            continue
+        if "*" in place:
+            table, _, key = place
+            yield from ((table, name, key) for name in tree.get(table, {}))
+        else:
+            yield place
+
+
 def _build(layers: Layer, reason: str) -> Settings:
     tree: dict[str, Any] = {}
-    for (*parents, last), (value, _) in layers.items():
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[last] = value
-    for place, (_, field) in _schema().items():
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            for name in tree.get(place[0], {}) if "*" in place else ("",):
-                path = tuple(name if part == "*" else part for part in place)
-                if path not in layers:
-                    raise SettingsError(f"setting {key_name(path)} is missing and has no default")
+    for path, (value, _) in layers.items():
+        _set_path(tree, path, value)
+    for path in _required_paths(tree):
+        if path not in layers:
+            raise SettingsError(f"setting {key_name(path)} is missing and has no default")
     origins = {path: origin for path, (_, origin) in layers.items()}
     return dataclasses.replace(msgspec.convert(tree, Settings), origins=origins, profile_reason=reason)

@@ -100,7 +100,8 @@ def test_undo_adds_a_row_that_restores_t(database):
     for i in range(3):
         put(database, f"a{i}")
         mark(database, f"a{i}", False)
-    row = undo(database, CERTIFICATE, 2)
+    undo(database, CERTIFICATE, 2)
+    row = history(database)[-1]
     assert (row["number"], row["kind"], row["t_after"]) == (4, "undo", pytest.approx(0.408))
     with database.read() as connection:
         assert current_t(connection, CERTIFICATE) == pytest.approx(0.408)

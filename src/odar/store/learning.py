@@ -35,8 +35,8 @@ def current_t(connection: Connection, certificate: InstalledCertificate) -> floa
 
 def learn(
     connection: Connection, certificate: InstalledCertificate, trace_id: str, by: str | None, correct: bool
-) -> bool:
-    """Move the thresholds by one mark, inside the transaction that writes it; return whether it counted.
+) -> None:
+    """Move the thresholds by one mark, if it counts, inside the transaction that writes it.
 
     It counts if the key asked the question itself, the certificate held for the question, ODAR chose its path as
     Simple or Medium, and the key has marks left today.
@@ -45,25 +45,24 @@ def learn(
     trace = connection.execute(query.where(traces.c.id == trace_id)).mappings().one()
     routed = trace["status"] == OK and trace["path"] in _MOVABLE and not trace["forced"]
     if not routed or trace["key_id"] != by:
-        return False
+        return
     decision = json.loads(trace["body"])["decision"] or {}
     if not str(decision.get("certificate", "")).startswith(HOLDS):
-        return False
+        return
     _lock(connection)
     counted = _c.kind == _FEEDBACK
     if connection.scalar(select(func.count()).where(counted, _c.trace_id == trace_id)):
-        return False
+        return
     since = (datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="milliseconds")
     mine = _c.key_id.is_(None) if by is None else _c.key_id == by
     if int(connection.scalar(select(func.count()).where(counted, mine, _c.at >= since)) or 0) >= MARKS_PER_DAY:
-        return False
+        return
     before = current_t(connection, certificate)
     after = certificate.after_feedback(before, correct)
-    _add(connection, certificate, _FEEDBACK, before, after, key_id=by, trace_id=trace_id, correct=correct)
-    return True
+    _add_change(connection, certificate, _FEEDBACK, before, after, key_id=by, trace_id=trace_id, correct=correct)
 
 
-def undo(database: Database, certificate: InstalledCertificate, number: int) -> dict[str, Any]:
+def undo(database: Database, certificate: InstalledCertificate, number: int) -> None:
     """Return to the thresholds before a change, which adds a row; raise InputError if there is no such change."""
     with database.write() as connection:
         _lock(connection)
@@ -72,7 +71,7 @@ def undo(database: Database, certificate: InstalledCertificate, number: int) -> 
         if change is None:
             raise InputError(f"there is no change {number} under this certificate; see odar calibrate --history")
         before = current_t(connection, certificate)
-        return _add(connection, certificate, _UNDO, before, float(change["t_before"]))
+        _add_change(connection, certificate, _UNDO, before, float(change["t_before"]))
 
 
 def history(database: Database) -> list[dict[str, Any]]:
@@ -93,18 +92,15 @@ def _lock(connection: Connection) -> None:
     connection.execute(update(meta).where(meta.c.name == "schema").values(value=meta.c.value))
 
 
-def _add(
+def _add_change(
     connection: Connection, certificate: InstalledCertificate, kind: str, before: float, after: float, **more: Any
-) -> dict[str, Any]:
+) -> None:
     thresholds = certificate.thresholds(after)
     row = {
         "number": int(connection.scalar(select(func.max(_c.number))) or 0) + 1,
         "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "certificate": certificate.digest,
         "kind": kind,
-        "key_id": None,
-        "trace_id": None,
-        "correct": None,
         "t_before": before,
         "t_after": after,
         "tau1": thresholds.tau1,
@@ -112,4 +108,3 @@ def _add(
         **more,
     }
     connection.execute(insert(threshold_changes), row)
-    return row
