@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from sqlalchemy import (
     URL,
@@ -30,20 +30,13 @@ from sqlalchemy import (
     Text,
     create_engine,
     event,
+    exc,
     func,
     insert,
     inspect,
     make_url,
     select,
     text,
-)
-from sqlalchemy.exc import (
-    ArgumentError,
-    DataError,
-    IntegrityError,
-    NoResultFound,
-    ProgrammingError,
-    SQLAlchemyError,
 )
 
 from odar.errors import SettingsError, StoreError
@@ -286,15 +279,16 @@ class Database:
         """Raise database errors as StoreError, with the name of the store."""
         try:
             yield
-        except (SQLAlchemyError, sqlite3.Error) as error:  # SQLite's own from the pragmas below
+        except (exc.SQLAlchemyError, sqlite3.Error) as error:  # SQLite's own from the pragmas below
             cause = getattr(error, "orig", None) or error
             why = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-            if isinstance(error, DataError | IntegrityError):
-                raise StoreError(f"store {self.name}: {why}", "rows") from error
-            no_tables = isinstance(error, NoResultFound | ProgrammingError) or any(
-                each in why for each in _NOT_ODAR
-            )
-            raise StoreError(f"store {self.name}: {why}", "schema" if no_tables else "database") from error
+            no_table = exc.NoResultFound | exc.ProgrammingError
+            at_fault: Literal["rows", "database", "schema"] = "database"
+            if isinstance(error, exc.DataError | exc.IntegrityError):
+                at_fault = "rows"
+            elif isinstance(error, no_table) or any(message in why for message in _NOT_ODAR):
+                at_fault = "schema"
+            raise StoreError(f"store {self.name}: {why}", at_fault) from error
 
     def _sqlite(self) -> Engine:
         path = Path(str(self.url.database))
@@ -368,7 +362,7 @@ def database_url(settings: StoreSettings) -> URL:
         return URL.create("sqlite", database=str(user_path(given, setting="store.url")))
     try:
         url = make_url(given)
-    except (ArgumentError, ValueError):
+    except (exc.ArgumentError, ValueError):
         raise SettingsError("store.url cannot be read; write sqlite:///file or postgresql://user@host/db") from None
     if url.drivername == "sqlite":
         if not url.database or url.database == ":memory:":
