@@ -125,6 +125,21 @@ def test_a_tool_call_is_the_same_whole_and_streamed() -> None:
     assert streamed.reply().completions[0].tool_calls == whole.tool_calls
 
 
+def test_text_at_the_start_of_a_block_is_streamed():
+    streamed = StreamedMessage()
+    events = [
+        {"type": "message_start", "message": {"model": "claude"}},
+        {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": "Two "}},
+        {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "pairs."}},
+        {"type": "content_block_start", "content_block": {"type": "text", "text": "It is"}},
+        {"type": "content_block_delta", "delta": {"type": "text_delta", "text": " 4."}},
+        {"type": "message_stop"},
+    ]
+    deltas = [streamed.feed(event) for event in events]
+    assert "".join(delta.thinking for delta in deltas) == "Two pairs."
+    assert "".join(delta.text for delta in deltas) == streamed.reply().completions[0].text == "It is 4."
+
+
 def test_a_text_that_is_not_a_string_is_an_error():
     streamed = StreamedMessage()
     streamed.feed({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})

@@ -106,10 +106,11 @@ def copy_count(settings: Settings) -> int:
 
     Copies with one thread each are faster than one copy with many threads, and give the same answers.
     """
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    from odar.providers.llamacpp import usable_cores
+
     available, needed = available_memory_mb(), memory_mb(settings)
     fitting = MAX_COPIES if available is None or not needed else available // needed
-    return max(1, min(usable // (settings.local.threads or 1), MAX_COPIES, fitting))
+    return max(1, min(usable_cores() // (settings.local.threads or 1), MAX_COPIES, fitting))
 
 
 def open_copies(settings: Settings) -> Mapping[str, Provider]:

@@ -206,13 +206,18 @@ class StreamedMessage:
 
     def _start_block(self, block: Mapping[str, Any]) -> Delta:
         self._blocks.append(dict(block))
-        if block["type"] == "redacted_thinking":
-            return Delta(wire=Wire(PROTOCOL, {"content_block": block}))
-        if block["type"] != "tool_use":
-            return Delta()
-        call = CallDelta(self._call_index(), str_or_empty(block["id"]), str_or_empty(block["name"]))
-        self._blocks[-1] |= {"id": call.id, "name": call.name, "input": []}
-        return Delta(calls=(call,))
+        match block["type"]:
+            case "text":  # Anthropic's servers start with an empty text, others may not
+                return Delta(str_or_empty(block.get("text")))
+            case "thinking":
+                return Delta(thinking=str_or_empty(block.get("thinking")))
+            case "redacted_thinking":
+                return Delta(wire=Wire(PROTOCOL, {"content_block": block}))
+            case "tool_use":
+                call = CallDelta(self._call_index(), str_or_empty(block["id"]), str_or_empty(block["name"]))
+                self._blocks[-1] |= {"id": call.id, "name": call.name, "input": []}
+                return Delta(calls=(call,))
+        return Delta()
 
     def _extend_block(self, delta: Mapping[str, Any]) -> Delta:
         match delta.get("type"):
