@@ -16,7 +16,7 @@ import aiohttp
 
 from attack.scene import Scene, attack
 from chaos.upstream import CountingUpstream
-from support.fault_server import Behaviour, Exchange
+from support.fault_server import Behaviour, Exchange, ok
 
 CHAT = "/v1/chat/completions"
 MARK = "mark of the attacker"
@@ -333,4 +333,34 @@ async def large_requests(scene: Scene) -> None:
         statuses = Counter(await asyncio.gather(*(status_of(scene, CHAT, body) for _ in range(2))))
         seen += statuses
         scene.check(set(statuses) <= {400, 413}, f"{name}: got {dict(statuses)} in place of 400")
+    scene.say(f"{seen.total()} requests")
+
+
+def _schema_bombs() -> dict[str, dict[str, Any]]:
+    """Schemas of a few kilobytes that take minutes to compile or to check."""
+    doubling: dict[str, Any] = {"d0": {"type": "string"}}
+    unevaluated: dict[str, Any] = {"d0": {"properties": {"a": {"type": "number"}}}}
+    for number in range(1, 40):
+        before = {"$ref": f"#/$defs/d{number - 1}"}
+        doubling[f"d{number}"] = {"anyOf": [before, before]}
+        unevaluated[f"d{number}"] = {"allOf": [before], "unevaluatedProperties": False}
+    patterns = {f"p{i}": {"pattern": f"((a{{0,300}}){{0,{200 + i}}})"} for i in range(100)}
+    return {
+        "doubling definitions": {"$ref": "#/$defs/d39", "$defs": doubling},
+        "unevaluated properties": {"$ref": "#/$defs/d39", "$defs": unevaluated},
+        "large patterns": {"properties": patterns},
+    }
+
+
+@attack(11, "schemas that take long to check", brief=True)
+async def schema_bombs(scene: Scene) -> None:
+    """Response formats of a few kilobytes: definitions that double the work 39 times, and large patterns."""
+    marked(scene.fast, ok('{"a": 1}'))
+    seen: Counter[Any] = Counter()
+    for name, schema in _schema_bombs().items():
+        form = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
+        body, expected = question(response_format=form), 400 if name == "large patterns" else 200
+        statuses = Counter(await asyncio.gather(*(status_of(scene, CHAT, body) for _ in range(4))))
+        seen += statuses
+        scene.check(set(statuses) == {expected}, f"{name}: got {dict(statuses)} in place of {expected}")
     scene.say(f"{seen.total()} requests")

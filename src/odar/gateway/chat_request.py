@@ -26,7 +26,7 @@ from odar.errors import InputError
 from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.fields import Count, convert, needed
 from odar.inputs import MAX_BYTES
-from odar.policy.response_format import schema_fault
+from odar.policy.json_schema import schema_fault
 from odar.policy.target import Target
 from odar.types import Query
 

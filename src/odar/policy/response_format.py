@@ -1,21 +1,14 @@
-"""The form a client asked for: whether a candidate keeps to it, and when two tool calls or JSON answers are equal.
-
-Schemas come from clients and texts from models, and neither is trusted: no reference is fetched, and patterns are
-matched in linear time.
-"""
+"""The response format of a client: whether a candidate conforms to it, and when two JSON answers are equal."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from odar.conversation import Format, Options, Tool, ToolCall
 from odar.formats import load_json
-
-_SHOWN = 120
-"""Characters of a validator's complaint that are kept."""
+from odar.policy.json_schema import schema_violation
 
 
 def format_fault(text: str, calls: Sequence[ToolCall], options: Options) -> str:
@@ -32,17 +25,6 @@ def format_fault(text: str, calls: Sequence[ToolCall], options: Options) -> str:
     if options.tool_choice is not None and options.tool_choice.mode in ("required", "tool"):
         return "a tool call was required and none was made"
     return _text_fault(text, options.format) if options.format is not None else ""
-
-
-def schema_fault(schema: Mapping[str, Any]) -> str:
-    """Return what is wrong with a schema itself, or an empty string."""
-    from jsonschema_rs import ReferencingError, ValidationError
-
-    try:
-        _validator(_canonical(schema))
-    except (ValidationError, ReferencingError, ValueError, RecursionError) as error:
-        return _short(error)
-    return ""
 
 
 def call_key(calls: Sequence[ToolCall]) -> str:
@@ -74,7 +56,7 @@ def _call_fault(call: ToolCall, known: Mapping[str, Tool], options: Options) -> 
         arguments = load_json(call.arguments or "{}")
     except ValueError:
         return f"the arguments for {call.name!r} are not JSON"
-    complaint = _schema_violation(arguments, known[call.name].parameters)
+    complaint = schema_violation(arguments, known[call.name].parameters)
     return f"the arguments for {call.name!r} do not fit: {complaint}" if complaint else ""
 
 
@@ -85,29 +67,8 @@ def _text_fault(text: str, form: Format) -> str:
         return "the text is not JSON"
     if form.schema is None:
         return "" if isinstance(value, dict) else "the text is not a JSON object"
-    complaint = _schema_violation(value, form.schema)
+    complaint = schema_violation(value, form.schema)
     return f"the text does not fit the schema: {complaint}" if complaint else ""
-
-
-def _schema_violation(value: Any, schema: Mapping[str, Any] | None) -> str:
-    if not schema:
-        return ""
-    from jsonschema_rs import ValidationError
-
-    if schema_fault(schema):
-        return ""  # a schema that cannot be used forbids nothing; the provider will have its own word on it
-    try:
-        _validator(_canonical(schema)).validate(value)
-    except (ValidationError, ValueError) as error:
-        return _short(error)
-    return ""
-
-
-@lru_cache(maxsize=256)
-def _validator(schema: str) -> Any:
-    from jsonschema_rs import RegexOptions, validator_for
-
-    return validator_for(json.loads(schema), offline=True, pattern_options=RegexOptions())
 
 
 def _canonical(value: Any) -> str:
@@ -123,8 +84,3 @@ def _whole(value: Any) -> Any:
         case float() if value.is_integer():
             return int(value)
     return value
-
-
-def _short(error: Exception) -> str:
-    line = str(error).split("\n", 1)[0]
-    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
