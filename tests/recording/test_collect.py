@@ -142,7 +142,7 @@ async def test_a_budget_needs_prices(tmp_path):
     await collect(odar, tmp_path, jobs(2))
     assert collected(tmp_path)["sums", "1", 42].attempts[1].output_usd is None
     priced, fast, _ = engine(fast=even_fast, slow=even_fast)
-    with pytest.raises(BudgetExceeded, match="what earlier runs have cost is unknown"):
+    with pytest.raises(BudgetExceeded, match="the cost of earlier runs is unknown"):
         await collect(priced, tmp_path, jobs(3)[2:], budget_usd=1.0)
     assert fast.requests == []
 

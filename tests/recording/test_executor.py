@@ -89,6 +89,13 @@ async def test_failed_items_are_tried_again_and_counted_once(out):
     assert len(rows(out)) == 3
 
 
+async def test_rows_of_other_items_may_have_an_unknown_cost(out):
+    await run_once(Bench(cost=None), items(2), out)
+    done = await run_once(Bench(), items(3)[2:], out)
+    assert done == Progress(1, 1, 0, pytest.approx(0.1), asked=1)
+    assert [row["id"] for row in rows(out)] == ["2", "0", "1"]
+
+
 async def test_an_unexpected_exception_stops_the_run_and_keeps_finished_rows(out):
     bench = Bench()
     bench.broken = {"5"}

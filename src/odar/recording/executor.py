@@ -97,16 +97,16 @@ async def run(
         InputError: the journal holds rows of other items under the same ids.
     """
     todo, stopped = journal.missing(items), None
-    if todo and budget_usd is not None and any(item.worst_cost_usd is None for item in todo):
+    if budget_usd is not None and any(item.worst_cost_usd is None for item in todo):
         raise BudgetExceeded("the budget cannot be kept while a price is unknown; add it to odar.toml")
     state = _RunState(journal, RateLimiter(rates or {}), len(items), budget_usd, on_progress)
-    wanted = {item.key: item for item in items}
+    max_costs = {item.key: item.worst_cost_usd or 0.0 for item in items}
     for key, entry in journal.entries.items():  # failed attempts have cost something too
-        if key in wanted:
+        if key in max_costs:
             state.count(entry)
         elif entry.cost_usd is None and budget_usd is not None:
-            raise BudgetExceeded("the budget cannot be kept: what earlier runs have cost is unknown")
-        state.committed_usd += wanted[key].worst_cost_usd or 0.0 if entry.cost_usd is None else entry.cost_usd
+            raise BudgetExceeded("the budget cannot be kept: the cost of earlier runs is unknown")
+        state.committed_usd += max_costs.get(key, 0.0) if entry.cost_usd is None else entry.cost_usd
     if todo:
         async with open_work() as work:
             stopped = await state.do_all(work, todo, concurrency)
