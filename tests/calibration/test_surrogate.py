@@ -16,7 +16,7 @@ from odar.recording.header import header_of
 from odar.recording.journal import Journal
 from odar.recording.questions import QuestionSet
 from odar.recording.schema import SurrogateScore, Task, item_from_json, total_cost
-from odar.recording.work import WithEngine
+from odar.recording.work import OpenEngineWork
 from odar.types import Query
 from support.fault_server import ok, status
 from support.panels import opened
@@ -197,7 +197,7 @@ async def test_scores_can_be_requested_through_a_remembering_provider(servers, t
         settings = odar.settings
     header = header_of(odar)
     for _ in range(2):
-        work = WithEngine(settings, collect_work)
+        work = OpenEngineWork(settings, collect_work)
         with Journal(tmp_path / "r.jsonl", header.to_row()) as journal:
             await run(make_items(odar, JOBS[:1]), work, journal)
             (entry,) = map(item_from_json, journal.rows())

@@ -9,7 +9,7 @@ from odar.conversation import Options
 from odar.engine import Odar
 from odar.errors import ProviderTimeout
 from odar.providers.pool import KINDS
-from odar.recording.batch import Answering, answer, make_items
+from odar.recording.batch import OpenBatchWork, answer_question, make_items
 from odar.recording.journal import Memo
 from odar.recording.limits import Amount
 from odar.recording.questions import Question
@@ -43,7 +43,7 @@ def engine(scripted=None, **more):
 
 async def outcome(odar, **question):
     (item,) = make_items(odar, [Question("q", Query("What is 2 + 2?"), [], **question)])
-    return item, await answer(odar, item, seed=7)
+    return item, await answer_question(odar, item, seed=7)
 
 
 @pytest.mark.parametrize(("path", "calls"), [("simple", 1), ("medium", 2), ("hard", 6)])
@@ -75,7 +75,7 @@ async def test_cost_and_requests_never_exceed_the_worst_case(path, n):
     odar = engine(longest)
     question = Question("q", Query("What is 2 + 2?", options=Options(n=n)), [], path=path)
     (item,) = make_items(odar, [question])
-    got = await answer(odar, item, seed=1)
+    got = await answer_question(odar, item, seed=1)
     assert got.row["error"] is None
     assert got.row["cost_usd"] <= item.worst_cost_usd
     assert all(a <= b for a, b in zip(got.used["script"], item.needs["script"], strict=True))
@@ -128,7 +128,7 @@ async def test_work_can_be_pickled_and_stores_traces(tmp_path):
     KINDS.add("scripted", lambda name, provider, all_settings: scripted)
     mine = settings(store__url=str(tmp_path / "t.db"))
     (item,) = make_items(Odar(mine), [Question("q", Query("What is 2 + 2?"), [], path=Path.SIMPLE)])
-    opened = pickle.loads(pickle.dumps(Answering(mine, seed=3)))
+    opened = pickle.loads(pickle.dumps(OpenBatchWork(mine, seed=3)))
     item = pickle.loads(pickle.dumps(item))
     async with opened() as work:
         got = await work(item, UNUSED)

@@ -16,7 +16,7 @@ import pytest
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import OdarError, SettingsError
-from odar.recording.batch import Answering, make_items
+from odar.recording.batch import OpenBatchWork, make_items
 from odar.recording.cluster import on_ray
 from odar.recording.executor import Item, run
 from odar.recording.journal import Journal
@@ -48,7 +48,7 @@ class Batch:
         self.items = make_items(Odar(self.settings), questions, seed=7)
 
     async def run(self, out, address=None, **options):
-        work = Answering(self.settings, seed=7)
+        work = OpenBatchWork(self.settings, seed=7)
         with Journal(self.folder / out) as journal:
             return await run(self.items, engine(work, address), journal, rates=rates_of(self.settings), **options)
 

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from odar.errors import InputError
-from odar.recording.files import ROWS, SUFFIXES, open_recording, write_recording
+from odar.recording.files import ROW_GROUP_ITEMS, SUFFIXES, open_recording, write_recording
 from odar.recording.schema import ItemKey, SurrogateScore, item_from_json, item_to_json, row_id
 from odar.types import Usage
 from support.panels import header, synthetic_panel
@@ -20,7 +20,7 @@ from support.panels import header, synthetic_panel
 
 @pytest.fixture(scope="module")
 def items(tmp_path_factory):
-    path = synthetic_panel(tmp_path_factory.mktemp("recording"), ROWS + 10, samples=2)
+    path = synthetic_panel(tmp_path_factory.mktemp("recording"), ROW_GROUP_ITEMS + 10, samples=2)
     found = list(open_recording(path).items())
     odd = replace(
         found[0].attempts[0],
@@ -48,7 +48,7 @@ def test_the_three_formats_contain_the_same_items(tmp_path, items, suffix):
     judged = list(recording.items("judge"))
     assert {item.split for item in judged} == {"judge", ""}
     tables = list(recording.tables(["fold"]))
-    assert [len(table) for table in tables] == [ROWS, 10]
+    assert [len(table) for table in tables] == [ROW_GROUP_ITEMS, 10]
     assert sum(len(table) for table in recording.tables(["fold"], "judge")) == len(judged)
 
 

@@ -84,8 +84,8 @@ def test_an_item_above_the_token_limit_runs_alone():
 
 async def test_settling_an_item_wakes_a_waiting_one():
     limiter = RateLimiter({"p": Rate(requests=2)})
-    first = await limiter.take({"p": Amount(2), "unlimited": Amount(99)})
-    second = asyncio.create_task(limiter.take({"p": Amount(1)}))
+    first = await limiter.acquire({"p": Amount(2), "unlimited": Amount(99)})
+    second = asyncio.create_task(limiter.acquire({"p": Amount(1)}))
     for _ in range(20):
         await asyncio.sleep(0)
     assert not second.done()
@@ -96,14 +96,14 @@ async def test_settling_an_item_wakes_a_waiting_one():
 async def test_an_item_can_start_when_the_window_has_passed():
     now = 0.0
     limiter = RateLimiter({"p": Rate(requests=1)}, clock=lambda: now)
-    limiter.settle(await limiter.take({"p": Amount(1)}), {"p": Amount(1)})
-    waiting = asyncio.create_task(limiter.take({"p": Amount(1)}))
+    limiter.settle(await limiter.acquire({"p": Amount(1)}), {"p": Amount(1)})
+    waiting = asyncio.create_task(limiter.acquire({"p": Amount(1)}))
     for _ in range(20):
         await asyncio.sleep(0)
     assert not waiting.done()
     waiting.cancel()
     now = 60.0
-    await asyncio.wait_for(limiter.take({"p": Amount(1)}), 60)
+    await asyncio.wait_for(limiter.acquire({"p": Amount(1)}), 60)
 
 
 def test_a_limit_below_the_requests_of_one_item_is_rejected():

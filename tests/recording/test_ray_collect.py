@@ -18,7 +18,7 @@ from odar.recording.executor import run
 from odar.recording.files import open_recording
 from odar.recording.header import header_of
 from odar.recording.journal import Journal
-from odar.recording.work import WithEngine
+from odar.recording.work import OpenEngineWork
 from support.benchmarks import Sums
 from support.ray_cluster import engine, kill_a_worker, needs_ray, ray_marks
 from support.upstream import Upstream
@@ -40,7 +40,7 @@ class Panel:
         self.jobs = [Job(sums, task, fold, 42) for task, fold in zip(drawn.tasks, drawn.folds, strict=True)]
 
     async def collect(self, out, address=None, **options):
-        opened = engine(WithEngine(self.settings, collect_work), address)
+        opened = engine(OpenEngineWork(self.settings, collect_work), address)
         odar = Odar(self.settings)
         with Journal(self.folder / f"{out}.jsonl", header_of(odar).to_row()) as journal:
             return await run(make_items(odar, self.jobs), opened, journal, **options)

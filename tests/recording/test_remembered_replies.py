@@ -9,7 +9,7 @@ from odar.errors import ProviderTimeout
 from odar.providers.base import Completion, Message, Reply, Request, Sampling
 from odar.providers.replay import reply_from_json, reply_to_json
 from odar.recording.journal import Memo
-from odar.recording.work import RememberingProvider, replies_kept_in
+from odar.recording.work import RememberingProvider, use_memo
 from odar.types import Token, Usage
 from support.scripted import ScriptedProvider, completion
 
@@ -29,9 +29,9 @@ async def ask(provider, asked):
 
 async def test_no_request_of_an_item_is_sent_twice(scripted):
     provider, kept = RememberingProvider(scripted), {}
-    with replies_kept_in(Memo({}, kept.__setitem__)):
+    with use_memo(Memo({}, kept.__setitem__)):
         first = [await ask(provider, request()), await ask(provider, request("3 + 3?"))]
-    with replies_kept_in(Memo(kept, kept.__setitem__)):
+    with use_memo(Memo(kept, kept.__setitem__)):
         again = [await ask(provider, request()), await ask(provider, request("3 + 3?"))]
         new = await ask(provider, request("4 + 4?"))
     assert (first, again, new) == (["Answer: 0", "Answer: 1"], ["Answer: 0", "Answer: 1"], "Answer: 2")
@@ -40,9 +40,9 @@ async def test_no_request_of_an_item_is_sent_twice(scripted):
 
 async def test_identical_requests_are_numbered(scripted):
     provider, kept = RememberingProvider(scripted), {}
-    with replies_kept_in(Memo({}, kept.__setitem__)):
+    with use_memo(Memo({}, kept.__setitem__)):
         first = await asyncio.gather(*(ask(provider, request()) for _ in range(3)))
-    with replies_kept_in(Memo(kept, kept.__setitem__)):
+    with use_memo(Memo(kept, kept.__setitem__)):
         again = await asyncio.gather(*(ask(provider, request()) for _ in range(4)))
     assert again == [*first, "Answer: 3"]
 
@@ -52,7 +52,7 @@ async def test_concurrent_items_keep_separate_replies(scripted):
 
     async def item(name):
         kept[name] = {}
-        with replies_kept_in(Memo({}, kept[name].__setitem__)):
+        with use_memo(Memo({}, kept[name].__setitem__)):
             await asyncio.gather(ask(provider, request()), ask(provider, request(name)))
 
     await asyncio.gather(item("a"), item("b"))
@@ -61,9 +61,9 @@ async def test_concurrent_items_keep_separate_replies(scripted):
 
 async def test_a_request_is_identified_by_its_seed_but_not_by_its_timeout(scripted):
     provider, kept = RememberingProvider(scripted), {}
-    with replies_kept_in(Memo({}, kept.__setitem__)):
+    with use_memo(Memo({}, kept.__setitem__)):
         await ask(provider, request(seed=1))
-    with replies_kept_in(Memo(kept, kept.__setitem__)):
+    with use_memo(Memo(kept, kept.__setitem__)):
         assert await ask(provider, Request("m", request().messages, Sampling(seed=1), timeout_s=1.5)) == "Answer: 0"
         assert await ask(provider, request(seed=2)) == "Answer: 1"
 
@@ -71,7 +71,7 @@ async def test_a_request_is_identified_by_its_seed_but_not_by_its_timeout(script
 async def test_failures_are_not_kept(scripted):
     scripted.script = lambda asked, index: ProviderTimeout("no answer")
     kept = {}
-    with replies_kept_in(Memo({}, kept.__setitem__)), pytest.raises(ProviderTimeout):
+    with use_memo(Memo({}, kept.__setitem__)), pytest.raises(ProviderTimeout):
         await RememberingProvider(scripted).complete(request())
     assert kept == {}
 

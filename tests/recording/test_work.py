@@ -8,7 +8,7 @@ from odar.errors import InputError
 from odar.recording.collect import collect_work
 from odar.recording.executor import Item, Outcome, run
 from odar.recording.journal import Journal, Memo
-from odar.recording.work import WithEngine, replies_kept_in
+from odar.recording.work import OpenEngineWork, use_memo
 from odar.types import Query
 from support.engine import settings
 from support.scripted import ScriptedProvider, completion
@@ -20,7 +20,7 @@ def shouting(odar):
     """Work at the top of a module, so that it can be sent away."""
 
     async def work(item: Item, memo: Memo) -> Outcome:
-        with replies_kept_in(memo):
+        with use_memo(memo):
             answer = await odar.aask(Query(item.payload), path="simple")
         row = {
             "id": item.key,
@@ -48,7 +48,7 @@ def nobody_asked():
 
 
 async def test_one_engine_serves_all_items(tmp_path):
-    work = WithEngine(settings(), shouting, providers)
+    work = OpenEngineWork(settings(), shouting, providers)
     items = [Item(str(i), f"What is {i}?") for i in range(3)]
     with Journal(tmp_path / "out.jsonl") as journal:
         done = await run(items, work, journal)
@@ -60,9 +60,9 @@ async def test_one_engine_serves_all_items(tmp_path):
 async def test_a_kept_reply_is_not_requested_again():
     known: dict = {}
     memo = Memo(known, lambda name, value: None)
-    async with WithEngine(settings(), shouting, providers)() as work:
+    async with OpenEngineWork(settings(), shouting, providers)() as work:
         await work(Item("a", "What?"), memo)
-    async with WithEngine(settings(), shouting, providers)() as work:
+    async with OpenEngineWork(settings(), shouting, providers)() as work:
         again = await work(Item("a", "What?"), Memo(memo.known, lambda name, value: None))
     assert again.row["text"] == "YES"
     assert len(ASKED) == 1
@@ -71,12 +71,12 @@ async def test_a_kept_reply_is_not_requested_again():
 async def test_providers_are_closed_after_an_error():
     opened = providers(None)
     with pytest.raises(InputError):
-        async with WithEngine(settings(), shouting, lambda _: opened)():
+        async with OpenEngineWork(settings(), shouting, lambda _: opened)():
             raise InputError("stop")
     assert all(provider.closed for provider in opened.values())
 
 
 def test_work_with_an_engine_can_be_pickled():
-    sent = pickle.loads(pickle.dumps(WithEngine(settings(), collect_work, providers)))
+    sent = pickle.loads(pickle.dumps(OpenEngineWork(settings(), collect_work, providers)))
     assert sent.make_work is collect_work
     assert sent.settings == settings()

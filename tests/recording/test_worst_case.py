@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from odar.engine import Odar
 from odar.recording.limits import Amount
-from odar.recording.work import used, worst_case
+from odar.recording.work import used_amounts, worst_case
 from odar.types import Call, Query, Step, Usage
 from support import panels
 from support.scripted import ScriptedProvider, completion
@@ -84,7 +84,7 @@ async def test_no_question_costs_more_than_its_worst_case(path, text):
         query = Query(text)
         needs, most = worst_case(odar, query, STEPS)
         answer = await odar.aask(query, path=path)
-        taken = used(answer.trace.calls, needs, attempts=1)
+        taken = used_amounts(answer.trace.calls, needs, attempts=1)
         assert answer.trace.spend.cost_usd <= most
         for name, amount in taken.items():
             assert amount.requests <= needs[name].requests
@@ -114,4 +114,4 @@ NEEDS = {"p": Amount(6, 1000), "q": Amount(1, 50)}
     ],
 )
 def test_usage_is_computed_from_calls(calls, taken):
-    assert used(calls, NEEDS, attempts=3) == taken
+    assert used_amounts(calls, NEEDS, attempts=3) == taken

@@ -23,7 +23,7 @@ from odar.recording.executor import run
 from odar.recording.files import write_recording
 from odar.recording.header import Header, header_of
 from odar.recording.journal import Journal
-from odar.recording.schema import Attempt, ItemKey, RecordedItem, in_order
+from odar.recording.schema import Attempt, ItemKey, RecordedItem, sort_attempts
 from odar.types import Estimate, Query, Step, Token, Usage
 from support.benchmarks import Sums
 from support.scripted import ScriptedProvider, step_of
@@ -237,7 +237,7 @@ def samples_recording(folder: Path, rows: Sequence[dict[str, Any]], name: str = 
         RecordedItem(
             key=ItemKey("samples", str(i), 42), category="", metric="accuracy", stratum="", fold=i % 5,
             query=row.get("query", "?"), gold=row["gold"], effort=None, features=(0.0,) * 24, difficulty=0.5,
-            expert="general", attempts=tuple(in_order(_sample(k, row, c) for k, c in enumerate(row["candidates"]))),
+            expert="general", attempts=tuple(sort_attempts(_sample(k, row, c) for k, c in enumerate(row["candidates"]))),
         )
         for i, row in enumerate(rows)
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from odar.policy.energy import free_energy
 from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, is_complete, tie_order
 from odar.policy.signals import AnswerKind, AnswerSignals, QuantileTables, SignalArrays
 from odar.policy.similarity import AnswerRows
-from odar.recording.schema import RIGHT, Attempt, RecordedItem, figures_of, recorded_signals
+from odar.recording.schema import MIN_RIGHT_SCORE, Attempt, RecordedItem, figures_of, recorded_signals
 from odar.types import Step
 
 
@@ -146,7 +146,7 @@ def _cell(attempt: Attempt | None, row: Sequence[Attempt | None], weight: float)
         **energies,
         **{name: np.nan if value is None else value for name, value in measured.items()},
         "complete": is_complete(attempt.candidate),
-        "correct": (attempt.score or 0.0) >= RIGHT,
+        "correct": (attempt.score or 0.0) >= MIN_RIGHT_SCORE,
         "cost": paid if known else np.nan,
         "scoring_cost": np.nan if score is None or score.cost_usd is None else score.cost_usd,
     }

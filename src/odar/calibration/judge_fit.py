@@ -26,7 +26,7 @@ from odar.recording.executor import Item, Outcome, Work, failure
 from odar.recording.journal import Memo, digest_of
 from odar.recording.limits import Amount
 from odar.recording.schema import RecordedItem, row_id
-from odar.recording.work import replies_kept_in, used, worst_cost
+from odar.recording.work import use_memo, used_amounts, worst_cost
 from odar.types import Query, Role
 
 ORDERS = 2
@@ -106,13 +106,13 @@ def judge_work(odar: Odar) -> Work:
         team = odar.team(choice.query, ledger, odar.settings.seed)
         count, places = len(choice.answers), []
         try:
-            with replies_kept_in(memo):
+            with use_memo(memo):
                 for answers in (choice.answers, choice.answers[::-1]):
                     places.append(_named((await judge.ask(answers, team)).text, count))
         except OdarError as error:
             return failure(item, error, cost_usd=ledger.spend().cost_usd)
         row = {"id": item.key, "cost_usd": ledger.spend().cost_usd, "error": None, "digest": item.digest}
-        spent = used(ledger.calls, item.needs, odar.settings.retry.attempts)
+        spent = used_amounts(ledger.calls, item.needs, odar.settings.retry.attempts)
         return Outcome({**row, "places": places}, spent)
 
     return judge_item

@@ -59,7 +59,7 @@ from odar.policy.certificate import InstalledCertificate
 from odar.policy.cut_off import cut_off_warnings
 from odar.recording.collect import Job, make_items
 from odar.recording.files import open_recording
-from odar.recording.header import describe_changes, digest, facts_of, header_of, pair_facts
+from odar.recording.header import describe_changes, digest_json, facts_of, header_of, pair_facts
 from odar.recording.journal import Journal
 from odar.recording.questions import Question, QuestionSet, load_questions, starter_questions
 from odar.recording.schema import RecordedItem, item_from_json, row_id
@@ -331,7 +331,7 @@ def _try_judge(
     """Ask the judge about the items it would see, unless already recorded, and return the comparison."""
     settings = replace(odar.settings, fusion=replace(odar.settings.fusion, judge=Role.SLOW.value, synthesis=False))
     judged = judge_items(Odar(settings), items, evidence, setup)
-    name = f"judge-{digest([facts_of(odar), [item.digest for item in judged]])}.jsonl"
+    name = f"judge-{digest_json([facts_of(odar), [item.digest for item in judged]])}.jsonl"
     with Journal(cache_folder() / "calibration" / name) as journal:
         confirm_run(run, settings, journal.missing(judged), len(judged), "items", f"{ORDERS} calls each, ")
         record_items(run, with_long_timeouts(settings), judged, journal, quiet=quiet, make_work=judge_work)

@@ -28,7 +28,7 @@ from odar.recording.executor import Item, OpenWork, Progress, Work
 from odar.recording.executor import run as run_work
 from odar.recording.journal import Journal
 from odar.recording.limits import check_needs, rates_of
-from odar.recording.work import WithEngine
+from odar.recording.work import OpenEngineWork
 from odar.settings import Settings
 from odar.types import Query
 
@@ -173,7 +173,7 @@ def record_items(
             run = replace(run, concurrency=run.workers)
         else:
             run, open_providers = replace(run, concurrency=copy_count(settings)), open_copies
-    work = WithEngine(settings, make_work, open_providers)
+    work = OpenEngineWork(settings, make_work, open_providers)
     done, failed = run_items(run, settings, items, journal, work, quiet=quiet)
     report_failures(failed, done)
     return exit_code(failed, done.stopped)

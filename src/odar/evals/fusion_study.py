@@ -19,7 +19,7 @@ from odar.policy.fusion import Fusion
 from odar.policy.rules import RULES, Votes
 from odar.policy.similarity import AnswerRows
 from odar.recording.files import open_recording
-from odar.recording.schema import RIGHT
+from odar.recording.schema import MIN_RIGHT_SCORE
 from odar.types import Candidate, Step
 
 MIN_QUESTIONS = 30
@@ -61,7 +61,7 @@ def load_fusion_items(place: str | Path, varentropy_weight: float, split: str = 
         attempts = [each for each in item.attempts if each.step is not Step.VERIFY and each.score is not None]
         if attempts:
             candidates = tuple(with_energy(each.candidate, varentropy_weight) for each in attempts)
-            correct = tuple((each.score or 0.0) >= RIGHT for each in attempts)
+            correct = tuple((each.score or 0.0) >= MIN_RIGHT_SCORE for each in attempts)
             items.append(FusionItem(candidates, correct, item.query))
     if not items:
         raise InputError(f"{place} holds no items with candidates")

@@ -13,7 +13,7 @@ from odar.errors import OdarError
 from odar.recording.executor import Item, Outcome, Work, failure
 from odar.recording.journal import Memo, digest_of
 from odar.recording.questions import Question
-from odar.recording.work import RememberingProvider, replies_kept_in, used, worst_case
+from odar.recording.work import RememberingProvider, use_memo, used_amounts, worst_case
 from odar.settings import Settings
 from odar.store.record import NOTHING_SPENT, Record
 from odar.store.store import Store
@@ -21,7 +21,7 @@ from odar.types import Answer, Path, Spend, Step
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
+class OpenBatchWork:
     """Opens an engine and the store of traces; can be sent to another machine, which needs keys of its own."""
 
     settings: Settings
@@ -36,8 +36,8 @@ class Answering:
             async with Odar(self.settings, guard=RememberingProvider) as odar:
 
                 async def work(item: Item, memo: Memo) -> Outcome:
-                    with replies_kept_in(memo):
-                        return await answer(odar, item, self.seed, store)
+                    with use_memo(memo):
+                        return await answer_question(odar, item, self.seed, store)
 
                 yield work
         finally:
@@ -45,7 +45,7 @@ class Answering:
                 await store.close()
 
 
-async def answer(odar: Odar, item: Item, seed: int | None, store: Store | None = None) -> Outcome:
+async def answer_question(odar: Odar, item: Item, seed: int | None, store: Store | None = None) -> Outcome:
     """Ask one question; an `OdarError` becomes the error of the row."""
     question: Question = item.payload
     try:
@@ -61,7 +61,7 @@ async def answer(odar: Odar, item: Item, seed: int | None, store: Store | None =
         return failure(item, error, **unanswered, **spent, degradations=[], trace_id=None)
     if store is not None:
         store.put(Record(question.query, given))
-    return Outcome(_row(item, given), used(given.trace.calls, item.needs, odar.settings.retry.attempts))
+    return Outcome(_row(item, given), used_amounts(given.trace.calls, item.needs, odar.settings.retry.attempts))
 
 
 def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = None) -> list[Item]:

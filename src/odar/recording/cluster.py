@@ -17,7 +17,7 @@ from typing import Any
 
 from odar.errors import OdarError, SettingsError, one_line
 from odar.recording.executor import Item, OpenWork, Outcome, Work
-from odar.recording.journal import Memo, save
+from odar.recording.journal import Memo, write_in_thread
 
 LOCAL = "local"
 ATTEMPTS = 4
@@ -152,7 +152,7 @@ class _Workers:
             message: tuple[str, Any] | Outcome = await reference
             if isinstance(message, Outcome):
                 return message
-            await save(memo.keep, *message)
+            await write_in_thread(memo.keep, *message)
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
 
 

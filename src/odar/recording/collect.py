@@ -15,7 +15,7 @@ from odar.difficulty.features import phi
 from odar.engine import Odar
 from odar.errors import OdarError
 from odar.recording.executor import Item, Outcome, Work, failure
-from odar.recording.journal import Memo, digest_of, save
+from odar.recording.journal import Memo, digest_of, write_in_thread
 from odar.recording.schema import (
     Attempt,
     ItemKey,
@@ -26,12 +26,12 @@ from odar.recording.schema import (
     attempt_to_json,
     attempts_of,
     features_of,
-    in_order,
     item_to_json,
     row_id,
+    sort_attempts,
     total_cost,
 )
-from odar.recording.work import replies_kept_in, used, worst_case
+from odar.recording.work import use_memo, used_amounts, worst_case
 from odar.types import Assignment, Call, Candidate, Step
 
 
@@ -99,7 +99,7 @@ def collect_work(odar: Odar) -> Work:
             async with finishing:
                 # In a thread: the first item loads a parser, which takes seconds on a busy machine, and replies to
                 # other items must be sent in the meantime.
-                finished = await asyncio.to_thread(finish, odar, job, calls.assignment, calls.attempts)
+                finished = await asyncio.to_thread(score_item, odar, job, calls.assignment, calls.attempts)
         except OdarError as error:
             return failure(item, error, calls.used(item), cost_usd=calls.cost())
         return Outcome(item_to_json(replace(finished, digest=item.digest)), calls.used(item))
@@ -124,27 +124,27 @@ class ItemCalls:
     async def run(self) -> None:
         """Get the answers that are missing: the fast one, its verification, the slow samples, surrogate scores."""
         for step in (Step.ANSWER, Step.VERIFY):
-            if not self._have(step):
+            if not self._attempts_at(step):
                 await self._request(step, 1, 0)
         samples, together = self.odar.settings.routing.samples, self.odar.settings.card(self.assignment.slow).n
-        while missing := sorted(set(range(samples)) - {each.index for each in self._have(Step.SOLVE)}):
+        while missing := sorted(set(range(samples)) - {each.index for each in self._attempts_at(Step.SOLVE)}):
             if together and missing == list(range(missing[0], samples)):
                 await self._request(Step.SOLVE, len(missing), missing[0])
             else:
                 await _gather_all(self._request(Step.SOLVE, 1, index) for index in missing)
-        with replies_kept_in(self.memo):
+        with use_memo(self.memo):
             await self._score_by_surrogate()
 
     def used(self, item: Item) -> dict[str, Any]:
         """Return requests and tokens by provider, of this run."""
-        return dict(used(self._calls, item.needs, self.odar.settings.retry.attempts))
+        return dict(used_amounts(self._calls, item.needs, self.odar.settings.retry.attempts))
 
     def cost(self) -> float | None:
         """Return what the item has cost so far, in all runs; None if a price is unknown."""
         costs = [total_cost(self.attempts), *self._failed_costs]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
-    def _have(self, step: Step) -> list[Attempt]:
+    def _attempts_at(self, step: Step) -> list[Attempt]:
         return [each for each in self.attempts if each.step is step]
 
     async def _request(self, step: Step, count: int, index: int) -> None:
@@ -156,7 +156,7 @@ class ItemCalls:
             if step is Step.ANSWER:
                 candidates = await team.answer()
             elif step is Step.VERIFY:
-                candidates = await team.verify(self._have(Step.ANSWER)[0].candidate)
+                candidates = await team.verify(self._attempts_at(Step.ANSWER)[0].candidate)
             else:
                 candidates = await team.solve(count, first=index)
         finally:
@@ -168,7 +168,7 @@ class ItemCalls:
         spend, number = ledger.spend(), list(Step).index(step) + index
         price = team.cards[step.role].price
         found = attempts_of(candidates, index, number, spend.usage, price, spend.seconds)
-        await save(self.memo.keep, f"{step.value}:{index}", [attempt_to_json(each) for each in found])
+        await write_in_thread(self.memo.keep, f"{step.value}:{index}", [attempt_to_json(each) for each in found])
         self.attempts += found
 
     async def _score_by_surrogate(self) -> None:
@@ -182,7 +182,7 @@ class ItemCalls:
             return
         ledger = self.odar.ledger()
         team = self.odar.team(self.job.task.query, ledger, self.job.seed, self.assignment)
-        self.attempts = in_order(self.attempts)
+        self.attempts = sort_attempts(self.attempts)
         candidates = [each.candidate for each in self.attempts]
         by_step = {step: [each for each in candidates if each.step is step] for step in Step}
         paths = (by_step[Step.ANSWER] + by_step[slow] for slow in (Step.VERIFY, Step.SOLVE))
@@ -203,7 +203,7 @@ class ItemCalls:
                 self.attempts[i] = replace(self.attempts[i], surrogate=score)
 
 
-def finish(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Attempt]) -> RecordedItem:
+def score_item(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Attempt]) -> RecordedItem:
     """Score the attempts and return the finished item."""
     task, score = job.task, job.source.score
     estimate = estimate_turn(odar.estimator, task.query)
@@ -219,7 +219,7 @@ def finish(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Atte
         features=features_of(estimate) or tuple(phi(task.query).tolist()),
         difficulty=estimate.difficulty,
         expert=assignment.expert,
-        attempts=tuple(replace(a, score=float(score(task, a.text, a.answer))) for a in in_order(attempts)),
+        attempts=tuple(replace(a, score=float(score(task, a.text, a.answer))) for a in sort_attempts(attempts)),
         split=task.split,
     )
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from odar.errors import BudgetExceeded, OdarError, ProviderError, one_line
 from odar.recording.journal import Item as Item
-from odar.recording.journal import Journal, Memo, Row, RowInfo, save
+from odar.recording.journal import Journal, Memo, Row, RowInfo, write_in_thread
 from odar.recording.limits import Needs, RateLimiter, Rates
 
 
@@ -161,7 +161,7 @@ class _RunState:
                 if not fits(item):
                     return f"the budget of ${self.budget_usd:g} does not cover what {item.key!r} may cost"
                 self.committed_usd += item.worst_cost_usd or 0.0
-                ticket = await self.limiter.take(item.needs)
+                ticket = await self.limiter.acquire(item.needs)
                 running.add(asyncio.create_task(self._do(work, item, ticket)))
             while running:
                 running = await _wait_for_one(running)
@@ -176,7 +176,7 @@ class _RunState:
         try:
             outcome = await work(item, self.journal.memo(item))
             used = outcome.used
-            await save(self.journal.write, outcome.row)
+            await write_in_thread(self.journal.write, outcome.row)
         finally:
             self.limiter.settle(ticket, used)
         after = self.journal.entries[item.key]

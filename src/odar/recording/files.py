@@ -38,13 +38,13 @@ from odar.recording.schema import (
     figures_of,
     item_from_json,
     item_to_json,
-    rounded,
+    round_logprob,
 )
 from odar.types import Step
 
 METADATA_KEY = b"odar"
 """The key of the header in the metadata of a Parquet file."""
-ROWS = 256
+ROW_GROUP_ITEMS = 256
 """Items in a row group: what is held in memory at once."""
 _TABLE_ROWS = 64
 """Rows of a user's Parquet file that are read at once: some hold several pictures."""
@@ -66,12 +66,12 @@ class Recording:
         return (item for item in read(self.path) if not split or item.split in ("", split))
 
     def tables(self, columns: Sequence[str], split: str = "") -> Iterator[Any]:
-        """Iterate over Arrow tables with these columns and up to ROWS items each, for array code."""
+        """Iterate over Arrow tables with these columns and up to ROW_GROUP_ITEMS items each, for array code."""
         if _kind(self.path) == ".parquet" and not split:
             yield from _row_groups(self.path, list(columns))
             return
-        pa, found = arrow()[0], self.items(split)
-        while batch := list(islice(found, ROWS)):
+        pa, found = import_arrow()[0], self.items(split)
+        while batch := list(islice(found, ROW_GROUP_ITEMS)):
             yield pa.Table.from_pylist([_parquet_row(item) for item in batch], schema=_schema(pa))
 
 
@@ -86,7 +86,7 @@ def open_recording(place: str | Path) -> Recording:
         raise InputError(f"{place}: no such recording; make one with: odar eval collect SET --out FILE.jsonl")
     if _kind(path) == ".parquet":
         return Recording(path, _open_parquet(path)[1])
-    with damage_reported(path), _open_text(path) as file:
+    with report_damage(path), _open_text(path) as file:
         return Recording(path, Header.from_json(file.readline(), str(place)))
 
 
@@ -115,7 +115,7 @@ def write_recording(path: Path, header: Header, items: Iterable[RecordedItem]) -
     return count
 
 
-def arrow() -> tuple[Any, Any]:
+def import_arrow() -> tuple[Any, Any]:
     """Import pyarrow and its Parquet module, which are optional.
 
     Raises:
@@ -130,7 +130,7 @@ def arrow() -> tuple[Any, Any]:
 
 
 @contextmanager
-def damage_reported(
+def report_damage(
     path: str | Path, fault: str = "is damaged", remedy: str = "; collect it again"
 ) -> Iterator[None]:
     """Turn whatever is wrong with a file into an InputError that names the file."""
@@ -159,9 +159,9 @@ def read_table(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         InputError: the file cannot be read, or is not what its suffix promises; names the file, and the line.
     """
-    with damage_reported(path, f"is damaged or not {path.suffix[1:]}", remedy=""):
+    with report_damage(path, f"is damaged or not {path.suffix[1:]}", remedy=""):
         if path.suffix == ".parquet":
-            with arrow()[1].ParquetFile(path) as file:
+            with import_arrow()[1].ParquetFile(path) as file:
                 for batch in file.iter_batches(batch_size=_TABLE_ROWS):
                     yield from batch.to_pylist()
         elif path.suffix == ".csv":
@@ -196,7 +196,7 @@ def _open_text(path: Path) -> BufferedIOBase:
 
 def _json_items(path: Path) -> Iterator[RecordedItem]:
     """Rows with an error, and a last line that is incomplete, are left out."""
-    with damage_reported(path), _open_text(path) as file:
+    with report_damage(path), _open_text(path) as file:
         next(file)
         for line in file:
             row = load_json(line) if line.endswith(b"\n") else {"error": "incomplete"}
@@ -219,11 +219,11 @@ def _write_json(part: Path, path: Path, header: Header, items: Iterable[Recorded
 
 
 def _write_parquet(part: Path, path: Path, header: Header, items: Iterable[RecordedItem]) -> int:
-    pa, parquet = arrow()
+    pa, parquet = import_arrow()
     schema = _schema(pa).with_metadata({METADATA_KEY: to_line(header.to_row())})
     count, found = 0, iter(items)
     with parquet.ParquetWriter(part, schema, compression="zstd") as writer:
-        while batch := list(islice(found, ROWS)):
+        while batch := list(islice(found, ROW_GROUP_ITEMS)):
             writer.write_table(pa.Table.from_pylist([_parquet_row(item) for item in batch], schema=schema))
             count += len(batch)
     return count
@@ -231,21 +231,21 @@ def _write_parquet(part: Path, path: Path, header: Header, items: Iterable[Recor
 
 def _parquet_items(path: Path) -> Iterator[RecordedItem]:
     for table in _row_groups(path):
-        with damage_reported(path):
+        with report_damage(path):
             yield from map(_parquet_item, table.to_pylist())
 
 
 def _row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[Any]:
     file, _ = _open_parquet(path)
-    with damage_reported(path):
+    with report_damage(path):
         for number in range(file.num_row_groups):
             yield file.read_row_group(number, columns=columns)
 
 
 def _open_parquet(path: Path) -> tuple[Any, Header]:
     """Open a Parquet recording of this format with all its columns, or raise a clear error."""
-    pa, parquet = arrow()
-    with damage_reported(path, "cannot be read as a recording", remedy=""):
+    pa, parquet = import_arrow()
+    with report_damage(path, "cannot be read as a recording", remedy=""):
         file = parquet.ParquetFile(path)
     metadata = file.schema_arrow.metadata or {}
     if METADATA_KEY not in metadata:
@@ -270,7 +270,7 @@ def _parquet_item(row: dict[str, Any]) -> RecordedItem:
     attempts = []
     for nested in row["attempts"]:
         del nested["figures"]
-        nested["logprobs"] = [rounded(value) for value in nested["logprobs"]]
+        nested["logprobs"] = [round_logprob(value) for value in nested["logprobs"]]
         nested["usage"] = {k: v for k, v in nested["usage"].items() if v is not None}
         attempts.append(attempt_from_json(nested))
     key = ItemKey(**row["key"])

@@ -87,7 +87,7 @@ def header_of(odar: Odar, path_samples: int | None = None) -> Header:
     parts = {name: _plain(asdict(getattr(settings, name))) for name in _PARTS}
     parts["routing"]["samples"] = settings.routing.samples if path_samples is None else path_samples
     return Header(
-        made_by=digest(facts),
+        made_by=digest_json(facts),
         facts=facts,
         samples=settings.routing.samples,
         settings={
@@ -179,7 +179,7 @@ def calibration_of(header: Header) -> Calibration:
     return Calibration.from_json(json.dumps(header.calibration), "the calibration in the recording")
 
 
-def digest(value: Any) -> str:
+def digest_json(value: Any) -> str:
     """Return a short hash of plain data."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
@@ -191,12 +191,12 @@ def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:
         "provider": card.provider,
         "id": card.id,
         "kind": provider.kind if provider else None,
-        "address": digest([provider.base_url, provider.recordings]) if provider else None,
+        "address": digest_json([provider.base_url, provider.recordings]) if provider else None,
         "weights": model_sha256(card.id) if provider and provider.kind == "local" else None,
         "together": card.n,
         "logprobs": card.logprobs,
         "drop": list(card.drop),
-        "extra": digest(dict(card.extra)),
+        "extra": digest_json(dict(card.extra)),
     }
 
 

@@ -22,8 +22,8 @@ from odar.errors import InputError, one_line
 from odar.files import user_path
 from odar.formats import load_json
 from odar.policy.answers import find_answer
-from odar.recording.files import arrow, damage_reported, read_table
-from odar.recording.schema import Attempt, rounded
+from odar.recording.files import import_arrow, read_table, report_damage
+from odar.recording.schema import Attempt, round_logprob
 from odar.types import Step, Usage
 
 Row = Mapping[str, Any]
@@ -118,9 +118,9 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
     if not path.is_file():
         raise InputError(f"{place}: no such file")
     found: list[ImportedAnswer] = []
-    with damage_reported(place, "cannot be read", remedy=""):
+    with report_damage(place, "cannot be read", remedy=""):
         kind = options.format if options.format != "auto" else _detect_format(path, options)
-    with damage_reported(place, f"cannot be read as {kind}", remedy=""):
+    with report_damage(place, f"cannot be read as {kind}", remedy=""):
         rows, fields_of = _READERS[kind](path, options)
         for number, row in enumerate(rows, 1):
             with _row_errors(path, number):
@@ -180,9 +180,9 @@ def _answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
         score=_score(value("score")),
         model=str(model or value("model") or ""),
         tokens=tuple(tokens),
-        logprobs=tuple(map(rounded, logprobs)),
-        mean_logprob=rounded(mean),
-        answer_logprob=rounded(of_answer),
+        logprobs=tuple(map(round_logprob, logprobs)),
+        mean_logprob=round_logprob(mean),
+        answer_logprob=round_logprob(of_answer),
         usage=Usage(read, cached, written),
         cost_usd=_number(value("cost")),
         seconds=_number(value("seconds")),
@@ -267,7 +267,7 @@ def _member(path: Path, entry: zipfile.ZipInfo) -> bytes:
         *_, name_length, extra_length = struct.unpack("<4s5H3I2H", file.read(30))
         file.seek(name_length + extra_length, 1)
         compressed = file.read(entry.compress_size)
-    pyarrow, _ = arrow()
+    pyarrow, _ = import_arrow()
     with pyarrow.CompressedInputStream(pyarrow.BufferReader(compressed), "zstd") as stream:
         return bytes(stream.read())
 

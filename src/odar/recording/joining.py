@@ -10,7 +10,7 @@ from odar.difficulty.base import Estimator
 from odar.engine import Odar
 from odar.errors import InputError, one_line
 from odar.policy.equivalence import equivalent
-from odar.recording.header import Header, digest, header_of
+from odar.recording.header import Header, digest_json, header_of
 from odar.recording.importers import ImportedAnswer, KnownQuestion
 from odar.recording.schema import Attempt, ItemKey, RecordedItem, Task, features_of
 from odar.types import Query, Role, Step
@@ -159,7 +159,7 @@ def imported_header(odar: Odar, items: Sequence[RecordedItem], files: Mapping[st
     facts = {"imported": dict(files), "models": models}
     return replace(
         header_of(odar),
-        made_by=digest(facts),
+        made_by=digest_json(facts),
         facts=facts,
         samples=min(len(item.attempts) - 1 for item in items),  # what every item has
         models=models,

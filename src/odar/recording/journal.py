@@ -137,21 +137,21 @@ class Journal:
         self._lock.release()
 
     def _load(self) -> None:
-        rows = _lines(self.path, *([] if self._header is None else [_HEADER_STARTS]), _ROW_STARTS)
+        rows = _read_lines(self.path, *([] if self._header is None else [_HEADER_STARTS]), _ROW_STARTS)
         header = None if self._header is None else next(rows, None)
         if header is not None:
-            self._check(header[1])
+            self._check_header(header[1])
         for offset, row in rows:
-            self.entries[row["id"]] = _entry(row, offset)
-        for _, part in _lines(self._parts_path, _PART_STARTS):
-            self._add(part)
+            self.entries[row["id"]] = _row_info(row, offset)
+        for _, part in _read_lines(self._parts_path, _PART_STARTS):
+            self._add_part(part)
         self._parts = {key: part for key, part in self._parts.items() if not self._is_done(key)}
         self._rows_file = self.path.open("ab")
         self._parts_file = self._parts_path.open("ab")
         if self._header is not None and header is None:
             _append(self._rows_file, self._header)
 
-    def _check(self, found: Mapping[str, Any]) -> None:
+    def _check_header(self, found: Mapping[str, Any]) -> None:
         assert self._header is not None
         remedy = "finish it with the version that wrote it, or move it away to start again"
         check_format(found["format"], self._header["format"], str(self.path), remedy)
@@ -189,11 +189,11 @@ class Journal:
             part = {"part": item.key, "digest": item.digest, "name": name, "value": value}
             with self._writing:
                 _append(self._parts_file, part)
-                self._add(part)
+                self._add_part(part)
 
         return Memo(known if digest == item.digest else {}, keep)
 
-    def _add(self, part: Row) -> None:
+    def _add_part(self, part: Row) -> None:
         digest, known = self._parts.get(part["part"], ("", {}))
         if digest != part["digest"]:  # of another question, or with other settings
             known = {}
@@ -204,7 +204,7 @@ class Journal:
         with self._writing:
             offset = self._rows_file.tell()
             _append(self._rows_file, row)
-            self.entries[row["id"]] = _entry(row, offset)
+            self.entries[row["id"]] = _row_info(row, offset)
             if self._is_done(row["id"]):
                 self._parts.pop(row["id"], None)
 
@@ -240,7 +240,7 @@ class Journal:
         self.entries = {k: self.entries[k]._replace(offset=at) for k, at in zip(kept, offsets, strict=True)}
 
 
-async def save(write: Callable[..., None], *arguments: Any) -> None:
+async def write_in_thread(write: Callable[..., None], *arguments: Any) -> None:
     """Call a function that waits for the disk, such as `Journal.write`, without blocking the event loop.
 
     If the caller is cancelled, the write is finished first: what it writes has been paid for.
@@ -271,7 +271,7 @@ def _without_defaults(fact: Any) -> Any:
     return {name: _without_defaults(value) for name, value in without_defaults(fact).items()}
 
 
-def _entry(row: Row, offset: int) -> RowInfo:
+def _row_info(row: Row, offset: int) -> RowInfo:
     return RowInfo(row.get("digest"), row.get("error") is not None, row.get("cost_usd"), offset)
 
 
@@ -293,7 +293,7 @@ def _sync(file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-def _lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
+def _read_lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
     """Iterate over the offsets and objects of a file; an incomplete last line is cut off.
 
     The first line must start with the first of `starts`, and so on; all further lines with the last.

@@ -84,7 +84,7 @@ class RateLimiter:
         self._tickets = 0
         self._settled = asyncio.Event()
 
-    async def take(self, needs: Needs) -> int:
+    async def acquire(self, needs: Needs) -> int:
         """Wait until the needs fit, reserve them, and return a ticket."""
         while (wait := self.wait_s(needs)) > 0:
             self._settled.clear()

@@ -22,12 +22,12 @@ from odar.policy.signals import AnswerKind, AnswerSignals, answer_signals
 from odar.types import Candidate, Estimate, Query, Step, Token, Usage
 
 T = TypeVar("T")
-DIGITS = 4
+LOGPROB_DECIMALS = 4
 """Decimals of a recorded log-probability. Enough for every figure we report, and a third of the size. Those near 0
 keep three significant digits: of short answers, -1e-3 and -1e-5 are different ranks (SPEC 5.11)."""
 _NEAR_ZERO = 0.05
 _UNKNOWN = Usage()
-RIGHT = 0.5
+MIN_RIGHT_SCORE = 0.5
 """An answer with this score or more counts as right."""
 SPLITS = ("", "calibrate", "judge")
 """What an item may be used for: anything, fitting only, or judging only."""
@@ -87,7 +87,7 @@ class Attempt:
     """Score by the metric of the set, from 0 to 1; None until the item is finished."""
     tokens: tuple[str, ...] = ()
     logprobs: tuple[float | None, ...] = ()
-    """Rounded to DIGITS, so that figures derived from them are the same before and after a reload."""
+    """Rounded to LOGPROB_DECIMALS, so that figures derived from them are the same before and after a reload."""
     control: tuple[bool, ...] = ()
     request: int = 0
     """Samples of one request share a number, and a prompt that was billed once."""
@@ -228,7 +228,7 @@ def attempts_of(
             judgment=candidate.judgment,
             finish=candidate.finish,
             tokens=tuple(token.text for token in candidate.tokens),
-            logprobs=tuple(rounded(token.logprob) for token in candidate.tokens),
+            logprobs=tuple(round_logprob(token.logprob) for token in candidate.tokens),
             control=tuple(token.control for token in candidate.tokens),
             request=request,
             usage=Usage(usage.input, usage.cached, output, None),
@@ -255,7 +255,7 @@ def output_shares(total: int | None, candidates: Sequence[Candidate]) -> list[in
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def in_order(attempts: Iterable[Attempt]) -> list[Attempt]:
+def sort_attempts(attempts: Iterable[Attempt]) -> list[Attempt]:
     """Sort attempts: the fast answer, the verification, the samples."""
     order = list(Step)
     return sorted(attempts, key=lambda each: (order.index(each.step), each.index))
@@ -279,15 +279,15 @@ def total_cost(attempts: Iterable[Attempt]) -> float | None:
     return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
-def rounded(logprob: float | None) -> float | None:
+def round_logprob(logprob: float | None) -> float | None:
     """Round a log-probability to the precision of a recording.
 
-    >>> rounded(-0.123456), rounded(-0.0000123456), rounded(None)
+    >>> round_logprob(-0.123456), round_logprob(-0.0000123456), round_logprob(None)
     (-0.1235, -1.23e-05, None)
     """
     if logprob is None:
         return None
-    return (round(logprob, DIGITS) if abs(logprob) >= _NEAR_ZERO else float(f"{logprob:.2e}")) + 0.0
+    return (round(logprob, LOGPROB_DECIMALS) if abs(logprob) >= _NEAR_ZERO else float(f"{logprob:.2e}")) + 0.0
 
 
 def row_id(key: ItemKey) -> str:
@@ -317,7 +317,7 @@ def without_defaults(instance: Any) -> dict[str, Any]:
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
     """Return an attempt as one JSON object; values that are the default, or follow from others, are left out."""
     row = without_defaults(attempt)
-    if attempt.text == _spoken(attempt.tokens, attempt.control):
+    if attempt.text == _visible_text(attempt.tokens, attempt.control):
         row.pop("text", None)
     row.pop("control", None)
     if any(attempt.control):
@@ -333,7 +333,7 @@ def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
     """Read what `attempt_to_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
     tokens, marked = row.get("tokens", ()), set(row.get("control", ()))
     control = [i in marked for i in range(len(tokens))]
-    attempt = _convert({"text": _spoken(tokens, control), **row, "control": control}, Attempt)
+    attempt = _convert({"text": _visible_text(tokens, control), **row, "control": control}, Attempt)
     if len(attempt.logprobs) != len(tokens):
         raise ValueError(f"{len(tokens)} tokens, but {len(attempt.logprobs)} log-probabilities")
     return attempt
@@ -368,5 +368,5 @@ def _convert(tree: Mapping[str, Any], kind: type[T]) -> T:
         raise ValueError(str(error)) from None
 
 
-def _spoken(tokens: Sequence[str], control: Sequence[bool]) -> str:
+def _visible_text(tokens: Sequence[str], control: Sequence[bool]) -> str:
     return "".join(token for token, skipped in zip(tokens, control, strict=True) if not skipped)

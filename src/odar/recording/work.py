@@ -21,7 +21,7 @@ from odar.inputs import MAX_CHARACTERS_PER_TOKEN
 from odar.providers.base import OnDelta, Provider, ProviderWrapper, Reply, Request
 from odar.providers.replay import reply_from_json, reply_to_json
 from odar.recording.executor import Work
-from odar.recording.journal import Memo, save
+from odar.recording.journal import Memo, write_in_thread
 from odar.recording.limits import NOTHING, Amount, Needs
 from odar.settings import Settings
 from odar.types import Call, Query, Step
@@ -73,7 +73,7 @@ def worst_cost(card: ModelCard, messages: Sequence[Message], longest: int, count
         return None
 
 
-def used(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:
+def used_amounts(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:
     """Return what the calls used, by provider.
 
     A failed call counts with all attempts that are allowed, and unknown tokens with the most.
@@ -98,7 +98,7 @@ _current: ContextVar[Memo | None] = ContextVar("odar_memo", default=None)
 
 
 @contextmanager
-def replies_kept_in(memo: Memo) -> Iterator[None]:
+def use_memo(memo: Memo) -> Iterator[None]:
     """Answer requests from this memo if it has them, in the context and in tasks started in it."""
     token = _current.set(memo)
     try:
@@ -112,11 +112,13 @@ class RememberingProvider(ProviderWrapper):
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Return the reply from the memo, or else the provider's, which is kept."""
-        return await _remembered(name_of(self.name, request), lambda: self._provider.complete(request, on_delta))
+        return await _remembered(
+            request_name(self.name, request), lambda: self._provider.complete(request, on_delta)
+        )
 
     async def score(self, request: Request, text: str) -> Reply:
         """Return the score from the memo, or else the provider's."""
-        name = name_of(f"{self.name} score {text}", request)
+        name = request_name(f"{self.name} score {text}", request)
         return await _remembered(name, lambda: self._provider.score(request, text))
 
 
@@ -130,11 +132,11 @@ async def _remembered(same: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
         return reply_from_json(kept)
     reply = await ask()
     if any(completion.text.strip() or completion.tool_calls for completion in reply.completions):
-        await save(memo.keep, name, reply_to_json(reply))  # an empty one is asked for again
+        await write_in_thread(memo.keep, name, reply_to_json(reply))  # an empty one is asked for again
     return reply
 
 
-def name_of(provider: str, request: Request) -> str:
+def request_name(provider: str, request: Request) -> str:
     """Return a name for a request; its timeout does not count."""
     timeless = dataclasses.replace(request, timeout_s=0.0)
     return hashlib.sha256(f"{provider} {timeless!r}".encode()).hexdigest()[:32]
@@ -144,7 +146,7 @@ OpenProviders = Callable[[Settings], Mapping[str, Provider]]
 
 
 @dataclass(frozen=True, slots=True)
-class WithEngine:
+class OpenEngineWork:
     """Opens an engine for the work; can be sent to another machine, which needs keys of its own.
 
     `open_providers` opens providers to use in place of the configured ones.

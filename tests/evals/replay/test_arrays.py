@@ -12,15 +12,15 @@ from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run_policy
 from odar.evals.replay.simulate import Setting, align, free_energies, skills_of
 from odar.policy.fusion import FAST
-from odar.recording.files import ROWS, open_recording, write_recording
+from odar.recording.files import ROW_GROUP_ITEMS, open_recording, write_recording
 from odar.recording.schema import figures_of
 from support.panels import calibration, collect_panel, header, synthetic_panel
 
 
 def test_arrays_equal_the_panel_over_several_row_groups(tmp_path):
-    path = synthetic_panel(tmp_path, ROWS + 44, samples=3)
+    path = synthetic_panel(tmp_path, ROW_GROUP_ITEMS + 44, samples=3)
     arrays = load_arrays(path)
-    assert (len(arrays), arrays.samples) == (ROWS + 44, 3)
+    assert (len(arrays), arrays.samples) == (ROW_GROUP_ITEMS + 44, 3)
     for row, entry in enumerate(open_recording(path).items()):
         assert (arrays.items.keys[row], arrays.items.prior[row]) == (entry.key, entry.difficulty)
         assert arrays.answers.score[row].tolist() == [each.score for each in entry.attempts]

@@ -15,7 +15,7 @@ from odar.errors import GradedElsewhere, InputError
 from odar.evals.scorers.mathematics import Verifier, proof_score
 from odar.formats import load_json
 from odar.recording.collect import TaskSet
-from odar.recording.files import damage_reported, read_table
+from odar.recording.files import read_table, report_damage
 from odar.recording.schema import Task as Task
 from odar.registry import Registry
 
@@ -71,7 +71,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     if path.suffix in (".parquet", ".csv", ".jsonl"):
         yield from read_table(path)
         return
-    with damage_reported(path, f"is damaged or not {path.suffix[1:]}", remedy=""):
+    with report_damage(path, f"is damaged or not {path.suffix[1:]}", remedy=""):
         body = load_json(path.read_text(encoding="utf-8"))
         yield from body["examples"] if isinstance(body, dict) else body  # BIG-bench has an object, others a list
 

@@ -16,9 +16,9 @@ from odar.policy.arrays import Array, Bools, Ints, Rows
 from odar.policy.fusion import FAST, SOLVE, VERIFY, tie_order
 from odar.policy.signals import AnswerSignals, SignalArrays
 from odar.policy.similarity import AnswerRows
-from odar.recording.files import damage_reported, open_recording
+from odar.recording.files import open_recording, report_damage
 from odar.recording.header import Header
-from odar.recording.schema import Attempt, ItemKey, recorded_signals, rounded
+from odar.recording.schema import Attempt, ItemKey, recorded_signals, round_logprob
 from odar.types import Candidate, Step, Usage
 
 _REALS = ("energy", "varentropy", "mean_logprob", "mean_probability", "lowest_window")
@@ -122,7 +122,7 @@ def load_arrays(place: str | Path, calibration: str | None = None, split: str = 
     header = recording.header
     if calibration is not None:
         header = with_calibration(header, load_calibration(calibration))
-    with damage_reported(recording.path):
+    with report_damage(recording.path):
         parts = [_part(table, header, recording.path) for table in recording.tables(_COLUMNS, split)]
     if not parts:
         kind = f"items to {split} with" if split else "finished items yet; collect them with odar eval collect"
@@ -257,7 +257,7 @@ def _signals(row: dict[str, Any], prior: float) -> AnswerSignals:
     attempt = Attempt(
         step=Step(row["step"]),
         tokens=tuple(row["tokens"]),
-        logprobs=tuple(map(rounded, row["logprobs"])),
+        logprobs=tuple(map(round_logprob, row["logprobs"])),
         control=tuple(i in control for i in range(len(row["tokens"]))),
         usage=Usage(output=row["usage"]["output"]),
         **{name: row[name] for name in _SAID},

@@ -20,7 +20,7 @@ from odar.evals.statistics import Difference, PolicySummary, paired_difference, 
 from odar.policy.arrays import Bools
 from odar.policy.fusion import SOLVE, VERIFY
 from odar.policy.path import MEDIUM
-from odar.recording.schema import RIGHT
+from odar.recording.schema import MIN_RIGHT_SCORE
 
 KINDS: dict[str, str] = TEXTS["errors"]["kinds"]
 """Kinds of error (SPEC 7.5). The paper separates E5 and E6 by reading; here the field of the item decides."""
@@ -125,12 +125,12 @@ def _replay(name: str, recorded: PanelArrays, others: list[PanelArrays], train: 
 
 def error_kinds(arrays: PanelArrays, setting: Setting, outcome: PolicyOutcome) -> list[str]:
     """Return the kind of error of each item, E1 to E6, by the first cause; empty if the answer is right."""
-    wrong = outcome.score < RIGHT
-    elsewhere = arrays.answers.score[:, : SOLVE + setting.n].max(axis=1) >= RIGHT
+    wrong = outcome.score < MIN_RIGHT_SCORE
+    elsewhere = arrays.answers.score[:, : SOLVE + setting.n].max(axis=1) >= MIN_RIGHT_SCORE
     accepted = (outcome.path == MEDIUM) & (arrays.answers.judgment[:, VERIFY] == 1)
     fields = fields_of(arrays)
     checks: list[tuple[str, Bools]] = [
-        ("E4", outcome.best >= RIGHT),
+        ("E4", outcome.best >= MIN_RIGHT_SCORE),
         ("E3", accepted),
         ("E2", _wrong_expert(arrays, fields)),
         ("E1", elsewhere),
