@@ -14,7 +14,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase
 from itertools import islice
@@ -45,12 +45,17 @@ from odar.types import Step
 METADATA_KEY = b"odar"
 """The key of the header in the metadata of a Parquet file."""
 ROW_GROUP_ITEMS = 256
-"""Items in a row group: what is held in memory at once."""
+"""Items in a row group, which is held in memory as a whole."""
 _TABLE_ROWS = 64
 """Rows of a user's Parquet file that are read at once: some hold several pictures."""
-_LONGEST_FIELD = 2**31 - 1
-"""Characters of a field in a CSV file; by default Python refuses more than 131,072, and answers can be longer."""
+_MAX_CSV_FIELD = 2**31 - 1
+"""Characters of a field in a CSV file; Python's default of 131,072 is too little for some answers."""
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
+_DAMAGE = (
+    *(LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError),
+    *(zlib.error, zipfile.BadZipFile, csv.Error),
+)
+"""Exceptions raised by reading a damaged file, in addition to those of Arrow, which need not be installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +67,14 @@ class Recording:
 
     def items(self, split: str = "") -> Iterator[RecordedItem]:
         """Iterate over the items, or over those of this split and those without one."""
-        read = _parquet_items if _kind(self.path) == ".parquet" else _json_items
-        return (item for item in read(self.path) if not split or item.split in ("", split))
+        read_items = _parquet_items if _suffix(self.path) == ".parquet" else _json_items
+        return (item for item in read_items(self.path) if not split or item.split in ("", split))
 
     def tables(self, columns: Sequence[str], split: str = "") -> Iterator[Any]:
-        """Iterate over Arrow tables with these columns and up to ROW_GROUP_ITEMS items each, for array code."""
-        if _kind(self.path) == ".parquet" and not split:
-            yield from _row_groups(self.path, list(columns))
-            return
-        pa, found = import_arrow()[0], self.items(split)
-        while batch := list(islice(found, ROW_GROUP_ITEMS)):
-            yield pa.Table.from_pylist([_parquet_row(item) for item in batch], schema=_schema(pa))
+        """Iterate over Arrow tables with at least these columns and up to ROW_GROUP_ITEMS items each."""
+        if _suffix(self.path) == ".parquet" and not split:
+            return _row_groups(self.path, list(columns))
+        return _to_tables(self.items(split), _schema(import_arrow()[0]))
 
 
 def open_recording(place: str | Path) -> Recording:
@@ -84,9 +86,9 @@ def open_recording(place: str | Path) -> Recording:
     path = user_path(place)
     if not path.is_file():
         raise InputError(f"{place}: no such recording; make one with: odar eval collect SET --out FILE.jsonl")
-    if _kind(path) == ".parquet":
+    if _suffix(path) == ".parquet":
         return Recording(path, _open_parquet(path)[1])
-    with report_damage(path), _open_text(path) as file:
+    with report_damage(path), _open_lines(path) as file:
         return Recording(path, Header.from_json(file.readline(), str(place)))
 
 
@@ -105,10 +107,13 @@ def write_recording(path: Path, header: Header, items: Iterable[RecordedItem]) -
     Raises:
         InputError: the suffix is unknown, or the file cannot be written.
     """
-    writer = _write_parquet if _kind(path) == ".parquet" else _write_json
+    suffix = _suffix(path)
     with atomic_write(path) as draft:
         path.parent.mkdir(parents=True, exist_ok=True)
-        count = writer(draft, path, header, items)
+        if suffix == ".parquet":
+            count = _write_parquet(draft, header, items)
+        else:
+            count = _write_json(draft, header, items, compress=suffix == ".jsonl.gz")
         with draft.open("rb") as file:
             os.fsync(file.fileno())
     sync_folder(path.parent)
@@ -133,7 +138,7 @@ def import_arrow() -> tuple[Any, Any]:
 def report_damage(
     path: str | Path, fault: str = "is damaged", remedy: str = "; collect it again"
 ) -> Iterator[None]:
-    """Turn whatever is wrong with a file into an InputError that names the file."""
+    """Turn an error in reading a file into an InputError that names the file."""
     try:
         yield
     except InputError:
@@ -144,13 +149,6 @@ def report_damage(
         if not isinstance(error, _DAMAGE) and not type(error).__name__.startswith("Arrow"):
             raise
         raise InputError(f"{path} {fault} ({type(error).__name__}: {one_line(error, 200)}){remedy}") from None
-
-
-_DAMAGE = (
-    *(LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError),
-    *(zlib.error, zipfile.BadZipFile, csv.Error),
-)
-"""Exceptions raised by reading a damaged file, in addition to those of Arrow, which need not be installed."""
 
 
 def read_table(path: Path) -> Iterator[dict[str, Any]]:
@@ -165,15 +163,15 @@ def read_table(path: Path) -> Iterator[dict[str, Any]]:
                 for batch in file.iter_batches(batch_size=_TABLE_ROWS):
                     yield from batch.to_pylist()
         elif path.suffix == ".csv":
-            csv.field_size_limit(_LONGEST_FIELD)
+            csv.field_size_limit(_MAX_CSV_FIELD)
             with path.open(encoding="utf-8", newline="") as lines:
                 yield from csv.DictReader(lines)
         else:
             with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
-                yield from (_object(line, number, path) for number, line in enumerate(lines, 1) if line.strip())
+                yield from (_parse_row(line, number, path) for number, line in enumerate(lines, 1) if line.strip())
 
 
-def _object(line: bytes, number: int, path: Path) -> dict[str, Any]:
+def _parse_row(line: bytes, number: int, path: Path) -> dict[str, Any]:
     try:
         row = load_json(line)
     except ValueError as error:
@@ -183,20 +181,20 @@ def _object(line: bytes, number: int, path: Path) -> dict[str, Any]:
     return row
 
 
-def _kind(path: Path) -> str:
-    kind = next((suffix for suffix in reversed(SUFFIXES) if path.name.endswith(suffix)), None)
-    if kind is None:
-        raise InputError(f"{path}: the name of a recording ends in {', '.join(SUFFIXES)}")
-    return kind
+def _suffix(path: Path) -> str:
+    for suffix in SUFFIXES:
+        if path.name.endswith(suffix):
+            return suffix
+    raise InputError(f"{path}: the name of a recording ends in {', '.join(SUFFIXES)}")
 
 
-def _open_text(path: Path) -> BufferedIOBase:
-    return gzip.open(path, "rb") if _kind(path) == ".jsonl.gz" else path.open("rb")
+def _open_lines(path: Path) -> BufferedIOBase:
+    return gzip.open(path, "rb") if _suffix(path) == ".jsonl.gz" else path.open("rb")
 
 
 def _json_items(path: Path) -> Iterator[RecordedItem]:
-    """Rows with an error, and a last line that is incomplete, are left out."""
-    with report_damage(path), _open_text(path) as file:
+    """Yield the items of a JSONL recording without rows that have an error, and without an incomplete last line."""
+    with report_damage(path), _open_lines(path) as file:
         next(file)
         for line in file:
             row = load_json(line) if line.endswith(b"\n") else {"error": "incomplete"}
@@ -204,29 +202,34 @@ def _json_items(path: Path) -> Iterator[RecordedItem]:
                 yield item_from_json(row)
 
 
-def _write_json(part: Path, path: Path, header: Header, items: Iterable[RecordedItem]) -> int:
+def _write_json(path: Path, header: Header, items: Iterable[RecordedItem], *, compress: bool) -> int:
     count = 0
-    with part.open("wb") as raw:
-        # mtime 0: the same items give the same bytes
-        file: Any = gzip.GzipFile("", "wb", 9, raw, mtime=0) if _kind(path) == ".jsonl.gz" else raw
+    with ExitStack() as stack:
+        file: Any = stack.enter_context(path.open("wb"))
+        if compress:
+            file = stack.enter_context(gzip.GzipFile("", "wb", 9, file, mtime=0))  # the same items, the same bytes
         file.write(to_line(header.to_row()))
         for item in items:
             file.write(to_line(item_to_json(item)))
             count += 1
-        if file is not raw:
-            file.close()
     return count
 
 
-def _write_parquet(part: Path, path: Path, header: Header, items: Iterable[RecordedItem]) -> int:
+def _write_parquet(path: Path, header: Header, items: Iterable[RecordedItem]) -> int:
     pa, parquet = import_arrow()
-    schema = _schema(pa).with_metadata({METADATA_KEY: to_line(header.to_row())})
-    count, found = 0, iter(items)
-    with parquet.ParquetWriter(part, schema, compression="zstd") as writer:
-        while batch := list(islice(found, ROW_GROUP_ITEMS)):
-            writer.write_table(pa.Table.from_pylist([_parquet_row(item) for item in batch], schema=schema))
-            count += len(batch)
+    schema, count = _schema(pa).with_metadata({METADATA_KEY: to_line(header.to_row())}), 0
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for table in _to_tables(items, schema):
+            writer.write_table(table)
+            count += len(table)
     return count
+
+
+def _to_tables(items: Iterable[RecordedItem], schema: Any) -> Iterator[Any]:
+    """Yield Arrow tables of up to ROW_GROUP_ITEMS items."""
+    pa, rows = import_arrow()[0], map(_parquet_row, items)
+    while batch := list(islice(rows, ROW_GROUP_ITEMS)):
+        yield pa.Table.from_pylist(batch, schema=schema)
 
 
 def _parquet_items(path: Path) -> Iterator[RecordedItem]:
@@ -243,7 +246,7 @@ def _row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[An
 
 
 def _open_parquet(path: Path) -> tuple[Any, Header]:
-    """Open a Parquet recording of this format with all its columns, or raise a clear error."""
+    """Open a Parquet recording and check its format and columns."""
     pa, parquet = import_arrow()
     with report_damage(path, "cannot be read as a recording", remedy=""):
         file = parquet.ParquetFile(path)
@@ -294,11 +297,10 @@ def _columns(pa: Any, kind: type) -> dict[str, Any]:
 
 def _column(pa: Any, kind: Any) -> Any:
     """Return the Arrow type of a Python type; values of type Any are stored as JSON."""
-    plain = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), Step: pa.string()}
-    if kind is Any:
-        return pa.string()
     if get_origin(kind) is UnionType:  # with None
         return _column(pa, get_args(kind)[0])
     if get_origin(kind) is tuple:
         return pa.list_(_column(pa, get_args(kind)[0]))
-    return plain[kind] if kind in plain else pa.struct(_columns(pa, kind).items())
+    scalars = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    scalars |= {Step: pa.string(), Any: pa.string()}
+    return scalars[kind] if kind in scalars else pa.struct(_columns(pa, kind).items())

@@ -29,22 +29,23 @@ if TYPE_CHECKING:
 
 FORMAT = "odar-recording-1"
 """The version of the schema; a recording of another version is refused."""
-_PARTS = ("fast", "slow", "routing", "fusion", "dispatch")
+_SECTIONS = ("fast", "slow", "routing", "fusion", "dispatch")
+"""Sections of the settings that a header records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The facts about a recording."""
+    """The first line of a recording."""
 
     format: str = FORMAT
     made_by: str
     """A digest of `facts`."""
     facts: Mapping[str, Any]
-    """What the answers depend on, as plain data."""
+    """Everything that the answers depend on, as plain data."""
     samples: int
     """Slow samples of each item."""
     settings: Mapping[str, Any]
-    """Profile, both agents, routing, fusion and dispatch, as they were."""
+    """Profile, both agents, routing, fusion and dispatch at the time of recording."""
     models: Mapping[str, list[str]]
     """The models of each role, the default first."""
     together: Mapping[str, bool]
@@ -84,8 +85,9 @@ def header_of(odar: Odar, path_samples: int | None = None) -> Header:
     It records `routing.samples` slow samples; the Hard path may use fewer of them (`path_samples`).
     """
     settings, facts = odar.settings, facts_of(odar)
-    parts = {name: _plain(asdict(getattr(settings, name))) for name in _PARTS}
-    parts["routing"]["samples"] = settings.routing.samples if path_samples is None else path_samples
+    sections = {name: _plain(asdict(getattr(settings, name))) for name in _SECTIONS}
+    if path_samples is not None:
+        sections["routing"]["samples"] = path_samples
     return Header(
         made_by=digest_json(facts),
         facts=facts,
@@ -94,11 +96,11 @@ def header_of(odar: Odar, path_samples: int | None = None) -> Header:
             "profile": settings.profile,
             "prompts": settings.prompts,
             "calibration": settings.calibration,
-            **parts,
+            **sections,
         },
         models={role.value: [card.name for card in odar.cards[role]] for role in Role},
         together={card.name: card.n for cards in odar.cards.values() for card in cards},
-        prompts={step.value: prompt.md5 for step, prompt in odar.prompts.items()},
+        prompts=facts["prompts"],
         sources=[_source(odar, card, step) for step in Step for card in odar.cards[step.role]],
         calibration=json.loads(odar.calibration.to_json()),
         versions={"odar": __version__, "python": platform.python_version()},
@@ -108,7 +110,7 @@ def header_of(odar: Odar, path_samples: int | None = None) -> Header:
 def facts_of(odar: Odar) -> dict[str, Any]:
     """Return what recorded answers depend on: models, weights, prompts, sampling, token budgets, samples.
 
-    Timeouts, thresholds and fusion may change: a replay can change them too.
+    Timeouts, thresholds and fusion are left out: a replay can change them.
     """
     settings = odar.settings
     agents = {role.value: _plain(asdict(settings.agent(role))) for role in Role}
@@ -131,7 +133,7 @@ def facts_of(odar: Odar) -> dict[str, Any]:
 
 
 def pair_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts about the default pair of models alone, whatever dispatch and the number of samples were."""
+    """Return the facts about the default pair of models, without dispatch and the number of samples."""
     agents = {role.value: dict(facts.get(role.value) or {}) for role in Role}
     for agent in agents.values():
         agent.pop("alternatives", None)
@@ -149,27 +151,27 @@ def describe_changes(now: Any, before: Any) -> str:
     """
     if not isinstance(now, Mapping) or not isinstance(before, Mapping):
         return ""
-    old = dict(_flat(before))
-    changes = [f"{name} was {old.get(name, 'missing')} and is {new}" for name, new in changed_facts(now, before)]
+    changes = [f"{name} was {old} and is {new}" for name, old, new in changed_facts(now, before)]
     more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
     return f" ({'; '.join(changes[:3])}{more})" if changes else ""
 
 
-def changed_facts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the facts that differ, with their values now.
+def changed_facts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return the names of the facts that differ, with their values before and now.
 
     >>> changed_facts({"slow": {"model": "a"}}, {"slow": {"model": "b"}})
-    [('slow.model', 'a')]
+    [('slow.model', 'b', 'a')]
     """
-    old, new = dict(_flat(before)), dict(_flat(now))
-    names = sorted(old.keys() | new.keys())
-    return [(name, new.get(name, "missing")) for name in names if old.get(name) != new.get(name)]
+    old, new = dict(_flatten(before)), dict(_flatten(now))
+    changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    return [(name, old.get(name, "missing"), new.get(name, "missing")) for name in changed]
 
 
-def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a tree with their dotted names."""
     for name, value in facts.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
 
@@ -185,7 +187,7 @@ def digest_json(value: Any) -> str:
 
 
 def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:
-    """Return what identifies a model. Addresses and further fields may hold a secret, so only a hash is kept."""
+    """Return the identity of a model. Addresses and extra fields may hold a secret, so only their hash is kept."""
     provider = odar.settings.providers.get(card.provider)
     return {
         "provider": card.provider,
@@ -201,7 +203,7 @@ def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:
 
 
 def _source(odar: Odar, card: ModelCard, step: Step) -> dict[str, Any]:
-    """Return sampling as the engine looks it up: the length limit is the one that fits the model's context."""
+    """Return a source of answers as the engine looks it up; `max_tokens` is what fits the model's context."""
     sampling = agent_request_template(odar.settings.agent(step.role), card, NO_OPTIONS, None).sampling
     return {
         "step": step.value,
@@ -214,6 +216,6 @@ def _source(odar: Odar, card: ModelCard, step: Step) -> dict[str, Any]:
 
 
 def _plain(tree: dict[str, Any]) -> dict[str, Any]:
-    """Make a tree ready for JSON: lists for tuples, and infinity as a string that float() reads."""
+    """Return settings ready for JSON: lists for tuples, and infinity as a string that float() reads."""
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in tree.items()}
     return {name: str(value) if value == float("inf") else value for name, value in listed.items()}

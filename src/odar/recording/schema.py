@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,27 +21,30 @@ from odar.policy.fusion import confidences, token_counts
 from odar.policy.signals import AnswerKind, AnswerSignals, answer_signals
 from odar.types import Candidate, Estimate, Query, Step, Token, Usage
 
-T = TypeVar("T")
 LOGPROB_DECIMALS = 4
-"""Decimals of a recorded log-probability. Enough for every figure we report, and a third of the size. Those near 0
-keep three significant digits: of short answers, -1e-3 and -1e-5 are different ranks (SPEC 5.11)."""
+"""Decimals of a recorded log-probability: enough for every reported figure, at a third of the size."""
 _NEAR_ZERO = 0.05
-_UNKNOWN = Usage()
+"""Log-probabilities closer to 0 keep three significant digits: -1e-3 and -1e-5 are different ranks (SPEC 5.11)."""
+_UNKNOWN_USAGE = Usage()
 MIN_RIGHT_SCORE = 0.5
-"""An answer with this score or more counts as right."""
+"""The lowest score of an answer that counts as right."""
 SPLITS = ("", "calibrate", "judge")
-"""What an item may be used for: anything, fitting only, or judging only."""
+"""Permitted uses of an item: any, fitting only, judging only."""
+CHARACTERS_PER_TOKEN = 4.0
+"""Average for ordinary English, used if a length is known in tokens only."""
+_SCAFFOLD_TOKENS = 20
+"""Tokens around a direct answer, such as "The answer is", before a text counts as reasoned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One question to record answers for, and what its scorer needs to judge them."""
+    """A question to record answers for, with what its scorer needs."""
 
     id: str
     """Unique within its set, the same on every load."""
     query: Query
     gold: Any
-    """JSON: whatever the scorer of the set compares with."""
+    """JSON: the reference that the scorer of the set compares with."""
     stratum: str = ""
     """Subject, level or task within the set, for stratified sampling (SPEC 7.4)."""
     effort: float | None = None
@@ -53,7 +56,7 @@ class Task:
 
 
 class ItemKey(NamedTuple):
-    """What makes an item unique in a recording."""
+    """The unique key of an item in a recording."""
 
     set: str
     """A benchmark, or the name of a user's file."""
@@ -63,7 +66,7 @@ class ItemKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SurrogateScore:
-    """The free energy of an attempt by another model, where its own had no log-probabilities (SPEC 5.6)."""
+    """The free energy of an attempt by a surrogate, for models without log-probabilities (SPEC 5.6)."""
 
     model: str
     energy: float
@@ -91,29 +94,29 @@ class Attempt:
     control: tuple[bool, ...] = ()
     request: int = 0
     """Samples of one request share a number, and a prompt that was billed once."""
-    usage: Usage = _UNKNOWN
-    """Input is that of the whole request, output that of this sample."""
+    usage: Usage = _UNKNOWN_USAGE
+    """Input tokens of the whole request, output tokens of this sample."""
     prompt_usd: float | None = None
-    """Price of reading the prompt; the same for all samples of the request."""
+    """Cost of the prompt; the same for all samples of the request."""
     output_usd: float | None = None
-    """Price of the tokens of this sample."""
+    """Cost of the tokens of this sample."""
     seconds: float | None = None
     """Duration of the request; None if unknown."""
     stated: bool = True
     """Whether it marked its final answer, if the prompt asks for that."""
     surrogate: SurrogateScore | None = None
     mean_logprob: float | None = None
-    """For an imported answer whose tokens are unknown: the mean log-probability of its tokens."""
+    """Mean log-probability of the tokens of an imported answer whose tokens are unknown."""
     answer_logprob: float | None = None
-    """The same: the log-probability of the final answer."""
+    """Log-probability of the final answer of an imported answer."""
 
     @property
     def candidate(self) -> Candidate:
         """The answer in the form that fusion and agents use."""
         triples = zip(self.tokens, self.logprobs, self.control, strict=True)
         tokens = tuple(Token(*triple) for triple in triples)
-        said = (self.text, self.answer, tokens, self.judgment, self.finish)
-        return Candidate(self.step, self.model, *said, stated=self.stated)
+        output = (self.text, self.answer, tokens, self.judgment, self.finish)
+        return Candidate(self.step, self.model, *output, stated=self.stated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +147,7 @@ class RecordedItem:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One answer in numbers, by the same functions that fusion uses; None if it has no log-probabilities."""
+    """Numbers computed from one answer by the functions of fusion; None if it has no log-probabilities."""
 
     energy: float | None
     """E (SPEC 5.1)."""
@@ -158,52 +161,46 @@ class Figures:
     missing: int
     """Number of tokens without a log-probability."""
     stated: int
-    """Whether it marked its final answer, if the prompt asks for that."""
+    """1 if it marked its final answer, or the prompt does not ask for that, else 0."""
 
 
 def figures_of(attempt: Attempt) -> Figures:
     """Compute the figures of an attempt."""
     candidate = attempt.candidate
-    total, missing = token_counts(candidate)
-    stated = int(candidate.stated)
+    counts = (*token_counts(candidate), int(candidate.stated))
     energy = measure_energy(candidate.tokens, 0.0, None)
     if energy is None:
-        return Figures(None, None, None, None, None, total, missing, stated)
-    return Figures(energy.energy, energy.varentropy, *confidences(candidate), total, missing, stated)
+        return Figures(None, None, None, None, None, *counts)
+    return Figures(energy.energy, energy.varentropy, *confidences(candidate), *counts)
 
 
 def recorded_signals(attempt: Attempt, prior: float) -> AnswerSignals:
     """Return the signals of a recorded fast answer (SPEC 5.11), as the engine would see them.
 
-    A table may hold the final answer alone and the number of tokens written: then these are its length. Where it
-    holds the probability of the answer and of nothing else, the answer is rated by it, as a direct one is.
+    A table may hold only the final answer and the number of generated tokens, which then give the length. An answer
+    whose probability is all that is known is rated like a direct one.
 
     >>> row = Attempt(step=Step.ANSWER, model="m", text="B", answer="B", usage=Usage(output=300))
     >>> recorded_signals(row, 0.5).kind, recorded_signals(row, 0.5).length
     (<AnswerKind.REASONED: 'reasoned'>, 1200.0)
     """
-    found = answer_signals(attempt.candidate, prior)
+    signals = answer_signals(attempt.candidate, prior)
     if attempt.answer_logprob is not None:
-        found = replace(found, answer_logprob=attempt.answer_logprob)
+        signals = replace(signals, answer_logprob=attempt.answer_logprob)
     if attempt.tokens:
-        return found
-    written, words, mean = attempt.usage.output, len(attempt.text.split()), attempt.mean_logprob
-    found = replace(found, mean_logprob=mean)
-    if attempt.text.strip() == attempt.answer.strip() and written:
-        kind = AnswerKind.REASONED if written > 2 * words + _SCAFFOLD_TOKENS else found.kind
-        found = replace(found, kind=kind, length=CHARACTERS_PER_TOKEN * written)
-    if found.finished and found.answer_logprob is not None and mean is None:
-        found = replace(found, kind=AnswerKind.DIRECT)
-    if found.answer_logprob is None and mean is not None and found.kind is not AnswerKind.REASONED:
-        tokens = written or max(1.0, len(attempt.text) / CHARACTERS_PER_TOKEN)
-        found = replace(found, answer_logprob=mean * tokens)  # the answer is nearly the whole text
-    return found
-
-
-_SCAFFOLD_TOKENS = 20
-"""Tokens around a direct answer, such as "The answer is", before a text counts as reasoned."""
-CHARACTERS_PER_TOKEN = 4.0
-"""Average for ordinary English, used if a length is known in tokens only."""
+        return signals
+    kind, length, answer_logprob = signals.kind, signals.length, signals.answer_logprob
+    generated, mean = attempt.usage.output, attempt.mean_logprob
+    if generated and attempt.text.strip() == attempt.answer.strip():
+        length = CHARACTERS_PER_TOKEN * generated
+        if generated > 2 * len(attempt.text.split()) + _SCAFFOLD_TOKENS:
+            kind = AnswerKind.REASONED
+    if mean is None and answer_logprob is not None and signals.finished:
+        kind = AnswerKind.DIRECT
+    if mean is not None and answer_logprob is None and kind is not AnswerKind.REASONED:
+        tokens = generated or max(1.0, len(attempt.text) / CHARACTERS_PER_TOKEN)
+        answer_logprob = mean * tokens  # the answer is nearly the whole text
+    return replace(signals, kind=kind, length=length, mean_logprob=mean, answer_logprob=answer_logprob)
 
 
 def features_of(estimate: Estimate) -> tuple[float, ...]:
@@ -262,7 +259,7 @@ def sort_attempts(attempts: Iterable[Attempt]) -> list[Attempt]:
 
 
 def total_cost(attempts: Iterable[Attempt]) -> float | None:
-    """Return what the answers to one item cost together; None if a price is unknown.
+    """Return the cost of all answers to one item; None if a price is unknown.
 
     Samples of one request share its prompt, which counts once.
 
@@ -270,12 +267,14 @@ def total_cost(attempts: Iterable[Attempt]) -> float | None:
     >>> total_cost([row, replace(row, index=1), replace(row, request=0)])
     6.75
     """
-    prompts: dict[int, float | None] = {}
-    outputs: list[float | None] = []
-    for each in attempts:
-        prompts[each.request] = each.prompt_usd
-        outputs += [each.output_usd, *([each.surrogate.cost_usd] if each.surrogate else [])]
-    costs = [*outputs, *prompts.values()]
+    attempts = list(attempts)
+    prompts = {each.request: each.prompt_usd for each in attempts}
+    scores = [each.surrogate.cost_usd for each in attempts if each.surrogate]
+    return sum_costs([*(each.output_usd for each in attempts), *scores, *prompts.values()])
+
+
+def sum_costs(costs: Sequence[float | None]) -> float | None:
+    """Return the sum of costs; None if one of them is unknown."""
     return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
@@ -291,7 +290,7 @@ def round_logprob(logprob: float | None) -> float | None:
 
 
 def row_id(key: ItemKey) -> str:
-    """Return the name of an item's row in the journal; `key_of` reads it.
+    """Return the id of an item's row in the journal; `key_of` reads it.
 
     >>> key_of(row_id(ItemKey("gsm8k", "17", 42)))
     ItemKey(set='gsm8k', id='17', seed=42)
@@ -300,7 +299,7 @@ def row_id(key: ItemKey) -> str:
 
 
 def key_of(row_id: str) -> ItemKey:
-    """Read a name that `row_id` wrote."""
+    """Read an id that `row_id` wrote."""
     return ItemKey(*json.loads(row_id))
 
 
@@ -333,7 +332,7 @@ def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
     """Read what `attempt_to_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
     tokens, marked = row.get("tokens", ()), set(row.get("control", ()))
     control = [i in marked for i in range(len(tokens))]
-    attempt = _convert({"text": _visible_text(tokens, control), **row, "control": control}, Attempt)
+    attempt = msgspec.convert({"text": _visible_text(tokens, control), **row, "control": control}, Attempt)
     if len(attempt.logprobs) != len(tokens):
         raise ValueError(f"{len(tokens)} tokens, but {len(attempt.logprobs)} log-probabilities")
     return attempt
@@ -341,15 +340,13 @@ def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
 
 def item_to_json(item: RecordedItem) -> dict[str, Any]:
     """Return an item as a row of a JSONL recording."""
-    about = without_defaults(item)
-    for name in ("key", "attempts", "digest"):
-        about.pop(name, None)
+    values = without_defaults(item)
     return {
         "id": row_id(item.key),
         "cost_usd": total_cost(item.attempts),
         "error": None,
         "digest": item.digest,
-        "item": about,
+        "item": {name: values[name] for name in values if name not in ("key", "attempts", "digest")},
         "attempts": [attempt_to_json(each) for each in item.attempts],
     }
 
@@ -357,15 +354,8 @@ def item_to_json(item: RecordedItem) -> dict[str, Any]:
 def item_from_json(row: Mapping[str, Any]) -> RecordedItem:
     """Read what `item_to_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
     own = {"key": key_of(row["id"]), "digest": str(row.get("digest") or ""), "attempts": []}
-    item = _convert({**row["item"], **own}, RecordedItem)
+    item = msgspec.convert({**row["item"], **own}, RecordedItem)
     return replace(item, attempts=tuple(map(attempt_from_json, row["attempts"])))
-
-
-def _convert(tree: Mapping[str, Any], kind: type[T]) -> T:
-    try:
-        return msgspec.convert(tree, kind)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from None
 
 
 def _visible_text(tokens: Sequence[str], control: Sequence[bool]) -> str:

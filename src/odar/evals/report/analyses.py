@@ -80,7 +80,7 @@ def _variant(findings: Findings, other: PanelArrays) -> tuple[str, Interval, flo
     shared, picked = shared_rows(arrays.items.keys, other.items.keys)
     change = paired_difference(arrays, theirs.score[picked], findings.odar.score[shared], shared)
     facts = changed_facts(other.header.facts, arrays.header.facts)
-    name = ", ".join(f"{fact} = {value}" for fact, value in facts) or "other settings"
+    name = ", ".join(f"{fact} = {value}" for fact, _, value in facts) or "other settings"
     return f"{name} ({len(shared)} items)", change.interval, float(theirs.calls[picked].mean())
 
 
