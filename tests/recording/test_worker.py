@@ -1,13 +1,14 @@
-"""A `RayWorker` in this process: which messages it sends, and in which order."""
+"""A `RayWorker` in this process: which messages it sends, and in which order; and workers that are lost."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
-from odar.recording.cluster import RayWorker
+from odar.recording.cluster import RayWorker, _Workers
 from odar.recording.executor import Item, Outcome
 
 ITEM = Item("a", 1)
@@ -145,3 +146,32 @@ async def test_closing_the_worker_closes_its_work():
     assert not opened.closed
     await worker.close()
     assert opened.closed
+
+
+LOSSES = (
+    *("RayActorError", "ActorUnschedulableError", "ObjectLostError", "WorkerCrashedError", "NodeDiedError"),
+    "OutOfMemoryError",
+)
+
+
+class LostOnce(_Workers):
+    """Workers of which the first one is lost."""
+
+    def _start(self):
+        return object()
+
+    async def _do_on(self, worker, item, memo):
+        if worker is self.first:
+            raise self.loss
+        return DONE
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+async def test_an_item_of_a_lost_worker_is_done_by_another(loss):
+    errors = {name: type(name, (Exception,), {}) for name in (*LOSSES, "RayTaskError")}
+    killed = []
+    workers = LostOnce(SimpleNamespace(exceptions=SimpleNamespace(**errors), kill=killed.append), None, 1)
+    workers.first, workers.loss = workers.workers[0], errors[loss]("lost")
+    outcome = await workers.do(ITEM, None)
+    assert (outcome.row, outcome.lost) == (DONE.row, 1)
+    assert killed == [workers.first] and workers.workers != killed

@@ -1,7 +1,7 @@
 """Work on a Ray cluster: this process sends items to workers, and alone writes the journal.
 
-A worker sends each reply as soon as it arrives, and the outcome last. If the worker is lost in between, the item is
-sent to another one together with the replies so far: no reply that has reached this process is paid for again.
+A worker sends each reply as soon as it arrives, and the outcome last. If the worker is lost in between, the item
+and its replies so far are sent to another worker: no reply that has reached this process is paid for again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from odar.recording.executor import Item, OpenWork, Outcome, Work
 from odar.recording.journal import Memo, write_in_thread
 
 LOCAL = "local"
+"""The address that starts a cluster on this machine."""
 ATTEMPTS = 4
-"""How often an item is sent to a worker: then the item, or the cluster, is at fault."""
+"""Maximum number of workers that an item is sent to."""
 _ITEMS_AT_ONCE = 1000
 """Concurrency of a worker; the driver decides how many items run at once."""
-_REACHABLE_S = 5.0
+_CONNECT_TIMEOUT_S = 5.0
 
 
 class RayWorker:
@@ -37,7 +38,7 @@ class RayWorker:
         self._work: Work | None = None
 
     async def open(self) -> None:
-        """Open what the work needs, unless it is open."""
+        """Open the work unless it is open."""
         async with self._opening:
             if self._work is None:
                 self._work = await self._stack.enter_async_context(self._open_work())
@@ -72,10 +73,10 @@ def on_ray(open_work: OpenWork, address: str | None = None, workers: int = 2) ->
 
     Args:
         open_work: opened by every worker; odar must be installed there, in this version.
-        address: the cluster, as Ray has it; "local" starts one on this machine, None looks for a running one.
+        address: the cluster's address; "local" starts one on this machine, None looks for a running one.
         workers: worker processes.
 
-    Entering it raises SettingsError if Ray is not installed, or there is no cluster at the address.
+    Opening the work raises SettingsError if Ray is not installed, or there is no cluster at the address.
     """
 
     @asynccontextmanager
@@ -92,7 +93,7 @@ def on_ray(open_work: OpenWork, address: str | None = None, workers: int = 2) ->
 
 
 class _Workers:
-    """The workers as seen by this process."""
+    """The worker processes, as seen by this process."""
 
     def __init__(self, ray: Any, open_work: OpenWork, workers: int) -> None:
         self._ray = ray
@@ -114,10 +115,10 @@ class _Workers:
         return actor(RayWorker).options(scheduling_strategy=place).remote(self._open_work)
 
     async def do(self, item: Item, memo: Memo) -> Outcome:
-        """Do one item on a worker; if that is lost, on another.
+        """Do one item on a worker; if the worker is lost, on another one.
 
         Raises:
-            OdarError: several workers were lost over the item.
+            OdarError: ATTEMPTS workers were lost.
         """
         errors = self._ray.exceptions
         losses = (
@@ -126,6 +127,7 @@ class _Workers:
             errors.ObjectLostError,
             errors.WorkerCrashedError,
             errors.NodeDiedError,
+            errors.OutOfMemoryError,  # Ray evicts workers if a machine is low on memory
         )
         for losses_before in range(ATTEMPTS):
             index = min(range(len(self.workers)), key=self._items.__getitem__)
@@ -187,4 +189,4 @@ def _check_reachable(address: str) -> None:
         raise ValueError("Ray Client is not supported")
     host, colon, port = address.rpartition(":")
     if colon:
-        socket.create_connection((host, int(port)), _REACHABLE_S).close()
+        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
