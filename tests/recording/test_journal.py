@@ -84,7 +84,7 @@ def test_an_incomplete_first_row_is_dropped(out):
 )
 def test_a_file_of_another_kind_is_rejected_and_unchanged(out, content):
     out.write_text(content)
-    with pytest.raises(InputError, match="holds something else"), Journal(out):
+    with pytest.raises(InputError, match="was not written by this command"), Journal(out):
         pass
     assert out.read_text() == content
 
@@ -192,7 +192,7 @@ class TestHeader:
         for other, why in (
             ({**HEADER, "made_by": "x"}, "made with other models, prompts or settings; move it away"),
             ({**HEADER, "format": "rows-3"}, "has format 'rows-2'; this odar reads 'rows-3': finish it"),
-            (None, "holds something else"),
+            (None, "was not written by this command"),
         ):
             with pytest.raises(InputError, match=why), Journal(out, other):
                 pass

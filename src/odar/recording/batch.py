@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from odar.engine import Odar
@@ -26,7 +25,7 @@ class OpenBatchWork:
 
     settings: Settings
     seed: int | None = None
-    """For questions without one of their own."""
+    """Seed of questions without one of their own."""
 
     @asynccontextmanager
     async def __call__(self) -> AsyncIterator[Work]:
@@ -46,10 +45,10 @@ class OpenBatchWork:
 
 
 async def answer_question(odar: Odar, item: Item, seed: int | None, store: Store | None = None) -> Outcome:
-    """Ask one question; an `OdarError` becomes the error of the row."""
+    """Answer one question; an `OdarError` becomes the error of the row."""
     question: Question = item.payload
     try:
-        given = await odar.aask(
+        answer = await odar.aask(
             question.query,
             path=question.path,
             seed=seed if question.seed is None else question.seed,
@@ -57,26 +56,26 @@ async def answer_question(odar: Odar, item: Item, seed: int | None, store: Store
         )
     except OdarError as error:
         unanswered = dict.fromkeys(("answer", "text", "path", "difficulty"))
-        spent = _spent(error.spend or NOTHING_SPENT)
+        spent = _spend_fields(error.spend or NOTHING_SPENT)
         return failure(item, error, **unanswered, **spent, degradations=[], trace_id=None)
     if store is not None:
-        store.put(Record(question.query, given))
-    return Outcome(_row(item, given), used_amounts(given.trace.calls, item.needs, odar.settings.retry.attempts))
+        store.put(Record(question.query, answer))
+    return Outcome(_row(item, answer), used_amounts(answer.trace.calls, item.needs, odar.settings.retry.attempts))
 
 
 def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = None) -> list[Item]:
-    """Return the questions as work items, each with the most that it can take and cost."""
+    """Return the questions as work items, each with its maximum needs and cost."""
     items = []
     for question in questions:
-        needs, worst = worst_case(odar, question.query, _steps(odar, question))
-        caps = [x for x in (question.max_cost_usd, odar.settings.limits.max_cost_usd, worst) if x is not None]
+        needs, cost = worst_case(odar, question.query, _longest_way(odar, question))
+        bounds = [x for x in (question.max_cost_usd, odar.settings.limits.max_cost_usd, cost) if x is not None]
         digest = digest_question(question, odar, seed)
-        items.append(Item(question.id, question, digest, needs, min(caps, default=None)))
+        items.append(Item(question.id, question, digest, needs, min(bounds, default=None)))
     return items
 
 
 def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
-    """Return a hash of what an answer depends on: the question, the models and how they are asked."""
+    """Return a hash of everything that an answer depends on: question, models, prompts and settings."""
     settings = odar.settings
     return digest_of(
         *(question.query, question.path, question.max_cost_usd),
@@ -86,8 +85,8 @@ def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
     )
 
 
-def _steps(odar: Odar, question: Question) -> Sequence[tuple[Step, int]]:
-    """Return the most expensive way through each path: if the fast agent fails, the slow one solves (SPEC 6.3)."""
+def _longest_way(odar: Odar, question: Question) -> Sequence[tuple[Step, int]]:
+    """Return the most steps that a question can take: if the fast agent fails, the slow one solves (SPEC 6.3)."""
     n, samples = question.query.options.n, odar.settings.routing.samples
     match question.path:
         case Path.SIMPLE:
@@ -98,15 +97,15 @@ def _steps(odar: Odar, question: Question) -> Sequence[tuple[Step, int]]:
             return (Step.ANSWER, n), (Step.SOLVE, max(samples, n))
 
 
-def _row(item: Item, given: Answer) -> dict[str, Any]:
-    trace = given.trace
+def _row(item: Item, answer: Answer) -> dict[str, Any]:
+    trace = answer.trace
     return {
         "id": item.key,
-        "answer": given.answer,
-        "text": given.text,
+        "answer": answer.answer,
+        "text": answer.text,
         "path": trace.decision.path.value,
         "difficulty": trace.decision.difficulty,
-        **_spent(trace.spend),
+        **_spend_fields(trace.spend),
         "degradations": list(trace.degradations),
         "trace_id": trace.id,
         "error": None,
@@ -114,6 +113,6 @@ def _row(item: Item, given: Answer) -> dict[str, Any]:
     }
 
 
-def _spent(spend: Spend) -> dict[str, Any]:
-    usage, seconds = dataclasses.asdict(spend.usage), round(spend.seconds, 3)
+def _spend_fields(spend: Spend) -> dict[str, Any]:
+    usage, seconds = asdict(spend.usage), round(spend.seconds, 3)
     return {"calls": spend.calls, "cost_usd": spend.cost_usd, "usage": usage, "seconds": seconds}

@@ -1,6 +1,6 @@
-"""Collecting a recording: both agents on every item once, each answer on disk as soon as it arrives.
+"""Collecting a recording: both agents answer every item once, and each answer is on disk as soon as it arrives.
 
-Resumable to the request: an answer that the journal holds is never asked for again, and keeps the time it took.
+A run can be resumed after any request: an answer that the journal holds is not requested again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from odar.engine import Odar
 from odar.errors import OdarError
 from odar.recording.executor import Item, Outcome, Work, failure
 from odar.recording.journal import Memo, digest_of, write_in_thread
+from odar.recording.limits import Needs
 from odar.recording.schema import (
     Attempt,
     ItemKey,
@@ -29,6 +30,7 @@ from odar.recording.schema import (
     item_to_json,
     row_id,
     sort_attempts,
+    sum_costs,
     total_cost,
 )
 from odar.recording.work import use_memo, used_amounts, worst_case
@@ -36,7 +38,7 @@ from odar.types import Assignment, Call, Candidate, Step
 
 
 class TaskSet(Protocol):
-    """Where tasks come from and how their answers are scored: a benchmark, or a user's file."""
+    """A set of tasks with a scorer: a benchmark, or a user's file."""
 
     @property
     def name(self) -> str:
@@ -45,12 +47,12 @@ class TaskSet(Protocol):
 
     @property
     def category(self) -> str:
-        """What kind of questions: one of the paper's eight categories for a benchmark."""
+        """Category of the questions: one of the paper's eight for a benchmark."""
         ...
 
     @property
     def metric(self) -> str:
-        """What a score of 1 means: accuracy, EM, F1, …"""
+        """Name of the score: accuracy, EM, F1, …"""
         ...
 
     def score(self, task: Task, response: str, answer: str) -> float:
@@ -74,7 +76,7 @@ class Job:
 
 
 def make_items(odar: Odar, jobs: Iterable[Job]) -> list[Item]:
-    """Return the jobs as work items: each with the most that it can take and cost."""
+    """Return the jobs as work items, each with its maximum needs and cost."""
     steps = ((Step.ANSWER, 1), (Step.VERIFY, 1), (Step.SOLVE, odar.settings.routing.samples))
     return [
         Item(
@@ -88,21 +90,21 @@ def make_items(odar: Odar, jobs: Iterable[Job]) -> list[Item]:
 
 
 def collect_work(odar: Odar) -> Work:
-    """Return the work with one engine; a function of this module, so that it can be sent to another machine."""
-    finishing = asyncio.Lock()  # scorers and parsers need not be thread-safe
+    """Return the work with one engine; a module-level function, so that it can be pickled."""
+    scoring = asyncio.Lock()  # scorers and parsers need not be thread-safe
 
     async def collect_item(item: Item, memo: Memo) -> Outcome:
         job: Job = item.payload
         calls = ItemCalls(odar, job, memo)
         try:
             await calls.run()
-            async with finishing:
+            async with scoring:
                 # In a thread: the first item loads a parser, which takes seconds on a busy machine, and replies to
                 # other items must be sent in the meantime.
-                finished = await asyncio.to_thread(score_item, odar, job, calls.assignment, calls.attempts)
+                recorded = await asyncio.to_thread(score_item, odar, job, calls.assignment, calls.attempts)
         except OdarError as error:
             return failure(item, error, calls.used(item), cost_usd=calls.cost())
-        return Outcome(item_to_json(replace(finished, digest=item.digest)), calls.used(item))
+        return Outcome(item_to_json(replace(recorded, digest=item.digest)), calls.used(item))
 
     return collect_item
 
@@ -122,7 +124,7 @@ class ItemCalls:
         """Cost of requests that gave no answer."""
 
     async def run(self) -> None:
-        """Get the answers that are missing: the fast one, its verification, the slow samples, surrogate scores."""
+        """Request what is missing: the fast answer, its verification, the slow samples, surrogate scores."""
         for step in (Step.ANSWER, Step.VERIFY):
             if not self._attempts_at(step):
                 await self._request(step, 1, 0)
@@ -135,20 +137,19 @@ class ItemCalls:
         with use_memo(self.memo):
             await self._score_by_surrogate()
 
-    def used(self, item: Item) -> dict[str, Any]:
-        """Return requests and tokens by provider, of this run."""
-        return dict(used_amounts(self._calls, item.needs, self.odar.settings.retry.attempts))
+    def used(self, item: Item) -> Needs:
+        """Return the requests and tokens of this run, by provider."""
+        return used_amounts(self._calls, item.needs, self.odar.settings.retry.attempts)
 
     def cost(self) -> float | None:
-        """Return what the item has cost so far, in all runs; None if a price is unknown."""
-        costs = [total_cost(self.attempts), *self._failed_costs]
-        return None if None in costs else sum(cost for cost in costs if cost is not None)
+        """Return the cost of the item so far, in all runs; None if a price is unknown."""
+        return sum_costs([total_cost(self.attempts), *self._failed_costs])
 
     def _attempts_at(self, step: Step) -> list[Attempt]:
         return [each for each in self.attempts if each.step is step]
 
     async def _request(self, step: Step, count: int, index: int) -> None:
-        """Make one request on a ledger of its own; its answers are kept before anything else happens."""
+        """Make one request on a ledger of its own, and keep its answers."""
         ledger = self.odar.ledger()
         team = self.odar.team(self.job.task.query, ledger, self.job.seed, self.assignment)
         candidates: list[Candidate] = []
@@ -167,15 +168,15 @@ class ItemCalls:
             raise team.failures[-1].error
         spend, number = ledger.spend(), list(Step).index(step) + index
         price = team.cards[step.role].price
-        found = attempts_of(candidates, index, number, spend.usage, price, spend.seconds)
-        await write_in_thread(self.memo.keep, f"{step.value}:{index}", [attempt_to_json(each) for each in found])
-        self.attempts += found
+        attempts = attempts_of(candidates, index, number, spend.usage, price, spend.seconds)
+        await write_in_thread(self.memo.keep, f"{step.value}:{index}", list(map(attempt_to_json, attempts)))
+        self.attempts += attempts
 
     async def _score_by_surrogate(self) -> None:
-        """Score all answers by the surrogate if the Medium or the Hard path would ask it (SPEC 5.6).
+        """Score all answers by the surrogate if the Medium or the Hard path would use it (SPEC 5.6).
 
         Raises:
-            OdarError: it failed; the item is tried again by the next run.
+            OdarError: the surrogate failed; the next run tries the item again.
         """
         surrogate = self.odar.judge.surrogate
         if surrogate is None:
@@ -198,8 +199,8 @@ class ItemCalls:
         cost = ledger.spend().cost_usd
         share = None if cost is None else cost / len(candidates)
         for i, view in enumerate(scored):
-            if (found := view.energy) is not None:
-                score = SurrogateScore(surrogate.card.name, found.energy, found.varentropy, share)
+            if (energy := view.energy) is not None:
+                score = SurrogateScore(surrogate.card.name, energy.energy, energy.varentropy, share)
                 self.attempts[i] = replace(self.attempts[i], surrogate=score)
 
 
@@ -225,8 +226,7 @@ def score_item(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[
 
 
 async def _gather_all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Wait for every call, then raise the first failure: the answers of the others are kept."""
-    results = await asyncio.gather(*calls, return_exceptions=True)
-    for result in results:
+    """Wait for every call, so that all answers are kept, then raise the first failure."""
+    for result in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

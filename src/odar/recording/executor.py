@@ -1,13 +1,13 @@
-"""Runs the items of a journal: each is done and paid for once, within rate limits and budget.
+"""Run the items of a journal: each is done and paid for once, within rate limits and budget.
 
     items = [Item("1", payload, digest="…", needs={"openai": Amount(6, 9000)}, worst_cost_usd=0.02), …]
     with Journal(Path("out.jsonl")) as journal:
         done = await run(items, open_work, journal, rates=rates, concurrency=8, budget_usd=5)
 
 `open_work` is a function without arguments that returns an async context manager; entering it gives the work, an
-async function from an item and a memo to an outcome. `cluster.on_ray` makes one that does the work on Ray:
-then it must be picklable, and so must payloads and outcomes. The work returns failures of an item as a row with an
-`error`; an exception is a bug, and stops the run. What it passes to `memo.keep` is returned by `memo.recall` if the
+async function from an item and a memo to an outcome. `cluster.on_ray` makes one that does the work on Ray, where
+`open_work`, payloads and outcomes must be picklable. The work returns a failure as a row with an `error`; an
+exception is a bug, and stops the run. Values that it passes to `memo.keep` are returned by `memo.recall` if the
 item has to be done again.
 """
 
@@ -33,8 +33,9 @@ class Outcome:
     """Plain data. `id`, the item's key, comes first; `digest` is the item's; `error` is None if the item succeeded,
     `cost_usd` if it is unknown."""
     used: Needs = field(default_factory=dict)
+    """Requests and tokens by provider."""
     lost: int = 0
-    """How often a worker was lost while it did the item: each may have paid for calls whose cost is unknown."""
+    """Number of workers that were lost while they did the item: each may have paid for calls of unknown cost."""
 
 
 Work = Callable[[Item, Memo], Awaitable[Outcome]]
@@ -42,14 +43,14 @@ OpenWork = Callable[[], AbstractAsyncContextManager[Work]]
 
 
 def failure(item: Item, error: OdarError, used: Needs | None = None, **more: Any) -> Outcome:
-    """Return the outcome of an item that failed; its row says why.
+    """Return the outcome of an item that failed; its row describes the error.
 
-    `more` are further fields, `cost_usd` among them. Without `used`, the item counts with all that it could take.
+    `more` are further fields, `cost_usd` among them. Without `used`, the item counts with its maximum.
     """
-    about: dict[str, Any] = {"type": type(error).__name__, "message": one_line(error)}
+    description: dict[str, Any] = {"type": type(error).__name__, "message": one_line(error)}
     if isinstance(error, ProviderError):
-        about |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}
-    row = {"id": item.key, **more, "error": about, "digest": item.digest}
+        description |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}
+    row = {"id": item.key, **more, "error": description, "digest": item.digest}
     return Outcome(row, item.needs if used is None else used)
 
 
@@ -62,18 +63,19 @@ class Progress:
     """Items with a row, failed ones included."""
     failed: int
     cost_usd: float | None
-    """What all rows cost; None if one of them is unknown."""
+    """Cost of all rows; None if one of them is unknown."""
     asked: int = 0
     """Items done in this run."""
     stopped: str | None = None
-    """Why some items were not done, if so."""
+    """The reason why the run stopped early; None if it did not."""
 
     @property
     def cost_to_go_usd(self) -> float | None:
-        """Estimate of what the remaining items will cost; None if unknown."""
-        if self.cost_usd is None or (self.done == 0 and self.total):
+        """Estimated cost of the remaining items; None if unknown."""
+        remaining = self.total - self.done
+        if self.cost_usd is None or (remaining and not self.done):
             return None
-        return self.cost_usd / self.done * (self.total - self.done) if self.done else 0.0
+        return self.cost_usd / self.done * remaining if remaining else 0.0
 
 
 async def run(
@@ -88,7 +90,7 @@ async def run(
 ) -> Progress:
     """Do every item that has no row yet, or one with an error, and sort the rows in the order of the items.
 
-    The budget covers all rows of the journal. The run stops before the budget is exceeded, and says so in
+    The budget covers all rows of the journal. The run stops before the budget is exceeded, with the reason in
     `stopped`. If it is interrupted, finished rows and the replies of unfinished items are on disk, and the next run
     continues there. The work is opened only if an item has to be done.
 
@@ -118,7 +120,7 @@ async def run(
 class _RunState:
     """A run under way: sums over the rows, and the money that is committed.
 
-    An item under way counts with the most that it can cost, a finished one with its cost, or the most if unknown.
+    Finished items of known cost count with it, all others with their maximum cost.
     """
 
     journal: Journal
@@ -147,11 +149,11 @@ class _RunState:
         return Progress(self.total, self.done, self.failed, cost, self.asked, stopped)
 
     async def do_all(self, work: Work, todo: Sequence[Item], concurrency: int) -> str | None:
-        """Do the items, `concurrency` at a time; return why the run stopped early, if it did."""
+        """Do the items, `concurrency` at a time; return the reason if the run stopped early."""
 
         def fits(item: Item) -> bool:
-            most = self.committed_usd + (item.worst_cost_usd or 0.0)
-            return self.budget_usd is None or most <= self.budget_usd + 1e-12
+            total = self.committed_usd + (item.worst_cost_usd or 0.0)
+            return self.budget_usd is None or total <= self.budget_usd + 1e-12
 
         running: set[asyncio.Task[None]] = set()
         try:
@@ -192,7 +194,7 @@ class _RunState:
 
 
 async def _wait_for_one(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    """Wait until a task ends, and return the others; raises what it raised."""
+    """Wait until a task ends, and return the others; raises its exception."""
     done, rest = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()

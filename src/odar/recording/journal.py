@@ -32,9 +32,9 @@ from odar.recording.limits import Needs
 from odar.recording.schema import without_defaults
 
 Row = dict[str, Any]
-_HEADER_STARTS = b'{"format": '
-_ROW_STARTS = b'{"id": '
-_PART_STARTS = b'{"part": '
+_HEADER_START = b'{"format": '
+_ROW_START = b'{"id": '
+_PART_START = b'{"part": '
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +45,21 @@ class Item:
     """The `id` of its row."""
     payload: Any = field(repr=False)
     digest: str = ""
-    """Hash of what its row depends on: a row with the same id and another digest is refused."""
+    """Hash of everything its row depends on: a row with the same id and another digest is refused."""
     needs: Needs = field(default_factory=dict)
-    """The most requests and tokens that it can take, by provider."""
+    """Maximum number of requests and tokens, by provider."""
     worst_cost_usd: float | None = 0.0
-    """The most that it can cost; None if unknown."""
+    """Maximum cost; None if unknown."""
 
 
 class RowInfo(NamedTuple):
-    """What is kept in memory of a row; the row itself stays on disk."""
+    """The part of a row that is kept in memory; the row itself stays on disk."""
 
     digest: str | None
     failed: bool
     cost_usd: float | None
     offset: int
-    """Where its line begins."""
+    """Position of its line in the file."""
 
 
 class Memo:
@@ -76,11 +76,11 @@ class Memo:
     def __init__(self, known: Mapping[str, Any], keep: Callable[[str, Any], None]) -> None:
         self.known = dict(known)
         self.requests: Counter[str] = Counter()
-        """How often each request was made for the item, by name; see `odar.recording.work`."""
+        """Number of times that each request was made for the item, by name; see `odar.recording.work`."""
         self._keep = keep
 
     def recall(self, name: str) -> Any:
-        """Return what was kept under this name, or None."""
+        """Return the value that was kept under this name, or None."""
         return self.known.get(name)
 
     def keep(self, name: str, value: Any) -> None:
@@ -94,8 +94,8 @@ class Journal:
 
     Args:
         path: the file; created if it does not exist.
-        header: the first line, with what all rows depend on: `format` first, then `made_by`, which must be that of
-            an existing file, then anything else. None for a file without a header.
+        header: the first line, with everything that all rows depend on: `format` first, then `made_by`, which must
+            be that of an existing file, then anything else. None for a file without a header.
 
     Raises:
         InputError: another process is writing the file, or it holds something else; it is left unchanged.
@@ -109,7 +109,7 @@ class Journal:
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._writing = threading.Lock()
         self._parts: dict[str, tuple[str, dict[str, Any]]] = {}
-        """By item: its digest, and its replies by name."""
+        """Digest and replies by name, by item."""
 
     def __enter__(self) -> Self:
         try:
@@ -123,7 +123,7 @@ class Journal:
             elif isinstance(error, OSError):
                 why = f"cannot be used: {error.strerror or error}"
             elif isinstance(error, ValueError | KeyError | TypeError):
-                why = f"holds something else than rows of ours ({error}); name another"
+                why = f"was not written by this command ({error}); name another file"
             else:
                 raise
             raise InputError(f"{self.path} {why}") from None
@@ -137,28 +137,30 @@ class Journal:
         self._lock.release()
 
     def _load(self) -> None:
-        rows = _read_lines(self.path, *([] if self._header is None else [_HEADER_STARTS]), _ROW_STARTS)
-        header = None if self._header is None else next(rows, None)
-        if header is not None:
-            self._check_header(header[1])
-        for offset, row in rows:
-            self.entries[row["id"]] = _row_info(row, offset)
-        for _, part in _read_lines(self._parts_path, _PART_STARTS):
+        starts = [_ROW_START] if self._header is None else [_HEADER_START, _ROW_START]
+        has_header = False
+        for offset, row in _read_lines(self.path, *starts):
+            if self._header is not None and not has_header:
+                self._check_header(row, self._header)
+                has_header = True
+            else:
+                self.entries[row["id"]] = _row_info(row, offset)
+        for _, part in _read_lines(self._parts_path, _PART_START):
             self._add_part(part)
         self._parts = {key: part for key, part in self._parts.items() if not self._is_done(key)}
         self._rows_file = self.path.open("ab")
         self._parts_file = self._parts_path.open("ab")
-        if self._header is not None and header is None:
+        if self._header is not None and not has_header:
             _append(self._rows_file, self._header)
 
-    def _check_header(self, found: Mapping[str, Any]) -> None:
-        assert self._header is not None
+    def _check_header(self, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
         remedy = "finish it with the version that wrote it, or move it away to start again"
-        check_format(found["format"], self._header["format"], str(self.path), remedy)
-        if found["made_by"] != self._header["made_by"]:
-            changes = describe_changes(self._header.get("facts"), found.get("facts"))
+        check_format(found["format"], expected["format"], str(self.path), remedy)
+        if found["made_by"] != expected["made_by"]:
+            changes = describe_changes(expected.get("facts"), found.get("facts"))
             raise InputError(
-                f"{self.path} was made with other models, prompts or settings{changes}; move it away, or go back"
+                f"{self.path} was made with other models, prompts or settings{changes}; "
+                "move it away, or restore those settings"
             )
 
     def _is_done(self, key: str) -> bool:
@@ -170,20 +172,19 @@ class Journal:
         Raises:
             InputError: a row answers another question of the same id, or with other settings.
         """
-        todo = []
+        missing = []
         for item in items:
             if not self._is_done(item.key):
-                todo.append(item)
+                missing.append(item)
             elif self.entries[item.key].digest != item.digest:
                 raise InputError(
                     f"{self.path} holds a row {item.key!r} that was made from another question or with other "
-                    "settings; write to another file, or go back to those"
+                    "settings; write to another file, or restore those"
                 )
-        return todo
+        return missing
 
     def memo(self, item: Item) -> Memo:
         """Return the replies of an unfinished item."""
-        digest, known = self._parts.get(item.key, ("", {}))
 
         def keep(name: str, value: Any) -> None:
             part = {"part": item.key, "digest": item.digest, "name": name, "value": value}
@@ -191,13 +192,16 @@ class Journal:
                 _append(self._parts_file, part)
                 self._add_part(part)
 
-        return Memo(known if digest == item.digest else {}, keep)
+        return Memo(self._replies(item.key, item.digest), keep)
 
     def _add_part(self, part: Row) -> None:
-        digest, known = self._parts.get(part["part"], ("", {}))
-        if digest != part["digest"]:  # of another question, or with other settings
-            known = {}
+        known = self._replies(part["part"], part["digest"])
         self._parts[part["part"]] = (part["digest"], {**known, part["name"]: part["value"]})
+
+    def _replies(self, key: str, digest: str) -> dict[str, Any]:
+        """Return the replies of an item by name, without those to another question or with other settings."""
+        found, replies = self._parts.get(key, ("", {}))
+        return replies if found == digest else {}
 
     def write(self, row: Row) -> None:
         """Append a row, whose first field is `id`; it is on disk when this returns."""
@@ -218,32 +222,31 @@ class Journal:
 
     def rows(self, keys: Iterable[str] | None = None) -> Iterator[Row]:
         """Iterate over the rows of these keys, or over all, without failed ones."""
-        wanted = self.entries if keys is None else keys
-        yield from map(json.loads, self.lines(key for key in wanted if self._is_done(key)))
+        keys = self.entries if keys is None else keys
+        yield from map(json.loads, self.lines(key for key in keys if self._is_done(key)))
 
     def sort(self, items: Iterable[Item]) -> None:
-        """Rewrite the file: one row per item, in the order of the items, rows of other items last; atomic."""
-        keys = dict.fromkeys([*(item.key for item in items), *self.entries])
-        kept = [key for key in keys if key in self.entries]
-        draft, offsets = self.path.with_name(self.path.name + ".tmp"), []
+        """Rewrite the file atomically: one row per item, in the order of the items, then rows of other items."""
+        keys = dict.fromkeys(item.key for item in items if item.key in self.entries) | dict.fromkeys(self.entries)
+        draft, entries = self.path.with_name(self.path.name + ".tmp"), {}
         with draft.open("wb") as file:
             if self._header is not None:
                 file.write(to_line(self._header))
-            for line in self.lines(kept):
-                offsets.append(file.tell())
+            for key, line in zip(keys, self.lines(keys), strict=True):
+                entries[key] = self.entries[key]._replace(offset=file.tell())
                 file.write(line)
             _sync(file)
         draft.replace(self.path)
         sync_folder(self.path.parent)
         self._rows_file.close()
         self._rows_file = self.path.open("ab")
-        self.entries = {k: self.entries[k]._replace(offset=at) for k, at in zip(kept, offsets, strict=True)}
+        self.entries = entries
 
 
 async def write_in_thread(write: Callable[..., None], *arguments: Any) -> None:
     """Call a function that waits for the disk, such as `Journal.write`, without blocking the event loop.
 
-    If the caller is cancelled, the write is finished first: what it writes has been paid for.
+    If the caller is cancelled, the write is finished first, as the reply has been paid for.
     """
     writing = asyncio.ensure_future(asyncio.to_thread(write, *arguments))
     try:
@@ -254,7 +257,7 @@ async def write_in_thread(write: Callable[..., None], *arguments: Any) -> None:
 
 
 def digest_of(*facts: Any) -> str:
-    """Return a short hash of what a row depends on.
+    """Return a short hash of everything that a row depends on.
 
     >>> digest_of("What is 2 + 2?", 42) == digest_of("What is 2 + 2?", 42) != digest_of("What is 2 + 2?", 43)
     True
@@ -284,7 +287,7 @@ def to_line(row: Mapping[str, Any]) -> bytes:
     """Return a row as one line of UTF-8 JSON."""
     try:
         return json.dumps(row, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:  # half a surrogate pair, which models write at times; escaped, it can be read back
+    except UnicodeEncodeError:  # half a surrogate pair, which can be read back if it is escaped
         return json.dumps(row).encode() + b"\n"
 
 
@@ -304,8 +307,8 @@ def _read_lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
     with path.open("rb") as file:
         for number, line in enumerate(file):
             torn = not line.endswith(b"\n")
-            begin = starts[min(number, len(starts) - 1)]
-            if line[: len(begin)] != begin[: len(line) if torn else None]:
+            start = starts[min(number, len(starts) - 1)]
+            if line[: len(start)] != start[: len(line) if torn else None]:
                 raise ValueError(f"a line begins with {line[:20].decode('utf-8', 'replace')!r}")
             if not torn:
                 yield offset, load_json(line)

@@ -1,7 +1,7 @@
 """Rate limits by provider: a number of requests and tokens that is not exceeded in any 60 seconds.
 
-The most that an item can take is reserved before it starts, and replaced by what it used when it ends, which counts
-for another minute. (Retries after a failure are known at the end only, and count then.)
+The maximum of an item is reserved before it starts. When it ends, its actual use takes the place of the reservation
+and counts for another minute. (Retries after a failure are known only at the end, and count then.)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Needs = Mapping[str, Amount]
 
 
 class Rate(NamedTuple):
-    """What a provider accepts per minute; None is no limit."""
+    """Limits of a provider per minute; None if there is none."""
 
     requests: int | None = None
     tokens: int | None = None
@@ -63,7 +63,10 @@ def rates_of(settings: Settings) -> dict[str, Rate]:
 
 
 def check_needs(needs: Needs, rates: Rates) -> None:
-    """Refuse a limit that a single item may exceed; its tokens are an upper bound, so they are not checked."""
+    """Raise SettingsError if a single item may exceed a limit of requests.
+
+    Tokens are not checked: the needs are an upper bound.
+    """
     for provider, need in needs.items():
         limit = rates.get(provider, Rate()).requests
         if limit is not None and need.requests > limit:
@@ -74,13 +77,13 @@ def check_needs(needs: Needs, rates: Rates) -> None:
 
 
 class RateLimiter:
-    """Says when an item may start. Providers without a rate are not counted."""
+    """Delays items until they fit the limits. Providers without a rate are not counted."""
 
     def __init__(self, rates: Rates, clock: Callable[[], float] = time.monotonic) -> None:
         self._rates = dict(rates)
         self._clock = clock
         self._counted: dict[str, dict[int, tuple[float, Amount]]] = {name: {} for name in rates}
-        """By provider and ticket: when the amount stops counting, infinity while it is reserved."""
+        """Time at which an amount stops counting, infinity while it is reserved; by provider and ticket."""
         self._tickets = 0
         self._settled = asyncio.Event()
 
@@ -93,7 +96,7 @@ class RateLimiter:
         return self.reserve(needs)
 
     def wait_s(self, needs: Needs) -> float:
-        """Return 0 if the needs fit now, else after how long; infinity if a running item must end first."""
+        """Return the seconds until the needs fit; infinity if a running item must end first."""
         now, longest = self._clock(), 0.0
         for provider in needs.keys() & self._rates.keys():
             counting = {n: each for n, each in self._counted[provider].items() if each[0] > now}
@@ -114,7 +117,7 @@ class RateLimiter:
         return self._tickets
 
     def settle(self, ticket: int, used: Needs) -> None:
-        """Replace a reservation by what was used."""
+        """Replace a reservation by its actual use."""
         for provider, counted in self._counted.items():
             counted[ticket] = (self._clock() + WINDOW_S, used.get(provider, NOTHING))
         self._settled.set()

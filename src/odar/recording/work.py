@@ -1,14 +1,13 @@
-"""Work that uses an engine: the most that an item can take, replies kept in a memo, an engine in each process."""
+"""Work that uses an engine: maximum needs of an item, replies kept in a memo, an engine in each process."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from odar.agents.ledger import Ledger, token_upper_bound
 from odar.agents.scoring import SCORING_TOKENS
@@ -23,29 +22,28 @@ from odar.providers.replay import reply_from_json, reply_to_json
 from odar.recording.executor import Work
 from odar.recording.journal import Memo, write_in_thread
 from odar.recording.limits import NOTHING, Amount, Needs
+from odar.recording.schema import sum_costs
 from odar.settings import Settings
 from odar.types import Call, Query, Step
 
 _BYTES_PER_TOKEN = 4
-"""For the length of a proposal that does not exist yet."""
+"""Assumed for the length of a proposal that does not exist yet."""
 
 
 def worst_case(
     odar: Odar, query: Query, steps: Sequence[tuple[Step, int]], *, scored: bool = False
 ) -> tuple[Needs, float | None]:
-    """Return the most that these steps, each with its number of calls, can take for one query.
+    """Return the maximum needs and cost of these steps, each with its number of calls, for one query.
 
-    Requests and tokens by provider, and money, None if a price is unknown. If an agent may choose among models, the
-    most expensive counts, and each provider as if it were chosen.
-
-    With `scored` a surrogate, if there is one, scores every answer too.
+    The cost is None if a price is unknown. If an agent may choose among models, the most expensive one counts for
+    the cost, and all of them for the needs. With `scored` a surrogate, if there is one, scores every answer too.
     """
     needs: dict[str, Amount] = {}
 
-    def add(card: ModelCard, messages: Sequence[Message], longest: int, count: int) -> float | None:
-        most = Amount(count, count * (token_upper_bound(messages) + longest))
-        needs[card.provider] = needs.get(card.provider, NOTHING).plus(most)
-        return worst_cost(card, messages, longest, count)
+    def add(card: ModelCard, messages: Sequence[Message], max_tokens: int, count: int) -> float | None:
+        need = Amount(count, count * (token_upper_bound(messages) + max_tokens))
+        needs[card.provider] = needs.get(card.provider, NOTHING).plus(need)
+        return worst_cost(card, messages, max_tokens, count)
 
     costs: list[float | None] = []
     for step, count in steps:
@@ -54,29 +52,29 @@ def worst_case(
         agent = odar.settings.agent(step.role)
         choices = []
         for card in odar.cards[step.role]:
-            longest = agent_request_template(agent, card, query.options, None).sampling.max_tokens or 0
-            choices.append(add(card, messages, longest, count))
+            max_tokens = agent_request_template(agent, card, query.options, None).sampling.max_tokens or 0
+            choices.append(add(card, messages, max_tokens, count))
         costs.append(None if None in choices else max(cost or 0.0 for cost in choices))
     if scored and odar.judge.surrogate is not None:
         for step, count in steps:
             text = "x" * MAX_CHARACTERS_PER_TOKEN * odar.settings.agent(step.role).max_tokens
             read = (*query.messages, Message("assistant", text))
             costs.append(add(odar.judge.surrogate.card, read, SCORING_TOKENS, count))
-    return needs, None if None in costs else sum(cost or 0.0 for cost in costs)
+    return needs, sum_costs(costs)
 
 
-def worst_cost(card: ModelCard, messages: Sequence[Message], longest: int, count: int) -> float | None:
-    """Return the most that this many calls can cost; None if the price is unknown."""
+def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int, count: int) -> float | None:
+    """Return the maximum cost of this many calls; None if the price is unknown."""
     try:
-        return count * Ledger.worst_cost(card, messages, longest)
+        return count * Ledger.worst_cost(card, messages, max_tokens)
     except BudgetExceeded:
         return None
 
 
 def used_amounts(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:
-    """Return what the calls used, by provider.
+    """Return the requests and tokens of these calls, by provider.
 
-    A failed call counts with all attempts that are allowed, and unknown tokens with the most.
+    A failed call counts with all allowed attempts, a provider with unknown tokens with at least its maximum.
     """
     requests: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
@@ -87,24 +85,23 @@ def used_amounts(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:
             unknown.add(call.provider)
         else:
             tokens[call.provider] += call.usage.input + call.usage.output
-    return {
-        name: Amount(count, max(tokens[name], needs[name].tokens if name in unknown and name in needs else 0))
-        for name, count in requests.items()
-    }
+    for name in unknown & needs.keys():
+        tokens[name] = max(tokens[name], needs[name].tokens)
+    return {name: Amount(count, tokens[name]) for name, count in requests.items()}
 
 
-_current: ContextVar[Memo | None] = ContextVar("odar_memo", default=None)
+_current_memo: ContextVar[Memo | None] = ContextVar("odar_memo", default=None)
 """The memo of the item that a task works on."""
 
 
 @contextmanager
 def use_memo(memo: Memo) -> Iterator[None]:
-    """Answer requests from this memo if it has them, in the context and in tasks started in it."""
-    token = _current.set(memo)
+    """Answer requests from this memo if it holds a reply, in the context and in tasks started in it."""
+    token = _current_memo.set(memo)
     try:
         yield
     finally:
-        _current.reset(token)
+        _current_memo.reset(token)
 
 
 class RememberingProvider(ProviderWrapper):
@@ -112,25 +109,24 @@ class RememberingProvider(ProviderWrapper):
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Return the reply from the memo, or else the provider's, which is kept."""
-        return await _remembered(
-            request_name(self.name, request), lambda: self._provider.complete(request, on_delta)
-        )
+        name = request_name(self.name, request)
+        return await _recall_or_request(name, lambda: self._provider.complete(request, on_delta))
 
     async def score(self, request: Request, text: str) -> Reply:
         """Return the score from the memo, or else the provider's."""
         name = request_name(f"{self.name} score {text}", request)
-        return await _remembered(name, lambda: self._provider.score(request, text))
+        return await _recall_or_request(name, lambda: self._provider.score(request, text))
 
 
-async def _remembered(same: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
-    memo = _current.get()
+async def _recall_or_request(request: str, send: Callable[[], Awaitable[Reply]]) -> Reply:
+    memo = _current_memo.get()
     if memo is None:
-        return await ask()
-    name = f"{same}:{memo.requests[same]}"  # samples without a seed are several identical requests
-    memo.requests[same] += 1
+        return await send()
+    name = f"{request}:{memo.requests[request]}"  # samples without a seed are several identical requests
+    memo.requests[request] += 1
     if (kept := memo.recall(name)) is not None:
         return reply_from_json(kept)
-    reply = await ask()
+    reply = await send()
     if any(completion.text.strip() or completion.tool_calls for completion in reply.completions):
         await write_in_thread(memo.keep, name, reply_to_json(reply))  # an empty one is asked for again
     return reply
@@ -138,27 +134,22 @@ async def _remembered(same: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
 
 def request_name(provider: str, request: Request) -> str:
     """Return a name for a request; its timeout does not count."""
-    timeless = dataclasses.replace(request, timeout_s=0.0)
-    return hashlib.sha256(f"{provider} {timeless!r}".encode()).hexdigest()[:32]
-
-
-OpenProviders = Callable[[Settings], Mapping[str, Provider]]
+    request = replace(request, timeout_s=0.0)
+    return hashlib.sha256(f"{provider} {request!r}".encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenEngineWork:
-    """Opens an engine for the work; can be sent to another machine, which needs keys of its own.
-
-    `open_providers` opens providers to use in place of the configured ones.
-    """
+    """Opens an engine for the work; can be sent to another machine, which needs keys of its own."""
 
     settings: Settings
     make_work: Callable[[Odar], Work]
-    open_providers: OpenProviders | None = None
+    open_providers: Callable[[Settings], Mapping[str, Provider]] | None = None
+    """Opens providers to use in place of the configured ones."""
 
     @asynccontextmanager
     async def __call__(self) -> AsyncIterator[Work]:
         """Open the engine and yield the work."""
-        ready = self.open_providers(self.settings) if self.open_providers else None
-        async with Odar(self.settings, providers=ready, guard=RememberingProvider) as odar:
+        providers = self.open_providers(self.settings) if self.open_providers else None
+        async with Odar(self.settings, providers=providers, guard=RememberingProvider) as odar:
             yield self.make_work(odar)
