@@ -27,7 +27,7 @@ from scipy.stats import rankdata
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.fusion_fit import GAMMAS
-from odar.calibration.parts import folds
+from odar.calibration.parts import fold_masks
 from odar.config import load_settings
 from odar.evals.preference import answer_pairs
 from odar.evals.router_quality import apgr
@@ -48,7 +48,6 @@ PAGE = ROOT / "docs" / "peers.md"
 FEWEST = 12
 """Items below which no interval is printed."""
 PARTS = ("alpaca", "cascade", "pair", "timing")
-FOLDS = 5
 GROUPS = {
     "five FuseChat models": (
         "FuseChat-Llama-3.2-1B-Instruct",
@@ -154,9 +153,9 @@ def medoid(s: Array, skills: Array | None = None) -> Ints:
 
 def skilled(s: Array, score: Array, seed: int = 0) -> Ints:
     """Choose with w = exp(γ·logit p), where p is a source's mean score; γ and p from the other folds."""
-    fold, winners = folds(len(s), seed, FOLDS), np.zeros(len(s), dtype=np.int64)
-    for number in range(FOLDS):
-        train, test = fold != number, fold == number
+    winners = np.zeros(len(s), dtype=np.int64)
+    for test in fold_masks(len(s), seed):
+        train = ~test
         share = np.clip(score[train].mean(axis=0), 0.01, 0.99)
         logits = np.log(share / (1 - share))
         weights = [np.exp(gamma * (logits - logits.max()))[None, :] for gamma in GAMMAS]
@@ -167,9 +166,10 @@ def skilled(s: Array, score: Array, seed: int = 0) -> Ints:
 
 def best_single(score: Array, seed: int = 0) -> Ints:
     """Choose the source that is best on the other folds."""
-    fold = folds(len(score), seed, FOLDS)
-    best = np.array([score[fold != number].mean(axis=0).argmax() for number in range(FOLDS)])
-    return np.asarray(best[fold])
+    best = np.zeros(len(score), dtype=np.int64)
+    for test in fold_masks(len(score), seed):
+        best[test] = score[~test].mean(axis=0).argmax()
+    return best
 
 
 def picked(score: Array, winners: Ints) -> Array:

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from odar.calibration.fusion_fit import BETAS, FOLDS, GAMMAS, baseline_rule, fit_fusion, skill_weights
+from odar.calibration.fusion_fit import BETAS, GAMMAS, baseline_rule, fit_fusion, skill_weights
+from odar.calibration.parts import fold_masks
 from odar.errors import InputError
 from odar.files import user_path
 from odar.policy.arrays import Array, Bools, Ints
 from odar.policy.rules import Votes, fuse
-from odar.recording.files import arrow
+from odar.recording.files import import_arrow
 
 CONSTANT = ("deepseek-chat",)
 """Models whose recorded probability is the same for every answer, and so says nothing."""
@@ -71,7 +72,7 @@ def load_panel(folder: str | Path) -> Panel:
         InputError: the folder does not hold the data, or pyarrow is not installed.
     """
     file = user_path(folder) / "mmlu_pro_outcomes" / "outcomes.parquet"
-    _, parquet = arrow()
+    _, parquet = import_arrow()
     try:
         table = parquet.read_table(file)
     except OSError as error:
@@ -118,13 +119,12 @@ def standardize(energy: Array, fitted_on: Bools | slice) -> Array:
     return np.asarray((energy - mean) / np.where(deviation > 0, deviation, 1.0))
 
 
-def cross_fit(votes: Votes, seed: int, folds: int = FOLDS) -> CrossFit:
-    """Decide every question by a rule that was fitted to the other folds."""
-    fold = np.random.default_rng(seed).permutation(len(votes)) % folds
+def cross_fit(votes: Votes, seed: int) -> CrossFit:
+    """Choose the answers to each fold by a rule that was fitted to the others."""
     winners, plain = (np.zeros(len(votes), dtype=np.int64) for _ in range(2))
     energy = np.zeros_like(votes.energy)
-    for held_out in range(folds):
-        test, train = fold == held_out, fold != held_out
+    for test in fold_masks(len(votes), seed):
+        train = ~test
         aligned = standardize(votes.energy, train)
         seen = replace(votes, energy=aligned)
         holder, fit = baseline_rule(seen.rows(train)), fit_fusion(seen.rows(train))

@@ -14,18 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.calibration.parts import fit_weights, folds
+from odar.calibration.parts import fit_weights, fold_masks
 from odar.difficulty.base import Estimator
 from odar.errors import InputError
 from odar.evals.router_quality import RouterRow, oracle_score, router_row
 from odar.evals.scorers.text import LETTERS
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.signals import AnswerKind, QuantileTables, SignalArrays
-from odar.recording.files import arrow
+from odar.recording.files import import_arrow
 from odar.types import Query
 
 Array = NDArray[np.float64]
-FOLDS = 5
 PAIR = ("gpt-4.1-nano", "gpt-4.1")
 
 
@@ -53,7 +52,7 @@ def load_routellm(folder: Path) -> Outcomes:
 
 def load_mmlu_pair(folder: Path, weak: str = PAIR[0], strong: str = PAIR[1]) -> Outcomes:
     """Two models of the MMLU-Pro outcomes; questions with their options, as the models saw them."""
-    _, parquet = arrow()
+    _, parquet = import_arrow()
     place = folder / "mmlu_pro_outcomes"
     items = {row["row"]: row for row in _lines(place / "items.jsonl")}
     try:
@@ -122,10 +121,10 @@ def _signals(outcomes: Outcomes, prior: Array) -> SignalArrays:
 
 def _cross_validated(outcomes: Outcomes, signals: SignalArrays, seed: int) -> Array:
     """The posterior of each question by quantiles and weights that were fitted without it."""
-    fold, gain = folds(len(signals), seed, FOLDS), outcomes.strong - outcomes.weak
+    gain = outcomes.strong - outcomes.weak
     shipped, kind, scores = PosteriorDifficulty.load(), AnswerKind.REASONED, np.zeros(len(signals))
-    for held_out in range(FOLDS):
-        train, test = fold != held_out, fold == held_out
+    for test in fold_masks(len(signals), seed):
+        train = ~test
         tables, kept = QuantileTables.from_signals(signals.rows(train)), train & signals.finished
         terms = shipped.terms(signals.rows(kept), kind, tables)
         model = shipped.with_weights(kind, fit_weights(terms, gain[kept], start=shipped.weights[kind.value]))

@@ -21,12 +21,12 @@ FITTED = (
     "routing.tau1", "routing.tau2", "routing.tau1_by_expert", "routing.tau2_by_expert", "routing.mode",
     "fusion.beta", "fusion.judge",
 )  # fmt: skip
-"""Settings that a calibration may contain. A file of another person must not decide where keys are sent."""
+"""Settings that a calibration may contain: a file from elsewhere must not decide where keys are sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was fitted, and the evidence for it."""
+    """Fitted parameters, and the evidence for them."""
 
     statistics: Mapping[Source, Statistics] = field(default_factory=dict)
     """μ, σ, skill and quantiles; a source that is missing is uncalibrated."""
@@ -35,7 +35,7 @@ class Calibration:
     posterior: Mapping[str, Any] | None = None
     """Coefficients of the posterior difficulty; None for the shipped ones."""
     estimator: Mapping[str, Any] | None = None
-    """Weights of the estimator that takes the place of the shipped one; None for the shipped ones."""
+    """Weights of the difficulty estimator; None for the shipped ones."""
     made: Mapping[str, Any] = field(default_factory=dict)
     """Command, data, versions."""
     report: Mapping[str, Any] = field(default_factory=dict)
@@ -54,12 +54,16 @@ class Calibration:
 
     @classmethod
     def from_json(cls, text: str, origin: str) -> Calibration:
-        """Read a calibration; refuses what is not one, or is one of another version."""
+        """Read a calibration.
+
+        Raises:
+            SettingsError: the text is not a calibration, or of another version.
+        """
         try:
             body = load_json(text)
             check_format(body.get("format"), FORMAT, origin, "run `odar calibrate` again", SettingsError)
-            if strange := sorted(set(body["settings"]) - set(FITTED)):
-                raise SettingsError(f"{origin} sets {strange[0]}; a calibration may only set {', '.join(FITTED)}")
+            if unknown := sorted(set(body["settings"]) - set(FITTED)):
+                raise SettingsError(f"{origin} sets {unknown[0]}; a calibration may only set {', '.join(FITTED)}")
             settings = {key: _setting(value) for key, value in body["settings"].items()}
             rest = {name: body[name] for name in ("posterior", "estimator", "made", "report")}
             return cls(statistics_from_rows(body["sources"]), settings, **rest)

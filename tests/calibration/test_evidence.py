@@ -19,7 +19,7 @@ def test_the_calls_and_costs_of_each_path():
     assert result.calls[0].tolist() == result.calls[1].tolist() == [1, 2, 4]  # a sample that failed is a call too
     assert result.cost[0] == pytest.approx([0.001, 0.005, 0.013])
     assert result.cost[1] == pytest.approx([0.001, 0.005, 0.009])
-    simple = result.under(np.zeros(40, dtype=np.int64))
+    simple = result.on_paths(np.zeros(40, dtype=np.int64))
     assert simple[0].mean() == np.mean([record.attempts[0].score for record in records])
 
 

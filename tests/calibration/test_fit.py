@@ -7,7 +7,7 @@ import pytest
 
 from odar.calibration.bootstrap import Interval
 from odar.calibration.evidence import evidence_of
-from odar.calibration.fit import _routing_choices, fit
+from odar.calibration.fit import _difficulties, fit
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.parts import FittedPart
 from odar.calibration.routing_fit import TOLERANCE
@@ -36,7 +36,7 @@ def test_a_fit_generalises_to_new_items(seed):
     fitted = fit(evidence(seed=seed), today)
     many = evidence(seed=1000, size=3000)
     (before, calls, cost), (after, _, cost_after) = (
-        setup.outcomes(many).under(setup.route(many.fast).path) for setup in (today.setup, fitted.setup)
+        setup.outcomes(many).on_paths(setup.route(many.fast).path) for setup in (today.setup, fitted.setup)
     )
     if not fitted.rejection:
         assert after.mean() > before.mean() - TOLERANCE
@@ -46,7 +46,7 @@ def test_a_fit_generalises_to_new_items(seed):
 
 def test_cheaper_paths_are_chosen_if_the_slow_agent_is_no_better():
     """The slow agent is no better than the fast one, so it is not worth its price."""
-    useless = fit(evidence(fast=0.5, solve=0.3), current_parts(looks_first=False))
+    useless = fit(evidence(fast=0.5, solve=0.3), current_parts(may_use_posterior=False))
     assert useless.after.cost_usd.value < useless.before.cost_usd.value
     assert useless.moved > 0
 
@@ -64,9 +64,9 @@ def test_a_fitted_posterior_changes_the_path():
 
 
 def test_mode_prior_fits_no_posterior():
-    fitted = fit(evidence(), current_parts(looks_first=False))
+    fitted = fit(evidence(), current_parts(may_use_posterior=False))
     assert fitted.setup.posterior is None
-    assert not fitted.looks_first
+    assert not fitted.may_use_posterior
 
 
 def test_the_same_records_give_the_same_fit():
@@ -91,13 +91,13 @@ def test_without_log_probabilities_thresholds_are_still_fitted():
 def test_unknown_costs_are_not_reported():
     solves = [Attempt(step=Step.SOLVE, index=i, model="m", text="x", answer="x", score=1.0) for i in range(5)]
     records = [replace(record, attempts=(*record.attempts[:2], *solves)) for record in population(size=60)]
-    fitted = fit(evidence_of(records, 0.1), current_parts(looks_first=False))
+    fitted = fit(evidence_of(records, 0.1), current_parts(may_use_posterior=False))
     assert fitted.after.cost_usd is None
 
 
 @pytest.fixture(scope="module")
 def some_fit():
-    return fit(evidence(size=60), current_parts(looks_first=False))
+    return fit(evidence(size=60), current_parts(may_use_posterior=False))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_cost_decides_if_it_is_known_and_not_zero(some_fit):
 def test_a_fit_that_loses_on_held_out_folds_is_rejected(monkeypatch):
     """A choice that looks good on its own items is rejected by its loss on held-out folds."""
     found = evidence(fast=0.3, solve=0.95)
-    today = current_parts(looks_first=False)
+    today = current_parts(may_use_posterior=False)
     monkeypatch.setattr(
         "odar.calibration.routing_fit.keeps_accuracy", lambda *_: True
     )  # accept the cheapest in any case
@@ -138,7 +138,7 @@ def test_a_fit_that_loses_on_held_out_folds_is_rejected(monkeypatch):
 
 def test_no_acceptable_setting_keeps_the_current_one(monkeypatch):
     monkeypatch.setattr("odar.calibration.routing_fit.keeps_accuracy", lambda *_: False)
-    today = current_parts(looks_first=False)
+    today = current_parts(may_use_posterior=False)
     fitted = fit(evidence(size=60), today)
     assert fitted.setup is today.setup
     assert "none of the settings that were tried" in fitted.rejection
@@ -149,9 +149,9 @@ def test_thresholds_are_also_tried_with_the_current_fusion_rule(monkeypatch):
     """A fitted fusion rule that is bad for routing must not prevent thresholds with the current rule."""
     fast_alone = FusionFit(0.0, 0.0, np.array([1.0, 0.0, 0.0]))
     monkeypatch.setattr("odar.calibration.fit._fit_fusion", lambda *_: fast_alone)
-    today = current_parts(looks_first=False)
+    today = current_parts(may_use_posterior=False)
     fitted = fit(evidence(fast=0.3, solve=0.95), today)
-    assert fitted.found
+    assert fitted.setting_found
     assert fitted.setup.fusion is today.setup.fusion
 
 
@@ -159,19 +159,19 @@ def part(name, model, held_out, better):
     return FittedPart(name, model, held_out, Interval(0.1, 0.05 if better else -0.05, 0.2), "error")
 
 
-@pytest.mark.parametrize("looks_first", [True, False])
+@pytest.mark.parametrize("may_use_posterior", [True, False])
 @pytest.mark.parametrize("posterior_better", [True, False])
 @pytest.mark.parametrize("estimator_better", [True, False])
-def test_every_combination_of_better_parts_is_tried(looks_first, posterior_better, estimator_better):
-    today, found = current_parts(looks_first=looks_first), evidence(size=60)
+def test_every_combination_of_better_parts_is_tried(may_use_posterior, posterior_better, estimator_better):
+    today, found = current_parts(may_use_posterior=may_use_posterior), evidence(size=60)
     ones = np.ones(60)
     estimator = part("estimator", shipped_estimator(), 0.1 * ones, estimator_better)
     learned = [PosteriorDifficulty.load().with_weights(AnswerKind.DIRECT, {"long": w}) for w in (1.0, 2.0)]
     same, both = (part("posterior", model, 0.2 * ones, posterior_better) for model in learned)
-    ways = list(_routing_choices(today, today.setup, found.fast, estimator, same, both))
+    ways = list(_difficulties(today, today.setup, found.fast, estimator, same, both))
     estimators = [estimator.model, None] if estimator_better else [None]
     expected = [(model, None) for model in estimators]
-    if looks_first:
+    if may_use_posterior:
         fitted = {model: both.model if model else same.model for model in estimators}
         posteriors = [
             (m, p) for m in estimators for p in ([fitted[m]] if posterior_better else []) + [today.posterior]

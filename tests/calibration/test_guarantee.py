@@ -113,7 +113,7 @@ def test_the_most_accuracy_within_a_limit_of_calls_is_found():
     one = variant()
     today = one.outcomes.correct[:, 1].astype(float)
     _, chosen = fit_routing([one], Thresholds(0.3, 0.7), today, Goal("accuracy", max_calls=3.6))
-    right, calls, _ = variant(20_000, seed=1).outcomes.under(chosen.paths(variant(20_000, seed=1).difficulty))
+    right, calls, _ = variant(20_000, seed=1).outcomes.on_paths(chosen.paths(variant(20_000, seed=1).difficulty))
     assert right.mean() > 0.985
     assert calls.mean() < 3.6 * 1.03
 
@@ -122,7 +122,7 @@ def test_the_lowest_cost_without_a_loss_is_found_and_impossible_limits_fail():
     one = variant()
     today = one.outcomes.correct[:, 1].astype(float)
     _, cheap = fit_routing([one], Thresholds(0.0, 1.0), today, Goal("cost"))
-    right, calls, _ = one.outcomes.under(cheap.paths(one.difficulty))
+    right, calls, _ = one.outcomes.on_paths(cheap.paths(one.difficulty))
     assert right.mean() >= today.mean() - 0.005
     assert calls.mean() < 2.0
     assert fit_routing([one], Thresholds(0.3, 0.7), today, Goal("accuracy", max_calls=0.5)) is None

@@ -89,14 +89,14 @@ def test_a_mode_chosen_by_calibration_can_change(fitted, tmp_path):
     _, odar = install(replace(fitted, setup=replace(fitted.setup, posterior=None)), tmp_path)
     assert odar.settings.routing.mode == "prior"
     today = current_parts(odar)
-    assert (today.setup.posterior, today.looks_first) == (None, True)
+    assert (today.setup.posterior, today.may_use_posterior) == (None, True)
 
 
 def test_a_mode_set_by_a_profile_is_kept(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "x")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
     today = current_parts(Odar(load_settings("paper", config="/dev/null")))
-    assert (today.looks_first, today.setup.posterior) == (False, None)
+    assert (today.may_use_posterior, today.setup.posterior) == (False, None)
 
 
 @pytest.mark.parametrize("part", ["estimator", "posterior"])

@@ -14,13 +14,20 @@ from odar.calibration.evidence import fit_statistics
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.parts import (
     FittedPart,
-    compare,
     fit_estimator_part,
     fit_posterior_part,
     fit_weights,
     ordering_error,
+    paired_gain,
 )
-from odar.calibration.routing_fit import RoutingOption, fit_routing, keeps_accuracy, points, score
+from odar.calibration.routing_fit import (
+    BALANCED,
+    SHARES,
+    RoutingOption,
+    candidate_thresholds,
+    fit_routing,
+    keeps_accuracy,
+)
 from odar.calibration.setup import PathOutcomes
 from odar.difficulty.estimator import shipped_estimator
 from odar.policy.path import Thresholds
@@ -83,7 +90,7 @@ def test_the_posterior_learns_which_signal_predicts_the_gain():
     assert part.better
     fitted = part.model.weights["reasoned"]
     assert fitted.get("unsure_text", 0) + fitted.get("unsure_answer", 0) > fitted.get("long", 0)
-    in_use = now.look(BY_LENGTH, found.fast.prior, found.fast)
+    in_use = now.posterior_difficulty(BY_LENGTH, found.fast.prior, found.fast)
     assert ordering_error(part.held_out, found.fast.gain).mean() < ordering_error(in_use, found.fast.gain).mean()
 
 
@@ -125,8 +132,8 @@ def test_weights_are_never_negative_and_unknown_terms_count_as_average():
 def test_better_means_that_the_whole_interval_is_above_zero():
     rng = np.random.default_rng(0)
     noise = rng.normal(size=200)
-    assert FittedPart("p", 1, noise, compare(noise, noise + 0.5), "error").better
-    assert not FittedPart("p", 1, noise, compare(noise, rng.permutation(noise)), "error").better
+    assert FittedPart("p", 1, noise, paired_gain(noise, noise + 0.5), "error").better
+    assert not FittedPart("p", 1, noise, paired_gain(noise, rng.permutation(noise)), "error").better
     assert not FittedPart("p", None, noise, None, "error", "too few").better
 
 
@@ -145,11 +152,11 @@ def variant_of(size, seed, chances=(0.4, 0.5, 0.6), price=(0.001, 0.002, 0.006))
 @settings(max_examples=40, deadline=None)
 def test_fitted_routing_loses_neither_accuracy_nor_efficiency_on_its_items(seed, size):
     variant = variant_of(size, seed)
-    right, price = variant.under(NOW.paths(variant.difficulty))
+    right, price = variant.score_and_price(NOW.paths(variant.difficulty))
     found, chosen = fit_routing([variant], NOW, right)
-    after, cost = found.under(chosen.paths(found.difficulty))
+    after, cost = found.score_and_price(chosen.paths(found.difficulty))
     assert after.mean() >= right.mean()
-    assert score(after, cost) >= score(right, price)
+    assert BALANCED.objective(after, cost) >= BALANCED.objective(right, price)
     assert chosen.tau1 <= chosen.tau2
 
 
@@ -166,7 +173,7 @@ def test_a_combination_with_the_current_fusion_rule_is_found():
     """The fitted rule is worse on the Hard path; with the current rule the same thresholds lose nothing."""
     kept = variant_of(200, 1, chances=(0.2, 0.2, 0.9))
     fitted = replace(kept, fusion=replace(PLAIN, beta=2.0), outcomes=variant_of(200, 2, (0.2, 0.2, 0.2)).outcomes)
-    today, _ = kept.under(Thresholds(0.0, 0.0).paths(kept.difficulty))
+    today, _ = kept.score_and_price(Thresholds(0.0, 0.0).paths(kept.difficulty))
     assert fit_routing([fitted], NOW, today) is None
     found, _ = fit_routing([fitted, kept], Thresholds(0.0, 0.0), today)
     assert found is kept
@@ -176,7 +183,7 @@ def test_a_free_fast_agent_is_the_most_efficient():
     """Accuracy per cost is infinite at zero cost, which must not rank lowest."""
     variant = variant_of(100, 0, chances=(0.5, 0.5, 0.5), price=(0.0, 0.002, 0.006))
     variant.outcomes.correct[:] = variant.outcomes.correct[:, :1]
-    _, chosen = fit_routing([variant], NOW, variant.under(NOW.paths(variant.difficulty))[0])
+    _, chosen = fit_routing([variant], NOW, variant.score_and_price(NOW.paths(variant.difficulty))[0])
     assert set(chosen.paths(variant.difficulty)) == {0}
 
 
@@ -191,5 +198,5 @@ def test_all_prices_have_one_unit(cost, unit):
 
 
 def test_the_grid_of_the_paper_is_tried():
-    tried = set(points(np.linspace(0, 1, 50), NOW))
+    tried = set(candidate_thresholds(np.linspace(0, 1, 50), NOW, SHARES))
     assert {Thresholds(a, b) for a in (0.2, 0.3, 0.4) for b in (0.6, 0.7, 0.8)} <= tried

@@ -129,7 +129,7 @@ def test_the_limit_of_calls_is_met(limit):
     variant, experts = two_experts(60)
     common, own = fit_by_gain(variant, Thresholds(0.3, 0.7), experts, Goal("accuracy", max_calls=limit))
     paths = Routing(common, by_expert=own).route(variant.difficulty, variant.difficulty, experts).path
-    assert variant.outcomes.under(paths)[1].mean() <= limit
+    assert variant.outcomes.on_paths(paths)[1].mean() <= limit
 
 
 def two_variants(informative: int, size: int = 400) -> list[RoutingOption]:
@@ -154,7 +154,7 @@ def test_the_variant_with_the_best_held_out_accuracy_is_chosen(informative):
         options, Thresholds(0.3, 0.7), None, Goal("accuracy", max_calls=2.6)
     )
     assert chosen is options[informative]
-    assert chosen.under(thresholds.paths(chosen.difficulty))[0].mean() > 0.95
+    assert chosen.score_and_price(thresholds.paths(chosen.difficulty))[0].mean() > 0.95
 
 
 def test_the_first_of_two_equal_variants_is_kept():

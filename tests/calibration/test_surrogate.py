@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from odar.calibration.evidence import evidence_of, fit_scores, fit_statistics
+from odar.calibration.evidence import evidence_of, fit_statistics, fit_surrogate_statistics
 from odar.calibration.fit import fit
 from odar.calibration.install import current_parts, statistics_calibration, to_calibration
 from odar.recording.collect import Job, collect_work, make_items
@@ -82,7 +82,7 @@ async def test_candidates_with_log_probs_are_not_scored(servers, tmp_path):
     assert entry.attempts[0].surrogate is None
     assert entry.attempts[0].logprobs
     assert scores.requests == []
-    assert fit_scores(evidence_of([entry], 0.1)) is None
+    assert fit_surrogate_statistics(evidence_of([entry], 0.1)) is None
 
 
 async def test_an_item_with_failed_scores_is_a_failure(servers, tmp_path):
@@ -134,7 +134,9 @@ def _skilled(odar, entries):
     found = evidence_of(entries, 0.1)
     today = current_parts(odar).setup
     fusion = replace(today.fusion, skills=np.array([0.5, 1.0, 1.0]))
-    return replace(today, fusion=fusion, statistics=fit_statistics(found), surrogate=fit_scores(found))
+    return replace(
+        today, fusion=fusion, statistics=fit_statistics(found), surrogate=fit_surrogate_statistics(found)
+    )
 
 
 async def test_statistics_alone_include_those_of_the_surrogate(servers, tmp_path):
@@ -162,7 +164,7 @@ def twice_measured(size=60):
 
 def test_statistics_of_model_and_surrogate_are_separate():
     found = evidence_of(twice_measured(), 0.1)
-    own, by_surrogate = fit_statistics(found), fit_scores(found)
+    own, by_surrogate = fit_statistics(found), fit_surrogate_statistics(found)
     for mine, its, shift in zip(own, by_surrogate, (5.0, 7.0, 7.0), strict=True):
         assert its.mean == pytest.approx(mine.mean + shift, abs=1e-5)
         assert its.deviation == pytest.approx(mine.deviation, abs=1e-5)
@@ -173,7 +175,7 @@ def test_statistics_of_model_and_surrogate_are_separate():
 def test_votes_are_aligned_by_their_scorer():
     plain, found = evidence_of(population(size=60), 0.1), evidence_of(twice_measured(), 0.1)
     by_models = setup(statistics=fit_statistics(plain)).votes(plain)
-    by_surrogate = setup(statistics=fit_statistics(found), surrogate=fit_scores(found)).votes(found)
+    by_surrogate = setup(statistics=fit_statistics(found), surrogate=fit_surrogate_statistics(found)).votes(found)
     there = by_models.groups >= 0
     assert by_surrogate.energy[there] == pytest.approx(by_models.energy[there], abs=1e-4)
     assert found.rows(np.arange(7)).candidates.energy == pytest.approx(plain.candidates.energy[:7])
@@ -188,7 +190,7 @@ def test_the_posterior_uses_the_log_probabilities_of_its_own_model():
 
 
 def test_without_a_surrogate_no_scores_are_fitted():
-    assert fit_scores(evidence_of(population(size=10), 0.1)) is None
+    assert fit_surrogate_statistics(evidence_of(population(size=10), 0.1)) is None
 
 
 async def test_scores_can_be_requested_through_a_remembering_provider(servers, tmp_path):

@@ -14,7 +14,7 @@ from odar.calibration.traffic import (
     fast_is_wrong,
     fit_traffic,
     read_traffic,
-    same_shares,
+    thresholds_with_same_shares,
 )
 from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import FEATURES
@@ -62,7 +62,7 @@ def test_new_thresholds_keep_the_share_of_each_path(seed, tau1, tau2):
         def route(self, _):
             return Route(np.zeros(30), moved.prior, np.zeros(30))
 
-    found = same_shares(before, After(), fast)
+    found = thresholds_with_same_shares(before, After(), fast)
     counts = [
         np.bincount(t.paths(d), minlength=3) for t, d in ((before.thresholds, fast.prior), (found, moved.prior))
     ]
@@ -74,7 +74,7 @@ def test_new_thresholds_keep_the_share_of_each_path(seed, tau1, tau2):
 def test_unchanged_difficulties_keep_the_thresholds():
     fast = evidence(size=30).fast
     now = setup(posterior=None)
-    assert same_shares(now, now, fast) == now.thresholds
+    assert thresholds_with_same_shares(now, now, fast) == now.thresholds
 
 
 # ── what is read of traces, written down by hand ────────────────────────────────────────────────────────────

@@ -130,7 +130,7 @@ def test_costs_are_shown_if_the_models_have_prices(odar, data, tmp_path):
 def test_a_worse_fit_is_rejected_with_a_reason(odar, data, tmp_path, monkeypatch):
     """The fit is replaced by one that always uses the fast agent, which is right half of the time."""
     monkeypatch.setattr("odar.calibration.routing_fit.keeps_accuracy", lambda *_: True)
-    monkeypatch.setattr("odar.calibration.routing_fit.points", lambda *_: [Thresholds(1.0, 1.0)])
+    monkeypatch.setattr("odar.calibration.routing_fit.candidate_thresholds", lambda *_: [Thresholds(1.0, 1.0)])
     always_hard = ("--set", "routing.tau1=0", "--set", "routing.tau2=0")
     arguments = ("calibrate", str(data), "--recording", "r.jsonl", *always_hard)
     result = odar(*arguments)

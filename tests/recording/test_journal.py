@@ -203,7 +203,7 @@ class TestHeader:
     def test_rows_without_a_header_are_rejected(self, out):
         with Journal(out) as journal:
             journal.write(row("a"))
-        with pytest.raises(InputError, match="holds something else"), Journal(out, HEADER):
+        with pytest.raises(InputError, match="was not written by this command"), Journal(out, HEADER):
             pass
 
 

@@ -73,6 +73,8 @@ def setup(**options):
     )
 
 
-def current_parts(*, looks_first=True, estimator=False, **options):
-    now = setup(**options) if looks_first else setup(**{"posterior": None, **options})
-    return CurrentParts(now, shipped_estimator() if estimator else None, PosteriorDifficulty.load(), looks_first)
+def current_parts(*, may_use_posterior=True, estimator=False, **options):
+    now = setup(**options) if may_use_posterior else setup(**{"posterior": None, **options})
+    return CurrentParts(
+        now, shipped_estimator() if estimator else None, PosteriorDifficulty.load(), may_use_posterior
+    )

@@ -1,4 +1,4 @@
-"""Intervals by resampling: how sure a mean, or a difference of two, is."""
+"""Bootstrap confidence intervals of means and of paired differences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 RESAMPLES = 10_000
 _AT_ONCE = 2_000_000
-"""Numbers drawn at a time, so that ten thousand resamples of a large set do not fill the memory."""
+"""Numbers drawn at a time, which limits the memory."""
 MIN_STRATUM = 5
 """Smaller strata are pooled before the bootstrap (SPEC 7.8)."""
 _Z = 1.959964
@@ -33,18 +33,18 @@ class Interval(NamedTuple):
         return f"{self.value:.3f}" if np.isnan(self.low) else "{:.3f} [{:.3f}, {:.3f}]".format(*self)
 
     def signed(self, digits: int = 3) -> str:
-        """Return a difference, with its signs."""
+        """Return the interval of a difference as text, with signs."""
         value, low, high = (f"{each:+.{digits}f}" for each in self)
         return value if np.isnan(self.low) else f"{value} [{low}, {high}]"
 
 
-def plain(value: Any) -> Any:
-    """Return a result as plain data: intervals with their ends, dataclasses as objects."""
+def to_plain_data(value: Any) -> Any:
+    """Return a result ready for JSON: intervals and dataclasses become objects."""
     if isinstance(value, Interval):
         return {name: round(number, 6) for name, number in value._asdict().items()}
     if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    return {name: plain(each) for name, each in value.items()} if isinstance(value, Mapping) else value
+        return {field.name: to_plain_data(getattr(value, field.name)) for field in fields(value)}
+    return {name: to_plain_data(each) for name, each in value.items()} if isinstance(value, Mapping) else value
 
 
 def bootstrap_mean(
@@ -55,11 +55,11 @@ def bootstrap_mean(
     *,
     shares: bool = True,
 ) -> Interval:
-    """Return the mean with its percentile bootstrap interval; give it paired differences to compare two rules.
+    """Return the mean with its percentile bootstrap interval; pass paired differences to compare two rules.
 
     The interval is widened by the ratio of the t to the normal quantile, which matters below about 100 values.
-    Where all values are 0 or 1 and fewer than 10 of either occur, it is Wilson's interval instead; not so with
-    `shares=False`, for differences, calls and costs, which happen to be 0 or 1.
+    If all values are 0 or 1 and fewer than 10 of either occur, the interval is Wilson's instead. Use `shares=False`
+    for differences, calls and costs, which are 0 or 1 only by chance.
 
     >>> print(bootstrap_mean([0.5, 0.5, 0.5, 0.5]), bootstrap_mean([1] * 16))
     0.500 [0.500, 0.500] 1.000 [0.806, 1.000]
@@ -112,27 +112,25 @@ def pooled_strata(strata: Sequence[Hashable] | None, count: int) -> NDArray[np.i
     names = [""] * count if strata is None else strata
     numbers = np.array([seen.setdefault(name, len(seen)) for name in names], dtype=np.int64)
     sizes = np.bincount(numbers)
-    compact = np.unique(numbers[sizes[numbers] >= MIN_STRATUM])
     pooled = np.where(sizes[numbers] < MIN_STRATUM, -1, numbers)
-    if 0 < (pooled == -1).sum() < MIN_STRATUM and len(compact):
-        pooled[pooled == -1] = compact[sizes[compact].argmax()]  # too few even together: they join the largest
+    if 0 < (pooled == -1).sum() < MIN_STRATUM and sizes.max() >= MIN_STRATUM:
+        pooled[pooled == -1] = sizes.argmax()  # too few even together: they join the largest
     return pooled
 
 
 def _sums(values: NDArray[np.float64], draws: int, rng: np.random.Generator, resamples: int) -> NDArray[np.float64]:
     """Return the sums of `resamples` samples of `draws` values with replacement.
 
-    Drawing n items is drawing how often each distinct value comes up: where there are few, as with right and wrong,
-    a multinomial over them takes the place of n numbers.
+    If there are few distinct values, as with right and wrong, it draws the number of times that each occurs.
     """
     distinct, counts = np.unique(values, return_counts=True)
-    few = len(distinct) <= values.size // 8
-    slice_ = max(1, _AT_ONCE // (len(distinct) if few else values.size))
-    sums = [
-        rng.multinomial(draws, counts / values.size, size) @ distinct
-        if few
-        else values[rng.integers(0, values.size, (size, draws))].sum(axis=1)
-        for start in range(0, resamples, slice_)
-        for size in [min(slice_, resamples - start)]
-    ]
+    use_counts = len(distinct) <= values.size // 8
+    batch = max(1, _AT_ONCE // (len(distinct) if use_counts else values.size))
+    sums: list[NDArray[np.float64]] = []
+    for start in range(0, resamples, batch):
+        size = min(batch, resamples - start)
+        if use_counts:
+            sums.append(rng.multinomial(draws, counts / values.size, size) @ distinct)
+        else:
+            sums.append(values[rng.integers(0, values.size, (size, draws))].sum(axis=1))
     return np.concatenate(sums)

@@ -1,4 +1,4 @@
-"""Recorded items as arrays: questions, candidates and costs; and their statistics."""
+"""Recorded items as arrays (questions, candidates, costs), and the statistics of their energies."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from odar.types import Step
 
 @dataclass(frozen=True, slots=True)
 class FastAnswers(Rows):
-    """What is known of each item once the fast agent has answered; one entry per item in every array."""
+    """Questions and their fast answers; one entry per item in every array."""
 
     prior: Array
     """d(x) by the estimator in use."""
     signals: SignalArrays
-    """What the fast answers show about themselves."""
+    """Signals of the fast answers."""
     wrong: Bools
     gain: Array
-    """How much more often the slow model is right: the mean of its samples minus the fast answer."""
+    """Mean score of the slow samples minus the score of the fast answer."""
     effort: Array
     """Human time or length of a reference reasoning; NaN if unknown."""
     features: Array | None
@@ -49,7 +49,7 @@ class FastAnswers(Rows):
 
 @dataclass(frozen=True, slots=True)
 class Evidence(Rows):
-    """Everything that was recorded of each item; columns are those of `CandidateArrays`."""
+    """All recorded answers of each item; columns are those of `CandidateArrays`."""
 
     fast: FastAnswers
     candidates: CandidateArrays
@@ -59,7 +59,7 @@ class Evidence(Rows):
     cost: Array
     """(N, M) US dollars; NaN if unknown."""
     scoring_cost: Array
-    """(N, M) what the surrogate's score of the candidate cost; NaN if unknown."""
+    """(N, M) cost of the surrogate's score of the candidate; NaN if unknown."""
 
     def __len__(self) -> int:
         return len(self.fast)
@@ -79,24 +79,19 @@ def evidence_of(
         varentropy_weight: λ.
         features: φ of their questions, in the same order.
         prior: d(x) of each; by default as it was recorded.
-        similarity: how free text is compared (SPEC 5.15).
+        similarity: comparison of free text (SPEC 5.15).
     """
     rows = [attempts_by_column(item) for item in items]
     width = max(map(len, rows))
-    cells = [[_cell(each, row, varentropy_weight) for each in row] + [_ABSENT] * (width - len(row)) for row in rows]
-    table: dict[str, Any] = {
-        name: np.array([[cell[name] for cell in row] for row in cells], dtype=type(absent))
-        for name, absent in _ABSENT.items()
-    }
+    table = _cell_table(rows, width, varentropy_weight)
     own = {name: table.pop(name) for name in ("correct", "cost", "scoring_cost")}
     correct, present = own["correct"], table["present"]
     prior = np.array([item.difficulty for item in items]) if prior is None else prior
     slow_right = (correct & present)[:, SOLVE:].sum(axis=1) / np.maximum(1, present[:, SOLVE:].sum(axis=1))
+    signals = [_signals(row[FAST], float(d)) for row, d in zip(rows, prior, strict=True)]
     fast = FastAnswers(
         prior=prior,
-        signals=SignalArrays.from_answers(
-            [_signals(row[FAST], float(d)) for row, d in zip(rows, prior, strict=True)]
-        ),
+        signals=SignalArrays.from_answers(signals),
         wrong=~correct[:, FAST],
         gain=slow_right - correct[:, FAST],
         effort=np.array([np.nan if item.effort is None else item.effort for item in items]),
@@ -125,31 +120,40 @@ _ABSENT = {
 """Values for a missing candidate."""
 
 
+def _cell_table(rows: Sequence[Sequence[Attempt | None]], width: int, weight: float) -> dict[str, Any]:
+    """Return (N, width) arrays with the names of `_ABSENT`."""
+    cells = [[_cell(each, row, weight) for each in row] + [_ABSENT] * (width - len(row)) for row in rows]
+    return {
+        name: np.array([[cell[name] for cell in row] for row in cells], dtype=type(absent))
+        for name, absent in _ABSENT.items()
+    }
+
+
 def _cell(attempt: Attempt | None, row: Sequence[Attempt | None], weight: float) -> dict[str, Any]:
-    """One recorded answer in numbers; samples of one request share the price of its prompt."""
+    """Return one recorded answer in numbers; samples of one request share the price of its prompt."""
     if attempt is None:
         return _ABSENT
     figures, score = figures_of(attempt), attempt.surrogate
-    together = sum(each is not None and each.request == attempt.request for each in row)
-    known = attempt.prompt_usd is not None and attempt.output_usd is not None
-    paid = (attempt.prompt_usd or 0.0) / together + (attempt.output_usd or 0.0)
-    energies = {
-        name: np.nan
-        if each is None or each.energy is None or each.varentropy is None
-        else free_energy(each.energy, each.varentropy, weight)
-        for name, each in (("energy", figures), ("surrogate", score))
-    }
+    sharing = sum(each is not None and each.request == attempt.request for each in row)
     names = ("total", "missing", "mean_logprob", "mean_probability", "lowest_window")
-    measured = {name: getattr(figures, name) for name in names}
     return {
         "present": True,
-        **energies,
-        **{name: np.nan if value is None else value for name, value in measured.items()},
+        "energy": _free_energy(figures.energy, figures.varentropy, weight),
+        "surrogate": np.nan if score is None else free_energy(score.energy, score.varentropy, weight),
+        **{name: _or_nan(getattr(figures, name)) for name in names},
         "complete": is_complete(attempt.candidate),
         "correct": (attempt.score or 0.0) >= MIN_RIGHT_SCORE,
-        "cost": paid if known else np.nan,
-        "scoring_cost": np.nan if score is None or score.cost_usd is None else score.cost_usd,
+        "cost": _or_nan(attempt.prompt_usd) / sharing + _or_nan(attempt.output_usd),
+        "scoring_cost": np.nan if score is None else _or_nan(score.cost_usd),
     }
+
+
+def _or_nan(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+def _free_energy(energy: float | None, varentropy: float | None, weight: float) -> float:
+    return np.nan if energy is None or varentropy is None else free_energy(energy, varentropy, weight)
 
 
 def _signals(attempt: Attempt | None, prior: float) -> AnswerSignals:
@@ -159,7 +163,7 @@ def _signals(attempt: Attempt | None, prior: float) -> AnswerSignals:
 
 
 def is_complete_item(item: RecordedItem) -> bool:
-    """Return whether an item has what every path needs: a fast answer, its verification and a slow sample."""
+    """Return whether an item has scored answers for every path: a fast one, its verification and a slow sample."""
     return {each.step for each in item.attempts if each.score is not None} == set(Step)
 
 
@@ -171,24 +175,23 @@ def attempts_by_column(item: RecordedItem) -> list[Attempt | None]:
 
 
 def _order(row: Sequence[Attempt | None], width: int) -> list[int]:
-    """Columns in the order in which fusion breaks exact ties; those without an answer last."""
-    there = [i for i, each in enumerate(row) if each is not None]
-    ranks = tie_order([each.candidate for each in row if each is not None])
-    ordered = [there[rank] for rank in ranks]
+    """Return the columns in the order in which fusion breaks exact ties; those without an answer come last."""
+    present = [i for i, each in enumerate(row) if each is not None]
+    ordered = [present[rank] for rank in tie_order([each.candidate for each in row if each is not None])]
     return [*ordered, *(i for i in range(width) if i not in ordered)]
 
 
 def fit_statistics(evidence: Evidence) -> tuple[Statistics | None, ...]:
-    """Return the statistics of the fast answer, the verification and the slow samples; None without an energy.
+    """Return the statistics of fast answers, verifications and slow samples; None for a step without energies.
 
-    They are of the models' own log-probabilities; a surrogate's scores of the same texts are on another scale.
+    Only the models' own log-probabilities count: a surrogate's scores are on another scale.
     """
     fast, *slow = _by_source(evidence.candidates.energy)
     return statistics_of(fast, evidence.fast.signals), *map(statistics_of, slow)
 
 
-def fit_scores(evidence: Evidence) -> tuple[Statistics | None, ...] | None:
-    """Return the same for the surrogate's scores; None if there is no surrogate."""
+def fit_surrogate_statistics(evidence: Evidence) -> tuple[Statistics | None, ...] | None:
+    """Return the statistics of the surrogate's scores at each step; None if there is no surrogate."""
     if not np.isfinite(evidence.candidates.surrogate).any():
         return None
     return tuple(statistics_of(energy) for energy in _by_source(evidence.candidates.surrogate))
@@ -199,9 +202,9 @@ def _by_source(energy: Array) -> list[Array]:
 
 
 def statistics_of(energy: Array, signals: SignalArrays | None = None) -> Statistics | None:
-    """Return μ and σ with clipped tails, so that one absurd answer does not move them; None if nothing is known.
+    """Return μ and σ with clipped tails, so that outliers do not move them; None if nothing is known.
 
-    A model without log-probabilities has no μ and σ, but quantiles of lengths: its deviation is 1.
+    A model without log-probabilities has quantiles of lengths only: its μ is 0 and its σ is 1.
 
     >>> statistics_of(np.array([0.1, 0.3, np.nan]))
     Statistics(mean=0.2, deviation=0.1, count=2, skill=1.0, quantiles=None)
@@ -210,6 +213,6 @@ def statistics_of(energy: Array, signals: SignalArrays | None = None) -> Statist
     quantiles = (QuantileTables.from_signals(signals).to_dict() or None) if signals is not None else None
     if not known.size:
         return None if quantiles is None else Statistics(0.0, 1.0, 0, quantiles=quantiles)
-    drawn = np.clip(known, *np.percentile(known, [1, 99])) if known.size > 2 else known
-    mean, deviation = round(float(drawn.mean()), 6), round(float(drawn.std()), 6) or 1.0
+    clipped = np.clip(known, *np.percentile(known, [1, 99])) if known.size > 2 else known
+    mean, deviation = round(float(clipped.mean()), 6), round(float(clipped.std()), 6) or 1.0
     return Statistics(mean, deviation, int(known.size), quantiles=quantiles)

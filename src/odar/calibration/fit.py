@@ -1,4 +1,4 @@
-"""Evidence → a setup: every part fitted, kept where it is clearly better, judged on folds it was not fitted to."""
+"""Fit of a setup to evidence: each fitted part is used only if it is significantly better on held-out folds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.evidence import Evidence, FastAnswers, fit_scores, fit_statistics
+from odar.calibration.evidence import Evidence, FastAnswers, fit_statistics, fit_surrogate_statistics
 from odar.calibration.fusion_fit import FusionFit, fit_fusion
-from odar.calibration.parts import FittedPart, fit_estimator_part, fit_posterior_part, folds
+from odar.calibration.parts import FittedPart, fit_estimator_part, fit_posterior_part, fold_masks
 from odar.calibration.routing_fit import (
     BALANCED,
     Goal,
@@ -31,20 +31,20 @@ Parts = tuple[FittedPart[LearnedEstimator], FittedPart[PosteriorDifficulty]]
 
 @dataclass(frozen=True, slots=True)
 class CurrentParts:
-    """What is in use, which a fit is compared with."""
+    """The parts in use, with which a fit is compared."""
 
     setup: Setup
     estimator: LearnedEstimator | None
-    """The learned estimator in use; None if it is another kind, which is not fitted."""
+    """The learned estimator in use; None if it is of another kind, which is not fitted."""
     posterior: PosteriorDifficulty
-    """The coefficients in use, or that would be if the path were chosen by the posterior."""
-    looks_first: bool
-    """Whether `routing.mode` is posterior."""
+    """The coefficients for `routing.mode = "posterior"`, even if the mode is another."""
+    may_use_posterior: bool
+    """Whether the fit may choose routing by the posterior."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a setup is expected to do, per item."""
+    """Expected accuracy, calls and cost per item."""
 
     accuracy: Interval
     calls: Interval
@@ -54,7 +54,7 @@ class Expectation:
 
     @classmethod
     def of(cls, values: Array, path: Ints) -> Expectation:
-        """From right or wrong, calls and cost of each item, and its path."""
+        """Make it of the score, calls and cost of each item, and of its path."""
         shares = {str(name): share for name, share in zip(PATHS, path_shares(path), strict=True)}
         return cls(bootstrap_mean(values[0]), *_calls_and_cost(values), shares)
 
@@ -67,56 +67,54 @@ class Fitted:
     parts: Parts
     before: Expectation
     after: Expectation
-    """On folds that nothing was fitted to."""
+    """On held-out folds."""
     accuracy_gain: Interval
     """Accuracy after minus before, paired by item."""
     calls_gain: Interval
     cost_usd_gain: Interval | None
-    """The same for calls, and for US dollars where all are known."""
+    """None if a cost is unknown."""
     baselines: dict[str, Interval]
     """Accuracy of always Simple, always Medium, always Hard."""
     moved: float
     """The share of items that take another path than before."""
-    looks_first: bool
+    may_use_posterior: bool
     """Whether routing by the posterior was among the choices."""
-    found: bool = True
-    """Whether any setting was no worse than what is in use; if none was, that is `setup`."""
-    goal: Goal = BALANCED
+    setting_found: bool
+    """Whether a setting was acceptable; if none was, `setup` is the current one."""
+    goal: Goal
 
     @property
     def price_gain(self) -> Interval:
-        """What decides: US dollars, or calls where they are unknown or nothing is charged."""
+        """The change in US dollars, or in calls if a cost is unknown or nothing is charged."""
         charged = any(each.cost_usd is not None and each.cost_usd.value for each in (self.before, self.after))
         return self.cost_usd_gain if charged and self.cost_usd_gain is not None else self.calls_gain
 
     @property
     def rejection(self) -> str:
-        """Why this must not be installed (SPEC 5.10b); empty if it may be."""
-        if not self.found and self.goal.limited:
+        """The reason why this must not be installed (SPEC 5.10b); empty if it may be."""
+        if not self.setting_found and self.goal.limited:
             return "no setting that was tried stays within the limits"
-        if not self.found:
+        if not self.setting_found:
             return "none of the settings that were tried is as good as the current ones"
+        reason = None
         if self.goal == BALANCED:
-            why = rejection_reason(self.accuracy_gain, self.price_gain)
-        else:  # the user said what it may cost; it must only not be a clear loss without limits
-            lost = not self.goal.limited and self.accuracy_gain.high < 0
-            why = "accuracy is significantly below the current settings" if lost else None
-        return f"on held-out folds, {why}" if why else ""
+            reason = rejection_reason(self.accuracy_gain, self.price_gain)
+        elif not self.goal.limited and self.accuracy_gain.high < 0:
+            reason = "accuracy is significantly below the current settings"
+        return f"on held-out folds, {reason}" if reason else ""
 
 
 def fit(evidence: Evidence, current: CurrentParts, seed: int = 42, goal: Goal = BALANCED) -> Fitted:
-    """Fit everything to all items, and say what to expect from folds that each part was not fitted to."""
+    """Fit everything to all items; expectations come from fits without each fold."""
     setup, parts = fit_setup(evidence, current, seed, goal)
     size = len(evidence)
-    before, path_before = _simulated(evidence, current.setup)
+    before, path_before = _simulate(evidence, current.setup)
     after, always, path_after = np.zeros((3, size)), np.zeros((3, size)), np.zeros(size, dtype=np.int64)
-    fold = folds(size, seed)
-    for number in range(int(fold.max()) + 1):
-        test = fold == number
-        part, _ = fit_setup(evidence.rows(~test), current, seed, goal)
+    for test in fold_masks(size, seed):
+        fold_setup, _ = fit_setup(evidence.rows(~test), current, seed, goal)
         unseen = evidence.rows(test)
-        after[:, test], path_after[test] = _simulated(unseen, part)
-        always[:, test] = part.outcomes(unseen).correct.T
+        after[:, test], path_after[test] = _simulate(unseen, fold_setup)
+        always[:, test] = fold_setup.outcomes(unseen).correct.T
     calls_gain, cost_gain = _calls_and_cost(after - before)
     return Fitted(
         setup=setup,
@@ -128,31 +126,32 @@ def fit(evidence: Evidence, current: CurrentParts, seed: int = 42, goal: Goal = 
         cost_usd_gain=cost_gain,
         baselines={f"always {name}": bootstrap_mean(each) for name, each in zip(PATHS, always, strict=True)},
         moved=float((path_before != path_after).mean()),
-        looks_first=current.looks_first,
-        found=setup is not current.setup,
+        may_use_posterior=current.may_use_posterior,
+        setting_found=setup is not current.setup,
         goal=goal,
     )
 
 
 def fit_setup(evidence: Evidence, current: CurrentParts, seed: int, goal: Goal = BALANCED) -> tuple[Setup, Parts]:
-    """Return a setup for these items, or the current one if none is better, and how its parts were fitted."""
-    measured = replace(current.setup, statistics=fit_statistics(evidence), surrogate=fit_scores(evidence))
+    """Return a setup for these items, or the current one if none is better, and its fitted parts."""
+    measured = replace(
+        current.setup, statistics=fit_statistics(evidence), surrogate=fit_surrogate_statistics(evidence)
+    )
     rules = [_fit_fusion(measured.votes(evidence), current.setup.fusion, goal), current.setup.fusion]
     fast = evidence.fast
     estimator = fit_estimator_part(fast, current.estimator, seed, current.setup.thresholds)
-    same = both = fit_posterior_part(fast, measured, current.posterior, seed=seed)
+    posterior = posterior_with_estimator = fit_posterior_part(fast, measured, current.posterior, seed=seed)
     if estimator.better:
-        both = fit_posterior_part(fast, measured, current.posterior, estimator.held_out, seed)
-    ways = list(_routing_choices(current, measured, fast, estimator, same, both))
-    variants = [
-        RoutingOption(*way, rule, result)
-        for rule in rules
-        for result in [replace(measured, fusion=rule).outcomes(evidence)]
-        for way in ways
-    ]
-    chosen = fit_routing(variants, current.setup.thresholds, _simulated(evidence, current.setup)[0][0], goal)
+        posterior_with_estimator = fit_posterior_part(fast, measured, current.posterior, estimator.held_out, seed)
+    difficulties = list(_difficulties(current, measured, fast, estimator, posterior, posterior_with_estimator))
+    variants = []
+    for rule in rules:
+        outcomes = replace(measured, fusion=rule).outcomes(evidence)
+        variants += [RoutingOption(*each, rule, outcomes) for each in difficulties]
+    current_right = _simulate(evidence, current.setup)[0][0]
+    chosen = fit_routing(variants, current.setup.thresholds, current_right, goal)
     if chosen is None:
-        return current.setup, (estimator, both)
+        return current.setup, (estimator, posterior_with_estimator)
     variant, thresholds = chosen
     by_expert: dict[str, Thresholds] = {}
     if goal.kind == "accuracy" and goal.max_calls is not None:
@@ -167,48 +166,52 @@ def fit_setup(evidence: Evidence, current: CurrentParts, seed: int, goal: Goal =
         posterior=variant.posterior,
         fusion=variant.fusion,
     )
-    return setup, (estimator, both if variant.estimator else same)
+    return setup, (estimator, posterior_with_estimator if variant.estimator else posterior)
 
 
-def _routing_choices(
+def _difficulties(
     current: CurrentParts,
     measured: Setup,
     fast: FastAnswers,
     estimator: FittedPart[LearnedEstimator],
-    same: FittedPart[PosteriorDifficulty],
-    both: FittedPart[PosteriorDifficulty],
+    posterior: FittedPart[PosteriorDifficulty],
+    posterior_with_estimator: FittedPart[PosteriorDifficulty],
 ) -> Iterator[tuple[LearnedEstimator | None, PosteriorDifficulty | None, Array]]:
-    """Ways to a difficulty, the most fitted first: each estimator with each posterior, then each alone.
+    """Yield the difficulties to try, with the estimator and the posterior that they come from.
 
-    What is not clearly better by itself is not among them. What is may still put the items in no better order: most
-    of a gain in log loss is a matter of level, which thresholds make up for.
+    Each estimator is combined with each posterior, then with none; fitted parts come first, and only if they are
+    better by themselves. A better part may give no better order of the items, so the parts in use are tried too.
     """
-    kept = (None, fast.prior, same)
-    priors = [(estimator.model, estimator.held_out, both), kept] if estimator.better else [kept]
-    for model, prior, posterior in priors if current.looks_first else ():
-        if posterior.better:
-            yield model, posterior.model, posterior.held_out
-        yield model, current.posterior, measured.reconsider(current.posterior, prior, fast)
+    in_use = (None, fast.prior, posterior)
+    fitted = (estimator.model, estimator.held_out, posterior_with_estimator)
+    priors = [fitted, in_use] if estimator.better else [in_use]
+    for model, prior, weights in priors if current.may_use_posterior else ():
+        if weights.better:
+            yield model, weights.model, weights.held_out
+        yield model, current.posterior, measured.routing_difficulty(current.posterior, prior, fast)
     for model, prior, _ in priors:
         yield model, None, prior
 
 
 def _fit_fusion(votes: Votes, in_use: FusionFit, goal: Goal) -> FusionFit:
-    """Fit β and skills on both paths that fuse.
+    """Fit β and skills to the votes of both paths that fuse.
 
-    The rule in use stays unless a fitted one does clearly better. For accuracy, equal skills, which are a default
-    and not measured, are replaced by a fit that is no less accurate than majority voting and the best source.
+    The rule in use stays unless a fitted one is significantly better. If the goal is accuracy, equal skills, which
+    are a default, are replaced by any fit that is at least as accurate as majority voting and the best source.
     """
     columns = list(votes.sources)
-    measured = bool(np.ptp(in_use.skills)) or goal.kind != "accuracy"
-    found = fit_fusion(votes, replace(in_use, skills=in_use.skills[columns]) if measured else None)
-    return replace(found, skills=found.skills[[columns.index(source) for source in sorted(set(columns))]])
+    has_default_skills = not np.ptp(in_use.skills)
+    if has_default_skills and goal.kind == "accuracy":
+        rule = fit_fusion(votes)
+    else:
+        rule = fit_fusion(votes, replace(in_use, skills=in_use.skills[columns]))
+    return replace(rule, skills=rule.skills[[columns.index(source) for source in sorted(set(columns))]])
 
 
-def _simulated(evidence: Evidence, setup: Setup) -> tuple[Array, Ints]:
-    """Right or wrong, calls and cost of every item under a setup, a row each, and the path it takes."""
+def _simulate(evidence: Evidence, setup: Setup) -> tuple[Array, Ints]:
+    """Return score, calls and cost of every item under a setup, a row each, and its path."""
     paths = setup.route(evidence.fast).path
-    return np.stack(setup.outcomes(evidence).under(paths)), paths
+    return np.stack(setup.outcomes(evidence).on_paths(paths)), paths
 
 
 def _calls_and_cost(values: Array) -> tuple[Interval, Interval | None]:

@@ -1,14 +1,14 @@
-"""A guarantee on accuracy (SPEC 5.14): the cheapest setting that loses at most so much against a reference.
+"""A guarantee on accuracy (SPEC 5.14): the cheapest setting with a bounded loss against a reference.
 
 One parameter t moves the thresholds from always Hard (t = 1) to always Simple (t = 0). Settings are tested in this
-order, each at the full level, until one fails: the last that passed is certified, and the number of settings costs
-nothing (fixed-sequence testing). One half of the items chooses how boldly to bet at each setting, the other tests.
+order, each at the full level, until one fails; the last that passed is certified. Such fixed-sequence testing needs
+no correction for the number of settings. One half of the items chooses the bet at each setting, the other tests.
 
 The test bets against "the loss is larger than allowed". With loss = reference right − ODAR right in {−1, 0, 1},
 capital is multiplied by 1 + λ·(allowed − loss) for each item. If the loss is in fact larger, capital ever reaches
-1/α with a probability of at most α (Ville's inequality). Gains count as well as losses; no large sample is needed.
+1/α with a probability of at most α (Ville's inequality). No large sample is needed.
 
-It holds for later questions that are exchangeable with these items, and for these very models, prompts, thresholds
+It holds for later questions that are exchangeable with these items, and for the same models, prompts, thresholds
 and quantile tables.
 """
 
@@ -33,15 +33,14 @@ SEED = 42
 AGAINST = ("always-hard", "always-slow")
 """References of a certificate: the Hard path, or one slow answer."""
 STEPS = 51
-"""Settings on the path."""
-MAX_BET = 0.9
-"""Share of the boldest bet that cannot lose everything at once."""
-_BETS = np.linspace(0.02, MAX_BET, 45)
+"""Number of settings on the path."""
+_BETS = np.linspace(0.02, 0.9, 45)
+"""Bets that are tried, as shares of the bet that would lose the whole capital on one item."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossBound:
-    """What is to be certified."""
+    """The claim to certify."""
 
     at_most_worse: float
     """Accuracy that may be lost against the reference, such as 0.05."""
@@ -71,12 +70,12 @@ class Certificate:
     calls: float
     reference_calls: float
     more_items: int | None
-    """Test items that the next cheaper setting would take at the losses seen; None if no number would do."""
+    """Further test items that the next cheaper setting would need at its losses; None if no number would do."""
     path: ThresholdPath
-    """How t moves the thresholds; every t from 1 down to this one was certified."""
+    """The thresholds for each t; every t from 1 down to this one was certified."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the certificate as a calibration file holds it."""
+        """Return the certificate as written to a calibration file."""
         names = ("t", "loss", "accuracy", "calls", "reference_calls", "more_items")
         return {
             **asdict(self.bound),
@@ -91,7 +90,7 @@ class Certificate:
 
     @property
     def cheaper(self) -> bool:
-        """Whether anything cheaper than always Hard could be certified."""
+        """Whether a setting cheaper than always Hard is certified."""
         return self.t < 1.0
 
 
@@ -107,63 +106,68 @@ def certify(
     """Certify the cheapest setting on the path that the items support.
 
     Args:
-        bound: what is to be certified.
+        bound: the claim to certify.
         difficulty: of each item, by parts that were fitted to none of the `test` items.
         correct: (N, 3) whether Simple, Medium and Hard are right.
         calls: (N, 3) calls of each.
         reference: whether the reference is right.
-        path: how t moves the thresholds.
+        path: the thresholds for each t.
         test: the items of the test; the others choose the bets.
     """
-    rows, found, failed = np.arange(len(difficulty)), 1.0, None
+
+    def paths_at(t: float) -> Ints:
+        return Thresholds(*path.thresholds(t)).paths(np.minimum(difficulty, 0.999))
+
+    rows, certified, more_items = np.arange(len(difficulty)), 1.0, None
     needed = math.log(1 / (1 - bound.confidence))
-    for t in np.linspace(1.0, 0.0, STEPS).tolist():
-        paths = Thresholds(*path.thresholds(t)).paths(np.minimum(difficulty, 0.999))
-        loss = reference.astype(np.float64) - correct[rows, paths]
+    for t in np.linspace(1.0, 0.0, STEPS).tolist()[1:]:
+        loss = reference.astype(np.float64) - correct[rows, paths_at(t)]
         bet = choose_bet(loss[~test], bound.at_most_worse)
-        if t < 1.0 and log_capital(loss[test], bound.at_most_worse, bet) < needed:
-            failed = loss
+        if log_capital(loss[test], bound.at_most_worse, bet) < needed:
+            more_items = _more_items(loss, bound, needed, int(test.sum()))
             break
-        found = t
-    more = None
-    if failed is not None:  # test items until it would be certified at these losses; None if they are too large
-        bet = choose_bet(failed, bound.at_most_worse)
-        growth = float(np.log1p(bet * (bound.at_most_worse - failed)).mean())
-        if growth > 0 and failed.mean() < bound.at_most_worse:
-            more = max(1, math.ceil(needed / growth) - int(test.sum()))
-    thresholds = Thresholds(*path.thresholds(found))
-    paths = thresholds.paths(np.minimum(difficulty, 0.999))
+        certified = t
+    paths = paths_at(certified)
     right = correct[rows, paths]
     return Certificate(
         bound=bound,
-        t=found,
-        thresholds=thresholds,
+        t=certified,
+        thresholds=Thresholds(*path.thresholds(certified)),
         items=int(test.sum()),
         loss=float((reference[test].astype(np.float64) - right[test]).mean()),
         accuracy=float(right[test].mean()),
         reference=float(reference[test].mean()),
         calls=float(calls[rows, paths][test].mean()),
         reference_calls=float(calls[test, 2].mean()),
-        more_items=more,
+        more_items=more_items,
         path=path,
     )
 
 
+def _more_items(loss: Array, bound: LossBound, needed: float, items: int) -> int | None:
+    """Return the further test items that would certify these losses; None if they are too large."""
+    bet = choose_bet(loss, bound.at_most_worse)
+    growth = float(np.log1p(bet * (bound.at_most_worse - loss)).mean())
+    if growth <= 0 or loss.mean() >= bound.at_most_worse:
+        return None
+    return max(1, math.ceil(needed / growth) - items)
+
+
 def choose_bet(loss: Array, allowed: float) -> float:
-    """Return the bet that would have grown capital fastest on these losses; cautious where there are few.
+    """Return the bet with the fastest growth of capital on these losses; a cautious one if there are few.
 
     >>> choose_bet(np.zeros(200), 0.05) > choose_bet(np.array([0.0] * 18 + [1.0, 1.0]), 0.05)
     True
     """
     bets = _BETS / (1 - allowed)  # the worst factor, at a loss of 1, is 1 − bet·(1 − allowed)
-    # one further lost item, so that a handful of items without loss does not lead to the boldest bet
-    seen = np.append(loss, 1.0)
-    growth = np.log1p(bets[:, None] * (allowed - seen[None, :])).mean(axis=1)
+    # one further lost item, so that a few items without loss do not lead to the highest bet
+    losses = np.append(loss, 1.0)
+    growth = np.log1p(bets[:, None] * (allowed - losses[None, :])).mean(axis=1)
     return float(bets[int(np.argmax(growth))])
 
 
 def log_capital(loss: Array, allowed: float, bet: float) -> float:
-    """Logarithm of the highest capital when betting against a loss above `allowed`, item by item.
+    """Return the logarithm of the highest capital of bets against a loss above `allowed`, item by item.
 
     >>> round(log_capital(np.zeros(100), 0.05, 0.9), 2)
     4.4
@@ -172,15 +176,14 @@ def log_capital(loss: Array, allowed: float, bet: float) -> float:
 
 
 def guarantee(evidence: Evidence, current: CurrentParts, bound: LossBound) -> tuple[Setup, Certificate]:
-    """Fit everything to one half of the items and certify on the other; returns what may be installed.
+    """Fit everything to one half of the items, certify on the other half, and return the certified setup.
 
-    Nothing that decides was fitted to the test items: estimator, posterior, quantiles, μ, σ, β and skills come from
-    the other half, and so do the bets.
+    Estimator, posterior, quantiles, μ, σ, β, skills and bets come from the first half only.
     """
     test = np.random.default_rng(SEED).permutation(len(evidence)) % 2 == 0
     setup, _ = fit_setup(evidence.rows(~test), current, SEED)
     outcomes, difficulty = setup.outcomes(evidence), setup.route(evidence.fast).difficulty
     reference = outcomes.correct[:, 2] if bound.against == AGAINST[0] else evidence.correct[:, SOLVE]
     path = ThresholdPath.through((setup.thresholds.tau1, setup.thresholds.tau2))
-    found = certify(bound, difficulty, outcomes.correct, outcomes.calls, reference, path, test)
-    return replace(setup, thresholds=found.thresholds), found
+    certificate = certify(bound, difficulty, outcomes.correct, outcomes.calls, reference, path, test)
+    return replace(setup, thresholds=certificate.thresholds), certificate

@@ -1,4 +1,4 @@
-"""The current setup of an engine as the start of a fit, and a fit as a calibration file."""
+"""The current parts of an engine as the start of a fit, and the result of a fit as a calibration file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from odar import __version__
-from odar.calibration.bootstrap import plain
-from odar.calibration.evidence import Evidence, fit_scores, fit_statistics
+from odar.calibration.bootstrap import to_plain_data
+from odar.calibration.evidence import Evidence, fit_statistics, fit_surrogate_statistics
 from odar.calibration.fit import CurrentParts, Fitted
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.guarantee import Certificate
@@ -24,25 +24,20 @@ from odar.policy.arrays import Array
 from odar.policy.posterior import PosteriorDifficulty
 from odar.types import Step
 
-STEPS = (Step.ANSWER, Step.VERIFY, Step.SOLVE)
-"""The step behind each source number of the votes."""
-
 
 def current_parts(odar: Odar) -> CurrentParts:
-    """Return the setup in use."""
+    """Return the parts in use."""
     routing = odar.settings.routing
     sources, surrogate = source_list(odar), odar.settings.fusion.surrogate
-    skills = [
-        odar.fusion.skills.get((source.model, step), 1.0) for source, step in zip(sources, STEPS, strict=True)
-    ]
-    find = odar.calibration.statistics.get
+    skills = [odar.fusion.skills.get((source.model, step), 1.0) for source, step in zip(sources, Step, strict=True)]
+    find_statistics = odar.calibration.statistics.get
     setup = Setup(
         thresholds=odar.routing.thresholds,
         fusion=FusionFit(odar.fusion.beta, 0.0, np.array(skills)),
-        statistics=tuple(find(source) for source in sources),
+        statistics=tuple(map(find_statistics, sources)),
         posterior=odar.posterior if routing.mode == "posterior" else None,
         clearly_hard=routing.clearly_hard,
-        surrogate=tuple(find(source) for source in source_list(odar, surrogate)) if surrogate else None,
+        surrogate=tuple(map(find_statistics, source_list(odar, surrogate))) if surrogate else None,
         rule=odar.fusion.rule,
         similarity=odar.fusion.similarity,
         stopping=odar.sampler.stopping,
@@ -59,18 +54,18 @@ def current_parts(odar: Odar) -> CurrentParts:
 def statistics_calibration(
     odar: Odar, evidence: Evidence, made: dict[str, Any], fitted: Fitted | None = None
 ) -> Calibration:
-    """μ, σ and quantiles of these records, for which no label is needed; everything else as it is in use."""
+    """Return the calibration in use with μ, σ and quantiles of these records, which need no labels."""
     skills = current_parts(odar).setup.fusion.skills
-    statistics = statistics_table(odar, fit_statistics(evidence), fit_scores(evidence), skills)
-    found = report(fitted) if fitted else {}
-    return replace(odar.calibration, statistics=statistics, made=provenance(made), report=found)
+    statistics = statistics_table(odar, fit_statistics(evidence), fit_surrogate_statistics(evidence), skills)
+    evidence_report = report(fitted) if fitted else {}
+    return replace(odar.calibration, statistics=statistics, made=provenance(made), report=evidence_report)
 
 
 def to_calibration(
     odar: Odar, fitted: Fitted, made: dict[str, Any], certificate: Certificate | None = None
 ) -> Calibration:
-    """Return everything that was fitted, with its evidence, ready to be written."""
-    calibration = calibration_of(odar, fitted.setup, choose_mode=fitted.looks_first)
+    """Return the calibration file of a fit, with its evidence."""
+    calibration = calibration_of(odar, fitted.setup, choose_mode=fitted.may_use_posterior)
     made = provenance(made)
     if certificate is not None:
         sources = [asdict(source) for source in source_list(odar)]
@@ -104,38 +99,38 @@ def statistics_table(
     scores: tuple[Statistics | None, ...] | None = None,
     skills: Array | None = None,
 ) -> dict[Source, Statistics]:
-    """Statistics under the sources they belong to, a surrogate's among them; those of other sources stay.
+    """Return statistics by source, those of a surrogate's `scores` among them; those of other sources stay.
 
     `skills` are those of the three steps; by default the statistics have them already.
     """
-    measured = {}
-    for surrogate, found in (("", statistics), (odar.settings.fusion.surrogate, scores)):
-        for number, (source, known) in enumerate(zip(source_list(odar, surrogate), found or (), strict=False)):
-            if known is not None:
-                measured[source] = known if skills is None else replace(known, skill=float(skills[number]))
-    return {**odar.calibration.statistics, **measured}
+    table = dict(odar.calibration.statistics)
+    for surrogate, by_step in (("", statistics), (odar.settings.fusion.surrogate, scores)):
+        for number, (source, each) in enumerate(zip(source_list(odar, surrogate), by_step or (), strict=False)):
+            if each is not None:
+                table[source] = each if skills is None else replace(each, skill=float(skills[number]))
+    return table
 
 
 def source_list(odar: Odar, surrogate: str = "") -> list[Source]:
-    """Return where the answers of each step come from; with a surrogate, scored by it."""
+    """Return the source of the answers at each step; with a surrogate, as scored by it."""
     scorer = odar.settings.card(surrogate).name if surrogate else ""
-    return [odar.source(odar.cards[step.role][0].name, step, scorer) for step in STEPS]
+    return [odar.source(odar.cards[step.role][0].name, step, scorer) for step in Step]
 
 
 def posterior_document(odar: Odar, posterior: PosteriorDifficulty | None) -> Any:
-    """Return what the file holds for these coefficients; None for the shipped ones."""
+    """Return the entry of these coefficients in the file; None for the shipped ones."""
     if posterior is None or posterior is odar.posterior:
         return odar.calibration.posterior
     return posterior.to_dict()
 
 
 def provenance(made: dict[str, Any]) -> dict[str, Any]:
-    """Return how a calibration came about, with date and version."""
+    """Return the origin of a calibration, with date and version."""
     return {**made, "date": datetime.now(UTC).date().isoformat(), "odar": __version__}
 
 
 def report(fitted: Fitted) -> dict[str, Any]:
     """Return the evidence as plain data."""
     names = ("before", "after", "accuracy_gain", "calls_gain", "cost_usd_gain", "moved", "baselines")
-    found = {name: plain(getattr(fitted, name)) for name in names}
-    return {**found, "tolerance": TOLERANCE, "parts": [part.report() for part in fitted.parts]}
+    results = {name: to_plain_data(getattr(fitted, name)) for name in names}
+    return {**results, "tolerance": TOLERANCE, "parts": [part.report() for part in fitted.parts]}

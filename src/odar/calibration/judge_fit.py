@@ -1,7 +1,7 @@
-"""Whether a judge pays (SPEC 5.15): it chooses among recorded answers, and is switched on only if more are right.
+"""Trial of a judge (SPEC 5.15): it chooses among recorded answers, and is switched on only if more are right.
 
 The judge has no parameters, so nothing is fitted: the gain is measured on items of the Hard path whose answers are
-free text. Each is shown in two opposite orders, so that the position bias is measured too.
+free text. Their answers are shown in two opposite orders, which also measures the position bias.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from odar.recording.work import use_memo, used_amounts, worst_cost
 from odar.types import Query, Role
 
 ORDERS = 2
-"""Calls for each item: the candidates in random order, and in the opposite one."""
+"""Calls for each item: the answers in random order, and in the opposite one."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeTrial:
-    """What the judge would change on these items."""
+    """The effect of a judge on these items."""
 
     items: int
     """Items on the Hard path with several free-text answers."""
     unreadable: int
-    """Replies that named no answer; the choice without a judge stands."""
+    """Replies that name no answer; the choice without a judge stands."""
     order_dependent: float
     """Share of items for which the choice changes with the order."""
     first_place: float
     """Share of replies that name the answer shown first."""
     expected_first: float
-    """The same without a position bias."""
+    """Expected value of `first_place` without a position bias."""
     accuracy_gain: Interval
-    """Over all items, those of other paths included."""
+    """Gain over all items, those of other paths included."""
     calls_gain: Interval
     cost_gain: Interval | None
 
@@ -56,9 +56,9 @@ class JudgeTrial:
         """Return why the judge is not switched on, or None if it is."""
         if not self.items:
             return "no item of the Hard path has several free-text answers"
-        charged = self.cost_gain is not None and self.cost_gain.value > 0
-        price = self.cost_gain if charged and self.cost_gain is not None else self.calls_gain
-        return rejection_reason(self.accuracy_gain, price)
+        if self.cost_gain is not None and self.cost_gain.value > 0:
+            return rejection_reason(self.accuracy_gain, self.cost_gain)
+        return rejection_reason(self.accuracy_gain, self.calls_gain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +69,36 @@ class Choice:
     answers: tuple[str, ...]
     """The distinct answers, in random order."""
     columns: tuple[int, ...]
-    """Where they stand in the evidence."""
+    """Their columns in the evidence."""
 
 
 def judge_items(odar: Odar, items: Sequence[RecordedItem], evidence: Evidence, setup: Setup) -> list[Item]:
-    """Return the items that a judge would be asked about on the Hard path, with the most that they can cost."""
-    judge, card, longest = _judge(odar), odar.cards[Role.SLOW][0], odar.settings.slow.max_tokens
+    """Return the items of the Hard path that a judge would decide, with their maximum needs and cost."""
+    judge, card, max_tokens = _judge(odar), odar.cards[Role.SLOW][0], odar.settings.slow.max_tokens
     path = setup.route(evidence.fast).path
     run = setup.simulate(evidence, np.full(len(evidence), HARD))
-    found = []
+    work_items = []
     for row in np.flatnonzero(path == HARD).tolist():
         item, read = items[row], np.flatnonzero(run.read[row]).tolist()
-        every, query = attempts_by_column(item), Query(items[row].query)
+        attempts, query = attempts_by_column(item), Query(item.query)
         team = odar.team(query, odar.ledger(), item.key.seed)
-        attempts = [each for column in read if (each := every[column]) is not None]
-        candidates = [odar.judge.scorer.score(each.candidate, team) for each in attempts]
+        read_attempts = [each for column in read if (each := attempts[column]) is not None]
+        candidates = [odar.judge.scorer.score(each.candidate, team) for each in read_attempts]
         shown = judge.distinct(candidates, odar.fusion.choose(candidates, item.query), item.query)
         if len(shown) < 2:
             continue
         random.Random(item.key.seed).shuffle(shown)  # noqa: S311 - an order, not a secret
         choice = Choice(query, tuple(candidates[i].answer for i in shown), tuple(read[i] for i in shown))
         messages = judge.prompt.messages(query, "", format_replies(choice.answers))
-        needs = {card.provider: Amount(ORDERS, ORDERS * (token_upper_bound(messages) + longest))}
+        needs = {card.provider: Amount(ORDERS, ORDERS * (token_upper_bound(messages) + max_tokens))}
         digest = digest_of(query, choice.answers, judge.prompt.md5)
-        found.append(Item(row_id(item.key), choice, digest, needs, worst_cost(card, messages, longest, ORDERS)))
-    return found
+        cost = worst_cost(card, messages, max_tokens, ORDERS)
+        work_items.append(Item(row_id(item.key), choice, digest, needs, cost))
+    return work_items
 
 
 def judge_work(odar: Odar) -> Work:
-    """Return the work with one engine: ask about an item in both orders."""
+    """Return the work with one engine: ask the judge about an item in both orders."""
     judge = _judge(odar)
 
     async def judge_item(item: Item, memo: Memo) -> Outcome:
@@ -125,14 +126,14 @@ def judge_trial(
     asked: Sequence[Item],
     rows: Mapping[str, Mapping[str, Any]],
 ) -> JudgeTrial:
-    """Compare what the judge named with what the Hard path chooses without it.
+    """Compare the answers that the judge chose with those of the Hard path without it.
 
     Args:
         evidence: the recorded items.
         setup: chooses the path, and the answer without a judge.
         keys: the row id of each recorded item.
         asked: from `judge_items`.
-        rows: what `judge_work` made of them, by row id; items that failed are missing.
+        rows: from `judge_work`, by row id; items that failed are missing.
     """
     winner = setup.simulate(evidence, np.full(len(evidence), HARD)).winner
     gain, calls, cost = np.zeros((3, len(evidence)))
@@ -152,19 +153,20 @@ def judge_trial(
         first += [place == 0 for place in read]
         chances += [1 / len(columns)] * len(read)
         changed += [named[0] != named[1]] if len(read) == ORDERS else []
-    changed_share, first_share, chance = (
-        float(np.mean(each)) if each else 0.0 for each in (changed, first, chances)
-    )
     return JudgeTrial(
         items=len(judged),
         unreadable=unreadable,
-        order_dependent=changed_share,
-        first_place=first_share,
-        expected_first=chance,
+        order_dependent=_mean(changed),
+        first_place=_mean(first),
+        expected_first=_mean(chances),
         accuracy_gain=bootstrap_mean(gain, shares=False),
         calls_gain=bootstrap_mean(calls, shares=False),
         cost_gain=None if np.isnan(cost).any() else bootstrap_mean(cost, shares=False),
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else 0.0
 
 
 def _named(text: str, count: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Fitted parts, each with its error compared with the part in use: the estimator and the posterior difficulty.
+"""Fits of the estimator and of the posterior difficulty, each compared with the one in use on held-out folds.
 
 The estimator is fitted to the user's questions starting from the one in use, and stays near it (SPEC 2.5, 2.6). The
 weights of the posterior are fitted to the gain of asking the slow model (SPEC 5.11).
@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from odar.calibration.bootstrap import Interval, bootstrap_mean, plain
+from odar.calibration.bootstrap import Interval, bootstrap_mean, to_plain_data
 from odar.calibration.evidence import FastAnswers
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import LearnedEstimator
@@ -24,17 +24,18 @@ from odar.policy.posterior import TERMS, PosteriorDifficulty
 from odar.policy.signals import AnswerKind
 
 M = TypeVar("M")
+FOLDS = 5
 STEPS = 3000
-"""Steps of Adam; from a start that is nearly right, more change the third digit of d."""
+"""Steps of Adam; from the weights in use, more steps change only the third digit of d."""
 SPEC_THRESHOLDS = Thresholds(0.3, 0.7)
 MIN_ANSWERS = 200
 """Answers of a kind that are needed to fit its weights; quantiles need 30."""
 MIN_GAINS = 20
 """Answers with a gain or a loss that are needed: the others do not affect the order."""
 PULL = 1000.0
-"""Weight of the weights in use, in answers: new labels move them slowly."""
+"""Weight of the current posterior weights, in answers: new labels move them slowly."""
 MIN_CORRELATION = 0.1
-"""The least correlation with the gain that is assumed for the weights in use."""
+"""Minimum correlation with the gain that is assumed for the weights in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +48,36 @@ class FittedPart(Generic[M]):
     held_out: Array
     """Prediction for each item by a fit without that item; without a fit, that of the model in use."""
     gain: Interval | None
-    """How much lower its error on held-out items is than that of the model in use."""
+    """Error of the model in use on held-out items minus that of the fitted one."""
     measure: str
-    """What error that is."""
+    """Name of the error."""
     note: str = ""
-    """Why nothing could be fitted."""
+    """The reason why nothing could be fitted."""
 
     @property
     def better(self) -> bool:
-        """Whether even the low end of its gain is above 0."""
+        """Whether the low end of its gain is above 0."""
         return self.gain is not None and self.gain.low > 0
 
     def report(self) -> dict[str, Any]:
         """Return the evidence as plain data."""
-        found = {"part": self.name, "measure": self.measure, "gain": plain(self.gain)}
+        found = {"part": self.name, "measure": self.measure, "gain": to_plain_data(self.gain)}
         return {**found, "better": self.better, "note": self.note}
 
 
-def compare(errors: Array, errors_in_use: Array) -> Interval:
+def paired_gain(errors: Array, errors_in_use: Array) -> Interval:
     """Return the gain of one model over another, paired by item."""
     return bootstrap_mean(errors_in_use - errors, shares=False)
 
 
-def folds(count: int, seed: int, number: int = 5) -> Ints:
-    """Return a fold for each item."""
-    return np.random.default_rng(seed).permutation(count) % number
+def fold_masks(count: int, seed: int) -> list[Bools]:
+    """Divide items at random into FOLDS folds, and return the mask of each.
+
+    >>> np.sum(fold_masks(12, seed=1), axis=0).tolist()
+    [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    """
+    fold = np.random.default_rng(seed).permutation(count) % FOLDS
+    return [fold == number for number in range(min(FOLDS, count))]
 
 
 def fit_estimator_part(
@@ -80,61 +86,59 @@ def fit_estimator_part(
     seed: int = 42,
     thresholds: Thresholds = SPEC_THRESHOLDS,
 ) -> FittedPart[LearnedEstimator]:
-    """Fit weights to these items' d* and judge them on folds they were not fitted to.
+    """Fit weights to these items' d* and measure their gain on held-out folds.
 
     Weights that put fewer of the held-out items on the path of their d* are not used, even if their error is lower.
     """
     measure = "squared error of d*"
 
-    def unfitted(why: str) -> FittedPart[LearnedEstimator]:
-        return FittedPart("estimator", None, fast.prior, None, measure, why)
+    def unfitted(note: str) -> FittedPart[LearnedEstimator]:
+        return FittedPart("estimator", None, fast.prior, None, measure, note)
 
-    least = math.ceil(MIN_ROWS / 0.8)  # a fit sees four folds of five
+    needed = math.ceil(MIN_ROWS / 0.8)  # a fit sees four folds of five
     if in_use is None or fast.features is None:
         return unfitted("the estimator in use is not the learned one")
-    if len(fast) < least:
-        return unfitted(f"{least} items are needed, {least - len(fast)} more")
+    if len(fast) < needed:
+        return unfitted(f"{needed} items are needed, {needed - len(fast)} more")
     target, epochs = fast.target, math.ceil(STEPS * 32 / len(fast))
     held_out = cross_predict(fast.features, target, start=in_use, seed=seed, epochs=epochs)
-    due = thresholds.paths(target)
-    before, after = (float((thresholds.paths(d) == due).mean()) for d in (fast.prior, held_out))
+    right_paths = thresholds.paths(target)
+    before, after = (float((thresholds.paths(d) == right_paths).mean()) for d in (fast.prior, held_out))
     if after < before:
         return unfitted(f"the share of right paths would fall from {before:.1%} to {after:.1%}")
     model = fit_features(fast.features, target, start=in_use, seeds=(seed,), epochs=epochs)
-    gain = compare((held_out - target) ** 2, (fast.prior - target) ** 2)
+    gain = paired_gain((held_out - target) ** 2, (fast.prior - target) ** 2)
     return FittedPart("estimator", model, held_out, gain, measure)
 
 
 def fit_posterior_part(
     fast: FastAnswers, setup: Setup, in_use: PosteriorDifficulty, prior: Array | None = None, seed: int = 42
 ) -> FittedPart[PosteriorDifficulty]:
-    """Fit weights to these fast answers and judge them on folds they were not fitted to.
+    """Fit weights to these fast answers and measure their gain on held-out folds.
 
     Args:
-        fast: the answers and what the slow model gained.
-        setup: with the quantiles that turn signals into ranks.
-        in_use: the weights to beat.
-        prior: d(x) in place of the estimator's in use.
+        fast: the answers, with the gain of the slow model.
+        setup: holds the quantiles that turn signals into ranks.
+        in_use: the weights in use.
+        prior: d(x), by default that of the estimator in use.
         seed: random seed for the folds.
     """
     prior = fast.prior if prior is None else prior
     fast = replace(fast, signals=replace(fast.signals, prior=prior))
-    used = setup.reconsider(in_use, prior, fast)
+    current = setup.routing_difficulty(in_use, prior, fast)
     measure = "gain of the slow model among the answers asked first"
-    if why := _missing(fast):
-        return FittedPart("posterior", None, used, None, measure, why)
-    fold, held_out = folds(len(fast), seed), used.copy()
-    for number in range(int(fold.max()) + 1):
-        test = fold == number
-        model = _fit(setup, fast, ~test, in_use)
-        held_out[test] = setup.reconsider(model, prior[test], fast.rows(test))
-    gain = compare(ordering_error(held_out, fast.gain), ordering_error(used, fast.gain))
-    model = _fit(setup, fast, np.ones(len(fast), dtype=bool), in_use)
-    return FittedPart("posterior", model, held_out, gain, measure)
+    if note := _missing_answers(fast):
+        return FittedPart("posterior", None, current, None, measure, note)
+    held_out = current.copy()
+    for test in fold_masks(len(fast), seed):
+        model = _fit_posterior(setup, fast.rows(~test), in_use)
+        held_out[test] = setup.routing_difficulty(model, prior[test], fast.rows(test))
+    gain = paired_gain(ordering_error(held_out, fast.gain), ordering_error(current, fast.gain))
+    return FittedPart("posterior", _fit_posterior(setup, fast, in_use), held_out, gain, measure)
 
 
 def ordering_error(difficulty: Array, gain: Array) -> Array:
-    """Return the error of an order by item: gains that are asked for late. A better order has a lower mean.
+    """Return the error of an order by item: it is high for gains that come late. A better order has a lower mean.
 
     >>> ordering_error(np.array([0.1, 0.9]), np.array([1.0, 1.0])).tolist()
     [0.25, -0.25]
@@ -153,13 +157,13 @@ def fit_weights(
     only: Collection[str] = TERMS,
     start: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """Weights of at least 0 that predict the gain of the slow model best, by least squares.
+    """Return non-negative weights that predict the gain of the slow model best, by least squares.
 
     Args:
         terms: (n, `TERMS`) of finished answers; NaN if unknown.
-        gain: slow right minus fast right.
+        gain: score of the slow model minus score of the fast one.
         weight: of each answer.
-        groups: answers are compared within a group, such as a pair of models.
+        groups: group of each answer, such as a pair of models; answers are compared within a group.
         only: the terms that may get a weight.
         start: weights that the fit is drawn to, as if they were `PULL` answers.
     """
@@ -198,7 +202,7 @@ def _non_negative(square: Array, product: Array) -> Array:
 
 
 def _centred(values: Array, weight: Array, group: Ints) -> Array:
-    """Return each column without its mean in the group; what is unknown counts as average."""
+    """Subtract the mean of the group from each column; unknown values count as average."""
     out = np.zeros_like(values)
     for number in np.unique(group):
         rows = group == number
@@ -208,24 +212,27 @@ def _centred(values: Array, weight: Array, group: Ints) -> Array:
     return out
 
 
-def _fit(setup: Setup, fast: FastAnswers, rows: Bools, start: PosteriorDifficulty) -> PosteriorDifficulty:
-    """Return the weights in use, with those of each kind that has enough answers fitted to them."""
-    model, finished = start, rows & fast.signals.finished
+def _fit_posterior(setup: Setup, fast: FastAnswers, start: PosteriorDifficulty) -> PosteriorDifficulty:
+    """Fit the weights of each kind of answer that has enough of them; the others stay as they are."""
+    model = start
     for kind in AnswerKind:
-        some = finished & (fast.signals.kind == kind.value)
-        if some.sum() >= MIN_ANSWERS * 0.75:
-            terms = start.terms(fast.signals.rows(some), kind, setup.tables)
-            weights = fit_weights(terms, fast.gain[some], start=start.weights[kind.value])
+        rows = _finished_answers(fast, kind)
+        if rows.sum() >= MIN_ANSWERS * 0.75:
+            terms = start.terms(fast.signals.rows(rows), kind, setup.tables)
+            weights = fit_weights(terms, fast.gain[rows], start=start.weights[kind.value])
             model = model.with_weights(kind, weights)
     return model
 
 
-def _missing(fast: FastAnswers) -> str:
-    """Return what is missing for a fit; empty if nothing is."""
-    finished = fast.signals.finished
-    most = max(int((finished & (fast.signals.kind == kind.value)).sum()) for kind in AnswerKind)
+def _finished_answers(fast: FastAnswers, kind: AnswerKind) -> Bools:
+    return np.asarray(fast.signals.finished & (fast.signals.kind == kind.value))
+
+
+def _missing_answers(fast: FastAnswers) -> str:
+    """Return which answers are missing for a fit; empty if there are enough."""
+    most = max(int(_finished_answers(fast, kind).sum()) for kind in AnswerKind)
     if most < MIN_ANSWERS:
         return f"{MIN_ANSWERS} finished fast answers of one kind are needed, {MIN_ANSWERS - most} more"
-    lacking = MIN_GAINS - int((fast.gain[finished] != 0).sum())
+    missing = MIN_GAINS - int((fast.gain[fast.signals.finished] != 0).sum())
     needed = f"{MIN_GAINS} answers that the slow model makes right or wrong are needed"
-    return f"{needed}, {lacking} more" if lacking > 0 else ""
+    return f"{needed}, {missing} more" if missing > 0 else ""

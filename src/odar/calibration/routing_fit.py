@@ -1,4 +1,4 @@
-"""Thresholds, which fitted parts decide (SPEC 2.7), and which fits are rejected."""
+"""Fitting of thresholds (SPEC 2.7): the routing options, the goals, and the rule that rejects a fit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from odar.calibration.bootstrap import Interval
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.parts import folds
+from odar.calibration.parts import fold_masks
 from odar.calibration.setup import PathOutcomes
 from odar.difficulty.estimator import LearnedEstimator
 from odar.policy.arrays import Array, Bools, Ints, Rows
@@ -20,38 +20,39 @@ from odar.policy.posterior import PosteriorDifficulty
 
 GRID_1 = (0.2, 0.3, 0.4)
 GRID_2 = (0.6, 0.7, 0.8)
-"""The thresholds that are tried (SPEC 2.7)."""
+"""Values of τ1 and of τ2 that are tried (SPEC 2.7)."""
 SHARES = (0.25, 0.5, 0.75, 0.9, 0.97)
-"""And those that leave such shares of the items below them: a model that is mostly wrong has no d under 0.4."""
-RISK = 0.005
-"""Accuracy loss allowed in choosing; less than in the final test, as the best of many is partly best by chance."""
-GOALS = ("balanced", "accuracy", "cost")
+"""Shares of the items below further thresholds that are tried: a model that is mostly wrong has no d under 0.4."""
 FINE_SHARES = tuple(round(0.05 * i, 2) for i in range(20))
-"""Shares of items below the thresholds that are tried where a limit has to be met closely."""
-EXPERT_ITEMS = 50
-"""Items of an expert before it gets thresholds of its own (SPEC 4.3)."""
+"""The shares that are tried if a limit has to be met closely."""
+MAX_LOSS = 0.005
+"""Accuracy loss allowed in a choice; less than in the final test, as the best of many is partly best by chance."""
+GOALS = ("balanced", "accuracy", "cost")
+MIN_EXPERT_ITEMS = 50
+"""Items of an expert that are needed for thresholds of its own (SPEC 4.3)."""
 POOLED_ITEMS = 20
-"""Weight of all items in the gain of one expert, in items of its own."""
+"""Weight of the mean of all items in the gain of one expert, in items of that expert."""
 MIN_SLOPE = 0.1
-"""The least by which the gain of Hard rises from the easiest question to the hardest."""
+"""Minimum rise of the gain of Hard from the easiest question to the hardest."""
 REPEATS = 2
-"""Divisions into folds that choose between fits by gain."""
+"""Number of divisions into folds on which fits are compared."""
 TOLERANCE = 0.05
-"""The accuracy that a cheaper setting may lose at the low end of its interval."""
+"""Accuracy that a cheaper setting may lose at the low end of its interval."""
 _GRID = np.linspace(0.0, 1.0, 201)
+"""Difficulties at which `fit_by_gain` chooses a path."""
 _BISECTIONS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the thresholds are chosen for (SPEC 5.14)."""
+    """The objective of a fit of thresholds (SPEC 5.14)."""
 
     kind: str = "balanced"
-    """balanced: accuracy per cost; accuracy: the most within the limits; cost: the least that loses no accuracy."""
+    """balanced: accuracy per cost; accuracy: highest within the limits; cost: lowest without loss of accuracy."""
     max_calls: float | None = None
-    """Mean calls of a question, at most."""
+    """Maximum mean calls of a question."""
     max_cost: float | None = None
-    """Mean US dollars of a question, at most."""
+    """Maximum mean US dollars of a question."""
 
     @property
     def limited(self) -> bool:
@@ -64,13 +65,20 @@ class Goal:
             return False
         return self.max_cost is None or bool(cost.mean() <= self.max_cost)
 
-    def merit(self, right: Array, price: Array) -> tuple[float, float]:
-        """Return what is maximised, and what breaks ties."""
-        if self.kind == "accuracy":
-            return float(right.mean()), -float(price.mean())
-        if self.kind == "cost":
-            return -float(price.mean()), float(right.mean())
-        return score(right, price)
+    def objective(self, right: Array, price: Array) -> tuple[float, float]:
+        """Return the value to maximise, and the value that breaks ties.
+
+        >>> Goal().objective(np.array([1.0, 0.0]), np.array([2.0, 3.0]))
+        (0.2, 0.5)
+        """
+        accuracy, cost = float(right.mean()), float(price.mean())
+        match self.kind:
+            case "accuracy":
+                return accuracy, -cost
+            case "cost":
+                return -cost, accuracy
+            case _:
+                return accuracy / cost if cost > 0 else np.inf, accuracy
 
 
 BALANCED = Goal()
@@ -78,7 +86,7 @@ BALANCED = Goal()
 
 @dataclass(frozen=True, slots=True)
 class RoutingOption(Rows):
-    """One way to a difficulty and to a choice among candidates, and what they make of every item."""
+    """A source of difficulties and a fusion rule, with the outcomes of every item."""
 
     estimator: LearnedEstimator | None
     posterior: PosteriorDifficulty | None
@@ -86,11 +94,11 @@ class RoutingOption(Rows):
     """Cross-validated difficulty, if an estimator or posterior was fitted."""
     fusion: FusionFit
     outcomes: PathOutcomes
-    """What each path gives for each item under that fusion rule."""
+    """Outcomes of each path for each item under the fusion rule."""
 
-    def under(self, paths: Ints) -> tuple[Array, Array]:
-        """Right or wrong of each item on these paths, and its price."""
-        return self.outcomes.under(paths)[0], self.outcomes.price[np.arange(len(paths)), paths]
+    def score_and_price(self, paths: Ints) -> tuple[Array, Array]:
+        """Return the score and the price of each item on these paths."""
+        return self.outcomes.on_paths(paths)[0], self.outcomes.price[np.arange(len(paths)), paths]
 
 
 def fit_routing(
@@ -98,34 +106,34 @@ def fit_routing(
 ) -> tuple[RoutingOption, Thresholds] | None:
     """Return the variant and thresholds that serve the goal best among those that lose no accuracy.
 
-    Of equals the first variant is taken, and the thresholds in use. None if every choice loses. Under limits, or
-    for accuracy, nothing is compared with `current_right`, which is 1 where the current setup is right: it may cost
-    more than the limits allow.
+    Ties go to the first variant and to the thresholds in use. The result is None if every choice loses accuracy
+    against `current_right`, which is 1 for items that the current setup answers right. This comparison is left out
+    under limits, as the current setup may exceed them, and if the goal is accuracy.
     """
-    best, most = None, (-np.inf, -np.inf)
+    best, highest = None, (-np.inf, -np.inf)
+    may_lose = goal.limited or goal.kind == "accuracy"
     shares = SHARES if goal == BALANCED else FINE_SHARES
     for variant in variants:
-        for point in points(variant.difficulty, thresholds, shares):
-            paths = point.paths(variant.difficulty)
-            right, price = variant.under(paths)
-            merit = goal.merit(right, price)
-            if merit <= most or not (
-                goal.limited or goal.kind == "accuracy" or keeps_accuracy(right - current_right)
-            ):
+        for candidate in candidate_thresholds(variant.difficulty, thresholds, shares):
+            paths = candidate.paths(variant.difficulty)
+            right, price = variant.score_and_price(paths)
+            objective = goal.objective(right, price)
+            if objective <= highest or not (may_lose or keeps_accuracy(right - current_right)):
                 continue
-            if goal.allows(*variant.outcomes.under(paths)[1:]):
-                best, most = (variant, point), merit
+            if goal.allows(*variant.outcomes.on_paths(paths)[1:]):
+                best, highest = (variant, candidate), objective
     return best
 
 
 def fit_by_gain(
     option: RoutingOption, common: Thresholds, experts: NDArray[np.str_] | None, goal: Goal
 ) -> tuple[Thresholds, dict[str, Thresholds]]:
-    """Return thresholds for accuracy within a limit of calls, by expert where it has enough items (SPEC 4.3).
+    """Return thresholds for accuracy within a limit of calls, also for each expert with enough items (SPEC 4.3).
 
-    On a few hundred items the best of many thresholds is mostly the luckiest one. So the gain of Medium and Hard
-    over Simple is modelled first: by expert, drawn towards the mean of all, and rising with the difficulty. Every
-    question then takes the path whose gain is worth most at one price per call, the lowest that meets the limit.
+    On a few hundred items the best of many thresholds is mostly the best by chance. So the gain of Medium and Hard
+    over Simple is modelled first: by expert, shrunk towards the mean of all items, and rising with the difficulty.
+    Each question then takes the path with the highest gain minus price. The price per call is the same for all
+    questions: the lowest that meets the limit.
     """
     assert goal.max_calls is not None
     groups = _groups(option, experts)
@@ -141,7 +149,7 @@ def fit_by_gain(
             values -= price * (mean_calls[name][1:] - mean_calls[name][0])
             found[name] = _as_thresholds(np.column_stack([np.zeros(len(_GRID)), values]).argmax(axis=1))
             paths[own] = found[name].paths(option.difficulty[own])
-        if goal.allows(*option.outcomes.under(paths)[1:]):
+        if goal.allows(*option.outcomes.on_paths(paths)[1:]):
             high, chosen = price, found
         else:
             low = price
@@ -150,7 +158,7 @@ def fit_by_gain(
 
 
 RoutingFit = tuple[RoutingOption, Thresholds, dict[str, Thresholds]]
-"""What decides, its thresholds, and the thresholds of single experts."""
+"""A routing option, its thresholds, and the thresholds of single experts."""
 
 
 def choose_within_limit(
@@ -158,10 +166,9 @@ def choose_within_limit(
 ) -> RoutingFit:
     """Return the most accurate routing within a limit of calls, chosen on folds that it was not fitted to.
 
-    The choices are a fit by gain of each option, with the same thresholds for all experts and with their own, and
-    the best thresholds of a grid. On the items of the fit the larger choice always looks better, so each is judged
-    on held-out folds. The first that is not clearly worse than the best, by two standard errors, is taken. Of the
-    options, which are ways to a difficulty, the preferred one is the first.
+    The choices are a fit by gain of each option, with common thresholds and with those of experts, and the best
+    thresholds of a grid. The first choice that is at most two standard errors below the best one is taken; options
+    are given in the order of preference.
     """
 
     def by_gain(option: RoutingOption, names: NDArray[np.str_] | None, rows: Bools) -> RoutingFit:
@@ -185,30 +192,28 @@ def choose_within_limit(
 
 
 def _held_out_right(fit: Callable[[Bools], RoutingFit], size: int, experts: NDArray[np.str_] | None) -> Array:
-    """Return how often each item is right under a fit to other items."""
+    """Return the mean score of each item under fits to other items."""
     right = np.zeros(size)
     for repeat in range(REPEATS):
-        fold = folds(size, repeat)
-        for number in range(int(fold.max()) + 1):
-            unseen = fold == number
+        for unseen in fold_masks(size, repeat):
             option, thresholds, by_expert = fit(~unseen)
             held_out = option.rows(unseen)
             routing = Routing(thresholds, by_expert=by_expert)
             others = None if experts is None else experts[unseen]
             path = routing.route(held_out.difficulty, held_out.difficulty, others).path
-            right[unseen] += held_out.under(path)[0] / REPEATS
+            right[unseen] += held_out.score_and_price(path)[0] / REPEATS
     return right
 
 
 def standard_error(values: Array) -> float:
-    """Standard error of the mean."""
+    """Return the standard error of the mean."""
     return float(values.std() / np.sqrt(len(values)))
 
 
 def _groups(option: RoutingOption, experts: NDArray[np.str_] | None) -> dict[str, Bools]:
     """Return the items of each expert that has enough of them; all others under the empty name."""
     names, counts = np.unique(experts if experts is not None else [], return_counts=True)
-    groups = {str(n): np.array(experts) == n for n, c in zip(names, counts, strict=True) if c >= EXPERT_ITEMS}
+    groups = {str(n): np.array(experts) == n for n, c in zip(names, counts, strict=True) if c >= MIN_EXPERT_ITEMS}
     rest = np.ones(len(option.difficulty), dtype=bool)
     for own in groups.values():
         rest &= ~own
@@ -232,7 +237,7 @@ def _gains(option: RoutingOption, groups: dict[str, Bools]) -> tuple[dict[str, A
 
 
 def _as_thresholds(path: Ints) -> Thresholds:
-    """Return the thresholds of a path that was chosen for each difficulty of the grid."""
+    """Return the thresholds that give each difficulty of the grid its path."""
     edges = [*_GRID, 1.0]
     tau2 = edges[int(np.flatnonzero(path < HARD)[-1]) + 1] if (path < HARD).any() else 0.0
     tau1 = edges[int(np.flatnonzero(path == SIMPLE)[-1]) + 1] if (path == SIMPLE).any() else 0.0
@@ -240,27 +245,21 @@ def _as_thresholds(path: Ints) -> Thresholds:
 
 
 def keeps_accuracy(difference: Array) -> bool:
-    """Return whether accuracy is not lost: not on these items, nor by half a point if they were unlucky by one σ.
+    """Return whether a difference in accuracy is at least 0, and one standard error lower still at least −MAX_LOSS.
 
-    Among many cheap points some reach the current accuracy by luck alone; on other items they would not.
+    Among many cheap thresholds some reach the current accuracy only by chance.
     """
-    return bool(difference.mean() >= 0 and difference.mean() - standard_error(difference) >= -RISK)
+    return bool(difference.mean() >= 0 and difference.mean() - standard_error(difference) >= -MAX_LOSS)
 
 
-def points(difficulty: Array, current: Thresholds, below: Sequence[float] = SHARES) -> Iterator[Thresholds]:
-    """Yield what is tried: the thresholds in use, the paper's grid, and shares of the items."""
-    shares = [*(round(float(each), 3) for each in np.quantile(difficulty, below)), 1.0]
+def candidate_thresholds(difficulty: Array, current: Thresholds, shares: Sequence[float]) -> Iterator[Thresholds]:
+    """Yield the thresholds to try: those in use, the paper's grid, and quantiles of the difficulty."""
+    quantiles = [*(round(float(each), 3) for each in np.quantile(difficulty, shares)), 1.0]
     yield current
-    for tau1 in (*GRID_1, *shares):
-        for tau2 in (*GRID_2, *shares):
+    for tau1 in (*GRID_1, *quantiles):
+        for tau2 in (*GRID_2, *quantiles):
             if tau1 <= tau2:
                 yield Thresholds(tau1, tau2)
-
-
-def score(right: Array, price: Array) -> tuple[float, float]:
-    """Accuracy per price (SPEC 2.7), and accuracy, which tells apart what costs nothing."""
-    accuracy, cost = float(right.mean()), float(price.mean())
-    return accuracy / cost if cost > 0 else np.inf, accuracy
 
 
 def rejection_reason(accuracy_gain: Interval, cost_change: Interval, tolerance: float = TOLERANCE) -> str | None:

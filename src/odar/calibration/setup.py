@@ -1,6 +1,6 @@
-"""Everything that calibration fits, as one value: what is in use is one setup, what was fitted is another.
+"""Everything that calibration fits, as one value: the current setup and the fitted one are compared.
 
-A setup says what each path would do with recorded items. All decisions are those of `odar.policy`.
+A setup simulates each path on recorded items. All decisions are those of `odar.policy`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NEVER_STOP = Stopping(None)
 
 @dataclass(frozen=True, slots=True)
 class PathOutcomes(Rows):
-    """What each path gives for each item: (N, 3), columns are Simple, Medium, Hard."""
+    """The outcomes of each path for each item: (N, 3), columns are Simple, Medium, Hard."""
 
     correct: Bools
     calls: Ints
@@ -37,48 +37,47 @@ class PathOutcomes(Rows):
 
     @property
     def price(self) -> Array:
-        """(N, 3) US dollars; calls if some prices are unknown or nothing is charged: all in one unit."""
+        """(N, 3) US dollars, or calls if a price is unknown or nothing is charged."""
         return self.cost if np.isfinite(self.cost).all() and self.cost.any() else self.calls.astype(np.float64)
 
-    def under(self, paths: Ints) -> tuple[Array, Array, Array]:
+    def on_paths(self, paths: Ints) -> tuple[Array, Array, Array]:
         """Return correctness, calls and cost of each item if it takes this path."""
-        rows = np.arange(len(paths))
-        every = (self.correct, self.calls, self.cost)
-        right, calls, cost = (each[rows, paths].astype(np.float64) for each in every)
+        rows, tables = np.arange(len(paths)), (self.correct, self.calls, self.cost)
+        right, calls, cost = (table[rows, paths].astype(np.float64) for table in tables)
         return right, calls, cost
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What decides the path of a question and the answer among candidates."""
+    """Everything that decides the path of a question and the answer among candidates."""
 
     thresholds: Thresholds
     fusion: FusionFit
     statistics: tuple[Statistics | None, ...]
     """Statistics of fast answer, verification and slow samples; None if nothing was measured (SPEC 5.5)."""
     posterior: PosteriorDifficulty | None
-    """None: the path is chosen by the question alone."""
+    """None if the path is chosen by the question alone."""
     estimator: LearnedEstimator | None = None
-    """None: the one that made the prior."""
+    """None for the estimator that made the prior."""
     clearly_hard: float = 1.0
     """If the prior is at least this, the path is chosen without the fast answer."""
     surrogate: tuple[Statistics | None, ...] | None = None
     """Statistics of a surrogate's scores of the same three (SPEC 5.6); None if there is no surrogate."""
     rule: str = "fep"
     similarity: str = "lexical"
-    """How free text is compared (SPEC 5.15); the evidence must have been made with the same."""
+    """Comparison of free text (SPEC 5.15); the evidence must have been made with the same."""
     stopping: Stopping = NEVER_STOP
     samples: int = 5
     enabled: bool = True
-    """Off: every question takes Medium (SPEC 4.4)."""
+    """If False, every question takes Medium (SPEC 4.4)."""
     by_expert: Mapping[str, Thresholds] = field(default_factory=dict)
     """Thresholds of single experts (SPEC 4.3)."""
 
     @property
     def routing(self) -> Routing:
         """The routing policy."""
-        looks = self.posterior is not None
-        return Routing(self.thresholds, self.samples, looks, self.clearly_hard, self.enabled, self.by_expert)
+        with_answer = self.posterior is not None
+        return Routing(self.thresholds, self.samples, with_answer, self.clearly_hard, self.enabled, self.by_expert)
 
     def align(self, candidates: CandidateArrays) -> CandidateArrays:
         """Add F̃ and skills to recorded candidates."""
@@ -93,35 +92,32 @@ class Setup:
     def route(self, fast: FastAnswers) -> Route:
         """Choose the path of each item."""
         prior = self.prior(fast)
-        posterior = np.full(len(prior), np.nan)
-        if self.posterior is not None:
-            posterior = self.look(self.posterior, prior, fast)
+        if self.posterior is None:
+            posterior = np.full(len(prior), np.nan)
+        else:
+            posterior = self.posterior_difficulty(self.posterior, prior, fast)
         return self.routing.route(prior, posterior, fast.experts)
 
     def outcomes(self, evidence: Evidence) -> PathOutcomes:
-        """Return what each path would have done with these items."""
-        found = [self.simulate(evidence, np.full(len(evidence), path)) for path in range(len(PATHS))]
-        rows = np.arange(len(evidence))
-        paid = [
-            np.where(run.asked, evidence.cost, 0.0).sum(axis=1)
-            + np.where(run.scored, evidence.scoring_cost, 0.0).sum(axis=1)
-            for run in found
-        ]
-        return PathOutcomes(
-            correct=np.stack([evidence.correct[rows, run.winner] for run in found], axis=1),
-            calls=np.stack([run.calls for run in found], axis=1),
-            cost=np.stack(paid, axis=1),
-        )
+        """Return the outcomes of each path for these items."""
+        correct, calls, costs = [], [], []
+        for path in range(len(PATHS)):
+            run = self.simulate(evidence, np.full(len(evidence), path))
+            cost = np.where(run.asked, evidence.cost, 0.0) + np.where(run.scored, evidence.scoring_cost, 0.0)
+            correct.append(evidence.correct[np.arange(len(evidence)), run.winner])
+            calls.append(run.calls)
+            costs.append(cost.sum(axis=1))
+        return PathOutcomes(np.stack(correct, axis=1), np.stack(calls, axis=1), np.stack(costs, axis=1))
 
     def simulate(self, evidence: Evidence, path: Ints) -> Simulation:
-        """Take the given path with each item."""
+        """Simulate the given path of each item."""
         fusion = Fusion(self.rule, self.fusion.beta, similarity=self.similarity)
         return simulate(self.align(evidence.candidates), path, fusion, self.stopping, self.samples)
 
     def votes(self, evidence: Evidence) -> Votes:
-        """Return the candidates that energies decide between, on both paths that fuse; −1 where one has no vote.
+        """Return the votes of the candidates on both paths that fuse.
 
-        β and skills change nothing on rows without enough log-probabilities (SPEC 5.6): these are left out.
+        Rows without enough log-probabilities, where β and skills change nothing (SPEC 5.6), are left out.
         """
         fusion = Fusion(self.rule, self.fusion.beta)
         candidates, parts = self.align(evidence.candidates), list[Votes]()
@@ -146,14 +142,14 @@ class Setup:
             return fast.prior
         return self.estimator.predict(fast.features)
 
-    def look(self, posterior: PosteriorDifficulty, prior: Array, fast: FastAnswers) -> Array:
-        """Return the posterior after each fast answer; NaN if the answer shows nothing."""
+    def posterior_difficulty(self, posterior: PosteriorDifficulty, prior: Array, fast: FastAnswers) -> Array:
+        """Return the posterior after each fast answer; NaN for an answer without signals."""
         return posterior.predict(replace(fast.signals, prior=prior), self.tables)
 
-    def reconsider(self, posterior: PosteriorDifficulty, prior: Array, fast: FastAnswers) -> Array:
-        """Return the posterior, but the prior if a fast answer shows nothing or is not waited for."""
-        looked = self.look(posterior, prior, fast)
-        return replace(self.routing, uses_posterior=True, enabled=True).route(prior, looked).difficulty
+    def routing_difficulty(self, posterior: PosteriorDifficulty, prior: Array, fast: FastAnswers) -> Array:
+        """Return the posterior, or the prior if the fast answer has no signals or is not waited for."""
+        after_answer = self.posterior_difficulty(posterior, prior, fast)
+        return replace(self.routing, uses_posterior=True, enabled=True).route(prior, after_answer).difficulty
 
 
 def source_columns(candidates: CandidateArrays) -> list[int]:

@@ -1,9 +1,9 @@
 """Calibration from recorded traffic.
 
 A trace holds the candidates of the one path that was taken, and feedback says whether the chosen answer was right.
-This shows how often the fast answer is wrong, and the distribution of free energies; it does not show what another
-path, or another choice among the candidates, would have given. So β and skills stay unchanged, and thresholds
-follow the difficulties: as many questions as before take each path, though not always the same ones.
+This shows how often the fast answer is wrong, and the distribution of free energies, but not the result of another
+path or of another choice among the candidates. So β and skills stay unchanged, and new thresholds send as many
+questions to each path as before, though not always the same ones.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from odar.policy.signals import AnswerKind, AnswerSignals, SignalArrays
 from odar.types import Step
 
 MIN_ENERGIES = 30
-"""Candidates of a step, below which its μ and σ stay as they are."""
+"""Candidates of a step that are needed to measure its μ and σ again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a store holds for calibration."""
+    """The traces of a store, prepared for calibration."""
 
     traces: int
     """Number of answered traces with these models and prompts."""
     marked: int
-    """With feedback."""
+    """Number of these traces with feedback."""
     fast: FastAnswers
-    """The fast answers of which it is known whether they were wrong."""
+    """The fast answers that are known to be right or wrong."""
     energies: Mapping[Step, Array]
     """Free energies by step, of all traces."""
     signals: SignalArrays
@@ -51,11 +51,11 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class TrafficFit:
-    """What was fitted to traffic."""
+    """The result of a fit to traffic."""
 
     setup: Setup
     measured: Mapping[Step, int]
-    """Candidates behind each μ and σ that was measured again."""
+    """Number of candidates behind each μ and σ that was measured again."""
     estimator: FittedPart[LearnedEstimator]
     posterior: FittedPart[PosteriorDifficulty]
     before: tuple[float, float, float]
@@ -64,7 +64,7 @@ class TrafficFit:
 
     @property
     def changed(self) -> bool:
-        """Whether anything differs from what is in use."""
+        """Whether anything differs from the current parts."""
         return bool(self.measured) or self.estimator.better or self.posterior.better
 
 
@@ -113,7 +113,7 @@ def read_traffic(
         prior=prior,
         signals=replace(signals, prior=prior),
         wrong=wrong_answers,
-        gain=wrong_answers.astype(np.float64),  # what the slow model would have said is not known
+        gain=wrong_answers.astype(np.float64),  # the slow model's answers are unknown
         effort=np.full(len(known), np.nan),
         features=features,
     )
@@ -122,9 +122,9 @@ def read_traffic(
 
 
 def fast_is_wrong(document: Mapping[str, Any], correct: bool) -> bool | None:
-    """Return whether the fast answer was wrong, given whether the chosen one was right; None if that is unknown.
+    """Return whether the fast answer was wrong, given whether the chosen one was right; None if unknown.
 
-    It follows where the fast answer was chosen, or is the same as the chosen one, or differs from a right one.
+    It is known if the fast answer was chosen, equals the chosen one, or differs from a right one.
     """
     candidates, winner = document["candidates"], document["verdict"]["winner"]
     fast = next((i for i, candidate in enumerate(candidates) if candidate["step"] == Step.ANSWER), None)
@@ -140,7 +140,7 @@ def fast_is_wrong(document: Mapping[str, Any], correct: bool) -> bool | None:
 
 
 def fit_traffic(traffic: Traffic, current: CurrentParts) -> TrafficFit:
-    """Fit what traffic supports; each part replaces the one in use only if it is clearly better."""
+    """Fit the parts that traffic supports; each replaces the one in use only if it is significantly better."""
     statistics, measured = list(current.setup.statistics), {}
     for number, step in enumerate(Step):
         values = traffic.energies.get(step, np.zeros(0))
@@ -157,10 +157,12 @@ def fit_traffic(traffic: Traffic, current: CurrentParts) -> TrafficFit:
     fitted = replace(
         setup,
         estimator=estimator.model if estimator.better else None,
-        posterior=(posterior.model if posterior.better else current.posterior) if current.looks_first else None,
+        posterior=(posterior.model if posterior.better else current.posterior)
+        if current.may_use_posterior
+        else None,
     )
     if len(traffic.fast):
-        fitted = replace(fitted, thresholds=same_shares(current.setup, fitted, traffic.fast))
+        fitted = replace(fitted, thresholds=thresholds_with_same_shares(current.setup, fitted, traffic.fast))
     mixes = [
         path_shares(each.route(traffic.fast).path) if len(traffic.fast) else (0.0, 0.0, 0.0)
         for each in (current.setup, fitted)
@@ -168,19 +170,19 @@ def fit_traffic(traffic: Traffic, current: CurrentParts) -> TrafficFit:
     return TrafficFit(fitted, measured, estimator, posterior, *mixes)
 
 
-def same_shares(before: Setup, after: Setup, fast: FastAnswers) -> Thresholds:
-    """Return thresholds that send as many of these questions to each path as before; the same if nothing moved."""
+def thresholds_with_same_shares(before: Setup, after: Setup, fast: FastAnswers) -> Thresholds:
+    """Return thresholds that send as many of these questions to each path as before."""
     old, new = before.route(fast).difficulty, np.sort(after.route(fast).difficulty)
     if np.array_equal(np.sort(old), new):
         return before.thresholds
-    above = np.append(new, 1.0)  # nothing is above the last one
+    above = np.append(new, 1.0)  # no difficulty is above the last threshold
     paths = before.thresholds.paths(old)
     simple, easier = int((paths == 0).sum()), int((paths <= 1).sum())
     return Thresholds(round(float(above[simple]), 6), round(float(above[easier]), 6))
 
 
 def _same_agents(document: Mapping[str, Any], sources: Mapping[Step, tuple[str, str]]) -> bool:
-    """Return whether every candidate is of a model and prompt in use: others have other statistics."""
+    """Return whether every candidate is of a model and prompt in use; others have other statistics."""
     prompts = document["prompts"]
     return bool(document["candidates"]) and all(
         (candidate["model"], prompts.get(candidate["step"])) == sources[Step(candidate["step"])]
@@ -197,7 +199,7 @@ def _free_energy(candidate: Mapping[str, Any], weight: float) -> float:
 
 
 def _signals(decision: Mapping[str, Any], candidate: Mapping[str, Any]) -> AnswerSignals:
-    """Return the signals that routing used; if it did not look at the answer, those in the trace."""
+    """Return the signals that routing used, or if it used none, those of the candidate in the trace."""
     prior, look = float(decision["estimate"]["difficulty"]), decision.get("look")
     if look is not None:
         seen = {name: float(value) for name, value, _ in look["signals"] if value is not None}

@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from odar.agents.prompts import load_prompts
-from odar.calibration.bootstrap import plain
+from odar.calibration.bootstrap import to_plain_data
 from odar.calibration.evidence import Evidence, evidence_of, is_complete_item
 from odar.calibration.fit import fit
 from odar.calibration.guarantee import AGAINST, LossBound, guarantee
@@ -282,7 +282,7 @@ def _fit_and_write(
     if options["at_most_worse"] is not None:
         bound = LossBound(options["at_most_worse"], options["confidence"], options["against"])
         setup, certificate = guarantee(evidence, current, bound)
-        fitted = replace(fitted, setup=setup, found=True)
+        fitted = replace(fitted, setup=setup, setting_found=True)
     if certificate is not None:
         rejected, statistics_only = False, not certificate.cheaper
     else:
@@ -299,7 +299,7 @@ def _fit_and_write(
     if as_json:
         body: dict[str, Any] = {**report(fitted), "written": out, "statistics_only": statistics_only}
         if trial is not None:
-            body["judge"] = {**plain(trial), "rejected": trial.rejection_reason()}
+            body["judge"] = {**to_plain_data(trial), "rejected": trial.rejection_reason()}
         if certificate is not None:
             body["certificate"] = certificate.to_dict()
         print_json(body)

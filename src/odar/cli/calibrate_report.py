@@ -54,7 +54,7 @@ def _fit_facts(odar: Odar, fitted: Fitted) -> Iterator[tuple[str, str]]:
     names = ("fast", "verify", "solve")
     skills = ", ".join(f"{name} {skill:.2f}" for name, skill in zip(names, setup.fusion.skills, strict=True))
     yield "fusion", f"β {settings.fusion.beta:g} → {setup.fusion.beta:g}; skills {skills}"
-    if fitted.looks_first:
+    if fitted.may_use_posterior:
         yield "mode", f"{settings.routing.mode} → {'prior' if setup.posterior is None else 'posterior'}"
     if setup.posterior is None:
         return

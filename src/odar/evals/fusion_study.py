@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.fusion_fit import FOLDS, fit_fusion
-from odar.calibration.parts import folds
+from odar.calibration.fusion_fit import fit_fusion
+from odar.calibration.parts import fold_masks
 from odar.errors import InputError
 from odar.policy.arrays import Array
 from odar.policy.energy import Alignment, measure_energy
@@ -145,12 +145,10 @@ def cross_validate(questions: Sequence[FusionItem], seed: int) -> CrossValidated
     if len(questions) < MIN_QUESTIONS:
         return None
     sources, votes = _to_votes(questions)
-    fold = folds(len(questions), seed, FOLDS)
     right = np.zeros(len(questions))
-    for number in range(FOLDS):
-        test = np.flatnonzero(fold == number).tolist()
-        fusion = _fit(votes.rows(fold != number), sources)
-        right[test] = score_rule([questions[i] for i in test], fusion)
+    for test in fold_masks(len(questions), seed):
+        fusion = _fit(votes.rows(~test), sources)
+        right[test] = score_rule([questions[i] for i in np.flatnonzero(test).tolist()], fusion)
     whole = _fit(votes, sources)
     return CrossValidatedFit(
         right, whole.beta, {_source_name(source, sources): whole.skills[source] for source in set(sources)}
