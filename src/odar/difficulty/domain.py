@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import zlib
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.difficulty.text import WordTable, digits_as_zeros
+from odar.difficulty.text import DATA, WordTable, digits_as_zeros
 from odar.errors import InputError
 from odar.formats import check_format
 from odar.types import Query
@@ -62,7 +61,7 @@ class LinearDomainClassifier:
     @classmethod
     def load(cls, path: Path | None = None) -> LinearDomainClassifier:
         """Read a file that `scripts/train_domain.py` wrote; by default the shipped one."""
-        source = path or resources.files("odar.difficulty").joinpath("data", "domain.npz")
+        source = path or DATA.joinpath("domain.npz")
         with source.open("rb") as file, np.load(file, allow_pickle=False) as saved:
             saved_format = str(saved["format"]) if "format" in saved else "none"
             check_format(saved_format, FORMAT, str(source), "train it again with scripts/train_domain.py")

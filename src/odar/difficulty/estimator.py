@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from odar.difficulty.features import FEATURES, PARSED, parsed_features, unparsed_features
+from odar.difficulty.text import DATA
 from odar.errors import InputError
 from odar.formats import check_format, load_json
 from odar.types import Estimate, Query
@@ -67,12 +67,11 @@ class Scaling:
         low, high = np.where(flags, 0.0, low), np.where(flags, 1.0, high)
         clipped = np.clip(x, low, high)
         mean, deviation = clipped.mean(axis=0), clipped.std(axis=0)
-        for i in PARSED:
-            low[i], high[i] = mean[i] - _PARSED_SPREAD * deviation[i], mean[i] + _PARSED_SPREAD * deviation[i]
+        parsed, spread = list(PARSED), _PARSED_SPREAD * deviation
+        low[parsed], high[parsed] = (mean - spread)[parsed], (mean + spread)[parsed]
         clipped = np.clip(x, low, high)
         mean, deviation = clipped.mean(axis=0), clipped.std(axis=0)
-        for i in PARSED:
-            mean[i] = (low[i] + high[i]) / 2
+        mean[parsed] = (low + high)[parsed] / 2
         return cls(mean, np.where(deviation > 1e-9, deviation, 1.0), low, high)
 
     def __call__(self, x: Array) -> Array:
@@ -281,7 +280,7 @@ class LearnedEstimator:
     @classmethod
     def load(cls, path: Path | None = None) -> LearnedEstimator:
         """Read a saved estimator; by default the shipped one. Raise InputError for another version or shape."""
-        source = path or resources.files("odar.difficulty").joinpath("data", "estimator.json")
+        source = path or DATA.joinpath("estimator.json")
         try:
             raw = load_json(source.read_text("utf-8"))
         except (OSError, ValueError) as error:

@@ -14,7 +14,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib import resources
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from odar.difficulty.domain import DOMAINS, shipped_classifier
 from odar.difficulty.syntax import analyse
 from odar.difficulty.text import (
+    DATA,
     MAX_WORD_LENGTH,
     READ_LIMIT,
     WordTable,
@@ -204,8 +204,7 @@ def _bpe() -> Any:
     """
     from tiktoken._tiktoken import CoreBPE  # type: ignore[import-not-found]  # compiled, without types
 
-    raw = resources.files("odar.difficulty").joinpath("data", "cl100k.zlib").read_bytes()
-    data = zlib.decompress(raw)
+    data = zlib.decompress(DATA.joinpath("cl100k.zlib").read_bytes())
     ends = list(accumulate(data[:_RANKS], initial=_RANKS))
     ranks = {data[start:end]: rank for rank, (start, end) in enumerate(pairwise(ends))}
     return CoreBPE(ranks, {}, _SPLIT)
@@ -269,14 +268,14 @@ def is_proof(text: str) -> float:
 @cache
 def vocabularies() -> dict[str, dict[str, float]]:
     """Return the idf of each term of each of `FIELDS`, as `scripts/build_vocabularies.py` wrote them."""
-    raw = json.loads(_read_data("vocabularies.json"))
-    return {field: dict(raw["vocabularies"][field]) for field in FIELDS}
+    raw = json.loads(DATA.joinpath("vocabularies.json").read_text("utf-8"))["vocabularies"]
+    return {field: dict(raw[field]) for field in FIELDS}
 
 
 @cache
 def university_weights() -> dict[str, tuple[int, float]]:
     """Return index of the field in `FIELDS` and weight of each term of university courses."""
-    raw = json.loads(_read_data("vocabularies.json"))["university"]
+    raw = json.loads(DATA.joinpath("vocabularies.json").read_text("utf-8"))["university"]
     return {
         term: (index, float(weight))
         for index, field in enumerate(FIELDS)
@@ -294,16 +293,13 @@ def _all_terms() -> frozenset[str]:
 @cache
 def markers() -> tuple[str, ...]:
     """Return the 47 difficulty markers H."""
-    return tuple(line for line in _read_data("markers.txt").splitlines() if line and not line.startswith("#"))
+    lines = DATA.joinpath("markers.txt").read_text("utf-8").splitlines()
+    return tuple(line for line in lines if line and not line.startswith("#"))
 
 
 @cache
 def _marker_patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple((m, re.compile(rf"\b{re.escape(m)}\b")) for m in markers())
-
-
-def _read_data(name: str) -> str:
-    return resources.files("odar.difficulty").joinpath("data", name).read_text("utf-8")
 
 
 def phi(query: Query) -> NDArray[np.float64]:
@@ -314,7 +310,7 @@ def phi(query: Query) -> NDArray[np.float64]:
 def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
     """Return φ(x) of many queries, shape (n, 24); the features of a query do not depend on the others."""
     rows = [parsed_features(query, unparsed_features(query)) for query in queries]
-    return np.array(rows) if rows else np.zeros((0, len(FEATURES)))
+    return np.array(rows, float).reshape(-1, len(FEATURES))
 
 
 def unparsed_features(query: Query) -> list[float]:

@@ -11,13 +11,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import resources
 from operator import eq
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from odar.difficulty.parser import ChunkTable, GreedyParser, Parse, TokenVectors, Weights
+from odar.difficulty.text import DATA
 from odar.difficulty.tokenizer import Tokenizer
 from odar.formats import check_format
 
@@ -84,11 +84,10 @@ class Parser:
 @cache
 def shipped_parser() -> Parser:
     """Return the parser that comes with ODAR; loaded once."""
-    data = resources.files("odar.difficulty").joinpath("data")
     remedy = "make it again with scripts/train_parser.py"
-    rules = json.loads(data.joinpath("tokenizer.json").read_text("utf-8"))
+    rules = json.loads(DATA.joinpath("tokenizer.json").read_text("utf-8"))
     check_format(rules["format"], "odar-tokenizer/1", "tokenizer.json", remedy)
-    with data.joinpath("parser.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+    with DATA.joinpath("parser.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         weights = {name: arrays[name] for name in arrays}
     check_format(str(weights["format"]), "odar-parser/1", "parser.npz", remedy)
     return Parser(rules, weights)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
+from importlib import resources
 from typing import NamedTuple, TypeVar
 
 PLACEHOLDER = "formula"
@@ -33,6 +34,8 @@ TABLE_LIMIT = 1 << 13
 MAX_WORD_LENGTH = 100
 """Characters of the longest words that a `WordTable` keeps."""
 V = TypeVar("V")
+DATA = resources.files("odar.difficulty").joinpath("data")
+"""Folder of the shipped weights and vocabularies."""
 
 
 class Lengths(NamedTuple):

@@ -11,9 +11,8 @@ import math
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 
-from odar.difficulty.text import terms
+from odar.difficulty.text import DATA, terms
 
 MAX_WORDS = 24
 """Words of a question from which on these terms add nothing: a longer question says more about itself."""
@@ -69,7 +68,7 @@ def asks_for_a_fact(text: str) -> bool:
 @cache
 def _everyday_words() -> frozenset[str]:
     """Return words about names, teachers and daily life: a question with one of them is not about the subject."""
-    lines = resources.files("odar.difficulty").joinpath("data", "other_context.txt").read_text("utf-8").splitlines()
+    lines = DATA.joinpath("other_context.txt").read_text("utf-8").splitlines()
     return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
 
 
