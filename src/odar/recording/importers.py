@@ -1,8 +1,8 @@
 """Import of answers that other tools recorded (SPEC 8.2); no call is made.
 
 lm-evaluation-harness `samples_*.jsonl`, inspect_ai `.eval` logs, OpenAI Batch output, reports of the SWE-bench
-harness, and tables (JSONL, CSV, Parquet) with a column map. A reader finds the fields of each row, and one function
-makes an `ImportedAnswer` of them. `joining` puts the files of a fast and a slow model together.
+harness, and tables (JSONL, CSV, Parquet) with a column map. A reader returns the fields of each row, and one
+function makes an `ImportedAnswer` of them. `joining` joins the files of a fast and a slow model.
 """
 
 from __future__ import annotations
@@ -49,21 +49,25 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "seconds": ("seconds", "latency", "latency_s", "duration"),
     "finish": ("finish", "finish_reason", "stop_reason"),
 }
-"""What a table may hold, and the names of its columns that are recognised without a map."""
+"""The fields of a table, and the column names that are recognised without a map."""
 MARKED_SHARE = 0.5
 """If at least this share of the texts of a set is marked, an unmarked one counts as unstated."""
 _LM_EVAL_QUESTIONS = ("question", "query", "problem", "prompt", "input", "instruction", "goal", "text", "ctx")
 _FORMAT_OF_SUFFIX = {".eval": "inspect", ".csv": "table", ".parquet": "table", ".json": "swe-bench"}
 _ZSTANDARD = 93
-_RIGHT = {"c": 1.0, "correct": 1.0, "true": 1.0, "yes": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "incorrect": 0.0}
-_RIGHT |= {"false": 0.0, "no": 0.0}
+_SCORE_WORDS = {
+    **dict.fromkeys(("c", "correct", "true", "yes"), 1.0),
+    "p": 0.5,
+    **dict.fromkeys(("i", "n", "incorrect", "false", "no"), 0.0),
+}
+"""Words that other tools write in place of a score."""
 _TIE = "tie"
-"""How the value of a preference between two answers begins if neither is better, as in "tie (bothbad)"."""
+"""Start of a preference for neither of two answers, as in "tie (bothbad)"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedAnswer(Attempt):
-    """One answer as a tool recorded it; None or empty if the file does not say."""
+    """One answer as a tool recorded it; unknown fields are None or empty."""
 
     step: Step = Step.ANSWER
     model: str = ""
@@ -77,7 +81,7 @@ class ImportedAnswer(Attempt):
 
 
 Fields = Mapping[str, Any]
-"""An answer by the names of COLUMNS, and `cached_tokens`; what a file does not say is None or missing."""
+"""An answer by the names of COLUMNS, and `cached_tokens`; unknown fields are None or missing."""
 Reader = tuple[Iterable[Any], Callable[[Any], Fields | None]]
 """The rows of a file, and a function that returns the fields of a row; None for a row without an answer."""
 
@@ -91,7 +95,7 @@ class KnownQuestion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """How to read a file.
+    """Options for reading a file.
 
     Args:
         format: one of FORMATS; auto looks at the file.
@@ -117,7 +121,7 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
     options, path = options or ImportOptions(), user_path(place)
     if not path.is_file():
         raise InputError(f"{place}: no such file")
-    found: list[ImportedAnswer] = []
+    answers: list[ImportedAnswer] = []
     with report_damage(place, "cannot be read", remedy=""):
         kind = options.format if options.format != "auto" else _detect_format(path, options)
     with report_damage(place, f"cannot be read as {kind}", remedy=""):
@@ -125,18 +129,18 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
         for number, row in enumerate(rows, 1):
             with _row_errors(path, number):
                 if (fields := fields_of(row)) is not None:
-                    found.append(_answer(fields, number, options.model))
-    if not found:
-        of = f" of model {options.model!r}" if options.model else ""
-        raise InputError(f"{place} holds no answers{of}")
-    return _mark_stated(found)
+                    answers.append(_make_answer(fields, number, options.model))
+    if not answers:
+        of_model = f" of model {options.model!r}" if options.model else ""
+        raise InputError(f"{place} holds no answers{of_model}")
+    return _mark_stated(answers)
 
 
 def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
-    """Count an unmarked text as an answer unless most texts of its set are marked: a file does not hold the prompt.
+    """Count an unmarked text as a stated answer unless most texts of its set are marked.
 
-    A single word ("B") is an answer itself, and so is prose; among texts that end in `Answer: …`, a longer one that
-    does not has come to no answer.
+    The file does not hold the prompt, so marked texts show whether it asks for a mark. A single word ("B") is
+    always an answer.
     """
     marked: dict[str, list[bool]] = {}
     for each in answers:
@@ -151,7 +155,7 @@ def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
     return [replace(each, stated=True) if is_answer(each) else each for each in answers]
 
 
-def _answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
+def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
     """Make an answer of the fields of a row; `number` is the id of a row without one."""
     value = fields.get
     if value("text") is None and value("answer") is None and value("score") is None:
@@ -332,7 +336,7 @@ def _swe_bench(path: Path, options: ImportOptions) -> Reader:
 
 
 def _table(path: Path, options: ImportOptions) -> Reader:
-    """JSONL, CSV or Parquet, one row per answer (or per question, with the answers of several models in it)."""
+    """Return a JSONL, CSV or Parquet file with a row per answer, or per question with answers of several models."""
     given = dict(options.columns or {})
     if unknown := sorted(given.keys() - COLUMNS.keys()):
         raise InputError(f"--map: unknown field {unknown[0]!r} (known: {', '.join(COLUMNS)})")
@@ -346,15 +350,15 @@ def _table(path: Path, options: ImportOptions) -> Reader:
         if options.model and "model" not in given and fields["model"] not in (None, options.model):
             return None
         if side and fields["score"] is not None:
-            said = str(fields["score"]).strip().lower()
-            fields["score"] = 0.5 if said.startswith(_TIE) else float(said == side.lower())
+            preferred = str(fields["score"]).strip().lower()
+            fields["score"] = 0.5 if preferred.startswith(_TIE) else float(preferred == side.lower())
         return fields
 
     return _table_rows(path), fields_of
 
 
 def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | None]]:
-    """Tokens and log-probabilities of a table: two lists, or a list of objects as chat completions return them.
+    """Return tokens and log-probabilities from two lists, or from a list of objects as in chat completions.
 
     >>> _listed_tokens(None, {"content": [{"token": "B", "logprob": -0.5}]}), _listed_tokens(["B"], "[-0.5]")
     ((['B'], [-0.5]), (['B'], [-0.5]))
@@ -389,7 +393,7 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
 
 
 def _value(row: Row, name: str, given: Mapping[str, str]) -> Any:
-    """Return a field of a row from the column that was given, which must be there, or one of the usual names."""
+    """Return a field of a row: from the given column, which must exist, or else from one of the usual names."""
     for path in [given[name]] if name in given else COLUMNS[name]:
         found, value = _value_at(row, path)
         if found:
@@ -420,7 +424,7 @@ def _value_at(value: Any, path: str) -> tuple[bool, Any]:
 
 
 def _table_rows(path: Path) -> Iterator[Row]:
-    """Return the rows of a table; an empty cell of a CSV file says nothing."""
+    """Return the rows of a table, without empty cells of a CSV file."""
     rows = read_table(path)
     if path.suffix != ".csv":
         return rows
@@ -454,7 +458,7 @@ def _detect_format(path: Path, options: ImportOptions) -> str:
 
 @contextmanager
 def _row_errors(path: Path, number: int) -> Iterator[None]:
-    """Turn whatever is wrong with a row into an InputError that names file and row."""
+    """Turn an error in a row into an InputError that names file and row."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -480,17 +484,20 @@ def _find_answer(text: str) -> tuple[str, bool]:
 
 
 def _message_text(content: Any) -> str:
-    """Return the text of a message, which may have parts."""
+    """Return the text of a message, which may be a list of parts."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
     return str(content or "")
 
 
 def _score(value: Any) -> float | None:
-    if value is None or isinstance(value, bool | int | float):
-        return None if value is None or value != value else float(value)
+    if value is None or value != value:  # NaN
+        return None
     if isinstance(value, str):
-        return _RIGHT[value.strip().lower()] if value.strip().lower() in _RIGHT else float(value)
+        word = value.strip().lower()
+        return _SCORE_WORDS[word] if word in _SCORE_WORDS else float(value)
+    if isinstance(value, bool | int | float):
+        return float(value)
     if isinstance(value, Mapping) and value:
         return _score(next(iter(value.values())))
     raise ValueError(f"score is {value!r}")
@@ -504,9 +511,11 @@ def _number(value: Any) -> float | None:
 
 
 def _logprob(logprob: Any, probability: Any) -> float | None:
-    """Return a log-probability that a table holds as such or as a probability."""
-    found, share = _number(logprob), _number(probability)
-    return found if found is not None or share is None else math.log(min(1.0, max(share, 1e-9)))
+    """Return a log-probability, which a table may hold as a probability instead."""
+    if (value := _number(logprob)) is not None:
+        return value
+    share = _number(probability)
+    return None if share is None else math.log(min(1.0, max(share, 1e-9)))
 
 
 def _integer(value: Any) -> int | None:

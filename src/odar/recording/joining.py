@@ -16,7 +16,7 @@ from odar.recording.schema import Attempt, ItemKey, RecordedItem, Task, features
 from odar.types import Query, Role, Step
 
 Score = Callable[[Task, str, str], float]
-"""Rates an answer from 0 to 1: task, text and final answer."""
+"""Scores an answer from 0 to 1, given the task, the text and the final answer."""
 UNKNOWN_DIFFICULTY = 0.5
 """The prior of a question whose text is unknown."""
 _SAMPLING = ("temperature", "top_p", "max_tokens")
@@ -79,10 +79,8 @@ def _normalized(text: str) -> str:
 
 
 def _join(answers: Joined, known: Mapping[str, KnownQuestion], score: Score | None) -> Joined:
-    query, gold = (
-        _question_text(answers[0], known),
-        next((each.gold for each in answers if each.gold is not None), None),
-    )
+    query = _question_text(answers[0], known)
+    gold = next((each.gold for each in answers if each.gold is not None), None)
     if gold is None and answers[0].id in known:
         gold = known[answers[0].id].gold
     return tuple(_score(replace(each, query=query, gold=gold), score) for each in answers)
@@ -151,7 +149,7 @@ def _attempt(answer: ImportedAnswer, step: Step, index: int, price: Price | None
 
 
 def imported_header(odar: Odar, items: Sequence[RecordedItem], files: Mapping[str, str]) -> Header:
-    """Return the header of an imported recording: whose answers, and the hash of each file they come from."""
+    """Return the header of an imported recording, with the hash of each imported file."""
     models = {
         role.value: sorted({each.model for item in items for each in item.attempts if each.step.role is role})
         for role in Role

@@ -107,10 +107,10 @@ class QuestionSet:
     category: str = "Own questions"
     metric: str = "accuracy"
     scorer: Callable[[Sequence[str], str], float] | None = None
-    """Compares the accepted answers with an answer; None: equivalence."""
+    """Compares the accepted answers with an answer; None for equivalence."""
 
     def score(self, task: Task, response: str, answer: str) -> float:
-        """Return how right an answer is, from 0 to 1."""
+        """Return the score of an answer, from 0 to 1."""
         if self.scorer is not None:
             return self.scorer(task.gold, answer)
         return float(any(equivalent(answer, right) for right in task.gold))
@@ -179,7 +179,7 @@ def _parse(text: bytes, source: str, folder: FilePath, kind: type[L], decode: De
             row = msgspec.convert(load_json(line), dict[str, Any])
             given = {name: value for name, value in row.items() if value is not None}
             found.append(decode(msgspec.convert(given, kind), number, folder))
-        except (ValueError, InputError, msgspec.ValidationError) as error:
+        except (ValueError, InputError) as error:
             faults.append(f"line {number}: {error}")
     if faults:
         more = f" (and {len(faults) - 3} more bad lines)" if len(faults) > 3 else ""
