@@ -28,7 +28,7 @@ from odar.errors import InputError
 from odar.inputs import check_length, check_text
 from odar.observer import Observer
 from odar.policy.alignment import AlignmentRow, Source
-from odar.policy.certificate import InstalledCertificate, describe
+from odar.policy.certificate import InstalledCertificate
 from odar.policy.experts import Dispatcher
 from odar.policy.fusion import Fusion
 from odar.policy.path import Routing
@@ -246,7 +246,7 @@ class Components:
         default_pair = tuple(cards[0].name for cards in self.cards.values())
         if (decision.assignment.fast, decision.assignment.slow) != default_pair:
             problems.append("another pair of models")
-        return describe(self.certificate, problems + self.certificate_problems())
+        return self.certificate.state(problems + self.certificate_problems())
 
     def certificate_problems(self) -> list[str]:
         """Return why the installed certificate does not hold: other settings, models or prompts, or drift."""

@@ -22,7 +22,6 @@ from odar.cli.terminal import print_json
 from odar.engine import Odar
 from odar.errors import OdarError
 from odar.files import cache_folder
-from odar.policy.certificate import describe
 from odar.providers.weights import GGUF, catalogue, gguf_path, offline, weights_folder, weights_status
 from odar.secrets import masked
 from odar.settings import Settings
@@ -207,6 +206,6 @@ def _check_certificate(odar: Odar) -> Iterator[Finding]:
     again = "odar calibrate --at-most-worse 0.05"
     if odar.certificate is not None:
         problems = odar.certificate_problems()
-        yield Finding("certificate", True, describe(odar.certificate, problems), again if problems else "")
+        yield Finding("certificate", True, odar.certificate.state(problems), again if problems else "")
     elif odar.settings.routing.learn:
         yield Finding("learning", True, "routing.learn is on and no certificate is installed: nothing moves", again)

@@ -1,12 +1,15 @@
 """Every decision, once: path, escalation, stopping, answer fusion (SPEC 4, 5). Pure: no I/O, clock or randomness.
 
-The engine, calibration and replay all call these modules. In the order in which a question meets them:
+The engine, calibration and replay all call these modules. In the order in which a question passes through them:
 
 - `experts`: question → expert → a model for each agent
-- `path`: difficulty → Simple, Medium or Hard; `posterior`: the difficulty after the fast answer was seen
-- `answers`, `response_format`: the final answer in a model's text, and whether it has the form a client asked for
-- `equivalence`: which answers are the same; `stopping`: when enough samples have been taken
+- `path`: difficulty → Simple, Medium or Hard; `target`, `certificate`: the thresholds for a mean cost or for a
+  certified accuracy; `session`: the agent that continues a conversation
+- `signals`, `posterior`: fast answer → difficulty, for the second choice of the path
+- `answers`, `response_format`: text → final answer, and its faults against the client's tools and format
+- `cut_off`: answers that ended at the token limit
+- `equivalence`, `similarity`: equal answers, and the similarity of free text; `stopping`: the end of sampling
 - `energy`, `alignment`: the free energy of a candidate, comparable between models
-- `rules`, `fusion`: which candidate wins, with or without log-probabilities
+- `rules`, `fusion`: candidates → answer, with or without log-probabilities
 - `simulation`: all of it over recorded questions, as arrays (`arrays`), for calibration and replay
 """

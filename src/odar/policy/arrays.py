@@ -21,7 +21,7 @@ class Rows:
     __slots__ = ()
 
     def rows(self, index: Ints | Bools | slice) -> Self:
-        """Return some of the questions, by a mask or by their places; values without rows stay."""
+        """Return some of the questions, by a mask or by their positions; values without rows stay."""
         columns = {each.name: _select(getattr(self, each.name), index) for each in fields(cast(Any, self))}
         return cast(Self, replace(cast(Any, self), **columns))
 
@@ -37,7 +37,7 @@ def _select(values: Any, index: Ints | Bools | slice) -> Any:
         case np.ndarray():
             return values[index]
         case list():
-            return [values[place] for place in np.arange(len(values))[index].tolist()]
+            return [values[row] for row in np.arange(len(values))[index].tolist()]
         case Rows():
             return values.rows(index)
     return values

@@ -1,7 +1,7 @@
-"""A certificate in use (SPEC 5.14): what it promises, what removes it, and how feedback moves t within it.
+"""Installed certificate of accuracy (SPEC 5.14): its thresholds, its violations, and the effect of feedback.
 
 The test certified every setting from always Hard (t = 1) down to t*. Feedback therefore moves t between t* and 1:
-it can buy more calls, and take that back, but never less accuracy than was certified.
+it adds calls and removes them again, and accuracy never falls below what was certified.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,9 @@ from odar.policy.target import ThresholdPath
 STEP = 0.01
 """Maximum increase of t after a wrong answer."""
 _GRID = 50
-"""Settings are certified at t = 0, 1/50, …, 1; between two of them, the more expensive one is used."""
+"""Steps of t: settings are certified at t = 0, 1/50, …, 1."""
+HOLDS = "holds"
+"""First word of the state of a certificate without violations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,13 @@ class InstalledCertificate:
     sources: tuple[Mapping[str, Any], ...]
     """Model, prompt and sampling of each step."""
     digest: str
-    """Names this certificate in the store."""
+    """Key of this certificate in the store."""
 
     @classmethod
     def from_dict(
         cls, document: Mapping[str, Any] | None, origin: str = "calibration"
     ) -> InstalledCertificate | None:
-        """Read what `odar calibrate --at-most-worse` wrote; None if there is no certificate."""
+        """Return the certificate that `odar calibrate --at-most-worse` wrote; None if there is none."""
         if document is None:
             return None
         try:
@@ -74,41 +76,38 @@ class InstalledCertificate:
         sources: Iterable[Mapping[str, Any]],
         experts: bool,
     ) -> list[str]:
-        """Return why the certificate does not hold for these settings; empty if it does.
+        """Return the reasons why the certificate does not hold for these settings; empty if it does.
 
         Args:
             fitted: settings of the calibration file by key.
             used: the effective values of the same keys.
-            sources: model, prompt and sampling of each step as they are now.
-            experts: whether single experts have thresholds of their own.
+            sources: current model, prompt and sampling of each step.
+            experts: whether single experts have their own thresholds.
         """
-        found = [f"{key} = {used[key]} in place of {value}" for key, value in fitted.items() if used[key] != value]
-        now = tuple(map(dict, sources))
-        if now != self.sources:
-            changed = [_difference(a, b) for a, b in zip(self.sources, now, strict=False) if a != b]
-            found.append(f"another {changed[0] if changed else 'number of steps'} than it was certified with")
+        reasons = [
+            f"{key} = {used[key]} in place of {value}" for key, value in fitted.items() if used[key] != value
+        ]
+        current = tuple(map(dict, sources))
+        if current != self.sources:
+            changed = [_difference(a, b) for a, b in zip(self.sources, current, strict=False) if a != b]
+            reasons.append(f"another {changed[0] if changed else 'number of steps'} than it was certified with")
         if experts:
-            found.append("thresholds of single experts")
-        return found
+            reasons.append("thresholds of single experts")
+        return reasons
+
+    def state(self, violations: Sequence[str]) -> str:
+        """Return the state of the certificate as shown in a trace."""
+        return f"removed: {'; '.join(violations)}" if violations else f"{HOLDS}: {self}"
 
     def after_feedback(self, t: float, correct: bool) -> float:
-        """t after one answer was marked: it rises where answers are wrong more often than the certificate allows.
+        """Return t after feedback on one answer: it rises if more answers are wrong than the certificate allows.
 
-        With a = 1 − (reference accuracy − allowed loss), a wrong answer adds STEP·(1 − a) and a right one takes
-        STEP·a away, so that t rests where a share a of the marked answers is wrong; t never leaves [t*, 1].
+        With a = 1 − (reference accuracy − allowed loss), a wrong answer adds STEP·(1 − a) and a right one subtracts
+        STEP·a, so that t is stable where a share a of the marked answers is wrong; t stays within [t*, 1].
         """
         allowed = 1.0 - (self.reference_accuracy - self.at_most_worse)
         moved = t + STEP * ((0.0 if correct else 1.0) - min(1.0, max(0.0, allowed)))
         return min(1.0, max(self.t, moved))
-
-
-HOLDS = "holds"
-
-
-def describe(certificate: InstalledCertificate, problems: Iterable[str]) -> str:
-    """Return the state of a certificate in the words of a trace."""
-    reasons = list(problems)
-    return f"removed: {'; '.join(reasons)}" if reasons else f"{HOLDS}: {certificate}"
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

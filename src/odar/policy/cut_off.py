@@ -1,4 +1,4 @@
-"""Answers that ended at the limit of tokens (SPEC 3.6): which are continued, how many there are, what would do."""
+"""Answers that were cut off at the token limit (SPEC 3.6): continuation, counts, and a limit that suffices."""
 
 from __future__ import annotations
 
@@ -9,52 +9,53 @@ from odar.conversation import Options
 from odar.types import Candidate, Role
 
 WARN_SHARE = 0.2
-"""Share of an agent's answers that may be cut off before the user is told."""
+"""Share of an agent's answers above which the user is warned."""
 MIN_ANSWERS = 10
-"""Fewer answers say little about a share."""
-_GOAL = 0.05
+"""Minimum number of answers for a warning."""
+_ACCEPTED_SHARE = 0.05
 _MAX_FACTOR = 4.0
 
 Counts = Mapping[Role, tuple[int, int]]
-"""Answers of each agent, and those that were cut off."""
+"""Number of answers of each agent, and how many of them were cut off."""
 
 
 def wants_continuation(finish: str, stated: bool, options: Options) -> bool:
-    """Return whether an answer should be continued: it was cut off by our limit before it stated its answer.
+    """Return whether an answer should be continued: our limit cut it off before it stated its result.
 
-    A client that sets max_tokens, tools or a format gets what it asked for, cut off or not.
+    A client that sets max_tokens, tools or a format gets the answer as it is.
     """
-    own = options.max_tokens is not None or options.tools or options.format is not None
-    return finish == "length" and not stated and not own
+    set_by_client = options.max_tokens is not None or options.tools or options.format is not None
+    return finish == "length" and not stated and not set_by_client
 
 
 def cut_off_counts(candidates: Sequence[Candidate], options: Options) -> dict[Role, tuple[int, int]]:
-    """Count the answers of each agent, and those cut off; nothing counts where the client set the limit itself."""
-    found = {Role.FAST: (0, 0), Role.SLOW: (0, 0)}
-    for candidate in candidates if options.max_tokens is None else ():
-        answers, cut = found[candidate.role]
-        found[candidate.role] = answers + 1, cut + (candidate.finish == "length")
-    return found
+    """Count the answers of each agent and those cut off; all are 0 if the client set the limit."""
+    counts = {Role.FAST: (0, 0), Role.SLOW: (0, 0)}
+    if options.max_tokens is None:
+        for candidate in candidates:
+            answers, cut_off = counts[candidate.role]
+            counts[candidate.role] = answers + 1, cut_off + (candidate.finish == "length")
+    return counts
 
 
 def tokens_needed(limit: int, answers: int, cut_off: int) -> int:
     """Return a limit at which about 5% of such answers would be cut off.
 
-    Lengths are taken to be memoryless: if a share p is longer than L, p² is longer than 2L. At most four times the
-    limit is proposed, because a model that never ends has no length.
+    Lengths are assumed to be exponential: if a share p is longer than L, p² is longer than 2L. At most four times
+    the limit is proposed, because no limit suffices for a model that never stops.
     """
     share = (cut_off + 0.5) / (answers + 1)
-    factor = min(_MAX_FACTOR, max(1.25, math.log(_GOAL) / math.log(share))) if share < 1 else _MAX_FACTOR
+    factor = min(_MAX_FACTOR, max(1.25, math.log(_ACCEPTED_SHARE) / math.log(share)))
     return math.ceil(limit * factor / 128) * 128
 
 
 def cut_off_notes(counts: Counts, limits: Mapping[Role, int | None]) -> list[str]:
-    """Say of one question which agent had most of its answers cut off, and how many tokens would do."""
+    """Return a note for each agent that had most of its answers to one question cut off."""
     return _describe({role: each for role, each in counts.items() if 2 * each[1] > each[0]}, limits)
 
 
 def cut_off_warnings(counts: Counts, limits: Mapping[Role, int | None]) -> list[str]:
-    """Say of many questions which agent has more than 20% of its answers cut off.
+    """Return a warning for each agent that has more than 20% of its answers to many questions cut off.
 
     >>> cut_off_warnings({Role.SLOW: (100, 31)}, {Role.SLOW: 1024})
     ['slow agent: 31 of 100 answers were cut off at 1024 tokens; about 2688 would do (slow.max_tokens)']

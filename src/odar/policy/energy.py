@@ -1,4 +1,4 @@
-"""Free energy of a candidate: E + λ·V, in the units of its model, then aligned (SPEC 5.1-5.5)."""
+"""Free energy of a candidate: E + λ·V, raw and aligned between models (SPEC 5.1-5.5)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from odar.types import Energy, Token
 
 
 def varentropy(logprobs: Sequence[float]) -> float:
-    """V = Var_t(ℓ_t), over the population of tokens (SPEC 5.2)."""
+    """Return V = Var_t(ℓ_t), the population variance (SPEC 5.2)."""
     if not logprobs:
         return 0.0
     mean = math.fsum(logprobs) / len(logprobs)
-    apart = [logprob - mean for logprob in logprobs]
-    return math.fsum(map(mul, apart, apart)) / len(logprobs)
+    deviations = [logprob - mean for logprob in logprobs]
+    return math.fsum(map(mul, deviations, deviations)) / len(logprobs)
 
 
 def free_energy(energy: float, variance: float, weight: float) -> float:
-    """F = E + λ·V (SPEC 5.3).
+    """Return F = E + λ·V (SPEC 5.3).
 
     >>> round(free_energy(0.18, 0.025, weight=0.1), 4)
     0.1825
@@ -37,12 +37,12 @@ class Alignment:
     deviation: float
 
     def align(self, value: float) -> float:
-        """F̃ = (F − μ)/σ (SPEC 5.5)."""
+        """Return F̃ = (F − μ)/σ (SPEC 5.5)."""
         return (value - self.mean) / self.deviation
 
 
 def measure_energy(tokens: Sequence[Token], weight: float, alignment: Alignment | None) -> Energy | None:
-    """Return the free energy of a candidate's tokens, or None if there are no characters to measure.
+    """Return the free energy of a candidate's tokens, or None if they have no characters.
 
     E = −Σ ℓ_t / characters (SPEC 5.1). Control tokens are ignored; format scaffolding counts for E but not
     for V (SPEC 5.4). A token without a log-probability is left out together with its characters.
@@ -77,7 +77,7 @@ _SCAFFOLD = re.compile(
 
 
 def scaffold_mask(texts: Sequence[str]) -> list[bool]:
-    """True for each token that is white space, or whose other characters all lie in a format marker.
+    """Return for each token whether all its characters are white space or part of a format marker.
 
     >>> scaffold_mask(["An", "swer", ":", " Paris", "\\n"])
     [True, True, True, False, True]

@@ -1,4 +1,4 @@
-"""Difficulty → path and budget (SPEC 1, 4.3), and the second look after the fast answer (SPEC 5.11).
+"""Difficulty → path and budget (SPEC 1, 4.3), and the second choice after the fast answer (SPEC 5.11).
 
 `Routing.decide` and `Routing.reconsider` decide about one question, `Routing.route` about recorded questions as
 arrays; tests/policy/test_agreement.py holds the two equal.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
     from odar.settings import RoutingSettings
 
 PATHS = tuple(Path)
-_NEVER = 2.0
-"""A threshold above every difficulty, so that it is never reached."""
 SIMPLE, MEDIUM, HARD = range(3)
 """Numbers of the paths in arrays: indices into PATHS."""
+_UNREACHABLE = 2.0
+"""A threshold above every difficulty."""
 
 
 def path_shares(paths: Ints) -> tuple[float, float, float]:
-    """Return the shares of Simple, Medium and Hard; NaN without any path.
+    """Return the shares of Simple, Medium and Hard; NaN if there is no question.
 
     >>> path_shares(np.array([0, 0, 2, 0]))
     (0.75, 0.0, 0.25)
@@ -50,51 +49,57 @@ class Thresholds:
     tau1: float
     tau2: float
     expert: str = ""
-    """The expert whose thresholds these are; empty for the common ones."""
+    """The expert that these thresholds are for; empty if they are common to all."""
 
     def path(self, difficulty: float) -> Path:
         """Return the path for one difficulty."""
-        return Path.SIMPLE if difficulty < self.tau1 else Path.MEDIUM if difficulty < self.tau2 else Path.HARD
+        if difficulty < self.tau1:
+            return Path.SIMPLE
+        return Path.MEDIUM if difficulty < self.tau2 else Path.HARD
 
     def paths(self, difficulty: Array) -> Ints:
         """Return the number of the path for each difficulty."""
         return np.asarray((difficulty >= self.tau1).astype(np.int64) + (difficulty >= self.tau2))
 
     def reason(self, difficulty: float, name: str) -> str:
-        """Explain the path for one difficulty, in the words of a trace."""
-        rule = f" (thresholds of {self.expert})" if self.expert else ""
+        """Return the explanation of the path for one difficulty, as shown in a trace."""
+        expert = f" (thresholds of {self.expert})" if self.expert else ""
         match self.path(difficulty):
             case Path.SIMPLE:
-                return f"{name} = {difficulty:.3f} < τ1 = {self.tau1:g}{rule}"
+                return f"{name} = {difficulty:.3f} < τ1 = {self.tau1:g}{expert}"
             case Path.MEDIUM:
-                return f"τ1 = {self.tau1:g} ≤ {name} = {difficulty:.3f} < τ2 = {self.tau2:g}{rule}"
+                return f"τ1 = {self.tau1:g} ≤ {name} = {difficulty:.3f} < τ2 = {self.tau2:g}{expert}"
             case _:
-                return f"{name} = {difficulty:.3f} ≥ τ2 = {self.tau2:g}{rule}"
+                return f"{name} = {difficulty:.3f} ≥ τ2 = {self.tau2:g}{expert}"
+
+    def scaled(self, ratio: float) -> Thresholds:
+        """Return the thresholds multiplied by a ratio, none above 1."""
+        return replace(self, tau1=min(1.0, self.tau1 * ratio), tau2=min(1.0, self.tau2 * ratio))
 
 
 def thresholds_by_expert(
     common: Thresholds, tau1: Mapping[str, float], tau2: Mapping[str, float]
 ) -> dict[str, Thresholds]:
-    """Return the thresholds of experts that have their own; a threshold that one lacks is the common one."""
+    """Return the thresholds of the experts that have their own; a missing one of the two is the common one."""
     experts = sorted({*tau1, *tau2})
     return {e: Thresholds(tau1.get(e, common.tau1), tau2.get(e, common.tau2), e) for e in experts}
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The path of each recorded question, and what led to it."""
+    """The path of each recorded question, and the difficulty that it was chosen by."""
 
     path: Ints
     """SIMPLE, MEDIUM or HARD."""
     difficulty: Array
-    """The difficulty that counted: the posterior if there is one, else the prior."""
+    """The posterior if there is one, else the prior."""
     after_fast_answer: Bools
     """Whether the path was chosen after the fast answer (SPEC 5.11)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How the path of a question is chosen.
+    """The rule that chooses the path of a question.
 
     Args:
         thresholds: τ1 and τ2.
@@ -102,7 +107,7 @@ class Routing:
         uses_posterior: whether the path is chosen again after the fast answer (`routing.mode = "posterior"`).
         clearly_hard: if the prior is at least this, the path is chosen without the fast answer.
         enabled: if False, every question takes Medium: the paper's "rules only" (SPEC 4.4).
-        by_expert: thresholds of single experts, in place of the common ones (SPEC 4.3).
+        by_expert: thresholds of single experts, which replace the common ones (SPEC 4.3).
 
     >>> Routing(Thresholds(0.3, 0.7), 5).decide(Estimate(0.12, "length")).path
     <Path.SIMPLE: 'simple'>
@@ -117,7 +122,7 @@ class Routing:
 
     @classmethod
     def from_settings(cls, settings: RoutingSettings, enabled: bool = True) -> Routing:
-        """Make the routing that the settings describe."""
+        """Return the routing that the settings describe."""
         common = Thresholds(settings.tau1, settings.tau2)
         return cls(
             common,
@@ -133,19 +138,15 @@ class Routing:
         return self.by_expert.get(expert, self.thresholds)
 
     def for_target(self, thresholds: Thresholds) -> Routing:
-        """Return the routing of a target (SPEC 5.13): one pair of thresholds, and every fast answer looked at."""
-        return replace(self, thresholds=thresholds, by_expert={}, clearly_hard=_NEVER)
+        """Return the routing of a target (SPEC 5.13): one pair of thresholds, and no question is clearly hard."""
+        return replace(self, thresholds=thresholds, by_expert={}, clearly_hard=_UNREACHABLE)
 
     def scaled(self, ratio: float) -> Routing:
-        """Return the routing of a session (SPEC 4.5): all thresholds multiplied, none above 1."""
+        """Return the routing of a session (SPEC 4.5), with all thresholds multiplied by a ratio."""
         if ratio == 1.0:
             return self
-
-        def times(each: Thresholds) -> Thresholds:
-            return replace(each, tau1=min(1.0, each.tau1 * ratio), tau2=min(1.0, each.tau2 * ratio))
-
-        by_expert = {expert: times(each) for expert, each in self.by_expert.items()}
-        return replace(self, thresholds=times(self.thresholds), by_expert=by_expert)
+        by_expert = {expert: thresholds.scaled(ratio) for expert, thresholds in self.by_expert.items()}
+        return replace(self, thresholds=self.thresholds.scaled(ratio), by_expert=by_expert)
 
     def boundaries(self, expert: str) -> tuple[float, float, float]:
         """Return the difficulties at which the treatment of an expert's questions changes."""
@@ -157,23 +158,23 @@ class Routing:
     ) -> Decision:
         """Choose the path by the prior, or take the one that the caller asked for (SPEC 4.3)."""
         assignment = assignment or Assignment()
-        thresholds = self.thresholds_of(assignment.expert)
-        decided = partial(Decision, estimate=estimate, samples=self.samples, assignment=assignment)
         if forced is not None:
-            return decided(forced, reason="asked for by the caller", forced=True)
-        if not self.enabled:
-            return decided(Path.MEDIUM, reason="strategy switched off")
-        d = estimate.exact_or_middle
-        return decided(thresholds.path(d), reason=thresholds.reason(d, "d"))
+            path, reason = forced, "asked for by the caller"
+        elif not self.enabled:
+            path, reason = Path.MEDIUM, "strategy switched off"
+        else:
+            thresholds, d = self.thresholds_of(assignment.expert), estimate.exact_or_middle
+            path, reason = thresholds.path(d), thresholds.reason(d, "d")
+        return Decision(path, estimate, self.samples, reason, assignment, forced=forced is not None)
 
     def needs_fast_answer(self, decision: Decision) -> bool:
-        """Return whether the fast answer could still change this path, so that it is worth waiting for."""
+        """Return whether the fast answer can still change this path."""
         if not (self.uses_posterior and self.enabled) or decision.forced or decision.alone:
             return False
-        undecided, session = decision.estimate.exact_or_middle < self.clearly_hard, decision.session
+        clearly_hard, session = decision.estimate.exact_or_middle >= self.clearly_hard, decision.session
         if session is not None and session.requests:  # the session chose the path, not the prior
-            return session.looks and (decision.path is Path.SIMPLE or undecided)
-        return undecided
+            return session.looks and (decision.path is Path.SIMPLE or not clearly_hard)
+        return not clearly_hard
 
     def reconsider(self, decision: Decision, posterior: float, allowed: Collection[str] = PATHS) -> Decision:
         """Choose the path again after the fast answer (SPEC 5.11); a path that is not allowed is not taken.
@@ -198,18 +199,18 @@ class Routing:
 
         Args:
             prior: d(x).
-            posterior: d(x, y_fast); NaN if the fast answer shows nothing.
+            posterior: d(x, y_fast); NaN if the fast answer has no signals.
             experts: the expert of each question; needed only if some have their own thresholds.
         """
         if not self.enabled:
             return Route(np.full(len(prior), MEDIUM), prior, np.zeros(len(prior), dtype=bool))
-        looked = (prior < self.clearly_hard) & self.uses_posterior
-        difficulty = np.where(looked & np.isfinite(posterior), posterior, prior)
+        after_fast_answer = (prior < self.clearly_hard) & self.uses_posterior
+        difficulty = np.where(after_fast_answer & np.isfinite(posterior), posterior, prior)
         path = self.thresholds.paths(difficulty)
-        for expert, thresholds in self.by_expert.items():
-            own = np.asarray(() if experts is None else experts) == expert
-            path = np.where(own, thresholds.paths(difficulty), path) if own.size else path
-        return Route(path, difficulty, looked)
+        if experts is not None:
+            for expert, thresholds in self.by_expert.items():
+                path = np.where(np.asarray(experts) == expert, thresholds.paths(difficulty), path)
+        return Route(path, difficulty, after_fast_answer)
 
 
 def restrict_path(
@@ -218,7 +219,7 @@ def restrict_path(
     """Return the decision as it can be carried out, and a note for each change of it.
 
     Args:
-        decision: the path that is due.
+        decision: the chosen path.
         seeing: the agents that can see the images of the question; if there is only one, it answers alone.
         max_path: the most expensive path that the budget allows.
     """

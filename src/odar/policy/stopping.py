@@ -1,8 +1,7 @@
-"""When to stop sampling: once the leading answer cannot plausibly be overtaken (SPEC 5.12).
+"""Early stopping of slow samples, once no other answer is likely to overtake the leader (SPEC 5.12).
 
-Free text has no votes to count: there a sample supports each answer to the degree s that they are similar (SPEC
-5.15), and a rival counts to the degree 1 − s that it is another answer than the leader. If s is 0 or 1, these are
-the votes.
+A sample supports an answer to the degree s that the two are similar (SPEC 5.15), and a rival counts to the degree
+1 − s that it differs from the leader. For answers that are equal (s = 1) or not (s = 0), these are votes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from odar.policy.rules import TIE
 
 @cache
 def probability_of_lead(leader: int, runner_up: int) -> float:
-    """P(p₁ > p₂) for two answers with these numbers of votes, under a uniform prior.
+    """Return P(p₁ > p₂) for two answers with these numbers of votes, under a uniform prior.
 
     Given that a sample gives one of the two, the leader's share is Beta(v₁ + 1, v₂ + 1), and the probability that
     it exceeds one half is a binomial sum.
@@ -34,11 +33,11 @@ def probability_of_lead(leader: int, runner_up: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """How the Hard path samples: a first wave, then the rest unless the vote is settled.
+    """The stopping rule of the Hard path: a first wave, then the rest unless the vote is settled.
 
     Args:
-        confidence: stop when the leader is really ahead with this probability; 1 stops only when no outcome of
-            the remaining samples can change the leader; None always takes every sample, all at once.
+        confidence: stop when the leader is ahead with this probability; 1 stops only when the remaining samples
+            cannot change the leader; None takes every sample in one wave.
         first_wave: size of the first wave.
     """
 
@@ -46,7 +45,7 @@ class Stopping:
     first_wave: int = 3
 
     def is_settled(self, votes: Array, remaining: int) -> bool:
-        """Return whether votes, (n, n) s between the answers, settle it with this many samples still to come."""
+        """Return whether (n, n) similarities settle the vote with this many samples still to come."""
         return bool(self.are_settled(votes[None], np.array([remaining]))[0])
 
     def first_size(self, samples: int) -> int:
@@ -54,18 +53,18 @@ class Stopping:
         return samples if self.confidence is None else min(self.first_wave, samples)
 
     def are_settled(self, s: Array, remaining: Ints) -> Bools:
-        """Return whether (N, M, M) similarities settle the answers of N questions; a row of zeros is no vote."""
+        """Return whether (N, M, M) similarities settle the votes of N questions; a row of zeros is no vote."""
         if not s.shape[1] or self.confidence is None:
             return np.zeros(len(s), dtype=bool)
         support = s.sum(axis=2)
         rival = ((1 - s) * support[:, None, :]).max(axis=2)
         certain = support > rival + remaining[:, None] + TIE
-        likely = _interpolated(support, rival) >= self.confidence - TIE
+        likely = _interpolate_lead(support, rival) >= self.confidence - TIE
         return np.asarray(((support > 0) & (certain | likely)).any(axis=1))
 
 
-def _interpolated(leader: Array, runner_up: Array) -> Array:
-    """`probability_of_lead` of votes that are no whole numbers, linear between those that are."""
+def _interpolate_lead(leader: Array, runner_up: Array) -> Array:
+    """Return `probability_of_lead` of fractional votes, by linear interpolation between whole ones."""
     counts = range(leader.shape[1] + 2)
     table = np.array([[probability_of_lead(a, b) for b in counts] for a in counts])
     low_a, low_b = np.floor(leader + TIE).astype(int), np.floor(runner_up + TIE).astype(int)
