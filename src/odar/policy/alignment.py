@@ -1,4 +1,4 @@
-"""What is known of a source of candidates: μ and σ of its free energies, and its skill (SPEC 5.5, 5.10b)."""
+"""Statistics of a source of candidates: μ and σ of its free energies, its skill, and drift (SPEC 5.5, 5.10b)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odar.policy.signals import GRID, QuantileTables
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source of candidates. Statistics are valid only for an identical source."""
+    """A model, prompt and sampling that produce candidates. Statistics are valid only for an identical source."""
 
     model: str
     prompt_md5: str
@@ -28,14 +28,14 @@ class Source:
     max_tokens: int
     varentropy_weight: float
     scorer: str = ""
-    """The surrogate whose log-probs these are; empty for the model's own."""
+    """The surrogate that computed the log-probs; empty for the model's own."""
     signal: str = ""
-    """`kind/name` where values of a signal are counted (SPEC 5.11); empty for free energies."""
+    """`kind/name` of a counted signal (SPEC 5.11); empty for free energies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """How a source behaves on a calibration set."""
+    """Statistics of one source on a calibration set."""
 
     mean: float
     """μ of its free energies."""
@@ -44,13 +44,13 @@ class Statistics:
     count: int
     """Candidates behind μ and σ."""
     skill: float = 1.0
-    """w_m: its weight in a vote, from its accuracy; 1 is the best source of its set."""
+    """w_m: its weight in a vote, from its accuracy; 1 is the best source of the set."""
     quantiles: Mapping[str, Mapping[str, Sequence[float]]] | None = None
     """Quantiles of the signals of its answers, for the posterior difficulty (SPEC 5.11); None if not measured."""
 
     @property
     def alignment(self) -> Alignment:
-        """μ and σ as they are applied."""
+        """μ and σ."""
         return Alignment(self.mean, self.deviation)
 
     @property
@@ -61,38 +61,38 @@ class Statistics:
 
 def statistics_to_rows(statistics: Mapping[Source, Statistics]) -> list[dict[str, Any]]:
     """Return statistics by source as JSON-ready rows."""
-    return [{**asdict(source), **asdict(known)} for source, known in statistics.items()]
+    return [{**asdict(source), **asdict(values)} for source, values in statistics.items()]
 
 
 def statistics_from_rows(rows: Iterable[Mapping[str, Any]]) -> dict[Source, Statistics]:
-    """Read what `statistics_to_rows` wrote; raises ValueError if a row lacks something or has invalid tables.
+    """Read what `statistics_to_rows` wrote; raises ValueError if a row lacks a field or has invalid tables.
 
-    A field with a default may be missing: files outlive the code that wrote them.
+    A field with a default may be missing, as in files of an earlier version.
     """
-    found = {msgspec.convert(row, Source): msgspec.convert(row, Statistics) for row in rows}
-    for statistics in found.values():
-        _ = statistics.tables
-    return found
+    statistics = {msgspec.convert(row, Source): msgspec.convert(row, Statistics) for row in rows}
+    for each in statistics.values():
+        _ = each.tables
+    return statistics
 
 
 RATIO = 1.02
-"""Ratio of adjacent bin edges: no energy is off by more than 1%."""
+"""Ratio of adjacent bins: rounding changes an energy by at most 1%."""
 _LOWEST, _HIGHEST = 1e-4, 1e6
 """Values outside these bounds are clipped to them."""
 _FENCE = 3.0
-"""Tukey's outer fences: energies farther from the quartiles than this many times their distance are pulled in."""
+"""Tukey's outer fences: energies are clipped to this many interquartile ranges from the quartiles."""
 _MIN_WEIGHT = 1e-3
-"""Bins with less weight than this are dropped."""
+"""Minimum weight of a bin; others are dropped."""
 
 
 def bin_index(energy: float) -> int:
-    """Return the bin of an energy; infinity is in the last one, and NaN has none."""
+    """Return the bin of an energy, which must not be NaN."""
     return round(math.log(min(max(energy, _LOWEST), _HIGHEST)) / math.log(RATIO))
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Histogram of the served values of one source; older values weigh less.
+    """Histogram of the served values of one source; the weight of a value decays with its age.
 
     >>> Histogram.from_values([0.1, 0.2, 0.3], day=0.0).count
     3.0
@@ -117,7 +117,7 @@ class Histogram:
         return math.fsum(self.bins.values())
 
     def merged(self, other: Histogram, half_life: float) -> Histogram:
-        """Return the sum of both, as of the later day; it does not depend on their order."""
+        """Return the sum of both histograms, as of the later day."""
         day = max(self.day, other.day)
         bins = dict(self.decayed(day, half_life).bins)
         for number, weight in other.decayed(day, half_life).bins.items():
@@ -125,38 +125,38 @@ class Histogram:
         return Histogram(bins, day, self.seen + other.seen)
 
     def decayed(self, day: float, half_life: float) -> Histogram:
-        """Return the same counts with their weights on a later day."""
-        left = 0.5 ** (max(0.0, day - self.day) / half_life)
-        bins = {number: weight * left for number, weight in self.bins.items() if weight * left > _MIN_WEIGHT}
+        """Return the histogram as of a later day."""
+        decay = 0.5 ** (max(0.0, day - self.day) / half_life)
+        bins = {number: weight * decay for number, weight in self.bins.items() if weight * decay > _MIN_WEIGHT}
         return Histogram(bins, max(day, self.day), self.seen)
 
     def quantiles(self, levels: ArrayLike = GRID) -> Array:
         """Return the smallest values that these shares of the weight do not exceed; by default those of a table."""
-        values, weights = self._sorted()
-        reached = np.cumsum(weights)
-        at = np.searchsorted(reached, np.asarray(levels) * reached[-1] * (1 - 1e-12))
+        values, weights = self._sorted_bins()
+        cumulative = np.cumsum(weights)
+        at = np.searchsorted(cumulative, np.asarray(levels) * cumulative[-1] * (1 - 1e-12))
         return np.asarray(values[np.minimum(at, len(values) - 1)])
 
     def alignment(self) -> Alignment | None:
-        """μ and σ with outliers pulled in to the fences; None if there are no two different energies."""
+        """Return μ and σ with outliers clipped to the fences; None if there are no two different energies."""
         if not self.bins:
             return None
-        values, weights = self._sorted()
+        values, weights = self._sorted_bins()
         low, high = self.quantiles((0.25, 0.75)).tolist()
-        reach = _FENCE * max(high - low, low * (RATIO - 1))  # where half of all are in one bin, still a little room
-        values = np.clip(values, low - reach, high + reach)
+        margin = _FENCE * max(high - low, low * (RATIO - 1))  # at least one bin, if both quartiles are in the same
+        values = np.clip(values, low - margin, high + margin)
         mean = float(np.average(values, weights=weights))
         deviation = math.sqrt(float(np.average((values - mean) ** 2, weights=weights)))
         return Alignment(mean, deviation) if deviation > 0 else None
 
-    def _sorted(self) -> tuple[Array, Array]:
-        """Values in ascending order, and their weights."""
+    def _sorted_bins(self) -> tuple[Array, Array]:
+        """Return the values in ascending order, and their weights."""
         order = sorted(self.bins)
         return RATIO ** np.array(order, dtype=np.float64), np.array([self.bins[number] for number in order])
 
 
 DRIFT_ERRORS = 4.0
-"""A shift is significant beyond this many standard errors; more than 3, as samples of one question correlate."""
+"""Standard errors beyond which a shift is significant; more than 3, because samples of a question correlate."""
 DRIFT_SHIFT = 0.5
 """Minimum shift of the mean, in σ, that counts as drift."""
 DRIFT_SPREAD = 1.5
@@ -168,18 +168,18 @@ MIN_COMPARED = 30
 
 
 class Drift(NamedTuple):
-    """How far served energies are from the calibrated ones."""
+    """Difference between served and calibrated energies."""
 
     z: float
     """The difference of the means in standard errors."""
     spread: float
     """Served σ over calibrated σ."""
     drifting: bool
-    """Whether the difference is both sure and large."""
+    """Whether the difference is significant and large."""
 
 
 def measure_drift(running: Histogram, calibrated: Statistics) -> Drift | None:
-    """Compare what is served with what was calibrated; None if there is too little to compare."""
+    """Return the drift of served energies from the calibrated ones; None if there are too few to compare."""
     served = running.alignment()
     count = running.count
     if served is None or count < MIN_COMPARED or calibrated.deviation <= 0 or calibrated.count < 2:
@@ -198,7 +198,7 @@ def measure_drift(running: Histogram, calibrated: Statistics) -> Drift | None:
 
 @dataclass(frozen=True, slots=True)
 class AlignmentRow:
-    """What is known of one source's energies, for reports and metrics."""
+    """Calibrated and served energies of one source, for reports and metrics."""
 
     model: str
     step: str
@@ -206,36 +206,39 @@ class AlignmentRow:
     scorer: str
     """The surrogate that scored its texts; empty if the model's own log-probs did."""
     used: str
-    """What its energies are aligned by now: calibrated, running or nothing."""
+    """Statistics that its energies are aligned by: calibrated, running or nothing."""
     count: float
-    """Served candidates, older ones in part."""
+    """Served candidates, weighted by age."""
     seen: int
-    """Served candidates in all."""
+    """All served candidates."""
     calibrated_mean: float | None
     calibrated_deviation: float | None
     running_mean: float | None
     running_deviation: float | None
     drift_z: float | None
-    """z-score of the drift; None if there is too little to compare."""
+    """z-score of the drift; None if there are too few candidates to compare."""
     drifting: bool
 
 
 def alignment_row(source: Source, step: str, calibrated: Statistics | None, running: Histogram) -> AlignmentRow:
-    """One row of the report."""
+    """Return the row of one source in the report."""
     served = running.alignment()
-    found = None if calibrated is None else measure_drift(running, calibrated)
-    ready = served is not None and running.count >= MIN_SERVED
+    drift = None if calibrated is None else measure_drift(running, calibrated)
+    if calibrated:
+        used = "calibrated"
+    else:
+        used = "running" if served is not None and running.count >= MIN_SERVED else "nothing"
     return AlignmentRow(
         model=source.model,
         step=step,
         scorer=source.scorer,
-        used="calibrated" if calibrated else "running" if ready else "nothing",
+        used=used,
         count=running.count,
         seen=running.seen,
         calibrated_mean=calibrated.mean if calibrated else None,
         calibrated_deviation=calibrated.deviation if calibrated else None,
         running_mean=served.mean if served else None,
         running_deviation=served.deviation if served else None,
-        drift_z=found.z if found else None,
-        drifting=found is not None and found.drifting,
+        drift_z=drift.z if drift else None,
+        drifting=drift is not None and drift.drifting,
     )

@@ -1,13 +1,13 @@
-"""Final answers: extraction from a model's text, and comparison (SPEC 3.1). No input raises an exception."""
+"""Extraction of the final answer and of a verdict from a model's text (SPEC 3.1). No input raises an exception."""
 
 from __future__ import annotations
 
 import re
 
-_WORDS = "answer|answer is|respuesta|réponse|antwort|risposta|resposta|ответ|答案|答え|回答|정답|جواب"
+_ANSWER_WORDS = "answer|answer is|respuesta|réponse|antwort|risposta|resposta|ответ|答案|答え|回答|정답|جواب"
 _MARKUP = r"[*_`#> \t]{0,8}"  # bounded, so that no input makes the search slow
 _MARKER = re.compile(
-    rf"(?:^|(?<=[\s*_`#>.!?)])){_MARKUP}(?:the[ ])?(?:final[ ])?(?:{_WORDS}){_MARKUP}[:：]{_MARKUP}",
+    rf"(?:^|(?<=[\s*_`#>.!?)])){_MARKUP}(?:the[ ])?(?:final[ ])?(?:{_ANSWER_WORDS}){_MARKUP}[:：]{_MARKUP}",
     re.IGNORECASE | re.MULTILINE,
 )
 _SENTENCE = re.compile(
@@ -23,7 +23,7 @@ _FENCE = "```"
 
 
 def extract_answer(text: str) -> str:
-    """Return the final answer in a model's text; the text itself where nothing marks one.
+    """Return the marked final answer, or the whole text if none is marked.
 
     >>> extract_answer("2 + 2 = 4.\\n**Answer:** 4")
     '4'
@@ -37,9 +37,9 @@ def extract_answer(text: str) -> str:
 def find_answer(text: str) -> str | None:
     """Return the marked final answer, or None.
 
-    The last `Answer:` wins, however it is written; without one, the last `\\boxed{}`, then a closing `#### 42` as
-    GSM8K has it, then "the answer is …". Where a model copied `Answer: <response>` from its instructions, the line
-    before it is the answer.
+    The last `Answer:` counts, in any of several languages and kinds of markup; without one, the last `\\boxed{}`,
+    then a final `#### 42` as in GSM8K, then "the answer is …". If the model copied `Answer: <response>` from its
+    instructions, the line before it is the answer.
 
     >>> find_answer("so we get \\\\boxed{\\\\frac{1}{2}}")
     '\\\\frac{1}{2}'
@@ -48,30 +48,32 @@ def find_answer(text: str) -> str | None:
     >>> find_answer("no idea") is None
     True
     """
-    end, copied = len(text), 0
+    end = len(text)
+    copied_template = 0
     for match in reversed(list(_MARKER.finditer(text))):
         block = _first_block(text[match.end() : end])
-        if found := _PLACEHOLDER.sub("", block).strip():
-            return _unwrap(found)
+        if answer := _PLACEHOLDER.sub("", block).strip():
+            return _unwrap(answer)
         end = match.start()
-        copied = end if block else copied
+        if block:
+            copied_template = end
     if (boxed := last_boxed(text)) is not None:
         return boxed
     if hashes := _HASHES.search(text):
         return _unwrap(hashes.group(1))
     if sentences := _SENTENCE.findall(text):
         return _unwrap(sentences[-1])
-    before = text[:copied].rstrip()
+    before = text[:copied_template].rstrip()
     return _unwrap(before[before.rfind("\n") + 1 :]) if before else None
 
 
 MAX_ANSWER_WORDS = 20
-"""A longer text is prose or reasoning."""
+"""Maximum number of words of an answer; a longer text is prose or reasoning."""
 _MAX_ANSWER_CHARACTERS = 200
 
 
 def is_bare_answer(text: str) -> bool:
-    """Whether a text without a mark is the answer itself: one short line, or a yes or no with a short reason.
+    """Return whether an unmarked text is the answer itself: one short line, or yes or no with a short reason.
 
     >>> is_bare_answer("Penguins swim."), is_bare_answer("No.\\nThey swim."), is_bare_answer("They swim.\\nSo 4")
     (True, True, False)
@@ -102,7 +104,7 @@ def extract_judgment(text: str) -> bool | None:
 
 
 def _first_block(text: str) -> str:
-    """Return what follows a marker: to the first blank line, or to the end of a code block that opens before it."""
+    """Return the text up to the first blank line, or up to the end of a code block that opens before it."""
     text = text.strip()
     blank = re.search(r"\n\s*\n", text)
     fence = text.find(_FENCE)
@@ -113,7 +115,7 @@ def _first_block(text: str) -> str:
 
 
 def _unwrap(answer: str) -> str:
-    """Take off bold, code marks, the angle brackets of a copied template, and a box."""
+    """Return the answer without bold, code marks, the angle brackets of a copied template, and a box."""
     if (boxed := last_boxed(answer)) is not None:
         return boxed
     bare = answer.strip() if _FENCE in answer else answer.strip(" \n*`")
@@ -128,44 +130,43 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(?P<braces>\{)|(?P<bare>[^\s{}$.,]+))"
 def last_boxed(text: str, *, bare: bool = False) -> str | None:
     """Return the content of the last \\boxed{…} or \\fbox{…}, braces balanced.
 
-    A box that is never closed, as in a response that was cut off, does not count; then the one before it does.
+    A box that is never closed, as in a response that was cut off, does not count.
 
     Args:
         text: a solution.
-        bare: whether what follows a box without braces counts too. Only where LaTeX alone is expected: a sentence
-            about \\boxed notation would have the answer "notation".
+        bare: whether a box without braces counts too. Only for LaTeX: a sentence about \\boxed notation would have
+            the answer "notation".
 
     >>> last_boxed("so \\\\boxed{\\\\frac{1}{2}} it is"), last_boxed("is $\\\\boxed 2$.", bare=True)
     ('\\\\frac{1}{2}', '2')
     """
     boxes = [match for match in _BOX.finditer(text) if bare or match["braces"]]
-    closed = _pairs(text) if boxes else {}
+    closing = _matching_braces(text) if boxes else {}
     for match in reversed(boxes):
         if match["bare"]:
             return match["bare"]
-        if match.end() in closed:
-            return text[match.end() + 1 : closed[match.end()]].strip()
+        if match.end() in closing:
+            return text[match.end() + 1 : closing[match.end()]].strip()
     return None
 
 
-def _pairs(text: str) -> dict[int, int]:
-    """Return where each opening brace is closed."""
-    pairs: dict[int, int] = {}
-    waiting: list[int] = []
+def _matching_braces(text: str) -> dict[int, int]:
+    """Return the position of the closing brace of each opening one."""
+    closing: dict[int, int] = {}
+    unclosed: list[int] = []
     for match in re.finditer(r"(?<!\\)[{}]", text):
         if match[0] == "{":
-            waiting.append(match.start())
-        elif waiting:
-            pairs[waiting.pop()] = match.start()
-    return pairs
+            unclosed.append(match.start())
+        elif unclosed:
+            closing[unclosed.pop()] = match.start()
+    return closing
 
 
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|\n")
 _NUMBER = re.compile(r"(?<![\w.])-?[$€£]?\d[\d,]*(?:\.\d+)?%?(?![\w])")
-_FEWEST_WORDS = 4
-"""Shorter texts are answers, not prose."""
+_MIN_PROSE_WORDS = 4
 _TAIL = 2_000
-"""Characters at the end in which the last sentence is looked for."""
+"""Number of characters at the end in which the last sentence is searched."""
 
 
 def concluding_number(text: str) -> str | None:
@@ -176,7 +177,7 @@ def concluding_number(text: str) -> str | None:
     >>> concluding_number("42 km") is None
     True
     """
-    if len(text.split(maxsplit=_FEWEST_WORDS)) < _FEWEST_WORDS:
+    if len(text.split(maxsplit=_MIN_PROSE_WORDS)) < _MIN_PROSE_WORDS:
         return None
     tail = text[-_TAIL:].strip()
     starts = [match.end() for match in _SENTENCE_END.finditer(tail)]

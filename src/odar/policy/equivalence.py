@@ -1,8 +1,8 @@
-"""When two final answers are the same answer: numbers, choices, yes/no, LaTeX, lists, sets, dates, words.
+"""Equality of final answers: numbers, choices, yes and no, LaTeX, lists, sets, dates, words.
 
-`canonical` maps every string to a form such that equal forms mean equal answers; equality of forms is an
-equivalence relation by construction. `group` partitions a set of answers, and there lets "42" join "42 km" when no
-other unit is in play. Both are total and fast: any string in, no exception, no symbolic algebra.
+`canonical` maps every string to a form; two answers are equal if their forms are. `group_answers` partitions a set
+of answers, in which "42" also equals "42 km" if no other unit occurs. Both accept any string, raise no exception
+and use no symbolic algebra.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odar.policy.answers import concluding_number
 
 
 class Form(NamedTuple):
-    """An answer's canonical form: what kind it is, its value, and the unit of a number."""
+    """Canonical form of an answer: its kind, its value, and the unit of a number."""
 
     kind: str
     value: str
@@ -27,9 +27,9 @@ class Form(NamedTuple):
 
 
 MAX_CHARACTERS = 2_000
-"""Longer texts are compared as they are, white space aside: they are prose or code, not a final answer."""
+"""Length above which texts are compared word for word: they are prose or code."""
 MAX_DEPTH = 8
-"""A list in a list in a list… of more levels is text too."""
+"""Maximum depth of nested lists; deeper ones are text."""
 
 _MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
@@ -59,7 +59,7 @@ _ASSIGNMENT = re.compile(r"[a-z](?:_\w)? ?= ?(?=[^=])")
 _ARTICLE = re.compile(r"^(?:the|an?) ")
 
 
-@lru_cache(maxsize=64)  # the candidates of a question are grouped, and then asked for their form
+@lru_cache(maxsize=64)  # each candidate of a question is needed several times
 def canonical(answer: str) -> Form:
     """Return the form in which equal answers are equal.
 
@@ -78,14 +78,17 @@ def _canonical(answer: str, levels: int) -> Form:
     if len(answer) > MAX_CHARACTERS:
         return Form("text", " ".join(answer.split()))
     text = _clean(answer)
-    simple = _choice(text) or _date(text) or _number(text) or _verdict(text)
-    return simple or (_collection(text, levels) if levels else None) or _words(text)
+    form = _choice(text) or _date(text) or _number(text) or _verdict(text)
+    if form is None and levels:
+        form = _collection(text, levels)
+    return form or _free_text(text)
 
 
 def group_answers(answers: Sequence[str]) -> list[int]:
-    """Return a number per answer; equal answers share it. A bare number joins the only unit its value appears with.
+    """Return a group number for each answer; equal answers share it.
 
-    Where one of the answers is a number, the question asks for one: prose then counts as the number it comes to.
+    A number without a unit equals the same number with one, if only one unit occurs with it. If one of the answers
+    is a number, prose counts as the number that it concludes with.
 
     >>> group_answers(["42", "42 km", "$7", "7 dollars", "Paris"])
     [0, 0, 1, 1, 2]
@@ -115,13 +118,12 @@ def _concluding_form(form: Form, answer: str) -> Form:
     """Return the number that prose concludes with, if there is one; other forms unchanged."""
     if form.kind not in ("text", "formula"):
         return form
-    last = concluding_number(answer)
-    number = None if last is None else _number(_clean(last))
-    return form if number is None else number
+    number = concluding_number(answer)
+    return form if number is None else _number(_clean(number)) or form
 
 
 def equivalent(a: str, b: str) -> bool:
-    """Return whether two answers are the same one."""
+    """Return whether two answers are equal."""
     return len(set(group_answers([a, b]))) == 1
 
 
@@ -158,7 +160,7 @@ def _number(text: str) -> Form | None:
 
 
 def _exact(value: Fraction) -> str:
-    """Exact, and in hexadecimal because Python refuses to write very long integers in decimal."""
+    """Return the exact fraction, in hexadecimal because Python limits the length of decimal integers."""
     return f"{value.numerator:x}/{value.denominator:x}"
 
 
@@ -184,8 +186,8 @@ def _verdict(text: str) -> Form | None:
     return Form("verdict", match.group(1)) if match else None
 
 
-def _words(text: str) -> Form:
-    """Free text, without articles, spaces in formulas and closing punctuation."""
+def _free_text(text: str) -> Form:
+    """Return the form of any other text: without spaces if it is a formula, else without its first article."""
     if "\\" in text or re.search(r"[\^_{}=]", text):
         return Form("formula", re.sub(r"\s+", "", text))
     return Form("text", _ARTICLE.sub("", text))
@@ -236,14 +238,14 @@ _SHORTEST_UNKNOWN_UNIT = 3
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """An exact number and its unit; no unit is an empty one."""
+    """An exact number and its unit, which may be empty."""
 
     value: Fraction
     unit: str = ""
 
 
 def parse_quantity(text: str) -> Quantity | None:
-    """Return the number that a whole text stands for, or None if it is no number; case-folded text expected.
+    """Return the quantity that a case-folded text consists of, or None.
 
     >>> parse_quantity("1,000"), parse_quantity("-3/4")
     (Quantity(value=Fraction(1000, 1), unit=''), Quantity(value=Fraction(-3, 4), unit=''))
@@ -264,18 +266,17 @@ def parse_quantity(text: str) -> Quantity | None:
             break
     if rest.startswith("-") and not sign:
         sign, rest = "-", rest[1:].strip()
-    found = _leading_number(rest)
-    if found is None:
+    number = _leading_number(rest)
+    if number is None:
         return None
-    value, end = found
+    value, end = number
     after = _WORDS_AFTER.fullmatch(rest[end:])
     if after is None or (after["unit"] and unit):
         return None
-    word = after["unit"] or ""
-    known = _UNIT_OF.get(word) or _CURRENCY.get(word)
-    if known is None and word and not _is_unit(word):
-        return None
-    unit = unit or known or word
+    if word := after["unit"]:
+        unit = _UNIT_OF.get(word) or _CURRENCY.get(word) or (word if _is_unit(word) else "")
+        if not unit:
+            return None
     return Quantity(-value if sign == "-" else value, unit)
 
 
@@ -286,7 +287,7 @@ def _is_unit(word: str) -> bool:
 
 
 def _leading_number(text: str) -> tuple[Fraction, int] | None:
-    """Return the longest number at the start of a text, and where it ends."""
+    """Return the longest number at the start of a text, and its end."""
     best: tuple[Fraction, int] | None = None
     for pattern, read in ((_FRAC, _ratio), (_RATIO, _ratio), (_POWER, _power), (_PLAIN, _plain)):
         match = pattern.match(text)
@@ -318,9 +319,9 @@ def _decimal(text: str) -> Fraction:
 
 
 def grouping_depends_on_others(answers: Sequence[str]) -> bool:
-    """Return whether groups depend on which answers are present.
+    """Return whether the groups of some answers change if others are absent.
 
-    They do if a number comes with prose that ends in one, or with the same number and a unit.
+    They do if there is a number, and prose that concludes with one or the same number with a unit.
     """
     forms = {answer: canonical(answer) for answer in dict.fromkeys(answers)}
     numbers = [form for form in forms.values() if form.kind == "number"]

@@ -1,6 +1,6 @@
-"""Query → expert, by rules only (SPEC 4.1): modality, then keywords, then the type of question, then general.
+"""Query → expert → models, by rules only (SPEC 4.1): modality, then keywords, then the type of question.
 
-Deterministic: within a level the expert with the most keywords wins, ties go by the order of `Expert`.
+The expert with the most keywords is chosen; the order of `Expert` breaks ties.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def route_expert(query: Query) -> tuple[Expert, str]:
 
 
 _READ = 20_000
-"""Number of characters that are read: the field of a question shows early."""
+"""Number of characters that are read; the beginning of a question is enough."""
 _WORD = re.compile(r"\w+")
 
 
 class Keywords:
-    """Which of an expert's keywords are in a text, as whole words; of keywords that overlap, the first.
+    """Finds the keywords of one expert in a text, as whole words; of keywords that overlap, the first.
 
     A keyword that is one word is looked up among the text's words. The others ("linked list", "c++"), and words
     that are part of one ("sqrt" of "\\\\sqrt"), need a pattern; it runs only if one of them is in the text.
@@ -83,7 +83,7 @@ class Keywords:
         self._phrases = tuple(keyword for keyword in listed if keyword not in self._words)
         self._longest_words = frozenset(max(_WORD.findall(phrase), key=len, default="") for phrase in self._phrases)
         self.parts = self._words | self._longest_words
-        # in the order of the list: where two begin at one place, the first wins
+        # in the order of the list: of two that begin at the same position, the first is found
         self._pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, self._phrases)) + r")(?!\w)")
 
     def found(self, text: str, words: Set[str]) -> set[str]:
@@ -104,9 +104,9 @@ class _Rules:
     ambiguous_words: tuple[str, ...]
     """Parts of words of which `other_senses` contains one in every phrase."""
     other_senses: re.Pattern[str]
-    """Phrases in which a keyword means something else: "integral role" is no mathematics."""
+    """Phrases in which a keyword means something else, such as "integral role"."""
     ambiguous: Mapping[Expert, tuple[frozenset[str], re.Pattern[str]]]
-    """Keywords that are everyday words too, and what must stand next to them if there are no others."""
+    """Keywords that are everyday words too, and the context that they need if there are no others."""
 
     def other_meaning(self, expert: Expert, found: set[str], text: str) -> bool:
         """Return whether these keywords of an expert are everyday words here, as in "how do I return a book?"."""
@@ -132,9 +132,9 @@ def _rules() -> _Rules:
 def route_model(
     cards: Sequence[ModelCard], expert: Expert, *, images: bool, tokens: int = 0, fallbacks: Collection[str] = ()
 ) -> ModelCard:
-    """The model for one role: of those that can see what must be seen (SPEC 3.4), the best in the expert's field.
+    """Return the model for one role: of those that can see the images (SPEC 3.4), the best in the expert's field.
 
-    A model whose context is shorter than the conversation (`tokens`) is passed over if another is long enough.
+    A model whose context is shorter than the conversation (`tokens`) is skipped if another is long enough.
     The first card is the role's default. Another replaces it only if the default cannot see the image, or if both
     have a score in this field and the other's is higher. Fallbacks only replace a model that cannot answer.
 
@@ -161,8 +161,8 @@ class Dispatcher:
 
     Args:
         cards: for each role its default model, then the alternatives.
-        by_expert: off, every query goes to the general expert.
-        by_model: off, every query gets the default pair.
+        by_expert: if False, every query goes to the general expert.
+        by_model: if False, every query gets the default pair.
         fallbacks: names among the cards that only replace a model that cannot answer.
     """
 
