@@ -36,7 +36,7 @@ from odar.calibration.parts import fit_weights
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.features import university_weights
 from odar.evals.router_quality import apgr
-from odar.policy.posterior import EASY, HARD, PAPER_MIX, TERMS, UNSURE_CAP, PosteriorDifficulty
+from odar.policy.posterior import EASY_RANGE, HARD_RANGE, PAPER_MIX, TERMS, UNSURE_CAP, PosteriorDifficulty
 from odar.policy.signals import RANKED, AnswerKind, QuantileTables, SignalArrays, answer_kind
 from odar.recording.files import open_recording
 from odar.recording.importers import ImportOptions, read_answers
@@ -548,7 +548,7 @@ def main() -> None:
             "MATH level 5 and CRUXEval outputs (Apache-2.0: WildEval/ZeroEval), 15 models; "
             "free-text outcomes (Apache-2.0: wangy8205165/ANLP-LLM-Routing-and-Cascading)",
             "label": "slow right minus fast right",
-            "caps": {"unsure": UNSURE_CAP, "easy": EASY, "hard": HARD},
+            "caps": {"unsure": UNSURE_CAP, "easy": EASY_RANGE, "hard": HARD_RANGE},
             "signals": list(RANKED),
         },
     ).to_dict()

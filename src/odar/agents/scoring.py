@@ -23,7 +23,7 @@ from odar.observer import observed
 from odar.policy.alignment import Source
 from odar.policy.answers import extract_answer
 from odar.policy.energy import measure_energy
-from odar.policy.fusion import Fusion, eligible
+from odar.policy.fusion import Fusion, distinct, eligible
 from odar.policy.signals import AnswerSignals, QuantileTables
 from odar.providers.base import Completion, Message, Quirks, Request, Sampling
 from odar.settings import Settings
@@ -200,19 +200,15 @@ class LLMJudge:
             return list(candidates), verdict
 
     def distinct(self, candidates: Sequence[Candidate], verdict: Verdict, question: str) -> list[int]:
-        """Return the best candidate of each answer if they are free text, else nothing."""
+        """Return the best candidate of each distinct answer if they are free text, else an empty list."""
         able = eligible(candidates)
         texts = [candidates[i] for i in able]
         if self.fusion.free_text_similarity(texts, question) is None:
             return []
         weights = verdict.weights or (0.0,) * len(candidates)
-        order = sorted(
-            zip(able, self.fusion.groups(texts), strict=True),
-            key=lambda pair: (pair[0] == verdict.winner, weights[pair[0]], candidates[pair[0]].text),
-            reverse=True,
-        )
-        firsts = {group: i for i, group in reversed(order)}
-        return [i for i, group in order if firsts[group] == i][:MAX_CANDIDATES]
+        groups = dict(zip(able, self.fusion.groups(texts), strict=True))
+        order = sorted(able, key=lambda i: (i == verdict.winner, weights[i], candidates[i].text), reverse=True)
+        return distinct(order, groups)[:MAX_CANDIDATES]
 
     async def ask(self, answers: Sequence[str], team: Team) -> Completion:
         """Show the answers in this order and return the reply; a counted call within the limits."""

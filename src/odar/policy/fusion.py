@@ -1,14 +1,15 @@
-"""Candidates → one answer: the configured rule if log-probabilities allow it, else fallbacks (SPEC 5.6).
+"""Candidates → one answer (SPEC 5.6).
 
-The order is free energy, agreement among slow samples, the verifier's judgment, the slow answer; the verdict
-names the one that decided.
-`Fusion.choose` decides about one question. `Fusion.choose_rows` decides about recorded questions as arrays;
-tests/policy/test_agreement.py holds the two equal.
+The configured rule decides if enough tokens have log-probabilities; else agreement among the slow samples, the
+verifier's judgment, or the slow answer. The verdict names what decided.
+
+`Fusion.choose` decides about one question, `Fusion.choose_rows` about recorded questions as arrays;
+tests/policy/test_agreement.py checks that they agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,24 +33,24 @@ from odar.types import Candidate, Role, Step, Verdict
 FAST, VERIFY, SOLVE = range(3)
 """Columns of arrays over recorded questions: the fast answer, the verification, the first of the slow samples."""
 MISSING_LIMIT = 0.2
-"""The share of tokens without log-probs that free energy tolerates (SPEC 5.6)."""
+"""Maximum share of tokens without log-probabilities for free energy to decide (SPEC 5.6)."""
 CONFIDENCES = ("mean_logprob", "mean_probability", "lowest_window")
-"""What rules other than free energy and majority compare."""
+"""Fields of `Ballot` that rules other than free energy and majority compare."""
 _WINDOW = 32
-"""Tokens over which DeepConf-style confidence is averaged."""
+"""Number of tokens over which DeepConf-style confidence is averaged."""
 _CHARACTERS_PER_TOKEN = 4
-"""Used to estimate the tokens of a candidate if its provider lists none."""
+"""Characters per token, for candidates whose provider lists no tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """How candidates become one answer.
+    """The rule that chooses one of the candidates.
 
     Args:
         rule: the name of a rule in `RULES`.
         beta: β of the answer free energy (SPEC 5.10).
-        skills: w_m, the prior weight of each model at each step (SPEC 5.10b); 1 if none is given.
-        similarity: how free text is compared, by a name of `SIMILARITIES` (SPEC 5.15); `none` compares it exactly.
+        skills: w_m, the prior weight of each model at each step (SPEC 5.10b); 1 if missing.
+        similarity: the name of a similarity of free text in `SIMILARITIES` (SPEC 5.15); `none` compares exactly.
     """
 
     rule: str = "fep"
@@ -58,35 +59,34 @@ class Fusion:
     similarity: str = "lexical"
 
     def __post_init__(self) -> None:
-        _ = RULES[self.rule]  # an unknown rule is refused now, not when answers have been paid for
+        _ = RULES[self.rule]  # raises UnknownName now, not after answers have been paid for
         if self.similarity != EXACT_ONLY:
             _ = SIMILARITIES[self.similarity]
 
     @property
     def slow_similarity(self) -> bool:
-        """Whether comparing free text takes too long for an event loop, as with an encoder."""
+        """Whether the similarity takes too long for an event loop, as an encoder does."""
         return self.similarity not in ("lexical", EXACT_ONLY)
 
     def choose(self, candidates: Sequence[Candidate], question: str = "") -> Verdict:
-        """Pick the winner (SPEC 5.7). Energies must have been measured; the candidates' order does not matter.
+        """Return the winner (SPEC 5.7), regardless of the order of the candidates.
 
         Args:
-            candidates: the answers.
-            question: what was asked; one that lists options is not answered in free text.
+            candidates: the answers, with their energies.
+            question: the question; one that lists options is not answered in free text.
 
         Raises:
             ValueError: there is no candidate.
-            UnknownName: the rule is not registered.
         """
         if not candidates:
             raise ValueError("no candidate to choose from")
         able = sorted(eligible(candidates), key=lambda i: tie_break_key(candidates[i]), reverse=True)
-        return _among(self._choose([candidates[i] for i in able], question), able, candidates)
+        return _verdict_on_all(self._choose([candidates[i] for i in able], question), able, candidates)
 
     def groups(self, candidates: Sequence[Candidate]) -> list[int]:
-        """Number the answers: equal ones share a number, as do calls of the same tools with the same arguments."""
-        spoken = [i for i, candidate in enumerate(candidates) if not candidate.tool_calls]
-        numbers = dict(zip(spoken, group_answers([candidates[i].answer for i in spoken]), strict=True))
+        """Return a group number for each candidate; equal answers and equal tool calls share it."""
+        texts = [i for i, candidate in enumerate(candidates) if not candidate.tool_calls]
+        numbers = dict(zip(texts, group_answers([candidates[i].answer for i in texts]), strict=True))
         calls: dict[str, int] = {}
         for i, candidate in enumerate(candidates):
             if candidate.tool_calls:
@@ -94,7 +94,7 @@ class Fusion:
         return [numbers[i] for i in range(len(candidates))]
 
     def free_text_similarity(self, candidates: Sequence[Candidate], question: str = "") -> Array | None:
-        """Return s between eligible candidates if they are free text (SPEC 5.15), None if they are exact."""
+        """Return s between eligible candidates if they are free text (SPEC 5.15), else None."""
         if self.similarity == EXACT_ONLY or len(candidates) < 2 or asks_for_choice(question):
             return None
         forms = [
@@ -108,17 +108,17 @@ class Fusion:
         )
 
     def votes(self, candidates: Sequence[Candidate], question: str = "") -> Array:
-        """Return s between the candidates that vote (SPEC 5.6b); 1 or 0 if their answers have an exact form."""
+        """Return s between the eligible candidates (SPEC 5.6b); 1 or 0 if their answers have an exact form."""
         voting = [candidates[i] for i in eligible(candidates)]
         s = self.free_text_similarity(voting, question)
         return same_answer(np.array(self.groups(voting))) if s is None else s
 
     def needs_surrogate(self, candidates: Sequence[Candidate]) -> bool:
-        """Return whether free energy cannot decide between these eligible candidates by their own log-probs."""
+        """Return whether too many tokens of these eligible candidates have no log-probabilities."""
         return len(candidates) > 1 and missing_share(candidates) > MISSING_LIMIT
 
     def _choose(self, candidates: Sequence[Candidate], question: str) -> Verdict:
-        """Pick among eligible candidates, which are in the order in which exact ties are broken."""
+        """Return the winner of eligible candidates, which are in the order that breaks exact ties."""
         if len(candidates) == 1:
             return Verdict(0, "only", "the only candidate", (1.0,))
         missing = missing_share(candidates)
@@ -128,52 +128,53 @@ class Fusion:
         scored = [i for i, candidate in enumerate(candidates) if candidate.energy is not None]
         if not scored:
             return self._without_energy(candidates, "no candidate has any text to score", question)
-        raw, scorer, reason = self._basis([candidates[i] for i in scored])
+        raw, scorer, reason = self._energy_basis([candidates[i] for i in scored])
         ballot = self._ballot([candidates[i] for i in scored], raw, question)
         keys = RULES[self.rule](ballot)
         weights = np.zeros(len(candidates))
         weights[scored] = keys[0]
-        energies = np.full(len(candidates) if self.rule == "fep" else 0, np.nan)
+        energies: list[float] = []
         if self.rule == "fep":
-            energies[scored] = answer_energies(ballot)
+            of_all = np.full(len(candidates), np.nan)
+            of_all[scored] = answer_energies(ballot)
+            energies = of_all.tolist()
         best = scored[int(winners(keys, ballot.present))]
-        reason += self._compared(ballot.similarity)
-        return Verdict(best, scorer, reason, tuple(weights.tolist()), tuple(energies.tolist()))
+        reason += self._similarity_note(ballot.similarity)
+        return Verdict(best, scorer, reason, tuple(weights.tolist()), tuple(energies))
 
-    def _compared(self, similarity: Array | None) -> str:
-        """Explain how free text was compared; empty for answers of an exact form."""
+    def _similarity_note(self, similarity: Array | None) -> str:
+        """Return the note on the similarity of free text for a trace; empty for answers of an exact form."""
         if similarity is None:
             return ""
         others = similarity[~np.eye(len(similarity), dtype=bool)]
         return f"; free text, compared by {self.similarity} similarity (mean {others.mean():.2f})"
 
     def _without_energy(self, candidates: Sequence[Candidate], why: str, question: str) -> Verdict:
-        """Decide without free energy: by agreement, the judgment, or the slow answer (SPEC 5.6)."""
+        """Return the winner by agreement, by the verifier's judgment, or the slow answer (SPEC 5.6)."""
         slow = np.array([candidate.role is Role.SLOW for candidate in candidates])
         pool = slow if slow.any() else ~slow
         # All candidates decide whether the answers are free text; only the pool votes.
         similarity = self.free_text_similarity(candidates, question)
-        groups, none = np.where(pool, self.groups(candidates), -1), np.zeros(len(candidates))
-        keys = majority(Ballot(none, groups, none, similarity=similarity))
+        groups, zeros = np.where(pool, self.groups(candidates), -1), np.zeros(len(candidates))
+        keys = majority(Ballot(zeros, groups, zeros, similarity=similarity))
         winner, voters = int(winners(keys, pool)), int(pool.sum())
         votes = (same_answer(groups) if similarity is None else similarity * pool) @ pool
         judgment = candidates[winner].judgment
-        if voters > 1:
-            agree = f"{votes.max():.0f} of {voters} agree"
-            if similarity is not None:
-                agree = "the most similar to the others" + self._compared(similarity)
-            scorer, how = "agreement", agree
+        if voters > 1 and similarity is not None:
+            scorer, how = "agreement", "the most similar to the others" + self._similarity_note(similarity)
+        elif voters > 1:
+            scorer, how = "agreement", f"{votes.max():.0f} of {voters} agree"
         elif judgment is not None:
             scorer, how = "judgment", f"the verifier says {'CORRECT' if judgment else 'INCORRECT'}"
         else:
             scorer, how = "slow", "the slow answer"
         return Verdict(winner, scorer, f"{why}; {how}", tuple(np.where(pool, votes / voters, 0.0).tolist()))
 
-    def _basis(self, candidates: Sequence[Candidate]) -> tuple[bool, str, str]:
-        """Return whether raw energies are compared, what decides, and why (SPEC 5.5, 5.6), in the words of a trace.
+    def _energy_basis(self, candidates: Sequence[Candidate]) -> tuple[bool, str, str]:
+        """Return whether raw energies are compared, and scorer and reason of the verdict (SPEC 5.5, 5.6).
 
-        Aligned and raw energies are never compared: if one candidate has no alignment statistics, all are compared
-        raw. Models aligned by served traffic, and surrogates, are named.
+        An aligned energy is never compared with a raw one: if one candidate has no alignment statistics, all are
+        compared raw. The reason names surrogates and the models that are aligned by served traffic.
         """
         measured = [(candidate.model, energy) for candidate in candidates if (energy := candidate.energy)]
         scorers = sorted({energy.scorer for _, energy in measured if energy.scorer})
@@ -187,7 +188,7 @@ class Fusion:
         return False, f"{self.rule}{by}", reason
 
     def _ballot(self, candidates: Sequence[Candidate], raw: bool, question: str) -> Ballot:
-        """Collect the arrays a rule sees."""
+        """Return the arrays that a rule sees."""
         energies = [energy for candidate in candidates if (energy := candidate.energy)]
         ballot = Ballot(
             np.array([e.free_energy if raw or e.aligned is None else e.aligned for e in energies]),
@@ -196,31 +197,28 @@ class Fusion:
             self.beta,
             self.free_text_similarity(candidates, question),
         )
-        if self.rule in ("fep", "majority"):  # which compare free energies only
+        if self.rule in ("fep", "majority"):  # they compare free energies only
             return ballot
         confidence = np.array([confidences(candidate) for candidate in candidates]).T
         return replace(ballot, **dict(zip(CONFIDENCES, confidence, strict=True)))
 
     def choose_rows(self, candidates: CandidateArrays, among: Bools) -> Ints:
-        """Return the winning column of each row, of some of its candidates: `choose` as arrays.
-
-        Every row must have a candidate.
-        """
+        """Return the winning column of each row among some of its candidates, at least one: `choose` as arrays."""
         view = self.compare(candidates, among)
         voting = np.where(view.without_energy[:, None], view.eligible, view.scored)
-        by_rule = self._by_keys(candidates, voting, RULES[self.rule], view.energy)
+        by_rule = self._choose_rows(candidates, voting, RULES[self.rule], view.energy, voting)
         if not view.without_energy.any():
             return by_rule
         slow = view.eligible.copy()
         slow[:, FAST] &= ~slow[:, FAST + 1 :].any(axis=1)  # the fast answer votes only if it is alone
-        by_vote = self._by_keys(candidates, slow, majority, np.zeros(slow.shape), view.eligible)
+        by_vote = self._choose_rows(candidates, slow, majority, np.zeros(slow.shape), view.eligible)
         return np.where(view.without_energy, by_vote, by_rule)
 
-    def _by_keys(
-        self, candidates: CandidateArrays, voting: Bools, rule: Rule, energy: Array, seen: Bools | None = None
+    def _choose_rows(
+        self, candidates: CandidateArrays, voting: Bools, rule: Rule, energy: Array, seen: Bools
     ) -> Ints:
         """Return the winner by a rule; `seen` are the candidates that decide whether a row is free text."""
-        groups, similarity = candidates.answers.groups_and_similarity(voting if seen is None else seen)
+        groups, similarity = candidates.answers.groups_and_similarity(seen)
         groups = np.where(voting, groups, -1)
         confidence = {name: getattr(candidates, name) for name in CONFIDENCES}
         keys = rule(Ballot(energy, groups, candidates.skills, self.beta, similarity, **confidence))
@@ -228,48 +226,48 @@ class Fusion:
         return winners((*keys, position), voting)
 
     def compare(self, candidates: CandidateArrays, among: Bools) -> Comparison:
-        """Decide for every row which candidates are eligible, and by which energies they are compared."""
+        """Return for every row which candidates are eligible, and the energies by which they are compared."""
         able = candidates.eligible(among)
         total, missing = (np.where(able, each, 0).sum(axis=1) for each in (candidates.total, candidates.missing))
         share = np.divide(missing, total, out=np.ones(len(able)), where=total > 0)
-        silent = (able.sum(axis=1) > 1) & (share > MISSING_LIMIT)
-        by_surrogate = silent & (np.isfinite(candidates.surrogate) | ~able).all(axis=1)
+        missing_energy = (able.sum(axis=1) > 1) & (share > MISSING_LIMIT)
+        by_surrogate = missing_energy & (np.isfinite(candidates.surrogate) | ~able).all(axis=1)
         column = by_surrogate[:, None]
         energy = np.where(column, candidates.surrogate, candidates.energy)
         aligned = np.where(column, candidates.surrogate_aligned, candidates.aligned)
         scored = able & np.isfinite(energy)
-        without_energy = (silent & ~by_surrogate) | ~scored.any(axis=1)
+        without_energy = (missing_energy & ~by_surrogate) | ~scored.any(axis=1)
         calibrated = ~(scored & np.isnan(aligned)).any(axis=1, keepdims=True)
         return Comparison(able, scored, by_surrogate, without_energy, np.where(calibrated, aligned, energy))
 
 
 def eligible(candidates: Sequence[Candidate]) -> list[int]:
-    """Return the candidates that may win.
+    """Return the candidates that may win and vote.
 
-    A candidate that violates the client's tools or response format loses to any that does not. Of the others, one
-    that was cut off or states no answer does not vote while any other candidate does (SPEC 5.6b).
+    A candidate that violates the client's tools or response format is not eligible while another does not; nor is
+    one that was cut off or states no answer (SPEC 5.6b).
     """
     able = [i for i, candidate in enumerate(candidates) if not candidate.fault] or list(range(len(candidates)))
     return [i for i in able if is_complete(candidates[i])] or able
 
 
 def is_complete(candidate: Candidate) -> bool:
-    """Return whether a candidate states its answer and was not cut off at the limit of tokens (SPEC 5.6b)."""
+    """Return whether a candidate states its answer and was not cut off at the token limit (SPEC 5.6b)."""
     return candidate.stated and candidate.finish != "length"
 
 
 def missing_share(candidates: Sequence[Candidate]) -> float:
-    """Return the share of a candidate set's tokens that have no log-probability (SPEC 5.6).
-
-    A candidate whose provider lists no tokens counts as all missing, at four characters a token.
-    """
+    """Return the share of tokens of all candidates that have no log-probability (SPEC 5.6)."""
     counts = [token_counts(candidate) for candidate in candidates]
     total, missing = (sum(each) for each in zip(*counts, strict=True))
     return missing / total if total else 1.0
 
 
 def token_counts(candidate: Candidate) -> tuple[int, int]:
-    """Count the tokens of a candidate, and those without a log-probability; control tokens count for neither."""
+    """Return the number of tokens of a candidate, and of those without a log-probability; no control tokens.
+
+    If the provider lists no tokens, their number is estimated, and all of them are without a log-probability.
+    """
     counted = [token for token in candidate.tokens if not token.control]
     if counted:
         return len(counted), sum(token.logprob is None for token in counted)
@@ -280,16 +278,13 @@ def token_counts(candidate: Candidate) -> tuple[int, int]:
 
 def confidences(candidate: Candidate) -> tuple[float, float, float]:
     """Return mean log-probability, mean probability and lowest window of a candidate with log-probabilities."""
-    known = np.array([t.logprob for t in candidate.tokens if t.logprob is not None and not t.control])
-    # faster than numpy's mean, which is five layers of Python over this
-    return np.add.reduce(known) / known.size, np.add.reduce(np.exp(known)) / known.size, _lowest_window(known)
+    logprobs = np.array([t.logprob for t in candidate.tokens if t.logprob is not None and not t.control])
+    size = logprobs.size  # `add.reduce` is faster than `mean`, which calls it through five layers of Python
+    return np.add.reduce(logprobs) / size, np.add.reduce(np.exp(logprobs)) / size, _lowest_window(logprobs)
 
 
 def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
-    """Sort all candidates, best first: the winner, the best of each other answer, then repetitions.
-
-    For a client that asked for several answers: it gets distinct ones as long as there are any.
-    """
+    """Return all candidates, best first: the winner, the best of each other answer, then repetitions."""
     weights = verdict.weights or (0.0,) * len(candidates)
     groups = Fusion().groups(candidates)
     order = sorted(
@@ -297,30 +292,42 @@ def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
         key=lambda i: (i == verdict.winner, not candidates[i].fault, weights[i], *tie_break_key(candidates[i])),
         reverse=True,
     )
-    firsts = {group: i for i in reversed(order) for group in [groups[i]]}
-    return sorted(order, key=lambda i: firsts[groups[i]] != i)  # stable: the order holds within both halves
+    best = distinct(order, groups)
+    return best + [i for i in order if i not in best]
+
+
+def distinct(order: Iterable[int], groups: Sequence[int] | Mapping[int, int]) -> list[int]:
+    """Return the first candidate of each group, in this order.
+
+    >>> distinct([2, 0, 1], groups=[5, 7, 5])
+    [2, 1]
+    """
+    firsts: dict[int, int] = {}
+    for i in order:
+        firsts.setdefault(groups[i], i)
+    return list(firsts.values())
 
 
 def tie_break_key(candidate: Candidate) -> tuple[bool, str, str]:
-    """Break exact ties by content, never by position: slow before fast, then by text."""
+    """Return the key that breaks exact ties by content, never by position: slow before fast, then by text."""
     return candidate.role is Role.SLOW, candidate.text, candidate.step
 
 
 def tie_order(candidates: Sequence[Candidate]) -> list[int]:
-    """Return the candidates in the order in which exact ties are broken, the winner first."""
+    """Return the candidates in the order that breaks exact ties, the winner first."""
     return sorted(range(len(candidates)), key=lambda i: tie_break_key(candidates[i]), reverse=True)
 
 
-def _among(verdict: Verdict, able: Sequence[int], candidates: Sequence[Candidate]) -> Verdict:
-    """Turn a verdict on the eligible candidates into one on all."""
+def _verdict_on_all(verdict: Verdict, able: Sequence[int], candidates: Sequence[Candidate]) -> Verdict:
+    """Return the verdict on all candidates, given that on the eligible ones."""
     weights = dict(zip(able, verdict.weights, strict=True))
     energies = dict(zip(able, verdict.energies, strict=False))
     every = range(len(candidates))
     faulty = sum(bool(candidate.fault) for candidate in candidates)
     faults = 0 if faulty == len(candidates) else faulty  # if all have one, none counts
-    silent = len(candidates) - faults - len(able)
+    incomplete = len(candidates) - faults - len(able)
     notes = [f"{faults} of {len(candidates)} did not keep to the form asked for"] if faults else []
-    notes += [f"{silent} of {len(candidates)} were cut off or stated no answer"] if silent else []
+    notes += [f"{incomplete} of {len(candidates)} were cut off or stated no answer"] if incomplete else []
     return Verdict(
         able[verdict.winner],
         verdict.scorer,
@@ -353,15 +360,15 @@ class CandidateArrays(Rows):
     """F by a surrogate's log-probabilities (SPEC 5.6); NaN if no surrogate scored the candidate."""
     surrogate_aligned: Array
     total: Array
-    """Tokens, see `token_counts`."""
+    """Number of tokens, see `token_counts`."""
     missing: Array
-    """Tokens without a log-probability."""
+    """Number of tokens without a log-probability."""
     complete: Bools
     """Whether the candidate states an answer and was not cut off (SPEC 5.6b)."""
     skills: Array
     """w_m of the source (SPEC 5.10b)."""
     order: Ints
-    """The columns of each row in the order in which exact ties are broken: slow before fast, then by text."""
+    """The columns of each row in the order that breaks exact ties, see `tie_order`."""
     mean_logprob: Array
     mean_probability: Array
     lowest_window: Array
@@ -371,13 +378,13 @@ class CandidateArrays(Rows):
         return len(self.present)
 
     def eligible(self, among: Bools) -> Bools:
-        """Return the candidates that may win, of some of them: `eligible` as arrays."""
+        """Return those of some candidates that may win: `eligible` as arrays."""
         among = among & self.present
         stated = among & self.complete
         return np.where(stated.any(axis=1, keepdims=True), stated, among)
 
     def votes(self, among: Bools) -> Array:
-        """Return (N, M, M) s between the candidates that vote, 0 for the others: `Fusion.votes` as arrays."""
+        """Return (N, M, M) s between the eligible candidates, 0 for others: `Fusion.votes` as arrays."""
         voting = self.eligible(among)
         groups, s = self.answers.groups_and_similarity(voting)
         return same_answer(groups) if s is None else np.where(voting[:, :, None] & voting[:, None, :], s, 0.0)
@@ -385,15 +392,15 @@ class CandidateArrays(Rows):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How the candidates of each recorded question are compared."""
+    """Eligible candidates and energies of each recorded question."""
 
     eligible: Bools
     """(N, M) the candidates that may win."""
     scored: Bools
-    """(N, M) those that have an energy."""
+    """(N, M) the eligible candidates that have an energy."""
     by_surrogate: Bools
     """(N,) whether a surrogate's scores decide; it scores every eligible candidate."""
     without_energy: Bools
-    """(N,) whether too few log-probabilities are known for any energy to decide."""
+    """(N,) whether too few tokens have log-probabilities for energies to decide."""
     energy: Array
     """(N, M) F̃ if every scored candidate of the row has one, else F: the two are never compared (SPEC 5.5)."""

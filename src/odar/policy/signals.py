@@ -1,7 +1,7 @@
-"""Signals of a fast answer, each as a quantile within that model's own answers (SPEC 5.11).
+"""Signals of a fast answer, and their ranks within that model's own answers (SPEC 5.11).
 
 Log-probabilities and lengths differ more between models than between right and wrong answers of one model, and they
-are skewed. Their rank among the model's own answers is comparable between models and needs no labels. Ranks come
+are skewed. Their ranks among the model's own answers are comparable between models and need no labels. Ranks come
 from a table: of a calibration, of served answers, or shipped with the package.
 """
 
@@ -26,7 +26,7 @@ from odar.types import Candidate, Token
 
 
 class AnswerKind(StrEnum):
-    """What a text consists of: the weights of the signals depend on it."""
+    """Kind of an answer, on which the weights of the signals depend."""
 
     DIRECT = "direct"
     """A short answer and little else."""
@@ -39,41 +39,41 @@ class AnswerKind(StrEnum):
 RANKED = ("answer_logprob", "mean_logprob", "length", "prior")
 """The signals that are turned into ranks. The others are used as they are."""
 LEVELS = 51
-"""Quantiles in a table."""
+"""Number of quantiles in a table."""
+GRID = (np.arange(LEVELS) + 0.5) / LEVELS
+"""Levels of the quantiles in a table."""
 MIN_ANSWERS = 30
-"""Answers of a kind before their quantiles are used (SPEC 5.11)."""
+"""Minimum number of answers of a kind for a table (SPEC 5.11)."""
 MAX_DIRECT_WORDS = 8
-"""Words around a short answer, such as "The answer is", before the text counts as reasoned."""
+"""Maximum number of words around a direct answer, such as "The answer is"."""
 _CHOICE = re.compile(r"[\s(*]*([A-Z]|yes|no|true|false)(?=[).:,;*\n]|$)", re.IGNORECASE)
 """A choice at the beginning of a text."""
-GRID = (np.arange(LEVELS) + 0.5) / LEVELS
-"""Their levels."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerSignals:
-    """What one fast answer shows about itself. None is unknown."""
+    """Signals of one fast answer; None if unknown."""
 
     kind: AnswerKind
     prior: float
     """d(x), the difficulty of the question alone."""
     stated: bool
-    """Whether it marked a final answer, if it was told to."""
+    """Whether it marked a final answer, if the prompt asks for it."""
     length: float | None
-    """Characters of the whole text."""
+    """Number of characters of the whole text."""
     mean_logprob: float | None = None
     """Mean log-probability of its tokens."""
     answer_logprob: float | None = None
-    """Log-probability of the answer itself: the sum over the tokens of the answer span."""
+    """Log-probability of the final answer: the sum over its tokens."""
     agreement: float | None = None
-    """How far a second fast sample agrees, from 0 to 1; None if none was bought."""
+    """Agreement with a second fast sample, from 0 to 1; None without one."""
     finished: bool = True
-    """False if it was cut off before its answer, or holds none."""
+    """False if it was cut off before its answer, or has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignalArrays(Rows):
-    """Signals of many answers of one model; NaN is unknown."""
+    """Signals of many answers of one model; NaN if unknown."""
 
     kind: NDArray[np.str_]
     prior: Array
@@ -86,10 +86,10 @@ class SignalArrays(Rows):
 
     @classmethod
     def from_answers(cls, answers: Sequence[AnswerSignals]) -> SignalArrays:
-        """One row per answer."""
-        kinds: dict[str, Any] = {"kind": "<U9", "stated": bool, "finished": bool}  # None becomes NaN in the others
+        """Return arrays with one row for each answer."""
+        dtypes: dict[str, Any] = {"kind": "<U9", "stated": bool, "finished": bool}  # None becomes NaN in the others
         columns = {each.name: [getattr(answer, each.name) for answer in answers] for each in fields(cls)}
-        return cls(**{n: np.array(values, dtype=kinds.get(n, np.float64)) for n, values in columns.items()})
+        return cls(**{n: np.array(values, dtype=dtypes.get(n, np.float64)) for n, values in columns.items()})
 
     def __len__(self) -> int:
         return len(self.prior)
@@ -111,23 +111,22 @@ class QuantileTables:
         self._merged: tuple[QuantileTables, QuantileTables] | None = None
 
     @classmethod
-    def fit(cls, values: Mapping[tuple[str, str], Iterable[float]], fewest: int = MIN_ANSWERS) -> QuantileTables:
-        """Tables of the signals with at least `fewest` finite values."""
+    def fit(cls, values: Mapping[tuple[str, str], Iterable[float]], minimum: int = MIN_ANSWERS) -> QuantileTables:
+        """Return tables of the signals with at least `minimum` finite values."""
         finite = {key: np.array([v for v in column if math.isfinite(v)]) for key, column in values.items()}
-        return cls({key: np.quantile(v, GRID) for key, v in finite.items() if len(v) >= fewest})
+        return cls({key: np.quantile(v, GRID) for key, v in finite.items() if len(v) >= minimum})
 
     @classmethod
-    def from_signals(cls, signals: SignalArrays, fewest: int = MIN_ANSWERS) -> QuantileTables:
-        """Tables of a model's own answers. Unfinished ones are left out: they are not compared."""
+    def from_signals(cls, signals: SignalArrays, minimum: int = MIN_ANSWERS) -> QuantileTables:
+        """Return tables of a model's own answers, without unfinished ones."""
         rows = {kind: signals.rows((signals.kind == kind.value) & signals.finished) for kind in AnswerKind}
-        return cls.fit(
-            {(k.value, name): getattr(part, name) for k, part in rows.items() for name in RANKED}, fewest
-        )
+        values = {(kind.value, name): getattr(part, name) for kind, part in rows.items() for name in RANKED}
+        return cls.fit(values, minimum)
 
     def rank(self, kind: str, signal: str, values: ArrayLike) -> Array:
         """Return the rank of each value in (0, 1); NaN if the value or the table is missing.
 
-        Beyond the ends of the table ranks continue to rise, more slowly, so that extreme values are not tied.
+        Beyond the ends of the table, ranks continue to rise more slowly, so that extreme values differ.
         """
         given, curve = np.asarray(values, dtype=np.float64), self._curves.get((kind, signal))
         if curve is None:
@@ -138,7 +137,7 @@ class QuantileTables:
         return ranks - levels[0] * below / (1 + below) + (1 - levels[-1]) * above / (1 + above)
 
     def rank_one(self, kind: str, signal: str, value: float | None) -> float | None:
-        """`rank` of one value; None if the value or the table is missing."""
+        """Return `rank` of one value; None if the value or the table is missing."""
         curve = self._curves.get((kind, signal))
         if curve is None or value is None or not math.isfinite(value):
             return None
@@ -153,7 +152,7 @@ class QuantileTables:
         return rank
 
     def with_fallback(self, fallback: QuantileTables) -> QuantileTables:
-        """These tables, and those of `fallback` for what these do not have."""
+        """Return these tables, and those of `fallback` for missing ones."""
         if self._merged is None or self._merged[0] is not fallback:
             both = QuantileTables()
             both.tables = {**fallback.tables, **self.tables}
@@ -163,14 +162,14 @@ class QuantileTables:
 
     def to_dict(self) -> dict[str, dict[str, list[float]]]:
         """Return the tables as JSON."""
-        out: dict[str, dict[str, list[float]]] = {}
+        rows: dict[str, dict[str, list[float]]] = {}
         for (kind, signal), table in self.tables.items():
-            out.setdefault(kind, {})[signal] = [float(f"{value:.5g}") for value in table]
-        return out
+            rows.setdefault(kind, {})[signal] = [float(f"{value:.5g}") for value in table]
+        return rows
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Mapping[str, Sequence[float]]]) -> QuantileTables:
-        """Read what `to_dict` wrote; raises ValueError for a table of another size."""
+        """Read what `to_dict` wrote; raises ValueError for an invalid table."""
         tables = {(kind, name): [float(v) for v in row] for kind, rows in raw.items() for name, row in rows.items()}
         for key, table in tables.items():
             if len(table) != LEVELS or not all(map(math.isfinite, table)) or table != sorted(table):
@@ -179,7 +178,7 @@ class QuantileTables:
 
 
 def interpolate(x: float, points: Sequence[float], levels: Sequence[float]) -> float:
-    """`numpy.interp` of one number: for so few, numpy takes ten times as long.
+    """Return `numpy.interp` of one number, ten times as fast.
 
     >>> interpolate(0.5, [0.0, 1.0], [10.0, 20.0]), interpolate(7.0, [0.0, 1.0], [10.0, 20.0])
     (15.0, 20.0)
@@ -194,10 +193,7 @@ def interpolate(x: float, points: Sequence[float], levels: Sequence[float]) -> f
 
 
 def _curve(table: Array) -> tuple[list[float], list[float], float]:
-    """Return the distinct values of a table, their ranks and their range.
-
-    Equal quantiles share the middle of their levels, so that a common value gets one rank.
-    """
+    """Return the distinct values of a table, their ranks and their range; equal quantiles share the mean rank."""
     table = np.where(np.abs(table) < 1e-300, 0.0, table)  # between denormal numbers a slope is infinite
     points, first, count = np.unique(table, return_index=True, return_counts=True)
     levels = GRID[first] + (count - 1) / (2 * LEVELS)
@@ -208,7 +204,7 @@ def answer_signals(candidate: Candidate, prior: float, agreement: float | None =
     """Return the signals of a fast answer."""
     logprobs = [t.logprob for t in candidate.tokens if t.logprob is not None and not t.control]
     kind = answer_kind(candidate.text, candidate.answer, candidate.stated)
-    # a client may cut free text short on purpose; reasoning that was cut off has not come to its answer
+    # free text that was cut off is an answer; reasoning that was cut off has not reached its answer
     cut_off = candidate.finish == "length" and (kind is AnswerKind.REASONED or not candidate.stated)
     return AnswerSignals(
         kind=kind,
@@ -216,7 +212,7 @@ def answer_signals(candidate: Candidate, prior: float, agreement: float | None =
         stated=candidate.stated,
         length=float(len(candidate.text)),
         mean_logprob=math.fsum(logprobs) / len(logprobs) if logprobs else None,
-        # The sum over a tool call says how long its arguments are; the mean log-probability tells more.
+        # The sum over a tool call depends mostly on the length of its arguments.
         answer_logprob=None if candidate.tool_calls else answer_logprob(candidate.tokens, candidate.answer),
         agreement=agreement,
         finished=not cut_off and (candidate.stated or bool(candidate.answer.strip())),
@@ -224,9 +220,9 @@ def answer_signals(candidate: Candidate, prior: float, agreement: float | None =
 
 
 def answer_kind(text: str, answer: str, stated: bool = True) -> AnswerKind:
-    """What a text consists of; a short text is a direct answer, though the mark that was asked for is missing.
+    """Return the kind of an answer. A short text is a direct answer even if it is not marked.
 
-    So is a text that states a letter, or yes or no, at its beginning and not again: the rest was written after it.
+    So is a text that begins with a letter, or yes or no, and does not repeat it: the rest was written after it.
 
     >>> answer_kind("Answer: Paris", "Paris"), answer_kind("So 2 + 2 = 4. " * 5 + "Answer: 4", "4")
     (<AnswerKind.DIRECT: 'direct'>, <AnswerKind.REASONED: 'reasoned'>)
@@ -239,18 +235,18 @@ def answer_kind(text: str, answer: str, stated: bool = True) -> AnswerKind:
     if not stated and not words:
         return AnswerKind.REASONED
     begins = _CHOICE.match(text)
-    if begins is not None and begins[1] == answer and _last_place(text, answer) == begins.start(1):
+    if begins is not None and begins[1] == answer and _find_last(text, answer) == begins.start(1):
         return AnswerKind.DIRECT
     return AnswerKind.DIRECT if len(text.split()) - words <= MAX_DIRECT_WORDS else AnswerKind.REASONED
 
 
 def answer_logprob(tokens: Sequence[Token], answer: str) -> float | None:
-    """Sum of the log-probabilities of the tokens that hold the last occurrence of the answer.
+    """Return the sum of the log-probabilities of the tokens of the last occurrence of the answer.
 
-    None if the answer is not found in the text as it stands, or one of its tokens has no log-probability.
+    It is None if the text does not contain the answer, or one of its tokens has no log-probability.
     """
     text = "".join("" if token.control else token.text for token in tokens)
-    start = _last_place(text, answer)
+    start = _find_last(text, answer)
     if start < 0:
         return None
     end, position, total = start + len(answer), 0, 0.0
@@ -265,26 +261,27 @@ def answer_logprob(tokens: Sequence[Token], answer: str) -> float | None:
     return total
 
 
-def _last_place(text: str, answer: str) -> int:
-    """Return the last place of an answer in a text, as whole words where it occurs so; −1 where it does not occur.
+def _find_last(text: str, answer: str) -> int:
+    """Return the last position of an answer in a text, preferably as whole words; −1 if it does not occur.
 
-    >>> _last_place("Answer: B (Brussels)", "B"), _last_place("Answer: 4kg", "4"), _last_place("none", "5")
+    >>> _find_last("Answer: B (Brussels)", "B"), _find_last("Answer: 4kg", "4"), _find_last("none", "5")
     (8, 8, -1)
     """
     last = start = text.rfind(answer) if answer else -1
     while start >= 0:
         end = start + len(answer)
-        inside = start > 0 and text[start - 1].isalnum() and answer[0].isalnum()
-        if not inside and not (text[end : end + 1].isalnum() and answer[-1].isalnum()):
+        word_before = start > 0 and text[start - 1].isalnum() and answer[0].isalnum()
+        word_after = text[end : end + 1].isalnum() and answer[-1].isalnum()
+        if not word_before and not word_after:
             return start
         start = text.rfind(answer, 0, start + len(answer) - 1)
     return last
 
 
 def sample_agreement(samples: Sequence[Candidate]) -> float | None:
-    """Return how far two samples of a model agree, from 0 to 1; None if there is only one.
+    """Return the agreement of two samples of a model, from 0 to 1; None if there is only one.
 
-    Answers of an exact form are the same or not; free text agrees as far as its words are the same (SPEC 5.15).
+    Answers of an exact form agree or not; the agreement of free text is its word overlap (SPEC 5.15).
     """
     if len(samples) < 2:
         return None
