@@ -1,8 +1,8 @@
-"""How far two answers without an exact form say the same (SPEC 5.15).
+"""Similarity of free-text answers (SPEC 5.15).
 
 Numbers, choices, dates and short words are equal or not (`odar.policy.equivalence`). Five models phrase an
 explanation in five ways, so free text is compared by a similarity s in [0, 1]: prose by its words, weighted by
-rarity; code by its tokens; JSON field by field. `answer_form` and `is_free_text` decide where.
+rarity; code by its tokens; JSON field by field. `is_free_text` decides whether answers are free text.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from odar.policy.rules import same_answer
 from odar.registry import Registry
 
 Similarity = Callable[[Sequence[str]], Array]
-"""Returns an (n, n) symmetric matrix in [0, 1]; s of two texts must not depend on the others.
+"""Returns a symmetric (n, n) matrix in [0, 1]; s of two texts must not depend on the others.
 
-Apply a floor, so that what says nothing in common is 0. Register one under the entry point `odar.similarities`."""
+s should be 0 if two texts have nothing in common. The entry point group is `odar.similarities`."""
 EXACT_ONLY = "none"
-"""The name of no similarity at all: answers are equal or not, free text included."""
+"""The setting for no similarity: free text is equal or not, as other answers are."""
 SIMILARITIES: Registry[Similarity] = Registry(
     "similarity",
     {"lexical": "odar.policy.similarity:lexical", "minilm": "odar.providers.minilm:similarity"},
@@ -37,15 +37,15 @@ SIMILARITIES: Registry[Similarity] = Registry(
 )
 """Similarities by name."""
 FLOOR = 0.2
-"""Less word overlap than this counts as none: answers to the same question share some words by chance."""
+"""Word overlap below which s is 0: answers to the same question share some words by chance."""
 SENTENCE_WORDS = 6
-"""A text of at least this many words has no exact form: two models would not phrase it alike."""
+"""Minimum number of words of free text."""
 CODE_WORDS = 20
-"""The same for what looks like a formula, if it is on one line."""
+"""Maximum number of words of a formula on one line; a longer one is code, and free text."""
 
 
 class AnswerForm(IntEnum):
-    """Whether answers like this one can be compared exactly."""
+    """Form of an answer, which decides whether it is compared exactly."""
 
     EXACT = -1
     """A number, a choice, a date or a tool call."""
@@ -74,14 +74,14 @@ _OPTION = re.compile(r"^\s*(?:\(([A-J])\)|([A-J])[.):])\s+\S", re.MULTILINE)
 
 
 def asks_for_choice(question: str) -> bool:
-    """Return whether a question lists options to choose from: the answer then has an exact form."""
+    """Return whether a question lists options to choose from, so that the answer has an exact form."""
     return len({letter for pair in _OPTION.findall(question) for letter in pair if letter}) > 1
 
 
 def is_free_text(forms: Sequence[int]) -> bool:
     """Return whether candidates of these forms are compared by similarity.
 
-    More than half of them must have no exact form, and none may be a number, a choice or a date.
+    More than half of them must be free text, and none may be a number, a choice or a date.
 
     >>> is_free_text([AnswerForm.FREE, AnswerForm.FREE, AnswerForm.SHORT]), is_free_text([AnswerForm.FREE, -1])
     (True, False)
@@ -90,17 +90,15 @@ def is_free_text(forms: Sequence[int]) -> bool:
 
 
 def prepare_similarity(name: str) -> None:
-    """Load what a similarity needs, so that errors are raised now and not after answers were paid for."""
+    """Load the files of a similarity, so that errors are raised before answers are paid for."""
     prepare = None if name == EXACT_ONLY else getattr(SIMILARITIES[name], "prepare", None)
     if prepare is not None:
         prepare()
 
 
 def similarity_matrix(texts: Sequence[str], groups: Sequence[int], similarity: str) -> Array:
-    """Return s between all answers: 1 where they are equivalent (share a group), else their similarity."""
-    numbers = np.asarray(groups)
-    same = numbers[:, None] == numbers[None, :]
-    return np.where(same, 1.0, SIMILARITIES[similarity](texts))
+    """Return s between all answers: 1 if they share a group, else their similarity."""
+    return np.maximum(same_answer(np.asarray(groups)), SIMILARITIES[similarity](texts))
 
 
 def lexical(texts: Sequence[str]) -> Array:
@@ -109,23 +107,23 @@ def lexical(texts: Sequence[str]) -> Array:
     >>> lexical(["Seeds pass through your body.", "The seeds pass through.", "You die."]).round(1).tolist()
     [[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    read = [_read(text) for text in texts]
+    parsed = [_parse(text) for text in texts]
     matrix = np.eye(len(texts))
-    for i, (kind, parts) in enumerate(read):
-        for j, (other, others) in enumerate(read[:i]):
+    for i, (kind, parts) in enumerate(parsed):
+        for j, (other_kind, other_parts) in enumerate(parsed[:i]):
             compare = _compare_fields if kind == "fields" else _dice
-            s = compare(parts, others) if kind == other else 0.0  # nothing in common: code and prose
+            s = compare(parts, other_parts) if kind == other_kind else 0.0
             matrix[i, j] = matrix[j, i] = s if s >= FLOOR else 0.0
     return matrix
 
 
 def word_overlap(first: str, second: str) -> float:
-    """Return the rarity-weighted share of words that two texts have in common, without a floor (Dice)."""
+    """Return the rarity-weighted Dice coefficient of the words of two texts, without a floor."""
     return _dice(weighted_words(first), weighted_words(second))
 
 
-def _read(text: str) -> tuple[str, Mapping[str, Any]]:
-    """Split an answer into JSON fields, code or words, ready for comparison with several others."""
+def _parse(text: str) -> tuple[str, Mapping[str, Any]]:
+    """Return the kind of an answer and its parts: JSON fields, tokens of code, or words."""
     if (fields := _fields(text)) is not None:
         return "fields", fields
     if (code := _code(text)) is not None:
@@ -144,7 +142,7 @@ def weighted_words(text: str) -> dict[str, float]:
 
 
 def _weight(word: str) -> float:
-    """Return the rarity of a word. Negations are common but decide what a sentence says: they count as rare."""
+    """Return the rarity of a word. Negations count as rare, because they change the meaning of a sentence."""
     return 1.0 if word in _NEGATIONS or word.endswith("n't") else word_rarity(word)
 
 
@@ -167,7 +165,7 @@ _CODE_TOKEN = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?|\"[^\"\n]*\"|'[^'\n]*'|[^\
 
 
 def _code(text: str) -> dict[str, float] | None:
-    """Count the tokens of code, comments and layout aside; None if the text is mostly prose."""
+    """Return the counts of the tokens of code, without comments; None if the text is mostly prose."""
     blocks = _FENCED.findall(text)
     source = "\n".join(blocks)
     if not blocks:
@@ -204,7 +202,7 @@ def _fields(text: str) -> dict[str, Any] | None:
 
 
 def _compare_fields(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
-    """Return the mean similarity over all fields; one that only one side has counts as 0."""
+    """Return the mean similarity over all fields; it is 0 for a field that only one side has."""
     shared = [name for name in first if name in second]
     return math.fsum(_compare_leaves(first[name], second[name]) for name in shared) / len({**first, **second})
 
@@ -219,16 +217,16 @@ def _compare_leaves(first: Any, second: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRows(Rows):
-    """Groups and similarities of N recorded questions with up to M candidates, for any choice of candidates."""
+    """Groups and similarities of N recorded questions with up to M candidates, for any subset of candidates."""
 
     groups: Ints
-    """Shape (N, M): the group number of each answer if all candidates are present; −1 for a missing candidate."""
+    """(N, M) the group number of each answer if all candidates are present; −1 for an absent candidate."""
     forms: Ints
     """(N, M) the `AnswerForm` of each answer."""
-    open: Mapping[int, Sequence[str]]
-    """Answers of the rows whose groups depend on which candidates are present: they are grouped again each time."""
-    matrices: Mapping[int, Array]
-    """(M, M) similarities of the rows that can be free text, equivalence aside."""
+    regrouped: list[Sequence[str] | None]
+    """The answers of each row whose groups depend on which candidates are present, else None."""
+    matrices: list[Array | None]
+    """(M, M) similarities of each row that can be free text, else None; equal answers may be below 1."""
 
     @classmethod
     def of_answers(
@@ -241,55 +239,38 @@ class AnswerRows(Rows):
         """Group and compare the answers of each question."""
         width = max(map(len, rows), default=0)
         groups, forms = np.full((len(rows), width), -1), np.zeros((len(rows), width), dtype=np.int64)
-        matrices: dict[int, Array] = {}
-        for i, (answers, told, question) in enumerate(zip(rows, stated, questions, strict=True)):
-            spelt = list(dict.fromkeys(answers))  # parsed once: samples often agree to the letter
-            numbers = dict(zip(spelt, group_answers(spelt), strict=True))
-            groups[i, : len(answers)] = [numbers[answer] for answer in answers]
+        matrices: list[Array | None] = [None] * len(rows)
+        for i, (answers, are_stated, question) in enumerate(zip(rows, stated, questions, strict=True)):
+            spellings = list(dict.fromkeys(answers))  # samples are often identical; each text is parsed once
+            numbers = dict(zip(spellings, group_answers(spellings), strict=True))
+            size = len(answers)
+            groups[i, :size] = [numbers[answer] for answer in answers]
             if similarity == EXACT_ONLY or asks_for_choice(question):
                 continue
-            found = [answer_form(answer, stated=said) for answer, said in zip(answers, told, strict=True)]
-            forms[i, : len(found)] = found
-            if sum(form > 0 for form in found) > 1:
-                matrices[i] = np.eye(width)
-                matrices[i][: len(found), : len(found)] = SIMILARITIES[similarity](answers)
-        return cls(
-            groups, forms, {i: row for i, row in enumerate(rows) if grouping_depends_on_others(row)}, matrices
-        )
+            forms[i, :size] = [
+                answer_form(a, stated=is_stated) for a, is_stated in zip(answers, are_stated, strict=True)
+            ]
+            if (forms[i, :size] == AnswerForm.FREE).sum() > 1:
+                matrix = np.eye(width)
+                matrix[:size, :size] = SIMILARITIES[similarity](answers)
+                matrices[i] = matrix
+        regrouped = [row if grouping_depends_on_others(row) else None for row in rows]
+        return cls(groups, forms, regrouped, matrices)
 
     def exact(self) -> AnswerRows:
-        """Return the same without similarities: answers are equal or not."""
-        return replace(self, matrices={})
-
-    def rows(self, index: Ints | Bools | slice) -> AnswerRows:
-        """Return some of the questions."""
-        places = list(enumerate(np.arange(len(self.groups))[index].tolist()))
-        open_rows = {new: self.open[old] for new, old in places if old in self.open}
-        matrices = {new: self.matrices[old] for new, old in places if old in self.matrices}
-        return AnswerRows(self.groups[index], self.forms[index], open_rows, matrices)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[AnswerRows]) -> AnswerRows:
-        """Return the questions of several parts, in order."""
-        starts = np.cumsum([0, *(len(part.groups) for part in parts)]).tolist()
-        each = list(zip(starts, parts, strict=False))
-        return cls(
-            np.concatenate([part.groups for part in parts]),
-            np.concatenate([part.forms for part in parts]),
-            {start + i: row for start, part in each for i, row in part.open.items()},
-            {start + i: matrix for start, part in each for i, matrix in part.matrices.items()},
-        )
+        """Return a copy without similarities, in which answers are equal or not."""
+        return replace(self, matrices=[None] * len(self.matrices))
 
     def groups_and_similarity(self, present: Bools) -> tuple[Ints, Array | None]:
         """Return groups, −1 for the absent, and (N, M, M) similarities; None if no row is free text."""
         groups = np.where(present, self.groups, -1)
-        for row, answers in self.open.items():
-            there = np.flatnonzero(present[row])
-            groups[row, there] = group_answers([answers[column] for column in there.tolist()])
-        free = [row for row in self.matrices if is_free_text(self.forms[row, present[row]].tolist())]
-        if not free:
-            return groups, None
-        found = same_answer(groups)
-        for row in free:
-            found[row] = np.maximum(found[row], self.matrices[row])
-        return groups, found
+        for row, answers in enumerate(self.regrouped):
+            if answers is not None:
+                columns = np.flatnonzero(present[row])
+                groups[row, columns] = group_answers([answers[column] for column in columns.tolist()])
+        similarity: Array | None = None
+        for row, matrix in enumerate(self.matrices):
+            if matrix is not None and is_free_text(self.forms[row, present[row]].tolist()):
+                similarity = same_answer(groups) if similarity is None else similarity
+                similarity[row] = np.maximum(similarity[row], matrix)
+        return groups, similarity

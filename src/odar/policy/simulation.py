@@ -1,4 +1,4 @@
-"""The three paths over recorded questions, as arrays: which candidates are asked for, and which of them wins.
+"""Simulation of the three paths over recorded questions, as arrays.
 
 `Odar.aask` does the same for one question with real models. Calibration and replay both call `simulate`; the
 decisions are made in `path`, `stopping` and `fusion`.
@@ -25,21 +25,21 @@ class Simulation:
     asked: Bools
     """(N, M) recorded candidates that were requested, and therefore paid."""
     read: Bools
-    """(N, M) candidates among which the winner was chosen: if sampling stops early, some are not read."""
+    """(N, M) candidates among which the winner was chosen; if sampling stops early, some are not read."""
     scored: Bools
     """(N, M) candidates that a surrogate scored, with one call each."""
     winner: Ints
-    """The column that won."""
+    """The winning column."""
     waves: Ints
-    """Requests for slow samples, if one request gives several."""
+    """Number of requests for slow samples, if one request gives several."""
     calls: Ints
-    """Model invocations (SPEC 6.1), including failed ones and those of the surrogate."""
+    """Number of model calls (SPEC 6.1), including failed ones and those of the surrogate."""
 
 
 def simulate(
     candidates: CandidateArrays, path: Ints, fusion: Fusion, stopping: Stopping, samples: int
 ) -> Simulation:
-    """Take the given path, SIMPLE, MEDIUM or HARD, with every question; `samples` on the Hard path at most."""
+    """Return the outcome of every question on the given path, with at most `samples` on the Hard path."""
     hard, solves = path == HARD, np.arange(candidates.present.shape[1]) - SOLVE
     read, taken = simulate_sampling(candidates, stopping, samples if hard.any() else 0)
     read &= hard[:, None]
@@ -57,10 +57,10 @@ def simulate(
 
 
 def simulate_sampling(candidates: CandidateArrays, stopping: Stopping, samples: int) -> tuple[Bools, Ints]:
-    """Take recorded slow samples in their order until the vote is settled: what `agents` does, as arrays.
+    """Take recorded slow samples in their order until the vote is settled: `odar.agents.flow.Sampler` as arrays.
 
-    Returns (N, M) those that take part in the choice, and (N,) how many were asked for and paid: a wave is paid
-    whole, even if its first samples settle it. A sample that was not recorded was asked for and failed.
+    Returns (N, M) the samples that are read, and (N,) how many were requested and paid: a whole wave, even if its
+    first samples settle the vote. A sample that was not recorded counts as requested and failed.
     """
     solves, first = np.arange(candidates.present.shape[1]) - SOLVE, stopping.first_size(samples)
     read = candidates.present & (solves >= 0) & (solves < first)
@@ -69,7 +69,7 @@ def simulate_sampling(candidates: CandidateArrays, stopping: Stopping, samples: 
         votes = candidates.votes(read)[:, SOLVE:end, SOLVE:end]  # no other column is read yet
         return stopping.are_settled(votes, samples - read.sum(axis=1))
 
-    # an agent without any answer in the first wave is not asked again
+    # a model without any answer in the first wave is not asked again
     goes_on = read.any(axis=1) & ~settled(SOLVE + first) if first < samples else np.zeros(len(read), dtype=bool)
     asked = np.where(goes_on, samples, first)
     for each in range(SOLVE + first, min(SOLVE + samples, len(solves))):

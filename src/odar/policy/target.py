@@ -1,8 +1,8 @@
 """Targets instead of thresholds (SPEC 5.13): one parameter t moves τ1 and τ2 to meet mean calls or dollars.
 
 t = 0 is always Simple, t = 1 always Hard; between them the thresholds follow a fixed path through those of the
-settings or of a calibration. t follows the distribution of recent difficulties, so that it fits the traffic without
-labels, and the actual spending: a surplus or deficit is compensated over the next questions.
+settings or of a calibration. t is chosen by the distribution of recent difficulties, which needs no labels, and by
+the actual spending: a surplus or deficit is compensated over the next questions.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MEMORY = 100.0
 HORIZON = 12.0
 """Number of questions over which a surplus or deficit is compensated."""
 MAX_DEBT = 20.0
-"""Limit of the debt, in questions: a target that cannot be met must not accumulate debt without end."""
+"""Limit of the debt, in questions, for a target that cannot be met."""
 SECOND_OPINION_CALLS = 3.0
-"""Smallest target at which a second fast sample is bought: two fast calls and one slow call."""
+"""Minimum target for a second fast sample: two fast calls and one slow call."""
 _STEPS = 201
 """Grid points of t."""
 _DECAY = math.exp(-1 / MEMORY)
@@ -62,7 +62,7 @@ class Target:
 
     @classmethod
     def from_options(cls, *, calls: float | None = None, cost_usd: float | None = None) -> Target | None:
-        """Return the target that is given; None if neither is."""
+        """Return the target with the given value; None if there is none."""
         if calls is not None and cost_usd is not None:
             raise InputError("a target is either calls or cost_usd, not both")
         if calls is not None:
@@ -71,7 +71,7 @@ class Target:
 
     @property
     def allows_second_opinion(self) -> bool:
-        """Whether a second fast sample for every question leaves at least as much for the slow model."""
+        """Whether a second fast sample for every question fits the target."""
         return self.kind != "calls" or self.value >= SECOND_OPINION_CALLS
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ class ThresholdPath:
         return cls.through((tau1, 1.0), (tau1, tau2))
 
     def thresholds(self, t: float) -> tuple[float, float]:
-        """(τ1, τ2) at t."""
+        """Return (τ1, τ2) at t."""
         steps = np.linspace(0, 1, len(self.knots))
         tau1, tau2 = (float(np.interp(t, steps, [knot[i] for knot in self.knots])) for i in (0, 1))
         return tau1, tau2
@@ -123,8 +123,8 @@ class ThresholdPath:
         """Return the least t at which each difficulty is no longer Simple, and at which it is Hard."""
         d = np.asarray(difficulty, dtype=np.float64)
         steps = np.linspace(0, 1, len(self.knots))[::-1]
-        found = [np.interp(d, [knot[i] for knot in self.knots[::-1]], steps) for i in (0, 1)]
-        return found[0], found[1]
+        medium, hard = (np.interp(d, [knot[i] for knot in self.knots[::-1]], steps) for i in (0, 1))
+        return medium, hard
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ class TargetState:
     """Total cost of these questions."""
 
     def count(self, difficulty: float, path: Path, spent: float) -> None:
-        """Count one question with its path and what it cost."""
+        """Count one question with its path and its cost."""
         self.observe(difficulty)
         self.count_spending(path, spent)
 
@@ -155,7 +155,7 @@ class TargetState:
         self.histogram[min(BINS - 1, max(0, int(difficulty * BINS)))] += 1.0
 
     def count_spending(self, path: Path, spent: float) -> None:
-        """Count what a question on a path cost."""
+        """Count the cost of a question on a path."""
         self.spent *= _DECAY
         self.taken *= _DECAY
         self.spent[PATHS.index(path)] += spent
@@ -165,20 +165,23 @@ class TargetState:
 
     def followed_by(self, other: TargetState) -> TargetState:
         """Return this state followed by the later observations of another process."""
-        left = math.exp(-other.questions / MEMORY)
-        histogram, spent, taken = self.histogram * left, self.spent * left, self.taken * left
-        both = histogram + other.histogram, spent + other.spent, taken + other.taken
+        decay = math.exp(-other.questions / MEMORY)
         return TargetState(
-            *both, self.debt + other.debt, self.questions + other.questions, self.total + other.total
+            self.histogram * decay + other.histogram,
+            self.spent * decay + other.spent,
+            self.taken * decay + other.taken,
+            self.debt + other.debt,
+            self.questions + other.questions,
+            self.total + other.total,
         )
 
     @property
     def mean(self) -> float | None:
-        """What a question cost on average under this target."""
+        """Mean cost of a question under this target; None before the first."""
         return self.total / self.questions if self.questions else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state as JSON: bins that hold something, and figures."""
+        """Return the state as JSON, without empty bins."""
         bins = {str(i): round(float(w), 5) for i, w in enumerate(self.histogram) if w > 1e-4}
         rest = {"debt": self.debt, "questions": self.questions, "total": self.total}
         return {"bins": bins, "spent": self.spent.tolist(), "taken": self.taken.tolist(), **rest}
@@ -198,8 +201,8 @@ class TargetController:
 
     Args:
         target: the mean to meet.
-        path: how t moves the thresholds.
-        calls: assumed calls on Simple, Medium and Hard before any question; for dollars only their ratio counts.
+        path: the thresholds as a function of t.
+        calls: assumed calls on Simple, Medium and Hard before any question; for dollars only their ratio matters.
     """
 
     def __init__(self, target: Target, path: ThresholdPath, calls: Sequence[float] = (1.0, 2.0, 6.0)) -> None:
@@ -211,14 +214,14 @@ class TargetController:
         self._age = 0
 
     def choose(self) -> TargetUse:
-        """Return the thresholds for the next question, and what led to them."""
+        """Return the thresholds for the next question, with the target and t for a trace."""
         curve = self._expected_spending()
         wanted = self.target.value - self.state.debt / HORIZON
         t = float(np.interp(wanted, curve, np.linspace(0, 1, _STEPS)))
         return TargetUse(self.target.kind, self.target.value, t, *self.path.thresholds(t), self.state.mean)
 
     def book(self, difficulty: float, path: Path) -> float:
-        """Count a question that takes this path; returns the spending that was assumed, for `settle`."""
+        """Count a question on this path, and return its assumed spending for `settle`."""
         self.state.observe(difficulty)
         assumed = float(self._spending()[PATHS.index(path)])
         self._add_debt(assumed - self.target.value)
@@ -253,12 +256,11 @@ class TargetController:
         if self.target.kind != "calls":
             seen = float(state.taken @ self._calls)
             scale = float(state.spent.sum()) / seen if seen > 0 else self.target.value / float(self._calls[0])
-        # one question's worth of what was assumed, so that the first observation does not decide alone
-        found = (state.spent + scale * self._calls) / (state.taken + 1.0)
-        return np.maximum.accumulate(found)
+        # The assumption counts as one question, so that the first observation does not decide alone.
+        return np.maximum.accumulate((state.spent + scale * self._calls) / (state.taken + 1.0))
 
     def _expected_spending(self) -> Array:
-        """Return the mean spending at each step of t, by the recent difficulties."""
+        """Return the mean spending at each step of t, given the recent difficulties."""
         if self._curve is None:
             centres = (np.arange(BINS) + 0.5) / BINS
             prior = _PRIOR_WEIGHT * _prior_density(centres) * math.exp(-self.state.questions / MEMORY)
@@ -269,8 +271,8 @@ class TargetController:
             curve = np.full(_STEPS, float(spending[0]))
             for position, extra in zip(self.path.positions(centres), np.diff(spending), strict=True):
                 order = np.argsort(position)
-                reached = np.r_[0.0, np.cumsum(weights[order])]
-                curve += extra * reached[np.searchsorted(position[order], steps, side="right")]
+                cumulative = np.r_[0.0, np.cumsum(weights[order])]
+                curve += extra * cumulative[np.searchsorted(position[order], steps, side="right")]
             curve[0], curve[-1] = spending[0], spending[-1]
             self._curve = np.maximum.accumulate(curve) + np.arange(_STEPS) * 1e-12  # strictly rising, for interp
             self._age = 0
