@@ -34,4 +34,4 @@ def test_concatenated_groupings_equal_those_of_all_rows(first, second):
     joined = AnswerRows.concatenate([grouped(first), grouped(second)])
     whole = grouped([*first, *second])
     assert (joined.groups == whole.groups).all()
-    assert joined.open == whole.open
+    assert joined.regrouped == whole.regrouped
