@@ -1,1 +1,1 @@
-"""Decision → candidates: prompts, the two agents, energies, deadlines and the ledger."""
+"""Decision → candidates → verdict: prompts, the two agents, scoring, deadlines and the budget ledger."""

@@ -20,24 +20,24 @@ from odar.types import Candidate, Decision, Path
 
 T = TypeVar("T")
 PROGRESS = Wire("odar", {})
-"""Marks thinking that ODAR wrote itself; no provider has signed it."""
+"""Wire format of thinking that ODAR writes itself, which no provider has signed."""
 
 
 class FastAnswer:
-    """The fast agent's answer, with which every path begins (SPEC 1): asked for once.
+    """The fast agent's answer, with which every path begins (SPEC 1). It is requested only once.
 
     Args:
         team: the agents.
-        ahead: whether to ask now, before the path is known, so that the estimate takes no extra time. It is not
-            asked ahead if another agent cannot be used: the question will fail, and the call would be wasted.
-        second_opinion: whether to buy a second sample, to see whether it agrees (SPEC 5.11).
+        ahead: whether to request it now, while the difficulty is estimated. It is not requested ahead if another
+            agent cannot be used, because the question will fail.
+        second_opinion: whether to request a second sample, to see whether it agrees (SPEC 5.11).
 
-    Leaving the block cancels what is still running.
+    Leaving the block cancels a running request.
     """
 
     def __init__(self, team: Team, *, ahead: bool, second_opinion: bool = False) -> None:
         self.second: Candidate | None = None
-        """The second sample, once the first was asked for; it does not vote."""
+        """The second sample, which does not vote; None before the first call."""
         self._team = team
         self._second_opinion = second_opinion
         self._task: asyncio.Task[list[Candidate]] | None = None
@@ -48,12 +48,14 @@ class FastAnswer:
                 self._task = asyncio.create_task(team.answer(None, 2 if second_opinion else 1))
 
     async def __call__(self, on_delta: OnDelta | None = None, samples: int = 1) -> list[Candidate]:
-        """Return the answer, or several; the first caller determines how it is asked for."""
+        """Return the answer, or several; later calls return the result of the first."""
         if self._answers is None:
-            both = self._second_opinion and on_delta is None and samples == 1
-            asked = self._team.answer(on_delta, 2 if both else samples) if self._task is None else self._task
-            answers = await asked
-            if both or self._task is not None:
+            two_samples = self._second_opinion and on_delta is None and samples == 1
+            if self._task is not None:
+                answers = await self._task
+            else:
+                answers = await self._team.answer(on_delta, 2 if two_samples else samples)
+            if two_samples or self._task is not None:
                 self.second = answers[1] if len(answers) > 1 else None
                 answers = answers[:1]
             self._answers = answers
@@ -69,13 +71,13 @@ class FastAnswer:
 
 
 class StreamedAnswer:
-    """Passes on an answer while it is generated, and remembers whether it has begun.
+    """Forwards an answer while it is generated, and records whether it has begun.
 
     Args:
         on_text: receives the text.
-        on_delta: receives everything, tool calls included.
-        final: whether what was passed on cannot be taken back, as over HTTP.
-        progress: whether drafts and what is being done are passed on too, as thinking.
+        on_delta: receives everything, including tool calls.
+        final: whether forwarded text cannot be replaced, as over HTTP.
+        progress: whether drafts and progress messages are forwarded too, as thinking.
 
     >>> stream = StreamedAnswer(print, final=True)
     >>> stream.handler(Delta("Par"))
@@ -100,12 +102,12 @@ class StreamedAnswer:
 
     @property
     def handler(self) -> OnDelta | None:
-        """What providers call; None without a receiver."""
-        return None if self._on_text is None and self._on_delta is None else self._pass_on
+        """The callback for providers; None without a receiver."""
+        return None if self._on_text is None and self._on_delta is None else self._forward
 
     @property
     def draft(self) -> OnDelta | None:
-        """What the provider of a draft calls: another answer may replace it. None if drafts are not shown."""
+        """The callback for the provider of a draft, which another answer may replace; None if drafts are hidden."""
         return None if self._progress is None else lambda delta: self.progress(delta.text)
 
     def progress(self, text: str) -> None:
@@ -116,10 +118,12 @@ class StreamedAnswer:
     def announce(self, decision: Decision) -> None:
         """Report the steps of the chosen path; nothing on the Simple path."""
         fast, slow = decision.assignment.fast, decision.assignment.slow
-        work = f"{fast} drafts an answer, {slow} checks it."
-        if decision.path is Path.HARD:
+        if decision.alone:
+            work = f"{slow} answers."
+        elif decision.path is Path.HARD:
             work = f"{fast} drafts an answer, up to {decision.samples} of {slow} are compared with it."
-        work = f"{slow} answers." if decision.alone else work
+        else:
+            work = f"{fast} drafts an answer, {slow} checks it."
         if decision.path is not Path.SIMPLE:
             self.progress(f"Difficulty {decision.difficulty:.2f}, {decision.path}: {work}\n\n")
 
@@ -128,8 +132,8 @@ class StreamedAnswer:
         """Whether another answer can no longer replace this one."""
         return self._final and self._started
 
-    def _pass_on(self, delta: Delta) -> None:
-        self._started = self._started or bool(delta.text or delta.calls)  # thinking can be followed by any answer
+    def _forward(self, delta: Delta) -> None:
+        self._started = self._started or bool(delta.text or delta.calls)  # after thinking, any answer can follow
         if self._on_delta is not None:
             self._on_delta(delta)
         if self._on_text is not None and delta.text:
@@ -149,16 +153,16 @@ class Sampler:
         asked = 0
 
         async def settled(new: Sequence[Candidate]) -> bool:
-            found = (*candidates, *new)
-            if self.stopping.confidence is None or not found:
+            so_far = (*candidates, *new)
+            if self.stopping.confidence is None or not so_far:
                 return False
-            votes = await run_fusion(self.fusion, partial(self.fusion.votes, found, team.query.text))
-            return self.stopping.is_settled(votes, samples - len(found))
+            votes = await run_fusion(self.fusion, partial(self.fusion.votes, so_far, team.query.text))
+            return self.stopping.is_settled(votes, samples - len(so_far))
 
         while asked < samples and not await settled([]):
             size = samples - asked if asked else self.stopping.first_size(samples)
-            # The first look is after the whole first wave: stopping at two equal answers lost two points of
-            # accuracy on recorded samples (docs/lab-notes.md).
+            # The first wave is always completed: stopping at two equal answers lost two points of accuracy on
+            # recorded samples (docs/lab-notes.md).
             wave = await team.solve(size, first=asked, enough=settled if asked else None)
             candidates += wave
             asked += size
@@ -168,7 +172,7 @@ class Sampler:
 
 
 async def run_fusion(fusion: Fusion, decide: Callable[[], T]) -> T:
-    """Call what compares candidates; in a thread if that takes too long for the event loop."""
+    """Call a function that compares candidates, in a thread if the similarity is slow."""
     return await run_in_thread(decide) if fusion.slow_similarity else decide()
 
 

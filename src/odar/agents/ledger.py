@@ -1,6 +1,6 @@
-"""The ledger counts calls, tokens, dollars and seconds; it refuses a call before a limit is passed (SPEC 6.1, 6.2).
+"""Budget ledger of one request: calls, tokens, dollars and seconds, and their limits (SPEC 6.1, 6.2).
 
-The most that a call can cost is reserved before it, and replaced by its cost after it.
+The maximum cost of a call is reserved before it, and replaced by its cost after it.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from odar.providers.base import Reply, Request
 from odar.types import CANCELLED, NO_USAGE, Call, Spend, Step, Usage
 
 GRACE_S = 0.5
-"""A provider enforces its own timeout; one that does not is cancelled this much later."""
+"""Seconds after which a provider that does not enforce its own timeout is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request may spend; None is no limit (SPEC 6.2)."""
+    """Limits of one request; None is no limit (SPEC 6.2)."""
 
     deadline_s: float
     calls: int | None = None
     cost_usd: float | None = None
     retries: int = 6
-    """Retries of all calls together."""
+    """Maximum number of retries of all calls together."""
     configured_deadline_s: float | None = field(default=None, repr=False, compare=False)
     """The operator's deadline, if the request has a shorter one."""
 
     def tightened(
         self, deadline_s: float | None = None, calls: int | None = None, cost_usd: float | None = None
     ) -> Limits:
-        """Return the stricter of these limits and a request's own: a request cannot loosen the configured ones.
+        """Return the stricter of these limits and those of a request.
 
         >>> Limits(120, calls=6).tightened(deadline_s=20, calls=9, cost_usd=0.5)
         Limits(deadline_s=20, calls=6, cost_usd=0.5, retries=6)
@@ -52,7 +52,7 @@ class Limits:
 
 
 class CallReservation(NamedTuple):
-    """Calls and money held back for a call that is under way."""
+    """Calls and money reserved for a running call."""
 
     calls: int
     cost_usd: float
@@ -60,14 +60,14 @@ class CallReservation(NamedTuple):
 
 @dataclass(slots=True)
 class Ledger:
-    """One request's bill."""
+    """The calls of one request, and what is reserved for running ones."""
 
     limits: Limits
     clock: Callable[[], float] = time.monotonic
     calls: list[Call] = field(default_factory=list)
-    _held: list[CallReservation] = field(default_factory=list)
+    _reservations: list[CallReservation] = field(default_factory=list)
     _at_risk_usd: float = 0.0
-    """Reserved for calls of unknown cost, such as one that timed out: they may still be billed."""
+    """Maximum cost of finished calls of unknown cost, such as one that timed out: they may still be billed."""
     _retries: int = 0
     _started: float = field(init=False)
 
@@ -79,12 +79,12 @@ class Ledger:
         """Whether calls or money are limited."""
         return self.limits.calls is not None or self.limits.cost_usd is not None
 
-    def exclude(self, seconds: float) -> None:
-        """Take time off the deadline's clock, such as that of a download."""
+    def exclude_time(self, seconds: float) -> None:
+        """Do not count some time towards the deadline, such as that of a download."""
         self._started += seconds
 
     def seconds(self) -> float:
-        """Time since the request began, without what was excluded."""
+        """Return the time since the request began, without excluded time."""
         return self.clock() - self._started
 
     def time_left(self) -> float:
@@ -92,9 +92,9 @@ class Ledger:
         return max(0.0, self.limits.deadline_s - self.seconds())
 
     def call_timeout(self, wanted_s: float) -> tuple[float, bool]:
-        """Return how long a call may take, and whether that is less than the operator gives it.
+        """Return the timeout of a call, and whether it is shorter than the operator's.
 
-        It is less if the request has its own deadline, or if little of the deadline is left: then a timeout does
+        It is shorter if the request has its own deadline, or if little of the deadline is left: then a timeout does
         not mean that the provider is down.
         """
         left = self.time_left()
@@ -104,12 +104,12 @@ class Ledger:
         return left, self.limits.deadline_s < configured or left < min(wanted_s, configured) / 2
 
     def take_retry(self) -> bool:
-        """Return whether a call may be tried again; each time counts for all calls of the question."""
+        """Count a retry, and return whether it is within the limit."""
         self._retries += 1
         return self._retries <= self.limits.retries
 
     def affordable(self, card: ModelCard, messages: Sequence[Message], max_tokens: int | None, wanted: int) -> int:
-        """Return how many of the wanted samples fit into what is left.
+        """Return how many of the wanted samples fit the remaining limits.
 
         Raises:
             BudgetExceeded: not one of them does.
@@ -118,15 +118,15 @@ class Ledger:
             raise DeadlineExceeded(f"the deadline of {self.limits.deadline_s:g} s has passed")
         count = wanted
         if self.limits.calls is not None:
-            used = sum(call.samples for call in self.calls) + sum(held.calls for held in self._held)
+            used = sum(call.samples for call in self.calls) + sum(each.calls for each in self._reservations)
             count = min(count, self.limits.calls - used)
             if count < 1:
                 raise BudgetExceeded(f"max_calls = {self.limits.calls} is used up; raise it or take a simpler path")
         if self.limits.cost_usd is not None:
             each = self.worst_cost(card, messages, max_tokens)
             left = self.limits.cost_usd - self.charged_usd()
-            # Tolerance for rounding errors.
-            count = min(count, int(min(count, (left + 1e-12) / each)) if each else count)
+            if each:
+                count = int(min(count, (left + 1e-12) / each))  # with a tolerance for rounding errors
             if count < 1:
                 raise BudgetExceeded(
                     f"max_cost = ${self.limits.cost_usd:g} leaves ${max(left, 0):.6f}, and one call to {card.name} "
@@ -137,16 +137,16 @@ class Ledger:
     def reserve(
         self, card: ModelCard, messages: Sequence[Message], max_tokens: int | None, samples: int
     ) -> CallReservation:
-        """Reserve the most that these samples can cost. Call `affordable` first."""
+        """Reserve the maximum cost of these samples. Call `affordable` first."""
         limited = self.limits.cost_usd is not None
         cost = samples * self.worst_cost(card, messages, max_tokens) if limited else 0.0
         reservation = CallReservation(samples, cost)
-        self._held.append(reservation)
+        self._reservations.append(reservation)
         return reservation
 
     def settle(self, reservation: CallReservation, call: Call | None) -> None:
-        """Replace a reservation by what really happened; None if the call was never sent."""
-        self._held.remove(reservation)
+        """Replace a reservation by the call; None if it was never sent."""
+        self._reservations.remove(reservation)
         if call is not None:
             self.calls.append(call)
             if call.cost_usd is None:
@@ -162,13 +162,18 @@ class Ledger:
         *,
         scoring: bool = False,
     ) -> Reply:
-        """Send a request within the limits: reserve the most it can cost before, enter its real cost after.
+        """Send a request within the limits, and add the call to the ledger. Call `affordable` first.
 
-        Ask `affordable` first. `read` is everything the model is billed for reading. `ask` gets the request with
-        its timeout shortened to the time that is left. `scoring`: a text is scored instead of written.
+        Args:
+            step: the step of the agent.
+            card: the model.
+            request: the request.
+            read: all messages that are billed as input.
+            ask: sends the request, with a timeout of at most the remaining time.
+            scoring: whether a text is scored instead of written.
 
         Raises:
-            ProviderError: it failed; that is in the ledger too.
+            ProviderError: it failed; the ledger contains the failed call.
         """
         timeout_s, short = self.call_timeout(request.timeout_s)
         request = replace(
@@ -178,7 +183,7 @@ class Ledger:
             retry_billed=not self.limited,
             take_retry=self.take_retry,
         )
-        held = self.reserve(card, read, request.sampling.max_tokens, request.n)
+        reservation = self.reserve(card, read, request.sampling.max_tokens, request.n)
         started = self.seconds()
         samples, usage, retries = request.n, Usage(), 0
         error: str | None = CANCELLED
@@ -200,24 +205,24 @@ class Ledger:
             cost = card.price.cost(usage) if card.price else (0.0 if usage == NO_USAGE else None)
             took, model = self.seconds() - started, card.name
             call = Call(step, card.provider, model, samples, usage, cost, took, retries, error, started, scoring)
-            self.settle(held, call)
+            self.settle(reservation, call)
 
     def spend(self) -> Spend:
-        """Return the sums so far."""
+        """Return the totals so far."""
         usage: Usage = sum((call.usage for call in self.calls), NO_USAGE)
         costs = [call.cost_usd for call in self.calls if call.cost_usd is not None]
         cost = math.fsum(costs) if len(costs) == len(self.calls) else None
         return Spend(sum(call.samples for call in self.calls), usage, cost, self.seconds())
 
     def charged_usd(self) -> float:
-        """Return an upper bound of the cost: for calls of unknown cost, the most they can have cost."""
-        held = sum(held.cost_usd for held in self._held)
+        """Return an upper bound of the cost, with the maximum for running calls and those of unknown cost."""
+        reserved = sum(each.cost_usd for each in self._reservations)
         spent = sum(call.cost_usd or 0.0 for call in self.calls)
-        return held + spent + self._at_risk_usd
+        return reserved + spent + self._at_risk_usd
 
     @staticmethod
     def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None) -> float:
-        """Return the most one sample can cost: an answer has at most max_tokens."""
+        """Return the maximum cost of one sample of at most `max_tokens`."""
         if max_tokens is None:
             raise BudgetExceeded(f"max_cost cannot be kept without max_tokens; set how long {card.name} may answer")
         if card.price is None:
@@ -240,17 +245,17 @@ class Ledger:
 
 
 IMAGE_TOKENS = 4096
-"""More than any provider in the catalogue bills for one image."""
+"""Upper bound of the tokens of one image, for every provider in the catalogue."""
 TURN_TOKENS = 16
-"""Room for what a chat template puts around a turn."""
-_ELSEWHERE = frozenset({"file_id", "file_url"})
-"""Fields that name a file which is not part of the request."""
+"""Upper bound of the tokens that a chat template adds to a turn."""
+_FILE_REFERENCES = frozenset({"file_id", "file_url"})
+"""Fields that refer to a file which is not part of the request."""
 
 
 def token_upper_bound(messages: Iterable[Message]) -> int:
     """Return an upper bound of the tokens: a token has at least one byte, and images count by number.
 
-    A turn that is sent as the client wrote it counts with all it holds, not only with what we understood of it.
+    A turn that is sent as the client wrote it counts with all its fields, including those that ODAR does not read.
 
     >>> token_upper_bound([Message("user", "hello")])
     21
@@ -260,42 +265,42 @@ def token_upper_bound(messages: Iterable[Message]) -> int:
     """
     total = 0
     for message in messages:
-        understood = len("".join([message.text, *map(str, message.tool_calls)]).encode("utf-8", "replace"))
-        understood += IMAGE_TOKENS * len(message.images)
-        total += TURN_TOKENS + max(understood, _bytes(message.wire.value) if message.wire else 0)
+        size = len("".join([message.text, *map(str, message.tool_calls)]).encode("utf-8", "replace"))
+        size += IMAGE_TOKENS * len(message.images)
+        total += TURN_TOKENS + max(size, _json_tokens(message.wire.value) if message.wire else 0)
     return total
 
 
 def writes_cache(messages: Iterable[Message]) -> bool:
-    """Return whether the client asks the provider to keep a part of the conversation in its cache."""
-    return any(message.wire is not None and _mentions(message.wire.value, "cache_control") for message in messages)
+    """Return whether the client asks the provider to cache a part of the conversation."""
+    return any(message.wire is not None and _has_key(message.wire.value, "cache_control") for message in messages)
 
 
-def _bytes(value: Any) -> int:
-    """Bytes of everything in a JSON value that can be read as text, and IMAGE_TOKENS for each image in it."""
+def _json_tokens(value: Any) -> int:
+    """Return an upper bound of the tokens of a JSON value: its bytes, and IMAGE_TOKENS for each image in it."""
     match value:
         case str():
             return IMAGE_TOKENS if value.startswith("data:image/") else len(value.encode("utf-8", "replace"))
         case Mapping():
             kind, source = value.get("type"), value.get("source") or value.get("image_url")
             address = source.get("url") if isinstance(source, Mapping) else source
-            elsewhere = isinstance(address, str) and not address.startswith("data:")  # the provider fetches it
-            if _ELSEWHERE & value.keys() or (kind == "document" and elsewhere):
+            fetched = isinstance(address, str) and not address.startswith("data:")  # by the provider
+            if _FILE_REFERENCES & value.keys() or (kind == "document" and fetched):
                 raise BudgetExceeded(
                     "max_cost cannot be kept: the conversation refers to a file whose size is not known here; "
                     "send its content instead"
                 )
             inline = kind == "base64" and str(value.get("media_type", "")).startswith("image/")
-            if inline or (kind in ("image", "image_url") and elsewhere):
+            if inline or (kind in ("image", "image_url") and fetched):
                 return IMAGE_TOKENS
-            return sum(len(str(name)) + _bytes(each) for name, each in value.items())
+            return sum(len(str(name)) + _json_tokens(each) for name, each in value.items())
         case list() | tuple():
-            return sum(map(_bytes, value))
+            return sum(map(_json_tokens, value))
         case _:
             return len(str(value))
 
 
-def _mentions(value: Any, name: str) -> bool:
+def _has_key(value: Any, name: str) -> bool:
     if isinstance(value, Mapping):
-        return name in value or any(_mentions(each, name) for each in value.values())
-    return isinstance(value, list | tuple) and any(_mentions(each, name) for each in value)
+        return name in value or any(_has_key(each, name) for each in value.values())
+    return isinstance(value, list | tuple) and any(_has_key(each, name) for each in value)

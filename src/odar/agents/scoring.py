@@ -1,7 +1,7 @@
-"""Candidates → verdict: measure free energies, with a surrogate if there are no log-probs, and fuse (SPEC 5).
+"""Candidates → verdict: free energies, by a surrogate if log-probabilities are missing, and fusion (SPEC 5).
 
-A surrogate scores all candidates that may win or none: energies of one scorer are never compared with another's.
-For free text on the Hard path, a model can be the judge: it names the best candidate, or writes one (SPEC 5.15).
+A surrogate scores all eligible candidates or none: energies of different scorers are never compared. For free text
+on the Hard path, the slow model can be the judge: it names the best candidate, or writes one (SPEC 5.15).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from odar.types import Candidate, Path, Role, Step, Token, Verdict
 
 @dataclass(frozen=True, slots=True)
 class EnergyScorer:
-    """Measures the free energy of candidates, and counts the energies that were served."""
+    """Measures the free energy of candidates, and counts served energies."""
 
     varentropy_weight: float
     """λ in F = E + λ·V."""
@@ -62,12 +62,12 @@ class EnergyScorer:
                 self.alignment.observe(source, energy.free_energy)
 
     def tables(self, team: Team) -> tuple[QuantileTables | None, str]:
-        """Return quantiles of the fast agent's signals for this query's sampling, and where they come from."""
+        """Return quantiles of the fast agent's signals for this query's sampling, and their origin."""
         source = self._source(Step.ANSWER, team)
         return (None, SHIPPED) if source is None else self.alignment.tables(source)
 
     def observe_signals(self, answer: AnswerSignals, team: Team) -> None:
-        """Count the signals of a fast answer, from which quantiles of served answers are made."""
+        """Count the signals of a fast answer, for the quantiles of served answers."""
         source = self._source(Step.ANSWER, team)
         if source is not None:
             self.alignment.observe_signals(source, answer)
@@ -82,12 +82,12 @@ class EnergyScorer:
 
 
 SCORING_TOKENS = 1
-"""Tokens that a server generates after the text it scores; vLLM cannot generate fewer."""
+"""Number of tokens that a server generates after the text it scores; vLLM generates at least one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surrogate:
-    """A model that scores what others wrote."""
+    """A model that scores the answers of other models."""
 
     card: ModelCard
     scorer: EnergyScorer
@@ -96,7 +96,7 @@ class Surrogate:
 
     @classmethod
     def from_settings(cls, settings: Settings, scorer: EnergyScorer, fusion: Fusion) -> Surrogate | None:
-        """Return the surrogate of the settings; its timeout for a text is the slow agent's for an answer."""
+        """Return the surrogate of the settings, with the timeout of the slow agent; None if they name none."""
         name = settings.fusion.surrogate
         return cls(settings.card(name), scorer, fusion, settings.slow.timeout_s) if name else None
 
@@ -110,7 +110,7 @@ class Surrogate:
         """Return the candidates with the surrogate's tokens and energies.
 
         Raises:
-            OdarError: one of them could not be scored, or all of them do not fit the limits.
+            OdarError: one of them could not be scored, or they do not all fit the limits.
         """
         conversation = team.query.messages
         each = [(*conversation, Message("assistant", candidate.text)) for candidate in candidates]
@@ -187,11 +187,11 @@ class LLMJudge:
         try:
             completion = await self.ask([candidates[i].answer for i in shown], team)
             if self.writes:
-                written = self._written(completion, team)
+                written = self._written_candidate(completion, team)
                 reason = f"{verdict.reason}; the slow model wrote it from {len(shown)} candidates"
                 energies = (*verdict.energies, math.nan) if verdict.energies else ()
-                won = Verdict(len(candidates), name, reason, (*verdict.weights, 0.0), energies)
-                return [*candidates, written], won
+                weights = (*verdict.weights, 0.0)
+                return [*candidates, written], Verdict(len(candidates), name, reason, weights, energies)
             index = chosen_index(completion.text, len(shown))
             reason = f"{verdict.reason}; the slow model chose number {index + 1} of {len(shown)} in random order"
             return list(candidates), replace(verdict, winner=shown[index], scorer=name, reason=reason)
@@ -211,7 +211,7 @@ class LLMJudge:
         return distinct(order, groups)[:MAX_CANDIDATES]
 
     async def ask(self, answers: Sequence[str], team: Team) -> Completion:
-        """Show the answers in this order and return the reply; a counted call within the limits."""
+        """Return the reply of the slow model to these answers, in this order."""
         card, template = team.cards[Role.SLOW], team.request_template(Role.SLOW)
         request = replace(template, messages=self.prompt.messages(team.query, "", format_replies(answers)))
         if not self.writes:
@@ -222,7 +222,7 @@ class LLMJudge:
             raise ProviderProtocolError("no reply", provider=card.provider)
         return reply.completions[0]
 
-    def _written(self, completion: Completion, team: Team) -> Candidate:
+    def _written_candidate(self, completion: Completion, team: Team) -> Candidate:
         text = completion.text.strip()
         if not text or completion.finish == "length":
             raise ProviderProtocolError("its answer is empty or cut off", provider=team.cards[Role.SLOW].provider)
@@ -231,7 +231,7 @@ class LLMJudge:
 
 
 def format_replies(answers: Sequence[str]) -> str:
-    """Return the answers as a judge reads them, numbered from 1."""
+    """Return the answers for the prompt of a judge, numbered from 1."""
     return "\n\n".join(f"<reply number={n}>\n{text}\n</reply>" for n, text in enumerate(answers, 1))
 
 

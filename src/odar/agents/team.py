@@ -1,7 +1,7 @@
-"""The two agents at work on one query: answer, verify, solve.
+"""The fast and the slow agent of one query, and their steps: answer, verify, solve.
 
 Each step returns its candidates, or none if it failed. Errors are collected in `failures`, so that a path can use
-what succeeded.
+the steps that succeeded.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Team:
-    """Fast and slow agent, one query, one ledger."""
+    """The fast and the slow agent of one query."""
 
     settings: Settings
     cards: Mapping[Role, ModelCard]
@@ -73,9 +73,9 @@ class Team:
     ledger: Ledger
     seed: int | None = None
     plain: bool = False
-    """Send the client's own options only: used for a model that the client named itself."""
+    """Whether only the client's own options are sent, as for a model that the client named."""
     continues: bool = False
-    """Continue an answer once that was cut off before it stated its answer (SPEC 3.6)."""
+    """Whether an answer that was cut off before it stated its result is continued once (SPEC 3.6)."""
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Deviations from the request that are not failures."""
@@ -102,7 +102,7 @@ class Team:
         return await self._run(Step.SOLVE, samples, on_delta=on_delta, first=first, enough=enough)
 
     def check(self, *roles: Role) -> None:
-        """Raise an error now that would otherwise occur after the first agent has been paid."""
+        """Raise an error if an agent cannot answer this query, before another one is paid."""
         for role in roles:
             card = self.cards[role]
             if self.query.images and not card.images:
@@ -110,11 +110,11 @@ class Team:
             _ = self.providers[card.provider]
 
     async def prepare(self, role: Role) -> None:
-        """Download and load the role's model before its first use; the deadline does not run meanwhile."""
+        """Download and load the role's model before its first use, without counting this time."""
         started, card = self.ledger.clock(), self.cards[role]
         with suppress(OdarError):  # a provider that cannot be opened is reported by the call
             await self.providers[card.provider].prepare(card.id)
-        self.ledger.exclude(self.ledger.clock() - started)
+        self.ledger.exclude_time(self.ledger.clock() - started)
 
     def request_template(self, role: Role, card: ModelCard | None = None) -> Request:
         """Return a request of this agent without its conversation, for its own model or another."""
@@ -129,7 +129,7 @@ class Team:
 
     @property
     def prices(self) -> dict[Role, Price | None]:
-        """What each agent's model costs; None is unknown."""
+        """Price of each agent's model; None if unknown."""
         return {role: card.price for role, card in self.cards.items()}
 
     def models(self, role: Role) -> Iterator[ModelCard]:
@@ -157,15 +157,15 @@ class Team:
         enough: Enough | None = None,
     ) -> list[Candidate]:
         """Return answers of the first model that gives any, until there are `enough`."""
-        models, sent = list(self.models(step.role)), False
+        models, streamed = list(self.models(step.role)), False
 
-        def pass_on(delta: Delta) -> None:
-            nonlocal sent
-            sent = sent or bool(delta.text or delta.calls)
+        def forward(delta: Delta) -> None:
+            nonlocal streamed
+            streamed = streamed or bool(delta.text or delta.calls)
             assert on_delta is not None
             on_delta(delta)
 
-        handler = None if on_delta is None else pass_on
+        handler = None if on_delta is None else forward
         proposed = (proposal.answer, _draft(proposal)) if proposal else ("", "")
         messages = self.prompts[step].messages(self.query, *proposed)
         for card in models:
@@ -179,16 +179,16 @@ class Team:
                 unlisted_model=card.name not in self.settings.models,
                 options=self._options(card, template.quirks),
             )
-            found: dict[int, Candidate] = {}
+            candidates: dict[int, Candidate] = {}
             async with aclosing(self._samples(step, card, request, handler)) as samples:
                 async for index, completion in samples:
-                    found[index] = self._candidate(step, card, completion, proposed[0])
-                    if enough is not None and await enough(list(found.values())):
+                    candidates[index] = self._candidate(step, card, completion, proposed[0])
+                    if enough is not None and await enough(list(candidates.values())):
                         break
-            new = [failure.error for failure in self.failures[before:]]
-            if found or sent or not new or not all(map(_another_may_answer, new)):
+            errors = [failure.error for failure in self.failures[before:]]
+            if candidates or streamed or not errors or not all(map(_another_may_answer, errors)):
                 break
-        return [found[index] for index in sorted(found)]
+        return [candidates[index] for index in sorted(candidates)]
 
     def affordable(self, card: ModelCard, request: Request) -> int:
         """Return how many of the request's samples fit the limits; raises BudgetExceeded if not one does."""
@@ -198,7 +198,7 @@ class Team:
     async def complete(
         self, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None = None, scoring: bool = False
     ) -> Reply:
-        """Send a request to a model, and bill it; `scoring`: it only judges what others wrote."""
+        """Send a request to a model, and bill it; `scoring` if it only judges other answers."""
         provider, read = self.providers[card.provider], self.billed_messages(request.messages)
         return await self.ledger.bill(
             step, card, request, read, lambda sent: provider.complete(sent, on_delta), scoring=scoring
@@ -214,7 +214,7 @@ class Team:
         return (*messages, Message("system", "\n".join(descriptions))) if descriptions else messages
 
     def _options(self, card: ModelCard, quirks: Quirks) -> Options:
-        """Return the client's options as this model's provider may get them; what is left out is noted."""
+        """Return the client's options that this model's provider accepts; the others are noted."""
         options = self.query.options
         if options is NO_OPTIONS:
             return options
@@ -326,21 +326,21 @@ class Team:
         text, calls, prompt = completion.text, completion.tool_calls, self.prompts[step]
         judgment = extract_judgment(text) if step is Step.VERIFY and prompt.asks_for_judgment else None
         if calls:
-            found: str | None = "\n".join(map(str, calls))
+            answer: str | None = "\n".join(map(str, calls))
         elif self.query.options.format is not None:
-            found = canonical_json(text)
+            answer = canonical_json(text)
         else:
-            found = find_answer(text)
-        # A verifier that only says CORRECT has answered: with the proposal.
-        stated = found is not None or not prompt.asks_for_marker or judgment is True
+            answer = find_answer(text)
+        # The answer of a verifier that only says CORRECT is the proposal.
+        stated = answer is not None or not prompt.asks_for_marker or judgment is True
         stated = stated or (judgment is None and completion.finish != "length" and is_bare_answer(text))
-        if found is None:
-            found = proposal if judgment else text.strip()
+        if answer is None:
+            answer = proposal if judgment else text.strip()
         return Candidate(
             step=step,
             model=card.name,
             text=text,
-            answer=found,
+            answer=answer,
             tokens=completion.tokens,
             judgment=judgment,
             finish=completion.finish,
@@ -368,7 +368,7 @@ def _another_may_answer(error: OdarError) -> bool:
 
 
 def _draft(candidate: Candidate) -> str:
-    """Return the whole of a candidate, for a verifier to read."""
+    """Return the text and the tool calls of a candidate, for a verifier."""
     calls = "\n".join(f"(calls the tool {call})" for call in candidate.tool_calls)
     return "\n".join(part for part in (candidate.text.strip(), calls) if part)
 
@@ -382,22 +382,22 @@ T = TypeVar("T")
 
 
 def agent_request_template(agent: AgentSettings, card: ModelCard, options: Options, seed: int | None) -> Request:
-    """Return the client's options, else the agent's settings; log-probabilities if the model has them (SPEC 5)."""
+    """Return a request with the client's options, else the agent's; with log-probabilities if possible (SPEC 5)."""
     # Our own limit leaves at least half of a small model's context to the conversation.
     longest = min(agent.max_tokens, max(1, card.context // 2)) if card.context else agent.max_tokens
     sampling = Sampling(
-        temperature=_either(options.temperature, agent.temperature),
-        top_p=_either(options.top_p, agent.top_p),
-        max_tokens=_either(options.max_tokens, longest),
-        stop=_either(options.stop, agent.stop),
-        seed=_either(options.seed, seed),
+        temperature=_or_default(options.temperature, agent.temperature),
+        top_p=_or_default(options.top_p, agent.top_p),
+        max_tokens=_or_default(options.max_tokens, longest),
+        stop=_or_default(options.stop, agent.stop),
+        seed=_or_default(options.seed, seed),
     )
     quirks = Quirks(card.max_tokens_field, card.drop, card.extra)
     return Request(card.id, (), sampling, logprobs=card.logprobs, timeout_s=agent.timeout_s, quirks=quirks)
 
 
 def plain_request_template(card: ModelCard, options: Options, timeout_s: float, *, priced: bool = False) -> Request:
-    """Return the client's options alone, without what the model refuses; the server chooses the rest.
+    """Return a request with the client's options only, without fields that the model rejects.
 
     If money is limited (`priced`), the length limit uses the field name that this model is known to support.
     """
@@ -407,5 +407,5 @@ def plain_request_template(card: ModelCard, options: Options, timeout_s: float, 
     return Request(card.id, (), sampling, logprobs=logprobs, timeout_s=timeout_s, quirks=Quirks(field, card.drop))
 
 
-def _either(wish: T | None, default: T) -> T:
-    return default if wish is None else wish
+def _or_default(value: T | None, default: T) -> T:
+    return default if value is None else value

@@ -16,7 +16,7 @@ from odar.providers.base import Message
 from odar.types import Query, Step
 
 SETS = ("chat", "default", "local", "tiny")
-_AS_IT_IS = "{query}"
+_QUERY_ONLY = "{query}"
 _WITHOUT = " without "
 _STAGES = r" Work in this order:|^\d\. .*\n?"
 PARTS: Mapping[str, tuple[tuple[Step, ...], str]] = {
@@ -27,22 +27,22 @@ PARTS: Mapping[str, tuple[tuple[Step, ...], str]] = {
     "structure": ((Step.SOLVE, Step.VERIFY), _STAGES),
     "examples": (tuple(Step), ""),
 }
-"""Parts that can be left out to see what they are worth (SPEC 7.3): the steps, and what is removed there."""
+"""Parts that an ablation can remove (SPEC 7.3): the steps, and the pattern that is removed there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What an agent is told for one step."""
+    """The prompt of one step."""
 
     system: str
     user: str
     """Template of the last user turn: {query}; for the verifier also {proposal}, the final answer, or {draft}, the
     whole text that holds it."""
     examples: tuple[tuple[str, str], ...]
-    """Worked examples: what the user says, what the agent replies."""
+    """Worked examples: the user's message, and the agent's reply."""
     md5: str
     closing: str = ""
-    """Template of a further user turn after the conversation, none where it is empty."""
+    """Template of a further user turn after the conversation; none if empty."""
 
     def messages(self, query: Query, proposal: str = "", draft: str = "") -> tuple[Message, ...]:
         """Return the conversation that asks an agent to do its step for this query.
@@ -53,7 +53,7 @@ class Prompt:
         for user, reply in self.examples:
             turns += [Message("user", user), Message("assistant", reply)]
         own = list(query.messages)
-        if self.user != _AS_IT_IS:
+        if self.user != _QUERY_ONLY:
             last = max((i for i, turn in enumerate(own) if turn.role == "user"), default=len(own) - 1)
             text = _fill(self.user, query.text, proposal, draft)
             own[last] = Message("user", text, own[last].images)
@@ -64,17 +64,17 @@ class Prompt:
 
     @property
     def asks_for_marker(self) -> bool:
-        """Whether it asks for the final answer to be marked as such."""
+        """Whether it asks for a marked final answer."""
         return "answer:" in f"{self.system}{self.user}{self.closing}".lower()
 
     @property
     def asks_for_judgment(self) -> bool:
-        """Whether it explicitly asks for a verdict, so that one can be read from the reply."""
+        """Whether it asks for a verdict."""
         return "judgment" in f"{self.system}{self.user}{self.closing}".lower()
 
 
 def load_prompts(name: str) -> Mapping[Step, Prompt]:
-    """Return the prompts of a shipped set, or of a folder of the user's own; "NAME without PART" leaves a part out.
+    """Return the prompts of a shipped set, or of a folder; "NAME without PART" removes a part.
 
     >>> load_prompts("default")[Step.ANSWER].messages(Query("What is 2 + 2?"))[-1].text
     'What is 2 + 2?'
@@ -83,7 +83,7 @@ def load_prompts(name: str) -> Mapping[Step, Prompt]:
     """
     base, without, part = name.rpartition(_WITHOUT)
     if without:
-        return _ablated(name, load_prompts(base), part)
+        return _without_part(name, load_prompts(base), part)
     if name in SETS:
         folder: Any = resources.files("odar.agents.prompts").joinpath(name)
     else:
@@ -93,7 +93,7 @@ def load_prompts(name: str) -> Mapping[Step, Prompt]:
     return {step: _read(folder.joinpath(f"{step}.toml"), f"{name}/{step}.toml") for step in Step}
 
 
-def _ablated(name: str, prompts: Mapping[Step, Prompt], part: str) -> Mapping[Step, Prompt]:
+def _without_part(name: str, prompts: Mapping[Step, Prompt], part: str) -> Mapping[Step, Prompt]:
     if part not in PARTS:
         raise SettingsError(f"prompts = {name!r}: no part {part!r} (parts: {', '.join(PARTS)})")
     steps, pattern = PARTS[part]
@@ -146,6 +146,6 @@ def _read(file: Any, label: str) -> Prompt:
 
 
 def _fill(template: str, query: str, proposal: str, draft: str) -> str:
-    """Put the texts in; braces inside them are the user's own and stay."""
+    """Return the template with these texts; braces within the texts stay."""
     values = {"{query}": query, "{proposal}": proposal, "{draft}": draft}
     return re.sub(r"\{(?:query|proposal|draft)\}", lambda match: values[match.group()], template)
