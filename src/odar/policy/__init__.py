@@ -6,7 +6,8 @@ The engine, calibration and replay all call these modules. In the order in which
 - `path`: difficulty → Simple, Medium or Hard; `target`, `certificate`: the thresholds for a mean cost or for a
   certified accuracy; `session`: the agent that continues a conversation
 - `signals`, `posterior`: fast answer → difficulty, for the second choice of the path
-- `answers`, `response_format`: text → final answer, and its faults against the client's tools and format
+- `answers`, `response_format`, `json_schema`: text → final answer, and its faults against the client's tools and
+  format
 - `cut_off`: answers that ended at the token limit
 - `equivalence`, `similarity`: equal answers, and the similarity of free text; `stopping`: the end of sampling
 - `energy`, `alignment`: the free energy of a candidate, comparable between models

@@ -1,18 +1,18 @@
-"""The response format of a client: whether a candidate conforms to it, and when two JSON answers are equal."""
+"""Validation of a candidate against the client's tools and response format; canonical tool calls and JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from odar.conversation import Format, Options, Tool, ToolCall
+from odar.conversation import Format, Options, ToolCall
 from odar.formats import load_json
 from odar.policy.json_schema import schema_violation
 
 
 def format_fault(text: str, calls: Sequence[ToolCall], options: Options) -> str:
-    """Return what the client's tools or response format forbid about an answer, or an empty string.
+    """Return how an answer violates the client's tools or response format, or an empty string.
 
     >>> format_fault("no JSON", (), Options(format=Format()))
     'the text is not JSON'
@@ -20,15 +20,14 @@ def format_fault(text: str, calls: Sequence[ToolCall], options: Options) -> str:
     ''
     """
     if calls:
-        known = {tool.name: tool for tool in options.tools}
-        return next((fault for call in calls if (fault := _call_fault(call, known, options))), "")
+        return next((fault for call in calls if (fault := _call_fault(call, options))), "")
     if options.tool_choice is not None and options.tool_choice.mode in ("required", "tool"):
         return "a tool call was required and none was made"
     return _text_fault(text, options.format) if options.format is not None else ""
 
 
 def call_key(calls: Sequence[ToolCall]) -> str:
-    """Return a form in which equal tool calls are equal: names and canonical arguments, in any order.
+    """Return a key that equal tool calls share: names and canonical arguments, sorted.
 
     >>> call_key([ToolCall("1", "f", '{"b": 1, "a": 2}')]) == call_key([ToolCall("2", "f", '{"a":2,"b":1.0}')])
     True
@@ -37,27 +36,28 @@ def call_key(calls: Sequence[ToolCall]) -> str:
 
 
 def canonical_json(text: str) -> str:
-    """JSON with sorted keys and no white space, whole numbers alike however written; other text as it is."""
+    """Return JSON with sorted keys, without white space, and with 1.0 as 1; other text unchanged."""
     try:
-        return _canonical(_whole(load_json(text.strip() or "{}")))
+        value = _floats_to_ints(load_json(text.strip() or "{}"))
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     except ValueError:
         return text.strip()
 
 
-def _call_fault(call: ToolCall, known: Mapping[str, Tool], options: Options) -> str:
-    choice = options.tool_choice
+def _call_fault(call: ToolCall, options: Options) -> str:
+    choice, tools = options.tool_choice, {tool.name: tool for tool in options.tools}
     if choice is not None and choice.mode == "none":
         return "a tool was called although tool_choice is none"
     if choice is not None and choice.mode == "tool" and call.name != choice.name:
         return f"{call.name!r} was called in place of {choice.name!r}"
-    if call.name not in known:
+    if call.name not in tools:
         return f"there is no tool {call.name!r}"
     try:
         arguments = load_json(call.arguments or "{}")
     except ValueError:
         return f"the arguments for {call.name!r} are not JSON"
-    complaint = schema_violation(arguments, known[call.name].parameters)
-    return f"the arguments for {call.name!r} do not fit: {complaint}" if complaint else ""
+    violation = schema_violation(arguments, tools[call.name].parameters)
+    return f"the arguments for {call.name!r} do not fit: {violation}" if violation else ""
 
 
 def _text_fault(text: str, form: Format) -> str:
@@ -67,20 +67,16 @@ def _text_fault(text: str, form: Format) -> str:
         return "the text is not JSON"
     if form.schema is None:
         return "" if isinstance(value, dict) else "the text is not a JSON object"
-    complaint = schema_violation(value, form.schema)
-    return f"the text does not fit the schema: {complaint}" if complaint else ""
+    violation = schema_violation(value, form.schema)
+    return f"the text does not fit the schema: {violation}" if violation else ""
 
 
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def _whole(value: Any) -> Any:
+def _floats_to_ints(value: Any) -> Any:
     match value:
         case dict():
-            return {key: _whole(each) for key, each in value.items()}
+            return {key: _floats_to_ints(each) for key, each in value.items()}
         case list():
-            return [_whole(each) for each in value]
+            return [_floats_to_ints(each) for each in value]
         case float() if value.is_integer():
             return int(value)
     return value
