@@ -18,7 +18,7 @@ from docsite.settings_page import settings_page
 import odar
 from odar.cli.main import COMMANDS
 from odar.config import environment_name, iter_settings
-from odar.gateway.openapi import description
+from odar.gateway.openapi import openapi_document
 
 REMEDY = "run: make docs-reference"
 
@@ -65,7 +65,7 @@ def test_every_setting_is_in_the_reference():
 
 def test_every_address_is_in_the_reference():
     page = http_page()
-    assert all(f"{path}`" in page for path in description()["paths"])
+    assert all(f"{path}`" in page for path in openapi_document()["paths"])
     assert "| `max_cost` |" in page
 
 

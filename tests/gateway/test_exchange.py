@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from odar.gateway.exchange import Exchange, Listening
+from odar.gateway.exchange import CancelOnDisconnect, Exchange
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def no_collector():
 
 
 async def test_a_request_that_took_long_leaves_no_reference_cycle(monkeypatch, no_collector):
-    monkeypatch.setattr(Listening, "AFTER_S", 0.0)
+    monkeypatch.setattr(CancelOnDisconnect, "AFTER_S", 0.0)
     watched = asyncio.Event()
 
     async def receive():
@@ -28,7 +28,7 @@ async def test_a_request_that_took_long_leaves_no_reference_cycle(monkeypatch, n
     async def send(message):
         raise AssertionError(message)
 
-    listening = Listening(Exchange({"headers": []}, receive, send))
+    listening = CancelOnDisconnect(Exchange({"headers": []}, receive, send))
     left = weakref.ref(listening)
     with listening:
         await watched.wait()

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from odar.gateway.openapi import description
+from odar.gateway.openapi import openapi_document
 from odar.types import Estimate
 from support.gateway import turn
 from support.live_gateway import api_key
@@ -75,7 +75,7 @@ async def test_routes_that_need_a_key(start):
         assert (await get(live, path, headers={"x-api-key": "right"}))[0] == 200
     assert (await live.post("/v1/feedback", {"trace_id": "t", "correct": True}))[0] == 401
     assert await get(live, "/healthz") == (200, {"status": "ok"})
-    assert (await get(live, "/openapi.json")) == (200, description())
+    assert (await get(live, "/openapi.json")) == (200, openapi_document())
 
 
 async def test_readyz_is_503_until_models_are_loaded(start):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.gateway.server import GatheredTransport
+from odar.gateway.server import CoalescingTransport
 from support.fault_server import hang, ok
 from support.gateway import turn
 
@@ -44,7 +44,7 @@ class Wire:
 
 async def test_writes_of_one_loop_iteration_are_sent_together():
     wire = Wire()
-    transport = GatheredTransport(wire)
+    transport = CoalescingTransport(wire)
     transport.write(b"head")
     transport.write(b"body")
     assert wire.sent == []
@@ -58,7 +58,7 @@ async def test_writes_of_one_loop_iteration_are_sent_together():
 
 async def test_closing_flushes_first():
     wire = Wire()
-    transport = GatheredTransport(wire)
+    transport = CoalescingTransport(wire)
     transport.write(b"goodbye")
     transport.close()
     await asyncio.sleep(0)
@@ -67,7 +67,7 @@ async def test_closing_flushes_first():
 
 async def test_nothing_is_sent_to_a_disconnected_client():
     wire = Wire()
-    transport = GatheredTransport(wire)
+    transport = CoalescingTransport(wire)
     transport.write(b"too late")
     wire.closed = True
     await asyncio.sleep(0)
@@ -75,7 +75,7 @@ async def test_nothing_is_sent_to_a_disconnected_client():
 
 
 async def test_other_attributes_are_delegated_to_the_transport():
-    transport = GatheredTransport(Wire())
+    transport = CoalescingTransport(Wire())
     assert transport.get_extra_info("peername") == "the peername"
     assert transport.get_write_buffer_size() == 7
     assert not transport.is_closing()
@@ -85,7 +85,7 @@ async def test_other_attributes_are_delegated_to_the_transport():
 def test_no_byte_is_lost_or_out_of_order(turns):
     async def send() -> Wire:
         wire = Wire()
-        transport = GatheredTransport(wire)
+        transport = CoalescingTransport(wire)
         for written in turns:
             for data in written:
                 transport.write(data)

@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 from odar.config import load_settings
-from odar.gateway.logs import CURRENT, MOST_LINES, Logs, to_descriptor
+from odar.gateway.logs import CURRENT_REQUEST, MAX_QUEUED_LINES, Logs, descriptor_writer
 from support import fault_server as faults
 from support.entries import entry
 from support.gateway import turn
@@ -143,7 +143,7 @@ def quiet_root():
 def test_lines_of_other_loggers_are_formatted():
     page = Page()
     page.logs.install()
-    CURRENT.set({"request_id": "r", "trace_id": "t"})
+    CURRENT_REQUEST.set({"request_id": "r", "trace_id": "t"})
     logging.getLogger("uvicorn.error").warning("careful\n%s", SECRET)
     logging.getLogger("uvicorn.error").info("not worth a line")
     warnings.showwarning("old", DeprecationWarning, "old.py", 1)
@@ -155,16 +155,16 @@ def test_lines_of_other_loggers_are_formatted():
 def test_request_lines_can_be_disabled():
     page = Page(requests=False)
     page.logs.request(entry())
-    page.logs.say("hello")
+    page.logs.info("hello")
     assert [line["message"] for line in page.lines()] == ["hello"]
 
 
 def test_a_blocked_log_reader_does_not_block_requests():
     read, write = os.pipe()
-    logs = Logs(to_descriptor(write), "json")
-    for _ in range(3 * MOST_LINES):
+    logs = Logs(descriptor_writer(write), "json")
+    for _ in range(3 * MAX_QUEUED_LINES):
         logs.request(entry())
-    assert len(logs._waiting) <= MOST_LINES
+    assert len(logs._waiting) <= MAX_QUEUED_LINES
     text = bytearray()
 
     def read_on():
@@ -181,15 +181,15 @@ def test_a_blocked_log_reader_does_not_block_requests():
     written = sum(line["message"] == "request" for line in lines)
     dropped = sum(line["lines"] for line in lines if "dropped" in line["message"])
     assert dropped > 0
-    assert written + dropped == 3 * MOST_LINES
+    assert written + dropped == 3 * MAX_QUEUED_LINES
 
 
 def test_a_blocked_log_reader_does_not_block_shutdown(tmp_path):
     """The process must end although a thread is blocked in writing."""
     code = (
-        "import sys; from odar.gateway.logs import Logs, to_descriptor\n"
-        "logs = Logs(to_descriptor(2))\n"
-        "for _ in range(5000): logs.say('x' * 100)\n"
+        "import sys; from odar.gateway.logs import Logs, descriptor_writer\n"
+        "logs = Logs(descriptor_writer(2))\n"
+        "for _ in range(5000): logs.info('x' * 100)\n"
         "logs.close()\n"
     )
     read, write = os.pipe()
@@ -203,8 +203,8 @@ def test_a_blocked_log_reader_does_not_block_shutdown(tmp_path):
 def test_a_closed_log_pipe_is_tolerated():
     read, write = os.pipe()
     os.close(read)
-    logs = Logs(to_descriptor(write), "json")
-    logs.say("hello")
+    logs = Logs(descriptor_writer(write), "json")
+    logs.info("hello")
     logs.close()
     os.close(write)
 

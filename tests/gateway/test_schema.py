@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from odar.config import load_settings
 from odar.gateway.app import create_app
-from odar.gateway.openapi import description
+from odar.gateway.openapi import openapi_document
 from support.scripted import ScriptedProvider, completion
 
 PASSED = ("/v1/embeddings", "/v1/completions")
@@ -25,7 +25,7 @@ MODELS = ["odar", "odar-simple", "odar-medium", "odar-hard", "m", "nothing"]
 
 def described():
     """The served schema with existing model names; random ones would only give 404."""
-    schema = copy.deepcopy(description())
+    schema = copy.deepcopy(openapi_document())
     for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", *PASSED):
         body = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
         body["properties"]["model"] = {"enum": MODELS}
@@ -80,7 +80,7 @@ def test_no_request_of_the_schema_causes_a_server_error(case, address):
 
 
 def test_token_counts_headers_and_nullable_fields_are_described():
-    paths = description()["paths"]
+    paths = openapi_document()["paths"]
     asked = paths["/v1/messages"]["post"]
     assert "/v1/messages/count_tokens" in paths
     assert {"x-odar-path", "x-odar-target-cost-usd"} <= {header["name"] for header in asked["parameters"]}

@@ -48,7 +48,7 @@ def command(settings: Settings) -> None:
     """
     from odar.gateway.access import check_binding
     from odar.gateway.app import create_app
-    from odar.gateway.logs import Logs, to_descriptor
+    from odar.gateway.logs import Logs, descriptor_writer
     from odar.gateway.server import make_server
     from odar.store.alignment import alignment_file
     from odar.store.store import Store
@@ -61,14 +61,14 @@ def command(settings: Settings) -> None:
     if log_is_text:
         announce_profile(settings)
     fetch_weights(settings, quiet=not log_is_text)  # before the first request
-    logs = Logs(to_descriptor(sys.stderr.fileno()), gateway.log_format, requests=gateway.log_requests)
+    logs = Logs(descriptor_writer(sys.stderr.fileno()), gateway.log_format, requests=gateway.log_requests)
     logs.install()
 
     def announce(line: str) -> None:
         if log_is_text:
             click.echo(f"odar: {line}", err=True)
         else:
-            logs.say(line, profile=settings.profile)
+            logs.info(line, profile=settings.profile)
 
     app = create_app(settings, store=store, logs=logs, served=alignment_file(settings.store), announce=announce)
     if (certificate := app.state.service.odar.learning_certificate) is not None:

@@ -42,7 +42,7 @@ class AccessPolicy:
         self.keys = keys
         required = settings.require_keys
         self._required = (not is_loopback(settings.host) if required is None else required) or len(keys) > 0
-        self._scrapers = tuple(map(_network, settings.metrics_allow))
+        self._scraper_networks = tuple(map(_parse_network, settings.metrics_allow))
 
     @property
     def keys_required(self) -> bool:
@@ -57,8 +57,8 @@ class AccessPolicy:
             ApiError: 401 without a valid key, 403 if no key is required but the request is not from this machine.
         """
         if self.keys_required:
-            return self._key(scope["headers"])
-        if (reason := not_local(scope)) is not None:
+            return self._verify_key(scope["headers"])
+        if (reason := remote_reason(scope)) is not None:
             raise ApiError(
                 403,
                 f"without keys only this machine may ask, not {reason}; make a key with `odar keys`",
@@ -72,15 +72,15 @@ class AccessPolicy:
         Raises:
             ApiError: 401; the message says how access is granted.
         """
-        if not_local(scope) is None or self._is_scraper(scope):
+        if remote_reason(scope) is None or self._is_scraper(scope):
             return
         try:
-            self._key(scope["headers"])
+            self._verify_key(scope["headers"])
         except ApiError as error:
             message = "/metrics needs a key, unless it is read from this machine or from gateway.metrics_allow"
             raise ApiError(error.status, message, error.code) from None
 
-    def _key(self, headers: Headers) -> Key:
+    def _verify_key(self, headers: Headers) -> Key:
         secret, authorization = b"", b""
         for name, value in headers:
             if name == b"x-api-key":
@@ -99,10 +99,10 @@ class AccessPolicy:
 
     def _is_scraper(self, scope: Scope) -> bool:
         """Return whether the peer itself, not a client behind a proxy, is in an allowed network."""
-        address = _address(_peer(scope))
+        address = _parse_address(_peer(scope))
         if address is None or any(_is_proxy_header(name) for name, _ in scope["headers"]):
             return False
-        return any(address in network for network in self._scrapers)
+        return any(address in network for network in self._scraper_networks)
 
 
 def check_binding(keys: KeyCache, settings: GatewaySettings) -> None:
@@ -130,11 +130,11 @@ def is_loopback(host: str) -> bool:
     """
     if host in ("127.0.0.1", "localhost"):
         return True
-    address = _address(host)
+    address = _parse_address(host)
     return address is not None and address.is_loopback
 
 
-def not_local(scope: Scope) -> str | None:
+def remote_reason(scope: Scope) -> str | None:
     """Return why a request is not from a program on this machine; None if it is.
 
     The peer's address, `Host` and `Origin` must be this machine's: a web page in a local browser has another
@@ -146,9 +146,11 @@ def not_local(scope: Scope) -> str | None:
     for name, value in scope["headers"]:
         if name == b"host":
             hosts += 1
-            if not value.startswith((b"127.0.0.1:", b"localhost:")) and not is_loopback(host := _host("//", value)):
+            if not value.startswith((b"127.0.0.1:", b"localhost:")) and not is_loopback(
+                host := _hostname("//", value)
+            ):
                 return f"host {host or 'unknown'!r}"
-        elif name == b"origin" and not is_loopback(host := _host("", value)):
+        elif name == b"origin" and not is_loopback(host := _hostname("", value)):
             return f"origin {host or 'unknown'!r}"
         elif _is_proxy_header(name):
             return f"a proxy ({name.decode('latin-1')})"
@@ -164,14 +166,14 @@ def _is_proxy_header(name: bytes) -> bool:
     return name in _PROXY_HEADERS or name.startswith((b"x-forwarded", b"forwarded-"))
 
 
-def _host(prefix: str, value: bytes) -> str:
+def _hostname(prefix: str, value: bytes) -> str:
     try:
         return urlsplit(prefix + value.decode("latin-1")).hostname or ""
     except ValueError:
         return ""
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -179,7 +181,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+def _parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     try:
         return ipaddress.ip_network(text.strip())
     except ValueError:

@@ -24,7 +24,7 @@ from odar.gateway.exchange import ClientLeft, Receive, Scope, Send, json_respons
 from odar.gateway.fields import convert, read_json
 from odar.gateway.logs import Logs
 from odar.gateway.messages import MessageStream, read_messages, write_message
-from odar.gateway.openapi import Feedback, description
+from odar.gateway.openapi import Feedback, openapi_document
 from odar.gateway.passthrough import PassThrough, read_completions, read_embeddings
 from odar.gateway.responses import ResponseStream, read_responses, write_response
 from odar.gateway.service import Service
@@ -61,12 +61,12 @@ def create_app(
     `app.state.service` holds the engine, the concurrency_limit, the breakers and the metrics.
     """
     service = Service(settings, store, logs, **engine_options)
-    plain = _PlainRoutes(service)
+    utility = _UtilityRoutes(service)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         warming = asyncio.create_task(
-            _start(service, announce)
+            _warm_up(service, announce)
         )  # concurrent with serving: /healthz answers at once
         yield
         warming.cancel()
@@ -83,13 +83,13 @@ def create_app(
     }
     routes = [
         *(Route(address, endpoint, methods=["POST"]) for address, endpoint in questions.items()),
-        Route("/v1/feedback", plain.feedback, methods=["POST"]),
-        Route("/v1/models", plain.models),
-        Route("/v1/models/{name:path}", plain.model),
-        Route("/healthz", plain.healthz),
-        Route("/readyz", plain.readyz),
-        Route("/metrics", plain.metrics),
-        Route("/openapi.json", plain.openapi),
+        Route("/v1/feedback", utility.feedback, methods=["POST"]),
+        Route("/v1/models", utility.models),
+        Route("/v1/models/{name:path}", utility.model),
+        Route("/healthz", utility.healthz),
+        Route("/readyz", utility.readyz),
+        Route("/metrics", utility.metrics),
+        Route("/openapi.json", utility.openapi),
         *dashboard_routes(service),
     ]
     handlers: Any = dict.fromkeys((HTTPException, ApiError, ClientLeft), _error_response)
@@ -111,7 +111,7 @@ def create_app(
     return app
 
 
-class _PlainRoutes:
+class _UtilityRoutes:
     """The addresses that ask no model: models, feedback, health, metrics, and the API's own description."""
 
     def __init__(self, service: Service) -> None:
@@ -121,7 +121,7 @@ class _PlainRoutes:
     async def models(self, request: Request) -> Response:
         """Return every model that this key can use and whose server answers, in a shape that both SDKs read."""
         key = self._service.access.identify(request.scope)
-        listed = [self._model(name, owner) for name, owner in await self._service.models(key)]
+        listed = [self._model_entry(name, owner) for name, owner in await self._service.models(key)]
         ids = [entry["id"] for entry in listed] or [None]
         ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
         return json_response({"object": "list", "data": listed, **ends})
@@ -131,7 +131,9 @@ class _PlainRoutes:
         key = self._service.access.identify(request.scope)
         name = request.path_params["name"]
         named = self._service.route(ChatRequest(name, Query("")), key).get("model")
-        return json_response(self._model(name, self._service.settings.card(named).provider if named else "odar"))
+        return json_response(
+            self._model_entry(name, self._service.settings.card(named).provider if named else "odar")
+        )
 
     async def feedback(self, request: Request) -> Response:
         """Return an answer marked right or wrong, by the key that asked or an admin's."""
@@ -163,9 +165,9 @@ class _PlainRoutes:
 
     async def openapi(self, request: Request) -> Response:
         """This API, described."""
-        return json_response(description())
+        return json_response(openapi_document())
 
-    def _model(self, name: str, owner: str) -> dict[str, Any]:
+    def _model_entry(self, name: str, owner: str) -> dict[str, Any]:
         shared = {"id": name, "display_name": name, "created": self._started, "owned_by": owner}
         return {**shared, "object": "model", "type": "model"}
 
@@ -175,13 +177,13 @@ def _read_countable(body: Any) -> ChatRequest:
     return read_messages({"max_tokens": 1, **body} if isinstance(body, dict) else body)
 
 
-async def _start(service: Service, announce: Callable[[str], None] | None) -> None:
+async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> None:
     """Load what the first question needs, and say which models answer."""
     started = time.monotonic()
     warming = asyncio.create_task(service.odar.warm_up())
     try:
         if announce is not None:
-            for line in await service.agent_lines():
+            for line in await service.agent_status_lines():
                 announce(line)
         await warming
     finally:

@@ -22,8 +22,8 @@ from odar.gateway.chat_request import (
     read_tool_choice,
 )
 from odar.gateway.errors import ApiError, bad_field, openai_body
-from odar.gateway.fields import Count, convert, needed
-from odar.gateway.reply import calls_of, choices, deltas_of, extras_of, thinking_of
+from odar.gateway.fields import Count, convert, required
+from odar.gateway.reply import choices, deltas_of, extras_of, thinking_of, tool_calls_of
 from odar.providers.base import Delta, wire_value
 from odar.providers.openai import MESSAGE_FIELDS, PROTOCOL, call_entry
 from odar.types import Answer, Candidate, Query, Spend
@@ -68,24 +68,25 @@ class ChatBody(OpenAIBody, kw_only=True):
     stream_options: dict[str, Any] | None = None
 
 
-_KNOWN = frozenset(ChatBody.__struct_fields__)
+_BODY_FIELDS = frozenset(ChatBody.__struct_fields__)
 _WITHOUT_OPTIONS = frozenset({"model", "messages", "stream", "stream_options", "odar"})
-_PLAIN = frozenset(Turn.__struct_fields__)
+_TURN_FIELDS = frozenset(Turn.__struct_fields__)
 
 
 def read_chat(body: Any) -> ChatRequest:
     """Read a chat-completions request; unknown fields are kept in `options.extra`."""
     request = convert(body, ChatBody)
     turns = tuple(
-        _turn(turn, raw, i) for i, (turn, raw) in enumerate(zip(request.messages, body["messages"], strict=True))
+        _read_turn(turn, raw, i)
+        for i, (turn, raw) in enumerate(zip(request.messages, body["messages"], strict=True))
     )
     # Most requests have no options.
-    options = NO_OPTIONS if body.keys() <= _WITHOUT_OPTIONS else _options(request, body)
+    options = NO_OPTIONS if body.keys() <= _WITHOUT_OPTIONS else _read_options(request, body)
     usage = request.stream_options is not None and request.stream_options.get("include_usage") is True
     return ChatRequest.of(request, Query.from_messages(turns, options), include_usage=usage)
 
 
-def _options(request: ChatBody, body: Mapping[str, Any]) -> Options:
+def _read_options(request: ChatBody, body: Mapping[str, Any]) -> Options:
     newer, older = request.max_completion_tokens, request.max_tokens
     if request.top_logprobs is not None and not request.logprobs:
         raise bad_field("top_logprobs", "needs logprobs to be true")
@@ -105,21 +106,21 @@ def _options(request: ChatBody, body: Mapping[str, Any]) -> Options:
         ),
         tool_choice=read_tool_choice(request.tool_choice),
         parallel_tools=request.parallel_tool_calls,
-        format=_format(request.response_format, body.get("response_format")),
+        format=_read_response_format(request.response_format, body.get("response_format")),
         user=request.user,
         effort=request.reasoning_effort,
-        extra=further_fields(body, _KNOWN),
+        extra=further_fields(body, _BODY_FIELDS),
     )
 
 
-def _turn(turn: Turn, raw: Mapping[str, Any], index: int) -> Message:
+def _read_turn(turn: Turn, raw: Mapping[str, Any], index: int) -> Message:
     role, content = turn.role, turn.content
     if role == "tool" and turn.tool_call_id is None:
         raise bad_field(f"messages[{index}].tool_call_id", "is missing: which call is this the result of?")
     if content is None and role != "assistant":
         raise bad_field(f"messages[{index}].content", "is missing")
-    text, images, foreign = read_content(content, f"messages[{index}].content")
-    plain = isinstance(content, str | None) and role != "developer" and raw.keys() <= _PLAIN
+    text, images, untranslated = read_content(content, f"messages[{index}].content")
+    plain = isinstance(content, str | None) and role != "developer" and raw.keys() <= _TURN_FIELDS
     return Message(
         role="system" if role == "developer" else role,
         text=text,
@@ -129,16 +130,16 @@ def _turn(turn: Turn, raw: Mapping[str, Any], index: int) -> Message:
         ),
         tool_call_id=turn.tool_call_id,
         wire=None if plain else Wire(PROTOCOL, raw),
-        untranslated=foreign,
+        untranslated=untranslated,
     )
 
 
-def _format(form: AnswerFormat | None, raw: Any) -> Format | None:
+def _read_response_format(form: AnswerFormat | None, raw: Any) -> Format | None:
     where = "response_format"
     if form is not None and form.type == "json_schema":
         where = "response_format.json_schema"
-        form = needed(form.json_schema, where)
-        form = AnswerFormat("json_schema", needed(form.name, f"{where}.name"), form.schema or {})
+        form = required(form.json_schema, where)
+        form = AnswerFormat("json_schema", required(form.name, f"{where}.name"), form.schema or {})
     return None if form is None else read_format(form, where, Wire(PROTOCOL, raw))
 
 
@@ -228,7 +229,7 @@ class ChatStream:
         for index, candidate in enumerate(() if sent else chosen):
             out += self._open(index)
             out += b"".join(self.piece(delta, index) for delta in deltas_of(candidate, answer.trace.id))
-            if (entries := _entries(candidate, options)) is not None:
+            if (entries := _logprob_entries(candidate, options)) is not None:
                 out += self._chunk({"content": ""}, index, logprobs={"content": entries, "refusal": None})
         for index, candidate in enumerate(chosen):
             last = {} if index + 1 < len(chosen) else {"odar": extras_of(answer, self._request)}
@@ -265,8 +266,8 @@ def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -
     message |= {"role": "assistant", "content": None if refused else candidate.text or None}
     message["refusal"] = said["refusal"] if refused else None
     if candidate.tool_calls:
-        message["tool_calls"] = [call_entry(call) for call in calls_of(candidate, trace_id)]
-    entries = _entries(candidate, options)
+        message["tool_calls"] = [call_entry(call) for call in tool_calls_of(candidate, trace_id)]
+    entries = _logprob_entries(candidate, options)
     return {
         "index": index,
         "message": message,
@@ -275,7 +276,7 @@ def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -
     }
 
 
-def _entries(candidate: Candidate, options: Options) -> list[Any] | None:
+def _logprob_entries(candidate: Candidate, options: Options) -> list[Any] | None:
     """Return the log-probabilities of a candidate if they were requested and its provider returned them."""
     if options.top_logprobs is None:
         return None

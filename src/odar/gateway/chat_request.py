@@ -24,14 +24,14 @@ from msgspec import Meta, Struct
 from odar.conversation import Format, Image, Message, ToolChoice, Wire
 from odar.errors import InputError
 from odar.gateway.errors import ApiError, bad_field
-from odar.gateway.fields import Count, convert, needed
+from odar.gateway.fields import Count, convert, required
 from odar.inputs import MAX_BYTES
 from odar.policy.json_schema import schema_fault
 from odar.policy.target import Target
 from odar.types import Query
 
 MAX_BETAS = 50
-HEADERS = {
+LIMIT_HEADERS = {
     b"x-odar-path": "path",
     b"x-odar-max-calls": "max_calls",
     b"x-odar-max-cost": "max_cost",
@@ -166,8 +166,8 @@ def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -
     """Add the limits in headers, for clients that cannot add fields to a body; those in the body come first."""
     limits: dict[str, Any] = {}
     for header, value in headers:
-        if header in HEADERS:
-            limits[HEADERS[header]] = value.decode("latin-1")
+        if header in LIMIT_HEADERS:
+            limits[LIMIT_HEADERS[header]] = value.decode("latin-1")
         elif header == b"anthropic-beta":
             betas = tuple(filter(None, map(str.strip, value.decode("latin-1").split(","))))[:MAX_BETAS]
             options = dataclasses.replace(request.query.options, betas=betas)
@@ -201,27 +201,27 @@ def read_content(
         return content or "", (), ()
     texts: list[str] = []
     images: list[Image] = []
-    foreign: list[str] = []
+    untranslated: list[str] = []
     for i, part in enumerate(content):
         match part.type:
             case "text" | "input_text" | "output_text":
-                texts.append(needed(part.text, f"{where}[{i}].text"))
+                texts.append(required(part.text, f"{where}[{i}].text"))
             case "refusal":
-                texts.append(needed(part.refusal, f"{where}[{i}].refusal"))
+                texts.append(required(part.refusal, f"{where}[{i}].refusal"))
             case "image_url" | "input_image" | "image":
-                images.append(_image(part, f"{where}[{i}]"))
+                images.append(_read_part_image(part, f"{where}[{i}]"))
             case kind if kind not in skip:
-                foreign.append(kind)
-    return "\n".join(texts), tuple(images), tuple(foreign)
+                untranslated.append(kind)
+    return "\n".join(texts), tuple(images), tuple(untranslated)
 
 
-def _image(part: Part, where: str) -> Image:
+def _read_part_image(part: Part, where: str) -> Image:
     if part.type == "image":
         where = f"{where}.source"
-        source = convert(needed(part.source, where), ImageSource, where)
-        if needed(source.type, f"{where}.type") == "base64":
-            media_type = needed(source.media_type, f"{where}.media_type")
-            return Image(media_type, _decode(needed(source.data, f"{where}.data"), f"{where}.data"))
+        source = convert(required(part.source, where), ImageSource, where)
+        if required(source.type, f"{where}.type") == "base64":
+            media_type = required(source.media_type, f"{where}.media_type")
+            return Image(media_type, _decode_base64(required(source.data, f"{where}.data"), f"{where}.data"))
         return read_image(source.url, f"{where}.url")
     given, where = part.image_url, f"{where}.image_url"
     url = given.url if isinstance(given, ImageSource) else given
@@ -230,17 +230,17 @@ def _image(part: Part, where: str) -> Image:
 
 def read_image(address: str | None, where: str) -> Image:
     """Return an image by its address: http(s), or data: with the bytes in it."""
-    url: str = needed(address, where)
+    url: str = required(address, where)
     if url.startswith(("http://", "https://")):
         return Image("image/*", url=url)
     head, comma, data = url.partition(",")
     media_type, _, encoding = head.removeprefix("data:").partition(";")
     if not (url.startswith("data:image/") and comma and encoding.endswith("base64")):
         raise bad_field(where, "must be an http(s) address or data:image/…;base64,…")
-    return Image(media_type, _decode(data, where))
+    return Image(media_type, _decode_base64(data, where))
 
 
-def _decode(data: str, where: str) -> bytes:
+def _decode_base64(data: str, where: str) -> bytes:
     try:
         picture = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
@@ -264,25 +264,37 @@ def read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | N
 
 def read_format(form: AnswerFormat, where: str, wire: Wire | None = None) -> Format | None:
     """Return a response format, refused if its schema is wrong; None for text."""
-    kind = needed(form.type, f"{where}.type")
+    kind = required(form.type, f"{where}.type")
     if kind != "json_schema":
         return Format(wire=wire) if kind == "json_object" else None
-    schema = needed(form.schema, f"{where}.schema")
+    schema = required(form.schema, f"{where}.schema")
     if fault := schema_fault(schema):
         raise bad_field(f"{where}.schema", f"is not a usable JSON schema: {fault}")
     return Format(schema, form.name or "answer", wire)
 
 
-_INNER = ("localhost", "local", "internal", "intranet", "lan", "home", "corp", "private", "arpa", "svc", "test")
+_PRIVATE_SUFFIXES = (
+    "localhost",
+    "local",
+    "internal",
+    "intranet",
+    "lan",
+    "home",
+    "corp",
+    "private",
+    "arpa",
+    "svc",
+    "test",
+)
 """Last parts of names that no public server has."""
-_SCHEMES = ("http:", "https:", "ftp:", "file:", "s3:", "gs:")
+_URL_SCHEMES = ("http:", "https:", "ftp:", "file:", "s3:", "gs:")
 
 
 def check_addresses(query: Query, allowed: str) -> None:
     """Refuse a conversation with an address that `gateway.image_urls` (public, any, none) does not allow."""
     if allowed == "any":
         return
-    for url in _addresses(query):
+    for url in _urls(query):
         if allowed == "none":
             raise bad_field("image_url", "addresses are not allowed here; send data:image/…;base64,… instead")
         if not is_public(url):
@@ -307,14 +319,14 @@ def is_public(url: str) -> bool:
         return False
     if parts.scheme not in ("http", "https") or not host:
         return False
-    number = _address_of(host)
+    number = _parse_address(host)
     if number is not None:
         return number.is_global and not number.is_multicast
     last = host.rpartition(".")[2]
-    return "." in host and last not in _INNER and not last.isdigit()
+    return "." in host and last not in _PRIVATE_SUFFIXES and not last.isdigit()
 
 
-def _address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Return the IP address of a host in any spelling that resolvers accept: 127.1, 0x7f000001, 2130706433."""
     try:
         number = ipaddress.ip_address(host.partition("%")[0])
@@ -327,14 +339,14 @@ def _address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
     return inner or number
 
 
-def _addresses(query: Query) -> Iterator[str]:
+def _urls(query: Query) -> Iterator[str]:
     for message in query.messages:
         yield from (image.url for image in message.images if image.url is not None)
         if message.untranslated:
-            yield from _inside(message)
+            yield from _forwarded_urls(message)
 
 
-def _inside(message: Message) -> Iterator[str]:
+def _forwarded_urls(message: Message) -> Iterator[str]:
     """Return everything that looks like a URL in content that is forwarded unchanged: videos, files, documents."""
     waiting: list[Any] = [] if message.wire is None else [message.wire.value.get("content")]
     while waiting:
@@ -344,5 +356,5 @@ def _inside(message: Message) -> Iterator[str]:
                 waiting += each.values()
         elif isinstance(each, list):
             waiting += each
-        elif isinstance(each, str) and each.lower().startswith(_SCHEMES):
+        elif isinstance(each, str) and each.lower().startswith(_URL_SCHEMES):
             yield each

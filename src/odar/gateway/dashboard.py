@@ -29,7 +29,7 @@ from odar.formats import dump_json
 from odar.gateway.chat import ChatStream, read_chat
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.endpoint import Endpoint, WireProtocol
-from odar.gateway.errors import ApiError, bad_field, openai_body, operator_fault
+from odar.gateway.errors import ApiError, bad_field, openai_body, operator_error
 from odar.gateway.exchange import json_response
 from odar.gateway.fields import convert
 from odar.gateway.service import Service
@@ -54,20 +54,20 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-cache",  # revalidate each time, so that an upgrade shows at once
 }
-_TYPES = {
+_MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-_PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+_PRIVATE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
 def dashboard_routes(service: Service) -> list[Route]:
     """Return the routes to add to the gateway's."""
-    data = _Data(service)
+    data = _DataRoutes(service)
     return [
-        Route("/", _file, name=INDEX),
+        Route("/", _serve_file, name=INDEX),
         Route(API + "/session", data.session),
         Route(API + "/overview", data.overview),
         Route(API + "/traces", data.page),
@@ -75,11 +75,11 @@ def dashboard_routes(service: Service) -> list[Route]:
         Route(API + "/export", data.export),
         Route(API + "/models", data.models),
         Route(API + "/ask", Endpoint(service, PLAYGROUND), methods=["POST"]),
-        Route("/dashboard/{name}", _file),
+        Route("/dashboard/{name}", _serve_file),
     ]
 
 
-class File(NamedTuple):
+class StaticFile(NamedTuple):
     """One file as it is served."""
 
     body: bytes
@@ -88,7 +88,7 @@ class File(NamedTuple):
 
 
 @cache
-def files() -> dict[str, File]:
+def files() -> dict[str, StaticFile]:
     """Return every file by name. A name that is not a key here is not served: no path is ever made from a request.
 
     >>> files()["index.html"].media_type
@@ -96,14 +96,14 @@ def files() -> dict[str, File]:
     """
     found = {}
     for entry in resources.files("odar.dashboard").joinpath("static").iterdir():
-        kind = _TYPES.get(entry.name.rpartition(".")[2])
+        kind = _MEDIA_TYPES.get(entry.name.rpartition(".")[2])
         if kind is not None:
             body = entry.read_bytes()
-            found[entry.name] = File(body, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+            found[entry.name] = StaticFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
     return found
 
 
-async def _file(request: Request) -> Response:
+async def _serve_file(request: Request) -> Response:
     """Return a file of the dashboard; 304 if the browser has it already."""
     name = request.path_params.get("name", INDEX)
     file = files().get(name)
@@ -115,7 +115,7 @@ async def _file(request: Request) -> Response:
     return Response(file.body, headers=headers, media_type=file.media_type)
 
 
-class _Data:
+class _DataRoutes:
     """The data that the key of a request may see."""
 
     def __init__(self, service: Service) -> None:
@@ -124,7 +124,7 @@ class _Data:
     async def session(self, request: Request) -> Response:
         """Return the key of the request, and the settings of this server."""
         key, settings = self._service.access.identify(request.scope), self._service.settings
-        return _private(
+        return _private_json(
             {
                 "version": __version__,
                 "profile": settings.profile,
@@ -139,12 +139,12 @@ class _Data:
 
     async def overview(self, request: Request) -> Response:
         """Sums and distributions over the traces that match."""
-        store, wanted = self._scope(request)
-        found = await _read(asyncio.to_thread(store.archive.overview, wanted, wanted.step))
+        store, wanted = self._store_and_query(request)
+        found = await _read_store(asyncio.to_thread(store.archive.overview, wanted, wanted.step))
         rows = [dataclasses.asdict(row) for row in self._service.odar.targets.report()]
         problems = await asyncio.to_thread(self._service.odar.certificate_problems)
         own = None if wanted.key is None else f"key {wanted.key}"
-        return _private(
+        return _private_json(
             {
                 **found,
                 "targets": [row for row in rows if own is None or own in row["scope"]],
@@ -157,33 +157,35 @@ class _Data:
 
     async def page(self, request: Request) -> Response:
         """Return a list of traces, newest first, and the cursor of the next."""
-        store, wanted = self._scope(request)
-        page = await _read(asyncio.to_thread(store.archive.page, wanted, wanted.cursor(), wanted.limit))
-        return _private({"traces": page.traces, "next": None if page.next is None else str(page.next)})
+        store, wanted = self._store_and_query(request)
+        page = await _read_store(asyncio.to_thread(store.archive.page, wanted, wanted.cursor(), wanted.limit))
+        return _private_json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
 
     async def trace(self, request: Request) -> Response:
         """One trace with its document; a trace of another key is reported as unknown."""
-        store, wanted = self._scope(request)
+        store, wanted = self._store_and_query(request)
         trace_id = request.path_params["id"]
-        found = await _read(store.get(trace_id), trace_id)
+        found = await _read_store(store.get(trace_id), trace_id)
         if wanted.key is not None and found["key_id"] != wanted.key:
-            raise _unknown(trace_id)
-        return _private(found)
+            raise _trace_not_found(trace_id)
+        return _private_json(found)
 
     async def export(self, request: Request) -> Response:
         """Return every trace that matches, as JSONL, read while it is sent."""
-        store, wanted = self._scope(request)
+        store, wanted = self._store_and_query(request)
         lines = (dump_json(trace) + b"\n" for trace in store.archive.export(wanted))
-        first = await _read(asyncio.to_thread(next, lines, b""))  # an error is reported before the response starts
-        headers = {**_PRIVATE, "content-disposition": 'attachment; filename="odar-traces.jsonl"'}
+        first = await _read_store(
+            asyncio.to_thread(next, lines, b"")
+        )  # an error is reported before the response starts
+        headers = {**_PRIVATE_HEADERS, "content-disposition": 'attachment; filename="odar-traces.jsonl"'}
         return StreamingResponse(chain([first], lines), headers=headers, media_type="application/jsonl")
 
     async def models(self, request: Request) -> Response:
         """Return every configured model."""
         self._service.access.identify(request.scope)
-        return _private(await asyncio.to_thread(report_models, self._service))  # it may wait for a file's lock
+        return _private_json(await asyncio.to_thread(report_models, self._service))  # it may wait for a file's lock
 
-    def _scope(self, request: Request) -> tuple[Store, TraceQuery]:
+    def _store_and_query(self, request: Request) -> tuple[Store, TraceQuery]:
         """Return the store and the parameters, limited to the traces that the key may read."""
         key = self._service.access.identify(request.scope)
         if self._service.store is None:
@@ -193,25 +195,25 @@ class _Data:
         return self._service.store, limited
 
 
-async def _read(work: Awaitable[Any], trace_id: str = "") -> Any:
+async def _read_store(work: Awaitable[Any], trace_id: str = "") -> Any:
     """Await a read of the store; its errors become API errors."""
     try:
         return await work
     except UnknownName:
-        raise _unknown(trace_id) from None
+        raise _trace_not_found(trace_id) from None
     except InputError as error:
         raise ApiError(400, str(error), "invalid_value", "since") from None
     except StoreError as error:
-        raise dataclasses.replace(operator_fault(error), code="store_unavailable", retry_after=2.0) from None
+        raise dataclasses.replace(operator_error(error), code="store_unavailable", retry_after=2.0) from None
 
 
-def _unknown(trace_id: str) -> ApiError:
+def _trace_not_found(trace_id: str) -> ApiError:
     return ApiError(404, f"there is no trace {trace_id[:64]!r} that this key may see", "trace_not_found", "id")
 
 
-def _private(value: Any) -> Response:
+def _private_json(value: Any) -> Response:
     """Return a JSON response that must not be cached."""
-    return json_response(value, headers=_PRIVATE)
+    return json_response(value, headers=_PRIVATE_HEADERS)
 
 
 class TraceQuery(Filter, frozen=True, kw_only=True):
@@ -285,7 +287,7 @@ def _statistics(service: Service, model: str) -> list[dict[str, Any]]:
     ]
 
 
-class Question(Struct, forbid_unknown_fields=True):
+class PlaygroundBody(Struct, forbid_unknown_fields=True):
     """A question that is asked on the dashboard."""
 
     question: str
@@ -296,7 +298,7 @@ class Question(Struct, forbid_unknown_fields=True):
 
 def read_question(body: Any) -> ChatRequest:
     """Read a question with a path and a limit as a chat of one turn."""
-    asked = convert(body, Question)
+    asked = convert(body, PlaygroundBody)
     if not asked.question.strip():
         raise bad_field("question", "is empty")
     limits = {"path": asked.path, "max_cost": asked.max_cost}

@@ -20,13 +20,13 @@ from odar.engine import ServingOptions
 from odar.errors import OdarError, one_line
 from odar.formats import dump_json
 from odar.gateway.chat_request import ChatRequest, check_addresses, with_headers
-from odar.gateway.errors import CUT_OFF, INTERNAL, ApiError, api_error_of, bad_field
-from odar.gateway.exchange import JSON, ClientLeft, Exchange, Listening, Receive, Scope, Send
+from odar.gateway.errors import INTERNAL, SHUTDOWN_TIMEOUT, ApiError, api_error_of, bad_field
+from odar.gateway.exchange import JSON_HEADERS, CancelOnDisconnect, ClientLeft, Exchange, Receive, Scope, Send
 from odar.gateway.fields import check_parts, check_values, estimated_tokens, read_json
-from odar.gateway.logs import CURRENT
+from odar.gateway.logs import CURRENT_REQUEST
 from odar.gateway.records import CLIENT_LEFT, Entry
 from odar.gateway.reply import AlreadyReported, EventStream, EventWriter, answer_headers
-from odar.gateway.reservations import bill, rate_headers, reserve, settle, with_length
+from odar.gateway.reservations import rate_headers, request_ledger, reserve, settle, with_max_tokens
 from odar.gateway.service import ADAPTIVE, Service
 from odar.gateway.sessions import OpenSession
 from odar.observer import Observer, observed
@@ -97,7 +97,7 @@ class Endpoint:
         trace_id = secrets.token_hex(16)
         state = RequestState(Exchange(scope, receive, send, trace_id), trace_id, time.perf_counter())
         # the server runs each request in its own context
-        CURRENT.set({"request_id": state.exchange.request_id, "trace_id": trace_id})
+        CURRENT_REQUEST.set({"request_id": state.exchange.request_id, "trace_id": trace_id})
         error: BaseException | None = None
         try:
             state.key = self._service.access.identify(scope)
@@ -113,9 +113,9 @@ class Endpoint:
         except asyncio.CancelledError:
             # Shutdown timed out: tell the client and record the request before re-raising.
             if not state.exchange.status:
-                await self._send_error(state, CUT_OFF)
-            state.exchange.status = CUT_OFF.status
-            self._record(state, CUT_OFF)
+                await self._send_error(state, SHUTDOWN_TIMEOUT)
+            state.exchange.status = SHUTDOWN_TIMEOUT.status
+            self._record(state, SHUTDOWN_TIMEOUT)
             raise
         except Exception as failure:
             error = failure
@@ -140,7 +140,7 @@ class Endpoint:
         state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
         options = self._service.route(request, state.key)
         if "model" in options and state.key is not None and state.key.limits.needs_reservation:
-            state.request = request = with_length(request, self._gateway.max_tokens)
+            state.request = request = with_max_tokens(request, self._gateway.max_tokens)
         return request, options
 
     async def _open_ledger(
@@ -149,7 +149,7 @@ class Endpoint:
         """Open the request's ledger; for a key with limits, first reserve the most that it can cost."""
         service, key = self._service, state.key
         if key is None or service.store is None or not key.limits.needs_reservation:
-            state.ledger = bill(service.odar, request)
+            state.ledger = request_ledger(service.odar, request)
             return state.ledger, options
         budgets = service.store.budgets
         held, state.ledger, options = await reserve(service.odar, budgets, request, key, options, state.trace_id)
@@ -173,10 +173,10 @@ class Endpoint:
         return request
 
     async def _send_answer(self, state: RequestState, request: ChatRequest, options: dict[str, Any]) -> None:
-        with Listening(state.exchange):
+        with CancelOnDisconnect(state.exchange):
             answer = await self._ask(state, request, options)
         body = dump_json(self._protocol.write(answer, request))
-        await state.exchange.respond(200, body, [*JSON, *answer_headers(answer)])
+        await state.exchange.respond(200, body, [*JSON_HEADERS, *answer_headers(answer)])
 
     async def _stream(
         self, state: RequestState, request: ChatRequest, options: dict[str, Any], ledger: Ledger
@@ -231,7 +231,7 @@ class Endpoint:
         if isinstance(error, AlreadyReported):
             return
         api_error = self._api_error(error)
-        headers = [*JSON, *api_error.headers, (b"x-odar-trace", state.trace_id.encode())]
+        headers = [*JSON_HEADERS, *api_error.headers, (b"x-odar-trace", state.trace_id.encode())]
         await state.exchange.respond(api_error.status, dump_json(self._protocol.error(api_error)), headers)
 
     def _api_error(self, error: BaseException) -> ApiError:

@@ -37,12 +37,12 @@ from odar.errors import (
     one_line,
 )
 from odar.formats import load_json
-from odar.gateway.logs import CURRENT
+from odar.gateway.logs import CURRENT_REQUEST
 
 LOG = logging.getLogger("odar.gateway")
 INTERNAL = "internal_error"
 """The error code of an unexpected exception."""
-_TYPES = {
+_ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
@@ -74,7 +74,9 @@ class ApiError(Exception):
     @property
     def type(self) -> str:
         """The error type, in words that both protocols share."""
-        return self.kind or _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
+        return self.kind or _ERROR_TYPES.get(
+            self.status, "invalid_request_error" if self.status < 500 else "api_error"
+        )
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -84,7 +86,7 @@ class ApiError(Exception):
         return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode()), *self.more_headers]
 
 
-CUT_OFF = ApiError(503, "the gateway shut down before the answer was whole", "shut_down", retry_after=1.0)
+SHUTDOWN_TIMEOUT = ApiError(503, "the gateway shut down before the answer was whole", "shut_down", retry_after=1.0)
 """Graceful shutdown timed out."""
 
 
@@ -99,9 +101,9 @@ def api_error_of(error: BaseException) -> ApiError:
         case ApiError():
             return error
         case AllAgentsFailed():
-            return _all_failed(error)
+            return _all_agents_failed(error)
         case ProviderError():
-            return _provider(error)
+            return _provider_failed(error)
         case DeadlineExceeded():
             return ApiError(504, one_line(error), "deadline")
         case BudgetExceeded():
@@ -109,13 +111,13 @@ def api_error_of(error: BaseException) -> ApiError:
         case InputError():
             return ApiError(400, one_line(error), "invalid_value", "messages")
         case OdarError():
-            return operator_fault(error)
+            return operator_error(error)
     return ApiError(500, "internal error; the server's log has the details", INTERNAL)
 
 
-def operator_fault(error: OdarError) -> ApiError:
+def operator_error(error: OdarError) -> ApiError:
     """Return an error that only the operator can fix: the client gets a reference, the log has the text."""
-    reference = (CURRENT.get() or {}).get("trace_id") or uuid.uuid4().hex
+    reference = (CURRENT_REQUEST.get() or {}).get("trace_id") or uuid.uuid4().hex
     LOG.error("reference %s: %s: %s", reference, type(error).__name__, one_line(error))
     message = f"the gateway is not able to answer this; tell its operator the reference {reference}"
     return ApiError(503, message, "unavailable")
@@ -131,12 +133,12 @@ def anthropic_body(api_error: ApiError) -> dict[str, Any]:
     """Return an error in Anthropic's shape."""
     error = {"type": api_error.type, "message": api_error.message} | api_error.upstream
     error = {name: value for name, value in error.items() if value is not None}
-    if error["type"] not in _TYPES.values():
+    if error["type"] not in _ERROR_TYPES.values():
         error["type"] = api_error.type
     return {"type": "error", "error": error}
 
 
-def _all_failed(error: AllAgentsFailed) -> ApiError:
+def _all_agents_failed(error: AllAgentsFailed) -> ApiError:
     """Return the error for two failed agents: the first upstream's own error if any, else their common kind."""
     causes = [cause for cause in error.causes if isinstance(cause, ProviderError)]
     if causes and all(isinstance(cause, ProviderTimeout) for cause in causes):
@@ -144,23 +146,27 @@ def _all_failed(error: AllAgentsFailed) -> ApiError:
     told = next((cause for cause in causes if cause.status is not None), None)
     if told is None:
         return ApiError(502, one_line(error), "upstream_failed", retry_after=error.retry_after)
-    api_error = _provider(told)
+    api_error = _provider_failed(told)
     upstream = {name: value for name, value in api_error.upstream.items() if name != "message"}
     return dataclasses.replace(api_error, message=one_line(error), upstream=upstream)
 
 
-def _provider(error: ProviderError) -> ApiError:
+def _provider_failed(error: ProviderError) -> ApiError:
     if isinstance(error, ProviderTimeout):
         return ApiError(504, one_line(error), "timeout", retry_after=error.retry_after)
     # A redirect or a success that turned out to be none is the upstream's fault, not the client's.
     status = error.status if error.status is not None and error.status >= 400 else 502
     code = error.code or ("upstream_failed" if status == 502 else None)
     return ApiError(
-        status, one_line(error), code, retry_after=error.retry_after, upstream=_upstream(error.body, error.provider)
+        status,
+        one_line(error),
+        code,
+        retry_after=error.retry_after,
+        upstream=_upstream_error(error.body, error.provider),
     )
 
 
-def _upstream(body: str | None, provider: str) -> dict[str, Any]:
+def _upstream_error(body: str | None, provider: str) -> dict[str, Any]:
     """Return the error object in an upstream's body; another kind of body is kept whole under its own name."""
     if not body:
         return {"provider": provider} if provider else {}

@@ -18,8 +18,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
-JSON: Headers = ((b"content-type", b"application/json"),)
-EVENTS: Headers = (
+JSON_HEADERS: Headers = ((b"content-type", b"application/json"),)
+EVENT_STREAM_HEADERS: Headers = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # otherwise nginx buffers the stream
@@ -51,7 +51,7 @@ class Exchange:
         """Return the request's body."""
         return await read_body(self.headers, self._receive, limit, timeout_s)
 
-    async def gone(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Return when the client leaves; call it only after the body has been read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
@@ -63,7 +63,7 @@ class Exchange:
         if own is not None:
             own["abort"]("slow_reader")
 
-    async def respond(self, status: int, body: bytes, headers: Headers = JSON) -> None:
+    async def respond(self, status: int, body: bytes, headers: Headers = JSON_HEADERS) -> None:
         """Send a whole response."""
         await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
         await self._send({"type": "http.response.body", "body": body})
@@ -79,14 +79,14 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
 
-class Listening:
+class CancelOnDisconnect:
     """Cancels what runs inside as soon as the client leaves, and raises `ClientLeft` in its place.
 
     It begins to listen after a moment: most answers of a fast upstream are there by then, and a task for each of
     them would cost more than reading the question.
     """
 
-    AFTER_S = 0.05
+    DELAY_S = 0.05
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -95,7 +95,7 @@ class Listening:
 
     def __enter__(self) -> None:
         self._task = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(self.AFTER_S, self._listen)
+        self._timer = asyncio.get_running_loop().call_later(self.DELAY_S, self._start_watching)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._timer.cancel()
@@ -106,11 +106,11 @@ class Listening:
         if kind is asyncio.CancelledError and self._left and self._task.uncancel() == 0:
             raise ClientLeft from None
 
-    def _listen(self) -> None:
+    def _start_watching(self) -> None:
         self._watcher = asyncio.ensure_future(self._watch())
 
     async def _watch(self) -> None:
-        await self._exchange.gone()
+        await self._exchange.wait_for_disconnect()
         self._left = True
         assert self._task is not None
         self._task.cancel()

@@ -24,7 +24,7 @@ MAX_DEPTH = 64
 """Deepest nesting of a request's JSON."""
 MAX_INTEGER = 2**53
 Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_INTEGER)]
-_KINDS = {
+_TYPE_NAMES = {
     "array": "a list",
     "bool": "a boolean",
     "float": "a number",
@@ -33,9 +33,9 @@ _KINDS = {
     "str": "a string",
 }
 """JSON's types by their names in msgspec's errors."""
-_EXPECTED = re.compile(r"Expected `([^`]*)`(?:, got `(\w+)`|(.*))")
-_NESTED = frozenset({"$ref", "enum", "items", "properties"})
-_NAMED = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
+_TYPE_ERROR = re.compile(r"Expected `([^`]*)`(?:, got `(\w+)`|(.*))")
+_NESTED_SCHEMA_KEYS = frozenset({"$ref", "enum", "items", "properties"})
+_FIELD_ERROR = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
 
 
 def convert(value: Any, kind: type[T], where: str = "", *, strict: bool = True) -> T:
@@ -54,27 +54,29 @@ def convert(value: Any, kind: type[T], where: str = "", *, strict: bool = True) 
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise _bad_value(str(error), kind, where) from None
+        raise _validation_error(str(error), kind, where) from None
 
 
-def _bad_value(error: str, kind: Any, where: str) -> ApiError:
+def _validation_error(error: str, kind: Any, where: str) -> ApiError:
     """Reword an error of msgspec: it can quote the value, and does not list what is allowed."""
     message, _, path = error.rpartition(" - at `$") if error.endswith("`") else (error, "", "")
     message, path = (message, path[:-1]) if message else (error, "")
     param = (where + path).lstrip(".")
-    if found := _NAMED.fullmatch(message):
+    if found := _FIELD_ERROR.fullmatch(message):
         name = one_line(found[2], 60)
         known = ", ".join(_schema_at(kind, path).get("properties", ()))
         fault = "is missing" if found[1].startswith("missing") else f"is unknown; known are {known}"
         return bad_field(f"{param}.{name}" if param else name, fault)
     if message.startswith("Invalid enum value"):
         return bad_field(param, f"is not one of: {', '.join(_schema_at(kind, path).get('enum', ()))}")
-    if not (found := _EXPECTED.fullmatch(message)):
+    if not (found := _TYPE_ERROR.fullmatch(message)):
         return bad_field(param or "body", message)
     if found[2] == "null":
         return bad_field(param or "body", "is missing")
-    wanted = " or ".join(_KINDS.get(each, each) for each in found[1].split(" | ") if each != "null")
-    given = "" if found[2] is None else f", not {'a fraction' if found[2] == 'float' else _KINDS.get(found[2])}"
+    wanted = " or ".join(_TYPE_NAMES.get(each, each) for each in found[1].split(" | ") if each != "null")
+    given = (
+        "" if found[2] is None else f", not {'a fraction' if found[2] == 'float' else _TYPE_NAMES.get(found[2])}"
+    )
     return bad_field(param or "body", f"must be {wanted}{found[3] or ''}{given}")
 
 
@@ -90,13 +92,13 @@ def _schema_at(kind: Any, path: str) -> dict[str, Any]:
     for step in ["", *re.findall(r"\w+", path)]:
         if step:
             schema = schema.get("items", {}) if step.isdigit() else schema.get("properties", {}).get(step, {})
-        nested = (each for each in schema.get("anyOf", ()) if not each.keys().isdisjoint(_NESTED))
+        nested = (each for each in schema.get("anyOf", ()) if not each.keys().isdisjoint(_NESTED_SCHEMA_KEYS))
         schema = next(nested, schema)
         schema = parts[schema["$ref"]] if "$ref" in schema else schema
     return schema
 
 
-def needed(value: T | None, where: str) -> T:
+def required(value: T | None, where: str) -> T:
     """Return the value of a field that this type of object must have; raises an `ApiError` if it is missing."""
     if value is None:
         raise bad_field(where, "is missing")
@@ -139,16 +141,16 @@ MAX_SCHEMA_KB = 128
 """Largest response schema or tool."""
 _TOOLS_TOGETHER = 8
 """Largest size of all tools together, in schemas of the largest size."""
-_VALUE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{\[,]', re.DOTALL)
+_VALUE_OR_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{\[,]', re.DOTALL)
 """A string, or the beginning of an object, of a list or of their next value."""
-_STRING = ord('"')
-_COUNTED = 100_000
+_QUOTE = ord('"')
+_TOKENIZED_CHARS = 100_000
 """Characters of a text whose tokens are counted; the rest is assumed to be similar."""
 _TURN_TOKENS = 4
 _IMAGE_TOKENS = 1_500
 
 
-def check_values(body: bytes, most: int | None = None) -> None:
+def check_values(body: bytes, max_values: int | None = None) -> None:
     """Refuse JSON with more values than this, without parsing it.
 
     >>> check_values(b'{"a": [1, 2, 3]}', most=6)
@@ -157,14 +159,16 @@ def check_values(body: bytes, most: int | None = None) -> None:
     Traceback (most recent call last):
     odar.gateway.errors.ApiError: body: holds more than 2 values
     """
-    most = MAX_VALUES if most is None else most
-    if body.count(b"{") + body.count(b"[") + body.count(b",") <= most:
+    max_values = MAX_VALUES if max_values is None else max_values
+    if body.count(b"{") + body.count(b"[") + body.count(b",") <= max_values:
         return
     count = 0
-    for found in _VALUE.finditer(body):  # runs in a thread; unlike a parser, it releases the GIL from time to time
-        count += body[found.start()] != _STRING
-        if count > most:
-            raise bad_field("body", f"holds more than {most} values")
+    for found in _VALUE_OR_STRING.finditer(
+        body
+    ):  # runs in a thread; unlike a parser, it releases the GIL from time to time
+        count += body[found.start()] != _QUOTE
+        if count > max_values:
+            raise bad_field("body", f"holds more than {max_values} values")
 
 
 def check_parts(body: Any) -> None:
@@ -207,10 +211,10 @@ def estimated_tokens(query: Query) -> int:
     texts = [turn.text for turn in turns] + [str(call) for turn in turns for call in turn.tool_calls]
     for tool in query.options.tools:
         texts.append(f"{tool.name} {tool.description} {dump_json(dict(tool.parameters or {})).decode()}")
-    counted = sum(map(_tokens, texts))
+    counted = sum(map(_estimate_tokens, texts))
     return round(counted) + _TURN_TOKENS * len(turns) + _IMAGE_TOKENS * len(query.images)
 
 
-def _tokens(text: str) -> float:
+def _estimate_tokens(text: str) -> float:
     """Return tokens of a text, extrapolated from its beginning if it is long."""
-    return token_count(text[:_COUNTED]) * max(1.0, len(text) / _COUNTED)
+    return token_count(text[:_TOKENIZED_CHARS]) * max(1.0, len(text) / _TOKENIZED_CHARS)

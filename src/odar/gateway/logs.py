@@ -26,16 +26,16 @@ from odar.providers.response import quotes_prompt
 
 Line = Mapping[str, Any]
 """Time, level, logger, message and further values by name; None is unknown."""
-MOST_LINES = 10_000
+MAX_QUEUED_LINES = 10_000
 """Lines in the queue; further ones are dropped and counted."""
-CURRENT: ContextVar[Mapping[str, str] | None] = ContextVar("odar_request", default=None)
+CURRENT_REQUEST: ContextVar[Mapping[str, str] | None] = ContextVar("odar_request", default=None)
 """`request_id` and `trace_id` of the request that is being answered; all its lines contain them."""
-_PAUSE_S = 0.1
-_CLOSE_S = 2.0
-_HEAD = ("time", "level", "logger", "message")
-_BARE = re.compile(r"[^\s\"'=\\]+")
+_POLL_S = 0.1
+_CLOSE_TIMEOUT_S = 2.0
+_HEAD_FIELDS = ("time", "level", "logger", "message")
+_UNQUOTED_VALUE = re.compile(r"[^\s\"'=\\]+")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-_OURS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"ApiError"}
+_SAFE_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"ApiError"}
 """Errors whose messages are written in this package and contain neither keys nor prompts."""
 
 
@@ -73,7 +73,7 @@ def request_line(entry: Entry) -> Line:
         # In full only if ODAR wrote it: a client's error may quote the client, an upstream's the prompt.
         texts = [message.text for message in entry.query.messages if message.text] if entry.query else []
         kind = entry.error.partition(":")[0]
-        ours = entry.status >= 500 and kind in _OURS and not quotes_prompt(entry.error, texts)
+        ours = entry.status >= 500 and kind in _SAFE_ERRORS and not quotes_prompt(entry.error, texts)
         line["error"] = entry.error if ours else kind
     if headers := outgoing_headers():
         line["traceparent"] = headers.get("traceparent")
@@ -87,25 +87,25 @@ def record_line(record: logging.LogRecord) -> Line:
         "level": record.levelname.lower(),
         "logger": record.name,
         "message": record.getMessage().partition("\n")[0],  # the text of a failure follows, and may quote a user
-        **(CURRENT.get() or {}),
+        **(CURRENT_REQUEST.get() or {}),
     }
     if record.exc_info and record.exc_info[1] is not None:
-        line["exception"] = _exception(record.exc_info[1])
+        line["exception"] = _describe_exception(record.exc_info[1])
     return line
 
 
-def _exception(error: BaseException) -> str:
+def _describe_exception(error: BaseException) -> str:
     """Type and frames of an exception, innermost first, without its message, which may quote a user."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     places = " < ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
     cause = error.__cause__ or error.__context__
-    behind = f"; after {_exception(cause)}" if cause is not None else ""
+    behind = f"; after {_describe_exception(cause)}" if cause is not None else ""
     return f"{type(error).__name__} at {places or 'no frame'}{behind}"
 
 
 def as_json(line: Line) -> str:
     """Return the line as a JSON object."""
-    return json.dumps({**line, "time": _clock(line["time"])}, ensure_ascii=False, default=str) + "\n"
+    return json.dumps({**line, "time": _timestamp(line["time"])}, ensure_ascii=False, default=str) + "\n"
 
 
 def as_text(line: Line) -> str:
@@ -114,22 +114,22 @@ def as_text(line: Line) -> str:
     >>> as_text({"time": 0, "level": "info", "logger": "odar", "message": "ready", "on": "a b", "key": None})
     '1970-01-01T00:00:00.000Z INFO odar ready on="a b"\\n'
     """
-    known = ((key, value) for key, value in line.items() if value is not None and key not in _HEAD)
-    rest = "".join(f" {key}={_value(value)}" for key, value in known)
+    known = ((key, value) for key, value in line.items() if value is not None and key not in _HEAD_FIELDS)
+    rest = "".join(f" {key}={_format_value(value)}" for key, value in known)
     said = errors.one_line(line["message"])
-    return f"{_clock(line['time'])} {line['level'].upper()} {line['logger']} {said}{rest}\n"
+    return f"{_timestamp(line['time'])} {line['level'].upper()} {line['logger']} {said}{rest}\n"
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return text if _BARE.fullmatch(text) and text.isprintable() else json.dumps(text, ensure_ascii=True)
+    return text if _UNQUOTED_VALUE.fullmatch(text) and text.isprintable() else json.dumps(text, ensure_ascii=True)
 
 
-def _clock(seconds: float) -> str:
+def _timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def to_descriptor(number: int) -> Callable[[str], None]:
+def descriptor_writer(number: int) -> Callable[[str], None]:
     """Write to a descriptor without Python's buffers: a thread blocked in one would delay the exit."""
 
     def write(text: str) -> None:
@@ -156,7 +156,7 @@ class Logs(logging.Handler):
         self._requests = requests
         self._waiting: deque[Line] = deque()
         self._dropped = 0
-        self._counting = threading.Lock()
+        self._dropped_lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="odar-logs", daemon=True)
         self._thread.start()
@@ -166,7 +166,7 @@ class Logs(logging.Handler):
         logging.basicConfig(level=logging.WARNING, handlers=[self], force=True)
         logging.captureWarnings(True)
 
-    def say(self, message: str, **figures: Any) -> None:
+    def info(self, message: str, **figures: Any) -> None:
         """Write an informational line."""
         self._put({"time": time.time(), "level": "info", "logger": "odar", "message": message, **figures})
 
@@ -182,27 +182,27 @@ class Logs(logging.Handler):
     def close(self) -> None:
         """Write the lines in the queue, for two seconds at most."""
         self._stop.set()
-        self._thread.join(_CLOSE_S)
+        self._thread.join(_CLOSE_TIMEOUT_S)
         super().close()
 
     def _put(self, line: Line) -> None:
-        if len(self._waiting) < MOST_LINES:
+        if len(self._waiting) < MAX_QUEUED_LINES:
             self._waiting.append(line)
         else:
             self._drop(1)
 
     def _drop(self, lines: int) -> None:
-        with self._counting:
+        with self._dropped_lock:
             self._dropped += lines
 
     def _run(self) -> None:
         # Polls instead of being woken: waking the thread would cost each request more than its line does.
-        while not self._stop.wait(_PAUSE_S):
+        while not self._stop.wait(_POLL_S):
             self._write_waiting()
         self._write_waiting()
 
     def _write_waiting(self) -> None:
-        with self._counting:
+        with self._dropped_lock:
             lost, self._dropped = self._dropped, 0
         lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if lost:

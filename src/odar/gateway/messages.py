@@ -23,14 +23,14 @@ from odar.gateway.chat_request import (
     to_content,
 )
 from odar.gateway.errors import ApiError, anthropic_body
-from odar.gateway.fields import Count, convert, needed
-from odar.gateway.reply import calls_of, choices, deltas_of, extras_of
+from odar.gateway.fields import Count, convert, required
+from odar.gateway.reply import choices, deltas_of, extras_of, tool_calls_of
 from odar.providers.anthropic import PROTOCOL, tool_use
 from odar.providers.base import Delta, wire_value
 from odar.types import Answer, Candidate, Query, Spend
 
 _CHOICES = {"any": "required"}
-_READ_APART = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
+_OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
 """Blocks that are neither text nor images, nor unknown; only the provider that wrote its thinking can read it."""
 
 
@@ -85,7 +85,7 @@ class MessagesBody(CountBody, kw_only=True):
     max_tokens: Count
 
 
-_KNOWN = frozenset(MessagesBody.__struct_fields__)
+_BODY_FIELDS = frozenset(MessagesBody.__struct_fields__)
 
 
 def read_messages(body: Any) -> ChatRequest:
@@ -94,16 +94,16 @@ def read_messages(body: Any) -> ChatRequest:
     turns: list[Message] = []
     if request.system is not None:
         wire = None if isinstance(request.system, str) else Wire(PROTOCOL, {"content": body["system"]})
-        turns.append(Message("system", _system(request.system, "system"), wire=wire))
+        turns.append(Message("system", _system_text(request.system, "system"), wire=wire))
     for i, (turn, raw) in enumerate(zip(request.messages, body["messages"], strict=True)):
-        turns += _turns(turn, raw, f"messages[{i}].content")
-    return ChatRequest.of(request, Query.from_messages(tuple(turns), _options(request, body)))
+        turns += _read_turn(turn, raw, f"messages[{i}].content")
+    return ChatRequest.of(request, Query.from_messages(tuple(turns), _read_options(request, body)))
 
 
-def _options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
+def _read_options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
     stop, choice, config = request.stop_sequences, request.tool_choice, request.output_config or OutputConfig()
     alone = None if choice is None else choice.disable_parallel_tool_use
-    named = needed(choice.name, "tool_choice.name") if choice is not None and choice.type == "tool" else ""
+    named = required(choice.name, "tool_choice.name") if choice is not None and choice.type == "tool" else ""
     form = None
     if config.format is not None:
         wire = Wire(PROTOCOL, {"format": body["output_config"]["format"]})
@@ -115,7 +115,7 @@ def _options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
         max_tokens=request.max_tokens,
         stop=None if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
         tools=tuple(
-            _tool(tool, raw, i)
+            _read_tool(tool, raw, i)
             for i, (tool, raw) in enumerate(zip(request.tools or (), body.get("tools") or (), strict=True))
         ),
         tool_choice=None if choice is None else ToolChoice(_CHOICES.get(choice.type, choice.type), named),
@@ -124,21 +124,21 @@ def _options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
         user=user if isinstance(user, str) else None,
         effort=config.effort,
         protocol=PROTOCOL,
-        extra=further_fields(body, _KNOWN),
+        extra=further_fields(body, _BODY_FIELDS),
     )
 
 
-def _system(content: Content, where: str) -> str:
+def _system_text(content: Content, where: str) -> str:
     if isinstance(content, str):
         return content
-    return "\n\n".join(needed(block.text, f"{where}[{i}].text") for i, block in enumerate(content))
+    return "\n\n".join(required(block.text, f"{where}[{i}].text") for i, block in enumerate(content))
 
 
-def _turns(turn: Turn, raw: Mapping[str, Any], where: str) -> list[Message]:
+def _read_turn(turn: Turn, raw: Mapping[str, Any], where: str) -> list[Message]:
     """Read one turn; results of tools become separate turns, as in the other protocols."""
     role, content = turn.role, turn.content
     if role == "system":
-        return [Message(role, _system(content, where), wire=Wire(PROTOCOL, raw))]
+        return [Message(role, _system_text(content, where), wire=Wire(PROTOCOL, raw))]
     if isinstance(content, str):
         return [Message(role, content)]
     results: list[Message] = []
@@ -146,41 +146,41 @@ def _turns(turn: Turn, raw: Mapping[str, Any], where: str) -> list[Message]:
     kept: list[Any] = []
     for i, (part, block) in enumerate(zip(content, raw["content"], strict=True)):
         if part.type == "tool_result":
-            results.append(_result(part, block, f"{where}[{i}]"))
+            results.append(_read_tool_result(part, block, f"{where}[{i}]"))
             continue
         if part.type == "tool_use":
-            calls.append(_call(part, f"{where}[{i}]"))
+            calls.append(_read_tool_call(part, f"{where}[{i}]"))
         if part.type != "thinking" or block.get("signature"):  # thinking without one is our own
             kept.append(block)
     if not kept:
         return results
-    text, images, foreign = read_content(content, where, _READ_APART)
+    text, images, untranslated = read_content(content, where, _OWN_BLOCK_TYPES)
     wire = Wire(PROTOCOL, {"role": role, "content": kept})
-    return [*results, Message(role, text, images, tuple(calls), wire=wire, untranslated=foreign)]
+    return [*results, Message(role, text, images, tuple(calls), wire=wire, untranslated=untranslated)]
 
 
-def _result(part: Part, block: Mapping[str, Any], where: str) -> Message:
-    call_id = needed(part.tool_use_id, f"{where}.tool_use_id")
+def _read_tool_result(part: Part, block: Mapping[str, Any], where: str) -> Message:
+    call_id = required(part.tool_use_id, f"{where}.tool_use_id")
     content = None if part.content is None else to_content(part.content, f"{where}.content")
-    text, images, foreign = read_content(content, f"{where}.content")
+    text, images, untranslated = read_content(content, f"{where}.content")
     wire = Wire(PROTOCOL, {"role": "user", "content": [block]})
-    return Message("tool", text, images, (), call_id, wire, foreign)
+    return Message("tool", text, images, (), call_id, wire, untranslated)
 
 
-def _call(part: Part, where: str) -> ToolCall:
+def _read_tool_call(part: Part, where: str) -> ToolCall:
     arguments = convert(part.input or {}, dict[str, Any], f"{where}.input")
-    call_id, name = needed(part.id, f"{where}.id"), needed(part.name, f"{where}.name")
+    call_id, name = required(part.id, f"{where}.id"), required(part.name, f"{where}.name")
     return ToolCall(call_id, name, json.dumps(arguments, ensure_ascii=False))
 
 
-def _tool(tool: MessagesTool, raw: Mapping[str, Any], index: int) -> Tool:
+def _read_tool(tool: MessagesTool, raw: Mapping[str, Any], index: int) -> Tool:
     wire = Wire(PROTOCOL, raw)
     if tool.type not in (None, "custom"):
         return Tool(tool.name or str(tool.type), wire=wire, hosted=str(tool.type))
-    return Tool(needed(tool.name, f"tools[{index}].name"), tool.description or "", tool.input_schema, wire)
+    return Tool(required(tool.name, f"tools[{index}].name"), tool.description or "", tool.input_schema, wire)
 
 
-_STOP = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+_STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 """Every other finish reason is `end_turn`."""
 
 
@@ -192,17 +192,17 @@ def write_message(answer: Answer, request: ChatRequest) -> dict[str, Any]:
         "type": "message",
         "role": "assistant",
         "model": request.model,
-        "content": _blocks(winner, answer.trace.id, request),
-        **_stop(winner),
+        "content": _content_blocks(winner, answer.trace.id, request),
+        **_stop_fields(winner),
         "usage": usage_of(answer.trace.spend),
         "odar": extras_of(answer, request),
     }
 
 
-def _stop(candidate: Candidate) -> dict[str, Any]:
+def _stop_fields(candidate: Candidate) -> dict[str, Any]:
     """Return why it ended, in an Anthropic server's own words if it came from one."""
     said = wire_value(candidate.wire, PROTOCOL) or {}
-    reason = said.get("stop_reason") or _STOP.get(candidate.finish, "end_turn")
+    reason = said.get("stop_reason") or _STOP_REASONS.get(candidate.finish, "end_turn")
     return {"stop_reason": reason, "stop_sequence": said.get("stop_sequence")}
 
 
@@ -244,15 +244,15 @@ class MessageStream:
 
     def piece(self, piece: Delta) -> bytes:
         """Return a piece of the answer, as it is generated."""
-        out = self._thinking(piece)
+        out = self._write_thinking(piece)
         if piece.text:
-            out += self._enter("text", {"type": "text", "text": ""})
-            out += self._delta(type="text_delta", text=piece.text)
+            out += self._open_block("text", {"type": "text", "text": ""})
+            out += self._delta_event(type="text_delta", text=piece.text)
         for call in piece.calls:
             name = call.id or f"toolu_{self._id}_{call.index}"
-            out += self._enter(call.index, {"type": "tool_use", "id": name, "name": call.name, "input": {}})
+            out += self._open_block(call.index, {"type": "tool_use", "id": name, "name": call.name, "input": {}})
             if call.arguments:
-                out += self._delta(type="input_json_delta", partial_json=call.arguments)
+                out += self._delta_event(type="input_json_delta", partial_json=call.arguments)
         return out
 
     def end(self, answer: Answer) -> bytes:
@@ -260,52 +260,52 @@ class MessageStream:
         (winner,) = choices(answer, 1)
         out = b""
         if not self._answered:
-            blocks = _blocks(winner, answer.trace.id, self._request)
+            blocks = _content_blocks(winner, answer.trace.id, self._request)
             whole = (*_thinking_deltas(blocks), *deltas_of(winner, answer.trace.id))
             out += b"".join(map(self.piece, whole))
-        out += self._leave()
+        out += self._close_block()
         usage, extras = usage_of(answer.trace.spend), extras_of(answer, self._request)
-        out += _event("message_delta", delta=_stop(winner), usage=usage, odar=extras)
+        out += _event("message_delta", delta=_stop_fields(winner), usage=usage, odar=extras)
         return out + _event("message_stop")
 
     def error(self, api_error: ApiError) -> bytes:
         """Return what went wrong after the stream had begun."""
         return b"event: error\ndata: " + dump_json(anthropic_body(api_error)) + b"\n\n"
 
-    def _thinking(self, piece: Delta) -> bytes:
+    def _write_thinking(self, piece: Delta) -> bytes:
         """Thinking, its signature, or a block of it that the provider encrypted."""
         said = wire_value(piece.wire, PROTOCOL) or {}
         out = b""
         if piece.thinking and (self._shows_thinking or piece.wire is None):
             part = "progress" if piece.wire is PROGRESS else "thinking"  # what a model signs is a block of its own
-            out += self._enter(part, {"type": "thinking", "thinking": "", "signature": ""})
-            out += self._delta(type="thinking_delta", thinking=piece.thinking)
+            out += self._open_block(part, {"type": "thinking", "thinking": "", "signature": ""})
+            out += self._delta_event(type="thinking_delta", thinking=piece.thinking)
         if "delta" in said and self._open == "thinking":
-            out += self._delta(**said["delta"])
+            out += self._delta_event(**said["delta"])
         if "content_block" in said:
-            out += self._enter("redacted", said["content_block"]) + self._leave()
+            out += self._open_block("redacted", said["content_block"]) + self._close_block()
         return out
 
-    def _enter(self, part: str | int, block: dict[str, Any]) -> bytes:
+    def _open_block(self, part: str | int, block: dict[str, Any]) -> bytes:
         if self._open == part:
             return b""
-        out = self._leave()
+        out = self._close_block()
         self._block += 1
         self._open = part
         self._answered = self._answered or part not in ("progress", "thinking", "redacted")
         return out + _event("content_block_start", index=self._block, content_block=block)
 
-    def _leave(self) -> bytes:
+    def _close_block(self) -> bytes:
         if self._open is None:
             return b""
         self._open = None
         return _event("content_block_stop", index=self._block)
 
-    def _delta(self, **delta: Any) -> bytes:
+    def _delta_event(self, **delta: Any) -> bytes:
         return _event("content_block_delta", index=self._block, delta=delta)
 
 
-def _blocks(candidate: Candidate, trace_id: str, request: ChatRequest) -> list[dict[str, Any]]:
+def _content_blocks(candidate: Candidate, trace_id: str, request: ChatRequest) -> list[dict[str, Any]]:
     """Return the content of an Anthropic server unchanged; of others text, calls, and thinking if requested."""
     if content := (wire_value(candidate.wire, PROTOCOL) or {}).get("content"):
         return list(content)
@@ -313,7 +313,7 @@ def _blocks(candidate: Candidate, trace_id: str, request: ChatRequest) -> list[d
     thought = said.get("reasoning_content") or said.get("reasoning") if _shows_thinking(request) else None
     thinking = [{"type": "thinking", "thinking": str(thought), "signature": ""}] if thought else []
     text = [{"type": "text", "text": candidate.text}] if candidate.text else []
-    return [*thinking, *text, *map(tool_use, calls_of(candidate, trace_id))]
+    return [*thinking, *text, *map(tool_use, tool_calls_of(candidate, trace_id))]
 
 
 def _shows_thinking(request: ChatRequest) -> bool:

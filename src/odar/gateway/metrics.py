@@ -64,7 +64,7 @@ class Metrics(Collector):
         )
         self._seconds_of = {path: seconds.labels(path) for path in (*Path, "none")}
 
-    def watch(self, source: Callable[..., Iterable[Metric]], *args: object) -> None:
+    def add_source(self, source: Callable[..., Iterable[Metric]], *args: object) -> None:
         """Show the metrics that this function returns; it is called with `args` for every scrape."""
         self._sources.append(partial(source, *args))
 
@@ -198,14 +198,14 @@ def _savings_metrics(totals: RoutedTotals) -> Iterator[Metric]:
 
 
 def _gauge(name: str, text: str, values: Values, *labels: str) -> Metric:
-    return _filled(GaugeMetricFamily(name, text, labels=labels), values)
+    return _add_values(GaugeMetricFamily(name, text, labels=labels), values)
 
 
 def _counter(name: str, text: str, values: Values, *labels: str) -> Metric:
-    return _filled(CounterMetricFamily(name, text, labels=labels), values)
+    return _add_values(CounterMetricFamily(name, text, labels=labels), values)
 
 
-def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
+def _add_values(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
     for labels, value in values.items() if isinstance(values, Mapping) else [((), values)]:
         family.add_metric(labels, value)
     return family

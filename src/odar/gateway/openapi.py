@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from odar import __version__
 from odar.gateway.chat import ChatBody
-from odar.gateway.chat_request import HEADERS, Extras, TargetField
+from odar.gateway.chat_request import LIMIT_HEADERS, Extras, TargetField
 from odar.gateway.messages import CountBody, MessagesBody
 from odar.gateway.passthrough import CompletionsBody, EmbeddingsBody
 from odar.gateway.responses import ResponsesBody
@@ -60,7 +60,7 @@ _POSTS: dict[str, tuple[str, type[Struct]]] = {
 
 
 @cache
-def description() -> Schema:
+def openapi_document() -> Schema:
     """Return the whole description."""
     kinds = [body for _, body in _POSTS.values()]
     _, schemas = msgspec.json.schema_components([*kinds, Extras, TargetField], ref_template=_REF)
@@ -68,7 +68,7 @@ def description() -> Schema:
     first = "As in `odar`, for clients that cannot add a field to the body; the body comes first."
     headers = [
         {"name": header.decode(), "in": "header", "schema": limits[name]["anyOf"][0], "description": first}
-        for header, name in HEADERS.items()
+        for header, name in LIMIT_HEADERS.items()
     ]
     posts = {
         path: {"post": _post(path, summary, schemas.pop(body.__name__), headers)}

@@ -18,7 +18,7 @@ from odar.forwarding import select_body
 from odar.gateway.chat_request import ChatRequest, RequestBody
 from odar.gateway.endpoint import Endpoint, RequestState
 from odar.gateway.errors import ApiError, bad_field
-from odar.gateway.exchange import EVENTS, JSON, Listening
+from odar.gateway.exchange import EVENT_STREAM_HEADERS, JSON_HEADERS, CancelOnDisconnect
 from odar.gateway.fields import MAX_INTEGER, convert
 from odar.gateway.reply import spend_headers
 from odar.providers.base import Message, Reply, Request, Sampling
@@ -54,30 +54,30 @@ class CompletionsBody(RequestBody, kw_only=True):
 def read_embeddings(body: Any) -> ChatRequest:
     """Read a request for embeddings; `echo` is what is sent."""
     request = convert(body, EmbeddingsBody)
-    return ChatRequest.of(request, _query(_texts(request.input, "input"), 0, 1), echo=body)
+    return ChatRequest.of(request, _priced_query(_read_texts(request.input, "input"), 0, 1), echo=body)
 
 
 def read_completions(body: Any) -> ChatRequest:
     """Read a request for completions; `echo` is what is sent, with `max_tokens` even if the client left it out."""
     request = convert(body, CompletionsBody)
-    prompts = [prompt + (request.suffix or "") for prompt in _texts(request.prompt, "prompt")]
+    prompts = [prompt + (request.suffix or "") for prompt in _read_texts(request.prompt, "prompt")]
     max_tokens = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
     n = request.n or 1
     best_of = request.best_of or n
     if best_of < n:
         raise bad_field("best_of", f"{best_of} is less than n = {n}")
-    query = _query(prompts, len(prompts) * max_tokens, best_of)
+    query = _priced_query(prompts, len(prompts) * max_tokens, best_of)
     return ChatRequest.of(request, query, echo={**body, "max_tokens": max_tokens})
 
 
-def _query(texts: list[str], max_tokens: int, samples: int) -> Query:
+def _priced_query(texts: list[str], max_tokens: int, samples: int) -> Query:
     """Return a query that costs at least as much as the request: all texts are read once for each sample."""
     return Query.from_messages(
         tuple(Message("user", text) for text in texts), Options(max_tokens=max_tokens, n=samples)
     )
 
 
-def _texts(given: Texts, name: str) -> list[str]:
+def _read_texts(given: Texts, name: str) -> list[str]:
     """Return the texts; tokens become text."""
     if isinstance(given, str):
         return [given]
@@ -136,7 +136,7 @@ class PassThrough(Endpoint):
         async def forward(request: Request) -> Reply:
             return await to.forward(address, sent, request)
 
-        with Listening(state.exchange):
+        with CancelOnDisconnect(state.exchange):
             reply = await ledger.bill(Step.ANSWER, card, request, request.messages, forward)
         await self._respond(state, reply, ledger.spend(), note, stream=chat_request.stream)
 
@@ -154,6 +154,8 @@ class PassThrough(Endpoint):
         headers = [(b"x-odar-trace", state.trace_id.encode()), *spend_headers(spend)]
         data = await asyncio.to_thread(dump_json, payload)
         if stream and "choices" in payload:  # the whole answer in one event
-            await state.exchange.respond(200, b"data: %b\n\ndata: [DONE]\n\n" % data, [*EVENTS, *headers])
+            await state.exchange.respond(
+                200, b"data: %b\n\ndata: [DONE]\n\n" % data, [*EVENT_STREAM_HEADERS, *headers]
+            )
         else:
-            await state.exchange.respond(200, data, [*JSON, *headers])
+            await state.exchange.respond(200, data, [*JSON_HEADERS, *headers])

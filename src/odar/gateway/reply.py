@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from odar.conversation import ToolCall
 from odar.gateway.chat_request import ChatRequest
-from odar.gateway.errors import CUT_OFF, ApiError
-from odar.gateway.exchange import EVENTS, ClientLeft, Exchange
+from odar.gateway.errors import SHUTDOWN_TIMEOUT, ApiError
+from odar.gateway.exchange import EVENT_STREAM_HEADERS, ClientLeft, Exchange
 from odar.policy.fusion import rank
 from odar.providers.base import CallDelta, Delta
 from odar.summary import summary
@@ -28,7 +28,7 @@ def choices(answer: Answer, n: int) -> list[Candidate]:
     return [candidates[i] for i in rank(candidates, answer.trace.verdict)[:n]]
 
 
-def calls_of(candidate: Candidate, trace_id: str) -> list[ToolCall]:
+def tool_calls_of(candidate: Candidate, trace_id: str) -> list[ToolCall]:
     """Return the tool calls, each with an id that is the same in a stream, a whole answer and a stored one."""
     calls = enumerate(candidate.tool_calls)
     return [ToolCall(call.id or f"call_{trace_id}_{i}", call.name, call.arguments) for i, call in calls]
@@ -51,7 +51,7 @@ def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
             held = ""
     if held:
         yield Delta(held)
-    for index, call in enumerate(calls_of(candidate, trace_id)):
+    for index, call in enumerate(tool_calls_of(candidate, trace_id)):
         yield Delta(calls=(CallDelta(index, call.id, call.name, call.arguments),))
 
 
@@ -139,16 +139,16 @@ class EventStream:
         self._writer = writer
         self._trace_id = trace_id
         self._keepalive_s = keepalive_s
-        self._arrived: list[Delta] = []
+        self._pending: list[Delta] = []
         self._unread = 0
         """The size of what has arrived while the client was not reading."""
         self._writing = False
-        self._decided: Decision | None = None
-        self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._decision: Decision | None = None
+        self._wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_delta(self, delta: Delta) -> None:
         """Queue a part of the answer."""
-        self._arrived.append(delta)
+        self._pending.append(delta)
         self._unread += len(delta.text) + _PIECE_SIZE
         if self._writing and self._unread > _MAX_UNREAD:
             self._exchange.abort()
@@ -156,7 +156,7 @@ class EventStream:
 
     def on_decision(self, decision: Decision) -> None:
         """A path was chosen; should it change, the head may be out already, and says the first."""
-        self._decided = self._decided or decision
+        self._decision = self._decision or decision
         self._wake()
 
     async def send(
@@ -170,11 +170,11 @@ class EventStream:
             Exception: it failed before anything was said.
         """
         work = asyncio.ensure_future(asking)
-        gone = asyncio.ensure_future(self._exchange.gone())
+        disconnect = asyncio.ensure_future(self._exchange.wait_for_disconnect())
         try:
-            await self._follow(work, gone)
+            await self._send_pieces(work, disconnect)
             answer = work.result()
-            await self._start()
+            await self._send_head()
             await self._exchange.write(self._writer.end(answer), more=False)
         except Exception as error:
             if not self._exchange.status or isinstance(error, ClientLeft):
@@ -185,42 +185,42 @@ class EventStream:
             raise AlreadyReported from error
         except asyncio.CancelledError:
             if self._exchange.status:
-                await self._exchange.write(self._writer.error(CUT_OFF), more=False)
+                await self._exchange.write(self._writer.error(SHUTDOWN_TIMEOUT), more=False)
             raise
         finally:
-            running: list[asyncio.Future[Any]] = [task for task in (work, gone) if not task.done()]
+            running: list[asyncio.Future[Any]] = [task for task in (work, disconnect) if not task.done()]
             for task in running:
                 task.cancel()
             if running:
                 await asyncio.gather(*running, return_exceptions=True)
 
-    async def _follow(self, work: asyncio.Future[Answer], gone: asyncio.Future[None]) -> None:
+    async def _send_pieces(self, work: asyncio.Future[Answer], disconnect: asyncio.Future[None]) -> None:
         """Write pieces and keep-alives until the work is done."""
-        while not work.done() or self._arrived:
-            if self._arrived or (self._decided is not None and self._decided.path is not Path.SIMPLE):
-                await self._start()
-            if self._arrived:
-                pieces, self._arrived, self._unread = self._arrived, [], 0
+        while not work.done() or self._pending:
+            if self._pending or (self._decision is not None and self._decision.path is not Path.SIMPLE):
+                await self._send_head()
+            if self._pending:
+                pieces, self._pending, self._unread = self._pending, [], 0
                 self._writing = True
                 await self._exchange.write(b"".join(map(self._writer.piece, pieces)))
                 self._writing = False
                 continue
-            waiting: set[asyncio.Future[Any]] = {work, gone, self._woken}
+            waiting: set[asyncio.Future[Any]] = {work, disconnect, self._wake_up}
             done, _ = await asyncio.wait(waiting, timeout=self._keepalive_s, return_when=asyncio.FIRST_COMPLETED)
-            if gone in done and not work.done():
+            if disconnect in done and not work.done():
                 raise ClientLeft
-            if self._woken.done():
-                self._woken = asyncio.get_running_loop().create_future()
+            if self._wake_up.done():
+                self._wake_up = asyncio.get_running_loop().create_future()
             if not done:
-                await self._start()
+                await self._send_head()
                 await self._exchange.write(self._writer.keepalive)
 
-    async def _start(self) -> None:
+    async def _send_head(self) -> None:
         if not self._exchange.status:
-            known = decision_headers(self._decided, self._trace_id) if self._decided is not None else []
-            await self._exchange.start(200, [*EVENTS, *known])
+            known = decision_headers(self._decision, self._trace_id) if self._decision is not None else []
+            await self._exchange.start(200, [*EVENT_STREAM_HEADERS, *known])
             await self._exchange.write(self._writer.begin() + self._writer.keepalive)
 
     def _wake(self) -> None:
-        if not self._woken.done():
-            self._woken.set_result(None)
+        if not self._wake_up.done():
+            self._wake_up.set_result(None)

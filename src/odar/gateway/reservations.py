@@ -24,7 +24,7 @@ _DRAFT_BYTES = 4
 """Bytes that a verifier reads for each token of a draft, roughly: the ledger looks at the draft itself."""
 
 
-def bill(odar: Odar, request: ChatRequest, reserved_usd: float | None = None) -> Ledger:
+def request_ledger(odar: Odar, request: ChatRequest, reserved_usd: float | None = None) -> Ledger:
     """Return the bill of a request, under its own limits and what is reserved for it."""
     costs = [cost for cost in (request.extras.max_cost, reserved_usd) if cost is not None]
     return odar.ledger(request.extras.max_calls, min(costs, default=None), request.extras.deadline_s)
@@ -38,20 +38,20 @@ async def reserve(
     Raises:
         ApiError: 403 where a price is unknown, 429 where nothing fits.
     """
-    offers = needs_of(odar, request.query, options, priced=key.limits.has_budget)
+    offers = path_needs(odar, request.query, options, priced=key.limits.has_budget)
     limits = (request.extras.max_cost, odar.settings.limits.max_cost_usd)
     most = min((limit for limit in limits if limit is not None), default=float("inf"))
     needs = [Need(min(need.usd, most), need.tokens) for _, need in offers]
-    granted = budgets.reserve(key.id, trace_id, needs, bill(odar, request).limits.deadline_s)
+    granted = budgets.reserve(key.id, trace_id, needs, request_ledger(odar, request).limits.deadline_s)
 
-    def give_back(granted: Future[Reservation]) -> None:
+    def release(granted: Future[Reservation]) -> None:
         if not granted.cancelled() and granted.exception() is None:
             budgets.settle(granted.result(), 0.0, 0)
 
     try:
         held = await asyncio.shield(asyncio.wrap_future(granted))
     except asyncio.CancelledError:
-        granted.add_done_callback(give_back)  # the client has left meanwhile
+        granted.add_done_callback(release)  # the client has left meanwhile
         raise
     except KeyRefused as refused:
         headers = rate_headers(refused.rates)
@@ -60,7 +60,7 @@ async def reserve(
         ) from None
     path = offers[held.choice][0] if held.choice else None
     limited = {"max_path": path} if path is not None else {}
-    return held, bill(odar, request, held.need.usd if key.limits.has_budget else None), options | limited
+    return held, request_ledger(odar, request, held.need.usd if key.limits.has_budget else None), options | limited
 
 
 def settle(budgets: Budgets, held: Reservation, key: Key, ledger: Ledger) -> None:
@@ -72,7 +72,7 @@ def settle(budgets: Budgets, held: Reservation, key: Key, ledger: Ledger) -> Non
     budgets.settle(held, ledger.charged_usd() if key.limits.has_budget else spend.cost_usd, tokens)
 
 
-def with_length(request: ChatRequest, max_tokens: int) -> ChatRequest:
+def with_max_tokens(request: ChatRequest, max_tokens: int) -> ChatRequest:
     """Return the request with a longest answer; without one nothing bounds what it costs."""
     if request.query.options.max_tokens is not None:
         return request
@@ -80,7 +80,9 @@ def with_length(request: ChatRequest, max_tokens: int) -> ChatRequest:
     return dataclasses.replace(request, query=dataclasses.replace(request.query, options=options))
 
 
-def needs_of(odar: Odar, query: Query, options: dict[str, Any], *, priced: bool) -> list[tuple[Path | None, Need]]:
+def path_needs(
+    odar: Odar, query: Query, options: dict[str, Any], *, priced: bool
+) -> list[tuple[Path | None, Need]]:
     """Return the most that each allowed path can need, the most expensive first; `priced` if money is limited.
 
     Raises:
@@ -89,7 +91,7 @@ def needs_of(odar: Odar, query: Query, options: dict[str, Any], *, priced: bool)
     try:
         if (model := options.get("model")) is not None:
             team = odar.plain_team(query, model)
-            return [(None, _times(query.options.n, _need(team, Step.ANSWER, priced)))]
+            return [(None, _multiply(query.options.n, _call_need(team, Step.ANSWER, priced)))]
         team = odar.team(query, odar.ledger(), assignment=odar.dispatcher.assign(query))
         forced = options.get("path")
         allowed = options.get("paths", tuple(Path)) if forced is None else (forced,)
@@ -117,18 +119,18 @@ def rate_headers(rates: Iterable[RateLimit]) -> list[tuple[bytes, bytes]]:
 
 
 def _path_need(team: Team, path: Path, samples: int, priced: bool) -> Need:
-    n, fast = team.query.options.n, _need(team, Step.ANSWER, priced)
+    n, fast = team.query.options.n, _call_need(team, Step.ANSWER, priced)
     if path is Path.SIMPLE:
-        return _times(n, fast)
+        return _multiply(n, fast)
     step, count = (Step.VERIFY, n) if path is Path.MEDIUM else (Step.SOLVE, max(samples, n))
-    slow = _times(count, _need(team, step, priced))
+    slow = _multiply(count, _call_need(team, step, priced))
     if path is Path.HARD and team.settings.fusion.judge:
-        judge = _need(team, Step.SOLVE, priced, drafts=count + 1)
+        judge = _call_need(team, Step.SOLVE, priced, drafts=count + 1)
         slow = Need(slow.usd + judge.usd, slow.tokens + judge.tokens)
     return Need(fast.usd + slow.usd, fast.tokens + slow.tokens)
 
 
-def _need(team: Team, step: Step, priced: bool, drafts: int = 0) -> Need:
+def _call_need(team: Team, step: Step, priced: bool, drafts: int = 0) -> Need:
     """Return the need of one call of a step; a judge also reads this many drafts."""
     card, *fallbacks = team.models(step.role)
     max_tokens = team.request_template(step.role).sampling.max_tokens
@@ -147,5 +149,5 @@ def _need(team: Team, step: Step, priced: bool, drafts: int = 0) -> Need:
     return Need(usd, token_upper_bound(read) + (max_tokens or 0))
 
 
-def _times(count: int, need: Need) -> Need:
+def _multiply(count: int, need: Need) -> Need:
     return Need(count * need.usd, count * need.tokens)

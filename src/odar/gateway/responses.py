@@ -28,16 +28,18 @@ from odar.gateway.chat_request import (
     to_content,
 )
 from odar.gateway.errors import ApiError, bad_field, openai_body
-from odar.gateway.fields import Count, convert, needed
-from odar.gateway.reply import calls_of, choices, deltas_of, extras_of, thinking_of
+from odar.gateway.fields import Count, convert, required
+from odar.gateway.reply import choices, deltas_of, extras_of, thinking_of, tool_calls_of
 from odar.providers.base import Delta, wire_value
 from odar.types import Answer, Candidate, Query, Spend
 
-_UNSUPPORTED = ("previous_response_id", "conversation", "background", "prompt")
+_UNSUPPORTED_FIELDS = ("previous_response_id", "conversation", "background", "prompt")
 """Rejected; `endpoint.StoredResponses` replaces the first with the conversation before it is read here."""
-_IGNORED = frozenset({"store", "include", "truncation", "stream_options", "max_tool_calls", "client_metadata"})
+_IGNORED_FIELDS = frozenset(
+    {"store", "include", "truncation", "stream_options", "max_tool_calls", "client_metadata"}
+)
 """Accepted without effect: they do not concern the model, or not a single call."""
-_LEFT_OUT = frozenset({
+_OPENAI_ONLY_ITEMS = frozenset({
     "code_interpreter_call", "compaction", "computer_call", "computer_call_output", "file_search_call",
     "image_generation_call", "local_shell_call", "local_shell_call_output", "mcp_approval_request",
     "mcp_approval_response", "mcp_call", "mcp_list_tools", "tool_search_call", "tool_search_output",
@@ -46,7 +48,7 @@ _LEFT_OUT = frozenset({
 """Items that only OpenAI can read; the conversation goes on without them."""
 PROTOCOL = "responses"
 """The protocol of a tool's `Wire` that holds the client's name for it."""
-_INPUT_SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+_CUSTOM_TOOL_SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 class Item(Struct):
@@ -100,13 +102,13 @@ class ResponsesBody(OpenAIBody, kw_only=True):
     metadata: dict[str, Any] | None = None
 
 
-_KNOWN = _IGNORED.union(ResponsesBody.__struct_fields__, _UNSUPPORTED)
+_BODY_FIELDS = _IGNORED_FIELDS.union(ResponsesBody.__struct_fields__, _UNSUPPORTED_FIELDS)
 
 
 def read_responses(body: Any) -> ChatRequest:
     """Read a Responses request; unknown fields are kept as fields of a chat completion."""
     request = convert(body, ResponsesBody)
-    for name in _UNSUPPORTED:
+    for name in _UNSUPPORTED_FIELDS:
         if body.get(name):
             hint = (
                 "send the whole conversation in `input`; with store.responses = true it can be continued by its id"
@@ -114,7 +116,9 @@ def read_responses(body: Any) -> ChatRequest:
             raise bad_field(name, f"is not supported: {hint}")
     turns = [Message("system", request.instructions)] if request.instructions else []
     left_out: set[str] = set()
-    turns += [Message("user", request.input)] if isinstance(request.input, str) else _turns(request.input, left_out)
+    turns += (
+        [Message("user", request.input)] if isinstance(request.input, str) else _read_items(request.input, left_out)
+    )
     echo = {
         "instructions": request.instructions,
         "metadata": request.metadata or {},
@@ -124,11 +128,11 @@ def read_responses(body: Any) -> ChatRequest:
         "parallel_tool_calls": request.parallel_tool_calls is not False,
         "text": body.get("text") or {"format": {"type": "text"}},
     }
-    options = _options(request, body, tuple(left_out))
+    options = _read_options(request, body, tuple(left_out))
     return ChatRequest.of(request, Query.from_messages(tuple(turns), options), echo=echo)
 
 
-def _options(request: ResponsesBody, body: Mapping[str, Any], left_out: tuple[str, ...]) -> Options:
+def _read_options(request: ResponsesBody, body: Mapping[str, Any], left_out: tuple[str, ...]) -> Options:
     text = request.text or TextOptions()
     verbosity = {"verbosity": text.verbosity} if text.verbosity else {}
     return Options(
@@ -136,93 +140,95 @@ def _options(request: ResponsesBody, body: Mapping[str, Any], left_out: tuple[st
         top_p=request.top_p,
         max_tokens=request.max_output_tokens,
         top_logprobs=request.top_logprobs,
-        tools=tuple(own for i, tool in enumerate(request.tools or ()) for own in _tools(tool, f"tools[{i}]")),
-        tool_choice=_tool_choice(request.tool_choice),
+        tools=tuple(own for i, tool in enumerate(request.tools or ()) for own in _read_tools(tool, f"tools[{i}]")),
+        tool_choice=_read_tool_choice(request.tool_choice),
         parallel_tools=request.parallel_tool_calls,
         format=None if text.format is None else read_format(text.format, "text.format"),
         user=request.user,
         effort=None if request.reasoning is None else request.reasoning.effort,
         left_out=left_out,
-        extra=further_fields(body, _KNOWN) | verbosity,
+        extra=further_fields(body, _BODY_FIELDS) | verbosity,
     )
 
 
-def _turns(items: list[Item], left_out: set[str]) -> list[Message]:
+def _read_items(items: list[Item], left_out: set[str]) -> list[Message]:
     turns: list[Message] = []
     for i, item in enumerate(items):
         where = f"input[{i}]"
         match item.type or "message":
             case "message":
-                role = needed(item.role, f"{where}.role")
-                turns.append(_message("system" if role == "developer" else role, item.content, f"{where}.content"))
+                role = required(item.role, f"{where}.role")
+                turns.append(
+                    _read_message("system" if role == "developer" else role, item.content, f"{where}.content")
+                )
             case "function_call" | "custom_tool_call":
-                call = _call(item, where)
+                call = _read_call(item, where)
                 # Consecutive calls were made in one turn.
                 before = turns.pop() if turns and turns[-1].role == "assistant" else Message("assistant", "")
                 turns.append(Message("assistant", before.text, tool_calls=(*before.tool_calls, call)))
             case "function_call_output" | "custom_tool_call_output":
-                call_id = needed(item.call_id, f"{where}.call_id")
+                call_id = required(item.call_id, f"{where}.call_id")
                 output = None if item.output is None else to_content(item.output, f"{where}.output")
-                turns.append(_message("tool", output, f"{where}.output", call_id))
+                turns.append(_read_message("tool", output, f"{where}.output", call_id))
             case "reasoning":
                 continue  # only the provider that wrote it can read it
-            case kind if kind in _LEFT_OUT:
+            case kind if kind in _OPENAI_ONLY_ITEMS:
                 left_out.add(kind)
             case _:
                 raise bad_field(f"{where}.type", "is not supported; send messages and function calls")
     return turns
 
 
-def _message(role: str, content: Content | None, where: str, call_id: str | None = None) -> Message:
+def _read_message(role: str, content: Content | None, where: str, call_id: str | None = None) -> Message:
     if content is None:
         raise bad_field(where, "is missing")
-    text, images, foreign = read_content(content, where)
-    if foreign:
-        index = next(i for i, part in enumerate(content) if isinstance(part, Part) and part.type in foreign)
+    text, images, untranslated = read_content(content, where)
+    if untranslated:
+        index = next(i for i, part in enumerate(content) if isinstance(part, Part) and part.type in untranslated)
         raise bad_field(f"{where}[{index}].type", "is not supported; send input_text or input_image")
     return Message(role, text, images, tool_call_id=call_id)
 
 
-def _call(item: Item, where: str) -> ToolCall:
+def _read_call(item: Item, where: str) -> ToolCall:
     """Return a call that the model made before, as the function that it was offered."""
-    call_id = needed(item.call_id or item.id, f"{where}.call_id")
-    name = needed(item.name, f"{where}.name")
+    call_id = required(item.call_id or item.id, f"{where}.call_id")
+    name = required(item.name, f"{where}.name")
     if item.type == "custom_tool_call":
         text = convert(item.input or "", str, f"{where}.input")
         return ToolCall(call_id, name, dump_json({"input": text}).decode())
     arguments = convert(item.arguments or "", str, f"{where}.arguments")
-    return ToolCall(call_id, _qualified(item.namespace, name), arguments)
+    return ToolCall(call_id, _qualified_name(item.namespace, name), arguments)
 
 
-def _qualified(namespace: str | None, name: str) -> str:
+def _qualified_name(namespace: str | None, name: str) -> str:
     return f"{namespace}__{name}" if namespace else name
 
 
-def _tools(tool: ResponsesTool, where: str, namespace: str | None = None) -> Iterator[Tool]:
+def _read_tools(tool: ResponsesTool, where: str, namespace: str | None = None) -> Iterator[Tool]:
     """Yield the functions that a model gets for one of the client's tools: one, or all of a namespace."""
     kind, described = tool.type, tool.description or ""
     if kind != "function" and (namespace is not None or kind not in ("namespace", "custom")):
         yield Tool(kind, hosted=kind)
         return
-    name = needed(tool.name, f"{where}.name")
+    name = required(tool.name, f"{where}.name")
     if kind == "namespace":
         for i, inner in enumerate(tool.tools or ()):
-            yield from _tools(inner, f"{where}.tools[{i}]", name)
+            yield from _read_tools(inner, f"{where}.tools[{i}]", name)
     elif kind == "custom":
         form = tool.format or {}
         grammar = f"\n\nThe input follows this grammar:\n{form['definition']}" if "definition" in form else ""
-        yield Tool(name, described + grammar, _INPUT_SCHEMA, Wire(PROTOCOL, {"type": kind, "name": name}))
+        yield Tool(name, described + grammar, _CUSTOM_TOOL_SCHEMA, Wire(PROTOCOL, {"type": kind, "name": name}))
     else:
         wire = Wire(PROTOCOL, {"type": kind, "name": name, "namespace": namespace}) if namespace else None
-        yield Tool(_qualified(namespace, name), described, tool.parameters, wire)
+        yield Tool(_qualified_name(namespace, name), described, tool.parameters, wire)
 
 
-def _tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | None:
+def _read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | None:
     match choice:
         case {"type": "custom", "name": str(name)}:
             return ToolChoice("tool", name)
         case {"type": "function", "name": str(name), "namespace": str(namespace)}:
-            return ToolChoice("tool", _qualified(namespace, name))
+            return ToolChoice("tool", _qualified_name(namespace, name))
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode}:
             return ToolChoice(mode)
         case {"type": str(kind)} if kind != "function":
@@ -235,9 +241,9 @@ def write_response(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     (winner,) = choices(answer, 1)
     trace_id, thought = answer.trace.id, thinking_of(winner)
     output = [
-        *([_reasoning(trace_id, thought)] if thought else []),
+        *([_reasoning_item(trace_id, thought)] if thought else []),
         *([_message_item(trace_id, "completed", winner.text)] if winner.text else []),
-        *(_call_item(call, request, "completed") for call in calls_of(winner, trace_id)),
+        *(_call_item(call, request, "completed") for call in tool_calls_of(winner, trace_id)),
     ]
     return _response(request, trace_id, output, int(time.time()), answer, winner)
 
@@ -265,12 +271,12 @@ class ResponseStream:
         self._id = trace_id
         self._created = int(time.time())
         self._number = 0
-        self._done: list[dict[str, Any]] = []
+        self._items: list[dict[str, Any]] = []
         """Output items that are whole."""
         self._open: str | int | None = None
         """thinking, text, or which call, or none."""
         self._item: dict[str, Any] = {}
-        self._name = ""
+        self._call_name = ""
         """The function that an open call is of, as models know it."""
         self._text = ""
 
@@ -281,7 +287,7 @@ class ResponseStream:
     @property
     def keepalive(self) -> bytes:
         """An event, because Codex does not count comments: it gives up after five minutes without an event."""
-        response = _response(self._request, self._id, self._done, self._created)
+        response = _response(self._request, self._id, self._items, self._created)
         return self._event("response.in_progress", response=response)
 
     def piece(self, piece: Delta) -> bytes:
@@ -289,78 +295,84 @@ class ResponseStream:
         out = b""
         if piece.thinking:
             if self._open != "thinking":
-                out += self._close() + self._enter("thinking", _reasoning(f"{self._id}_{len(self._done)}"))
-                out += self._about("response.reasoning_summary_part.added", part=_summary_part(""))
+                out += self._close_item() + self._open_item(
+                    "thinking", _reasoning_item(f"{self._id}_{len(self._items)}")
+                )
+                out += self._item_event("response.reasoning_summary_part.added", part=_summary_part(""))
             self._text += piece.thinking
-            out += self._about("response.reasoning_summary_text.delta", delta=piece.thinking)
+            out += self._item_event("response.reasoning_summary_text.delta", delta=piece.thinking)
         if piece.text:
             if self._open != "text":
-                out += self._close() + self._enter("text", _message_item(self._id, "in_progress"))
-                out += self._about("response.content_part.added", part=_text_part(""))
+                out += self._close_item() + self._open_item("text", _message_item(self._id, "in_progress"))
+                out += self._item_event("response.content_part.added", part=_text_part(""))
             self._text += piece.text
-            out += self._about("response.output_text.delta", delta=piece.text, logprobs=[])
+            out += self._item_event("response.output_text.delta", delta=piece.text, logprobs=[])
         for call in piece.calls:
             if self._open != call.index:
                 made = ToolCall(call.id or f"call_{self._id}_{call.index}", call.name, "")
-                out += self._close() + self._enter(call.index, _call_item(made, self._request, "in_progress"))
-                self._name = call.name
+                out += self._close_item() + self._open_item(
+                    call.index, _call_item(made, self._request, "in_progress")
+                )
+                self._call_name = call.name
             if call.arguments:
                 self._text += call.arguments
                 if self._item["type"] == "function_call":
-                    out += self._about("response.function_call_arguments.delta", delta=call.arguments)
+                    out += self._item_event("response.function_call_arguments.delta", delta=call.arguments)
         return out
 
     def end(self, answer: Answer) -> bytes:
         """Return the rest: the whole answer where nothing has been sent, then the finished response."""
         (winner,) = choices(answer, 1)
         out = b""
-        if self._open in (None, "thinking") and all(item["type"] == "reasoning" for item in self._done):
+        if self._open in (None, "thinking") and all(item["type"] == "reasoning" for item in self._items):
             out += b"".join(map(self.piece, deltas_of(winner, self._id)))
-        out += self._close()
-        response = _response(self._request, self._id, self._done, self._created, answer, winner)
+        out += self._close_item()
+        response = _response(self._request, self._id, self._items, self._created, answer, winner)
         return out + self._event(f"response.{response['status']}", response=response)
 
     def error(self, api_error: ApiError) -> bytes:
         """Return what went wrong after the stream had begun."""
         error = openai_body(api_error)["error"]
-        failed = _response(self._request, self._id, self._done, self._created) | {
+        failed = _response(self._request, self._id, self._items, self._created) | {
             "status": "failed",
             "error": {"code": error["code"] or "server_error", "message": error["message"]},
         }
         return self._event("response.failed", response=failed)
 
-    def _enter(self, part: str | int, item: dict[str, Any]) -> bytes:
+    def _open_item(self, part: str | int, item: dict[str, Any]) -> bytes:
         self._open, self._item, self._text = part, item, ""
-        return self._event("response.output_item.added", output_index=len(self._done), item=item)
+        return self._event("response.output_item.added", output_index=len(self._items), item=item)
 
-    def _close(self) -> bytes:
+    def _close_item(self) -> bytes:
         if self._open is None:
             return b""
         if self._open == "text":
             item = _message_item(self._id, "completed", self._text)
-            out = self._about("response.output_text.done", text=self._text, logprobs=[])
-            out += self._about("response.content_part.done", part=_text_part(self._text))
+            out = self._item_event("response.output_text.done", text=self._text, logprobs=[])
+            out += self._item_event("response.content_part.done", part=_text_part(self._text))
         elif self._open == "thinking":
             item = {**self._item, "summary": [_summary_part(self._text)]}
-            out = self._about("response.reasoning_summary_text.done", text=self._text)
-            out += self._about("response.reasoning_summary_part.done", part=_summary_part(self._text))
+            out = self._item_event("response.reasoning_summary_text.done", text=self._text)
+            out += self._item_event("response.reasoning_summary_part.done", part=_summary_part(self._text))
         else:
-            item = _call_item(ToolCall(self._item["call_id"], self._name, self._text), self._request, "completed")
+            item = _call_item(
+                ToolCall(self._item["call_id"], self._call_name, self._text), self._request, "completed"
+            )
             if item["type"] == "function_call":
                 done = {"arguments": self._text, "name": item["name"]}
-                out = self._about("response.function_call_arguments.done", **done)
+                out = self._item_event("response.function_call_arguments.done", **done)
             else:
-                out = self._about("response.custom_tool_call_input.delta", delta=item["input"])
-                out += self._about("response.custom_tool_call_input.done", input=item["input"])
-        out += self._event("response.output_item.done", output_index=len(self._done), item=item)
-        self._done.append(item)
+                out = self._item_event("response.custom_tool_call_input.delta", delta=item["input"])
+                out += self._item_event("response.custom_tool_call_input.done", input=item["input"])
+        out += self._event("response.output_item.done", output_index=len(self._items), item=item)
+        self._items.append(item)
         self._open = None
         return out
 
-    def _about(self, kind: str, **fields: Any) -> bytes:
+    def _item_event(self, kind: str, **fields: Any) -> bytes:
         """Return an event about the open item, or about its only part."""
         place = {"thinking": {"summary_index": 0}, "text": {"content_index": 0}}.get(str(self._open), {})
-        return self._event(kind, item_id=self._item["id"], output_index=len(self._done), **place, **fields)
+        return self._event(kind, item_id=self._item["id"], output_index=len(self._items), **place, **fields)
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         data = dump_json({"type": kind, "sequence_number": self._number, **fields})
@@ -395,7 +407,7 @@ def _response(
     }
 
 
-def _reasoning(name: str, *texts: str) -> dict[str, Any]:
+def _reasoning_item(name: str, *texts: str) -> dict[str, Any]:
     return {"id": f"rs_{name}", "type": "reasoning", "summary": [_summary_part(text) for text in texts]}
 
 
@@ -418,12 +430,17 @@ def _call_item(call: ToolCall, request: ChatRequest, status: str) -> dict[str, A
     offered = (wire_value(tool.wire, PROTOCOL) for tool in request.query.options.tools if tool.name == call.name)
     known = next(filter(None, offered), None)
     if known is not None and known["type"] == "custom":
-        return {"id": f"ctc_{call.id}", "type": "custom_tool_call", "input": _input(call.arguments), **head}
+        return {
+            "id": f"ctc_{call.id}",
+            "type": "custom_tool_call",
+            "input": _custom_tool_input(call.arguments),
+            **head,
+        }
     named = {} if known is None else {"name": known["name"], "namespace": known["namespace"]}
     return {"id": f"fc_{call.id}", "type": "function_call", "arguments": call.arguments, **head, **named}
 
 
-def _input(arguments: str) -> Any:
+def _custom_tool_input(arguments: str) -> Any:
     """Return the input text of a custom tool; the whole arguments if they are not the requested object."""
     try:
         value = load_json(arguments or "{}")

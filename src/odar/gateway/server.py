@@ -55,9 +55,9 @@ class ConnectionLimits:
     """The limits of all connections of a server, and how many each peer has.
 
     >>> limits = ConnectionLimits(GatewaySettings(max_connections_per_peer=1))
-    >>> limits.enter("10.0.0.1"), limits.enter("10.0.0.1"), limits.enter("10.0.0.2")
+    >>> limits.acquire("10.0.0.1"), limits.acquire("10.0.0.1"), limits.acquire("10.0.0.2")
     (True, False, True)
-    >>> limits.leave("10.0.0.1"); limits.enter("10.0.0.1")
+    >>> limits.release("10.0.0.1"); limits.acquire("10.0.0.1")
     True
     """
 
@@ -74,24 +74,24 @@ class ConnectionLimits:
         """Connections of all peers."""
         return self._open.total()
 
-    def enter(self, peer: str) -> bool:
+    def acquire(self, peer: str) -> bool:
         """Count a connection of this peer, unless it has too many."""
         if self._open[peer] >= self.per_peer:
             return False
         self._open[peer] += 1
         return True
 
-    def leave(self, peer: str) -> None:
+    def release(self, peer: str) -> None:
         """Stop counting a connection."""
         self._open[peer] -= 1
         if self._open[peer] <= 0:
             del self._open[peer]
 
 
-def peer_of(address: str) -> str:
+def peer_key(address: str) -> str:
     """What counts as one peer: an IPv4 address, or the /64 that an IPv6 client can choose its addresses from.
 
-    >>> peer_of("10.0.0.1"), peer_of("::ffff:10.0.0.1"), peer_of("2001:db8::1:2:3:4") == peer_of("2001:db8::9")
+    >>> peer_key("10.0.0.1"), peer_of("::ffff:10.0.0.1"), peer_of("2001:db8::1:2:3:4") == peer_of("2001:db8::9")
     ('10.0.0.1', '10.0.0.1', True)
     """
     if ":" not in address:
@@ -103,13 +103,13 @@ def peer_of(address: str) -> str:
     return str(found.ipv4_mapped or ipaddress.IPv6Network((int(found), 64), strict=False))
 
 
-class GatheredTransport:
+class CoalescingTransport:
     """A transport that sends at once what is written within one turn of the event loop."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[bytes] = []
+        self._buffer: list[bytes] = []
         self.is_closing = transport.is_closing
         self.get_extra_info = transport.get_extra_info
         self.pause_reading = transport.pause_reading
@@ -117,13 +117,13 @@ class GatheredTransport:
 
     def write(self, data: bytes) -> None:
         """Send it, with what else is written by the end of this turn."""
-        if not self._waiting:
+        if not self._buffer:
             self._loop.call_soon(self.flush)
-        self._waiting.append(data)
+        self._buffer.append(data)
 
     def flush(self) -> None:
         """Send the buffered data, unless the connection was closed meanwhile."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._buffer = self._buffer, []
         if waiting and not self._transport.is_closing():
             self._transport.write(b"".join(waiting))
 
@@ -158,22 +158,22 @@ class LimitedProtocol(HttpToolsProtocol):
     # ── what asyncio calls ──────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own has it
-        """Count a connection, or refuse it. `GatheredTransport` has every method that uvicorn calls."""
-        super().connection_made(GatheredTransport(transport))  # type: ignore[arg-type]  # one by its methods, no subclass
-        peer = peer_of(self.client[0]) if self.client else ""
-        if not self._limits.enter(peer):
+        """Count a connection, or refuse it. `CoalescingTransport` has every method that uvicorn calls."""
+        super().connection_made(CoalescingTransport(transport))  # type: ignore[arg-type]  # one by its methods, no subclass
+        peer = peer_key(self.client[0]) if self.client else ""
+        if not self._limits.acquire(peer):
             message = f"{self._limits.per_peer} connections are the most that one address may have"
             self._refuse(429, "too_many_connections", message)
             return
         self._peer = peer
-        self._read_timer = self.loop.call_later(self._limits.header_timeout_s, self._read_too_slow)
+        self._read_timer = self.loop.call_later(self._limits.header_timeout_s, self._on_read_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
         self._stop_read_timer()
         self._stop_write_timer()
         if self._peer is not None:
-            self._limits.leave(self._peer)
+            self._limits.release(self._peer)
             self._peer = None
         super().connection_lost(exc)
 
@@ -198,7 +198,7 @@ class LimitedProtocol(HttpToolsProtocol):
         elif len(self.pipeline) > _MAX_PIPELINED:
             self._refuse(400, "pipelined", "too many requests were sent before their answers")
         else:
-            self._watch_reading()
+            self._start_header_timer()
 
     def pause_writing(self) -> None:
         """The client reads more slowly than we write: start the timeout for it to catch up."""
@@ -261,10 +261,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self.flow.resume_writing()
         self.transport.abort()
 
-    def _watch_reading(self) -> None:
+    def _start_header_timer(self) -> None:
         """Start the timeout for incomplete headers; endpoints do so for bodies."""
         if self._read_timer is None and self._in_head:
-            self._read_timer = self.loop.call_later(self._limits.header_timeout_s, self._read_too_slow)
+            self._read_timer = self.loop.call_later(self._limits.header_timeout_s, self._on_read_timeout)
 
     def _stop_read_timer(self) -> None:
         if self._read_timer is not None:
@@ -276,10 +276,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self._write_timer.cancel()
             self._write_timer = None
 
-    def _read_too_slow(self) -> None:
+    def _on_read_timeout(self) -> None:
         self._read_timer = None
         if self.cycle is not None and not self.cycle.response_complete and self._in_head:
-            self._watch_reading()  # the request before it is still being answered
+            self._start_header_timer()  # the request before it is still being answered
         elif self._in_head:
             self._refuse(408, "header_timeout", f"no whole head within {self._limits.header_timeout_s:g} s")
         else:

@@ -52,8 +52,8 @@ SESSION_TTL_S = 3600.0
 """How long a conversation is remembered after its last request."""
 _CHECK_AGAIN_S = 30.0
 _CHECK_TIMEOUT_S = 3.0
-_SHIPPED = frozenset(f"profile {name}" for name in PROFILES)
-_FORCED = {f"{ADAPTIVE}-{path}": path for path in Path}
+_BUILT_IN_ORIGINS = frozenset(f"profile {name}" for name in PROFILES)
+_PATH_MODELS = {f"{ADAPTIVE}-{path}": path for path in Path}
 
 
 class Service:
@@ -77,18 +77,18 @@ class Service:
         self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S)
         self.connections = ConnectionLimits(settings.gateway)
         self.breakers: dict[str, Breaker] = {}
-        self.odar = Odar(for_chat(settings), guard=self._guarded, **engine_options)
+        self.odar = Odar(chat_settings(settings), guard=self._with_breaker, **engine_options)
         agents = (name for role in Role for name in settings.models_of(role))
-        self._names = frozenset(["", ADAPTIVE, *_FORCED, *settings.models, *agents])
+        self._known_models = frozenset(["", ADAPTIVE, *_PATH_MODELS, *settings.models, *agents])
         self.metrics = Metrics(self.concurrency_limit)
-        self.metrics.watch(connection_metrics, self.connections)
-        self.metrics.watch(breaker_metrics, self.breakers)
-        self.metrics.watch(drift_metrics, self.odar.alignment_report)
-        self.metrics.watch(target_metrics, self.odar.targets.report)
+        self.metrics.add_source(connection_metrics, self.connections)
+        self.metrics.add_source(breaker_metrics, self.breakers)
+        self.metrics.add_source(drift_metrics, self.odar.alignment_report)
+        self.metrics.add_source(target_metrics, self.odar.targets.report)
         if self.odar.certificate is not None:
-            self.metrics.watch(certificate_metrics, self.odar.certificate_problems)
+            self.metrics.add_source(certificate_metrics, self.odar.certificate_problems)
         if store is not None:
-            self.metrics.watch(store_metrics, store.health)
+            self.metrics.add_source(store_metrics, store.health)
         self._configured = configured_providers(settings) | set(engine_options.get("providers") or ())
         self._usable = {name: self.usable(name) for name in settings.models}
         self._unreachable: frozenset[str] = frozenset()
@@ -100,13 +100,13 @@ class Service:
         await self._check_providers()
         paths = key.limits.paths if key is not None else None
         found = [(ADAPTIVE, "odar")]
-        found += [(name, "odar") for name, path in _FORCED.items() if paths is None or path in paths]
+        found += [(name, "odar") for name, path in _PATH_MODELS.items() if paths is None or path in paths]
         named = [(name, self.settings.card(name).provider) for name, usable in self._usable.items() if usable]
         found += [(name, provider) for name, provider in named if provider not in self._unreachable]
         allowed = key.limits.models if key is not None else None
         return [entry for entry in found if allowed is None or entry[0] in allowed]
 
-    async def agent_lines(self) -> list[str]:
+    async def agent_status_lines(self) -> list[str]:
         """For each agent's model, one line: its server answers and has it, or what is missing."""
         lines = []
         for role in Role:
@@ -149,10 +149,10 @@ class Service:
         if request.model == ADAPTIVE:
             target, scope = scoped_target(request.extras.target, key)
             return options | {"path": request.extras.path, "target": target, "target_scope": scope}
-        path = _FORCED.get(request.model)
+        path = _PATH_MODELS.get(request.model)
         if path is not None:
             self.check_path(path, key)
-        options |= {"model": self._named(request.model)} if path is None else {"path": path}
+        options |= {"model": self._checked_model(request.model)} if path is None else {"path": path}
         if request.extras.path is not None:
             raise bad_field(
                 "odar.path", f"goes with model {ADAPTIVE!r} only; {request.model!r} leaves no choice of path"
@@ -167,7 +167,7 @@ class Service:
 
     def finish(self, entry: Entry) -> None:
         """Count it, log it, and store it: what it cost is booked on its key there."""
-        shown = entry if entry.model in self._names else entry.without_model_name()
+        shown = entry if entry.model in self._known_models else entry.without_model_name()
         self.metrics.count(shown)
         tell({"http.response.status_code": entry.status, "odar.request_id": entry.request_id})
         if self.logs is not None:
@@ -205,7 +205,7 @@ class Service:
         except SettingsError:
             return False
 
-    def _named(self, name: str) -> str:
+    def _checked_model(self, name: str) -> str:
         if self._usable.get(name):
             return name
         try:
@@ -220,7 +220,7 @@ class Service:
             raise SettingsError(f"model {name!r} was requested, but no API key is set for provider {provider}")
         return name
 
-    def _guarded(self, provider: Provider) -> Provider:
+    def _with_breaker(self, provider: Provider) -> Provider:
         gateway = self.settings.gateway
         breaker = Breaker(gateway.breaker_failures, gateway.breaker_cooldown_s)
         self.breakers[provider.name] = breaker
@@ -248,7 +248,7 @@ def configured_providers(settings: Settings) -> set[str]:
     names += [settings.fusion.surrogate] if settings.fusion.surrogate else []
     found = {settings.card(name).provider for name in names}
     for path, origin in settings.origins.items():
-        if origin == "catalogue" or origin in _SHIPPED:
+        if origin == "catalogue" or origin in _BUILT_IN_ORIGINS:
             continue
         if path[0] == "providers":
             found.add(path[1])
@@ -264,14 +264,14 @@ def _has_key(name: str, provider: ProviderSettings) -> bool:
         return True  # a key was configured, and cannot be read: that is said when it is needed
 
 
-def for_chat(settings: Settings) -> Settings:
+def chat_settings(settings: Settings) -> Settings:
     """Return the settings for conversations: a client's answers may be long, and have the form the client wants.
 
     The agents' stop strings are part of ODAR's own answer format, and would cut a client's answers short.
     """
     gateway = settings.gateway
 
-    def roomy(agent: AgentSettings) -> AgentSettings:
+    def with_room(agent: AgentSettings) -> AgentSettings:
         return dataclasses.replace(
             agent,
             max_tokens=max(agent.max_tokens, gateway.max_tokens),
@@ -283,5 +283,5 @@ def for_chat(settings: Settings) -> Settings:
         settings.retry, max_retry_after_s=min(settings.retry.max_retry_after_s, MAX_RETRY_AFTER_S)
     )
     return dataclasses.replace(
-        settings, prompts=gateway.prompts, fast=roomy(settings.fast), slow=roomy(settings.slow), retry=retry
+        settings, prompts=gateway.prompts, fast=with_room(settings.fast), slow=with_room(settings.slow), retry=retry
     )

@@ -20,17 +20,17 @@ from odar.conversation import Message
 from odar.policy.session import Session, SessionRequest
 from odar.types import Call, Decision, Query
 
-_NAMED_BY = (b"x-session-id", b"session_id")
+_SESSION_HEADERS = (b"x-session-id", b"session_id")
 
 
-class _Entry(NamedTuple):
+class _StoredSession(NamedTuple):
     session: Session
     prefix: bytes
     """Digest of the conversation that was read."""
     at: float
 
 
-_DECODER = msgspec.msgpack.Decoder(_Entry)
+_DECODER = msgspec.msgpack.Decoder(_StoredSession)
 
 
 class OpenSession(NamedTuple):
@@ -53,7 +53,7 @@ class SessionTable:
     def __init__(self, size: int, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._size, self._ttl_s, self._clock = size, ttl_s, clock
         self._entries: OrderedDict[bytes, bytes] = OrderedDict()
-        """Each `_Entry` as MessagePack: a quarter of the memory of its objects."""
+        """Each `_StoredSession` as MessagePack: a quarter of the memory of its objects."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -62,7 +62,7 @@ class SessionTable:
         self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str | None = None
     ) -> OpenSession:
         """Return the session that a request continues, or a new one."""
-        named = next((value for name, value in headers if name in _NAMED_BY and value.strip()), b"")
+        named = next((value for name, value in headers if name in _SESSION_HEADERS and value.strip()), b"")
         scope = hashlib.blake2b(repr((key_id, named, "" if named else query.options.user)).encode(), digest_size=16)
         before, whole = _digests(query.messages, scope.digest())
         found = scope.digest() if named else before
@@ -70,14 +70,14 @@ class SessionTable:
         known = self._entries.get(found) if found else None
         entry = None if known is None else _DECODER.decode(known)
         if entry is None or now - entry.at > self._ttl_s:
-            entry = _Entry(Session(), b"", now)
+            entry = _StoredSession(Session(), b"", now)
         request = entry.session.request(query, now, same_prefix=entry.prefix == before)
         return OpenSession(request, scope.digest() if named else whole, whole)
 
     def close(self, opened: OpenSession, decision: Decision, calls: Sequence[Call]) -> None:
         """Store the state of the session after its answer."""
         now = self._clock()
-        entry = _Entry(opened.request.after(decision, calls, now), opened.prefix, now)
+        entry = _StoredSession(opened.request.after(decision, calls, now), opened.prefix, now)
         self._entries[opened.key] = msgspec.msgpack.encode(entry)
         self._entries.move_to_end(opened.key)
         while len(self._entries) > self._size:
