@@ -115,7 +115,7 @@ def test_a_key_is_kept_in_the_tab_and_never_in_an_address(visit, tmp_path):
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("API key").fill("odar_sk_wrong")
         page.keyboard.press("Enter")
-        assert "not known here" in dialog.get_by_role("alert").inner_text()
+        assert "unknown API key" in dialog.get_by_role("alert").inner_text()
         dialog.get_by_label("API key").fill(secrets["ann"])
         page.keyboard.press("Enter")
         page.wait_for_selector("tbody tr")

@@ -91,7 +91,7 @@ METADATA = "http://169.254.169.254/latest/meta-data/"
 async def test_private_image_urls_are_rejected_by_chat(live, up, part):
     status, _, body = await live.post("/v1/chat/completions", chat(ASKED, part))
     assert (status, body["error"]["param"]) == (400, "image_url")
-    assert "not a public one" in body["error"]["message"]
+    assert "not public" in body["error"]["message"]
     assert METADATA not in body["error"]["message"]
     assert up.requests == []
 

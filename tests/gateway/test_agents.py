@@ -8,6 +8,8 @@ import anthropic
 import openai
 import pytest
 
+from odar.gateway.chat import read_chat
+from odar.gateway.chat_request import Extras, with_headers
 from support.fault_server import answer, events
 from support.live_gateway import api_key
 from support.payloads import chat_payload, message_payload
@@ -249,6 +251,14 @@ class TestHeaders:
             200,
             "simple",
             "asked for by the caller",
+        )
+
+    def test_a_limit_of_zero_in_the_body_is_not_replaced_by_a_header(self):
+        request = read_chat(
+            {"model": "odar", "messages": [{"role": "user", "content": "Hi"}], "odar": {"max_cost": 0}}
+        )
+        assert with_headers(request, [(b"x-odar-max-cost", b"5"), (b"x-odar-max-calls", b"2")]).extras == Extras(
+            max_cost=0.0, max_calls=2
         )
 
     @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Who may call the gateway, and how many at once: the holder of a key or, if none is required, a local program.
+"""Access control by API key or, if none is required, by local address; and the limit on concurrent requests.
 
-Whether keys are required is decided when the gateway starts and never relaxes while it runs: revoking the last key,
-or an empty database, leaves a gateway that refuses every request.
+If keys are required when the gateway starts, they stay required while it runs: revoking the last key, or an empty
+database, leaves a gateway that rejects every request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _PROXY_HEADERS = frozenset(
     x-proxyuser-ip x-real-ip x-remote-addr x-remote-ip
     """.split()
 )
-"""Headers that only a proxy adds; so does every name that starts with `x-forwarded`."""
+"""Headers that only a proxy adds, in addition to those that start with `x-forwarded` or `forwarded-`."""
+RETRY_S = 1.0
+"""Seconds after which a rejected client is told to try again."""
 
 
 class AccessPolicy:
@@ -41,12 +43,14 @@ class AccessPolicy:
     def __init__(self, keys: KeyCache, settings: GatewaySettings) -> None:
         self.keys = keys
         required = settings.require_keys
-        self._required = (not is_loopback(settings.host) if required is None else required) or len(keys) > 0
+        if required is None:
+            required = not is_loopback(settings.host)
+        self._required = required or len(keys) > 0
         self._scraper_networks = tuple(map(_parse_network, settings.metrics_allow))
 
     @property
     def keys_required(self) -> bool:
-        """Whether every request needs a key. Making the first key turns this on; it stays on."""
+        """Whether every request needs a key; turned on for good by the first key."""
         self._required = self._required or len(self.keys) > 0
         return self._required
 
@@ -59,19 +63,12 @@ class AccessPolicy:
         if self.keys_required:
             return self._verify_key(scope["headers"])
         if (reason := remote_reason(scope)) is not None:
-            raise ApiError(
-                403,
-                f"without keys only this machine may ask, not {reason}; make a key with `odar keys`",
-                "loopback_only",
-            )
+            message = f"without API keys only this machine has access, not {reason}; make one with `odar keys`"
+            raise ApiError(403, message, "loopback_only")
         return None
 
     def check_metrics(self, scope: Scope) -> None:
-        """Let this machine, the networks of `gateway.metrics_allow` and holders of a key read /metrics.
-
-        Raises:
-            ApiError: 401; the message says how access is granted.
-        """
+        """Raise ApiError 401 unless the request is from this machine or `gateway.metrics_allow`, or has a key."""
         if remote_reason(scope) is None or self._is_scraper(scope):
             return
         try:
@@ -91,10 +88,10 @@ class AccessPolicy:
         if not secret and scheme.lower() == b"bearer":
             secret = token.strip()
         if not secret:
-            raise ApiError(401, "no key: send it as `Authorization: Bearer …` or `x-api-key: …`", "missing_api_key")
+            raise ApiError(401, "no API key; send `Authorization: Bearer …` or `x-api-key: …`", "missing_api_key")
         key = self.keys.verify(secret.decode("latin-1"))
         if key is None:
-            raise ApiError(401, "this key is not known here; `odar keys` makes one", "invalid_api_key")
+            raise ApiError(401, "unknown API key; make one with `odar keys`", "invalid_api_key")
         return key
 
     def _is_scraper(self, scope: Scope) -> bool:
@@ -146,9 +143,9 @@ def remote_reason(scope: Scope) -> str | None:
     for name, value in scope["headers"]:
         if name == b"host":
             hosts += 1
-            if not value.startswith((b"127.0.0.1:", b"localhost:")) and not is_loopback(
-                host := _hostname("//", value)
-            ):
+            if value.startswith((b"127.0.0.1:", b"localhost:")):
+                continue  # the usual case, without parsing
+            if not is_loopback(host := _hostname("//", value)):
                 return f"host {host or 'unknown'!r}"
         elif name == b"origin" and not is_loopback(host := _hostname("", value)):
             return f"origin {host or 'unknown'!r}"
@@ -186,12 +183,8 @@ def _parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
         return ipaddress.ip_network(text.strip())
     except ValueError:
         raise SettingsError(
-            f"gateway.metrics_allow: {text!r} is neither an address nor a network; write 10.1.2.3 or 10.0.0.0/8"
+            f"gateway.metrics_allow: {text!r} is not an address or a network such as 10.1.2.3 or 10.0.0.0/8"
         ) from None
-
-
-RETRY_S = 1.0
-"""Seconds after which a rejected client is told to try again."""
 
 
 class ConcurrencyLimit:
@@ -209,11 +202,11 @@ class ConcurrencyLimit:
         self.draining = False
 
     def acquire(self) -> None:
-        """Count a new request; raises ApiError if there are too many, or at shutdown."""
+        """Count a new request; raise ApiError if there are too many, or during shutdown."""
         if self.draining:
             raise ApiError(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
         if self.in_flight >= self.limit:
-            message = f"{self.limit} requests are in flight, which is the most gateway.max_in_flight allows"
+            message = f"too many requests: gateway.max_in_flight = {self.limit} are in flight"
             raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
         self.in_flight += 1
 

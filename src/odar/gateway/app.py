@@ -1,4 +1,4 @@
-"""create_app(settings): every address of the gateway, and what answers there."""
+"""The gateway as an ASGI application: `create_app` and its routes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from odar.gateway.chat import ChatStream, read_chat, write_chat
 from odar.gateway.chat_request import ChatRequest
@@ -38,6 +39,11 @@ RESPONSES = WireProtocol("responses", read_responses, write_response, ResponseSt
 EMBEDDINGS = CHAT._replace(name="embeddings", read=read_embeddings)
 COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
 _FEEDBACK_BYTES = 64_000
+_EXPOSED_HEADERS = [
+    *(f"x-odar-{name}" for name in ("trace", "path", "difficulty", "calls", "cost-usd")),
+    *(f"x-ratelimit-{name}-{of}" for of in ("requests", "tokens") for name in ("limit", "remaining", "reset")),
+]
+"""Response headers that web pages can read."""
 
 
 def create_app(
@@ -52,37 +58,37 @@ def create_app(
 
     Args:
         settings: from `load_settings`.
-        store: keys and traces; without one, requests from this machine only, and nothing is kept.
-        logs: receives a line for each question; None writes none.
-        announce: receives lines about the start: which models answer, and when all is ready; without one, no
-            server is asked before the first question.
+        store: keys and traces; without one, only this machine has access and no trace is kept.
+        logs: receives a line for each request.
+        announce: receives lines during start-up: which models answer, and when the gateway is ready; without it,
+            no server is contacted before the first question.
         engine_options: for `Odar`, such as ready-made providers.
 
-    `app.state.service` holds the engine, the concurrency_limit, the breakers and the metrics.
+    `app.state.service` is the `Service` with the engine, the limits and the metrics.
     """
     service = Service(settings, store, logs, **engine_options)
     utility = _UtilityRoutes(service)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        warming = asyncio.create_task(
-            _warm_up(service, announce)
-        )  # concurrent with serving: /healthz answers at once
+        warm_up = asyncio.create_task(_warm_up(service, announce))  # while serving: /healthz answers at once
         yield
-        warming.cancel()
+        warm_up.cancel()
         await service.close()
 
-    kept = store if settings.store.responses else None
-    questions = {
+    responses: Endpoint = Endpoint(service, RESPONSES)
+    if store is not None and settings.store.responses:
+        responses = StoredResponses(service, RESPONSES, store)
+    endpoints = {
         "/v1/chat/completions": Endpoint(service, CHAT),
         "/v1/messages": Endpoint(service, MESSAGES),
-        "/v1/responses": StoredResponses(service, RESPONSES, kept) if kept else Endpoint(service, RESPONSES),
+        "/v1/responses": responses,
         "/v1/embeddings": PassThrough(service, EMBEDDINGS),
         "/v1/completions": PassThrough(service, COMPLETIONS),
         "/v1/messages/count_tokens": TokenCount(service, MESSAGES._replace(read=_read_countable)),
     }
     routes = [
-        *(Route(address, endpoint, methods=["POST"]) for address, endpoint in questions.items()),
+        *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),
         Route("/v1/feedback", utility.feedback, methods=["POST"]),
         Route("/v1/models", utility.models),
         Route("/v1/models/{name:path}", utility.model),
@@ -94,32 +100,28 @@ def create_app(
     ]
     handlers: Any = dict.fromkeys((HTTPException, ApiError, ClientLeft), _error_response)
     app = _Gateway(routes=routes, lifespan=lifespan, exception_handlers=handlers)
-    app.questions = questions
+    app.endpoints = endpoints
     if origins := settings.gateway.cors_origins:
         app.cors = CORSMiddleware(
             app.answer,
             allow_origins=origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
-            expose_headers=[
-                *(f"x-odar-{name}" for name in ("trace", "path", "difficulty", "calls", "cost-usd")),
-                *(f"x-ratelimit-{name}-requests" for name in ("limit", "remaining", "reset")),
-                *(f"x-ratelimit-{name}-tokens" for name in ("limit", "remaining", "reset")),
-            ],
+            expose_headers=_EXPOSED_HEADERS,
         )
     app.state.service = service
     return app
 
 
 class _UtilityRoutes:
-    """The addresses that ask no model: models, feedback, health, metrics, and the API's own description."""
+    """Routes that call no model: list of models, feedback, health, metrics and the OpenAPI document."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._started = int(time.time())
 
     async def models(self, request: Request) -> Response:
-        """Return every model that this key can use and whose server answers, in a shape that both SDKs read."""
+        """Return every model that this key can use and whose server answers, for OpenAI's and Anthropic's SDKs."""
         key = self._service.access.identify(request.scope)
         listed = [self._model_entry(name, owner) for name, owner in await self._service.models(key)]
         ids = [entry["id"] for entry in listed] or [None]
@@ -127,30 +129,29 @@ class _UtilityRoutes:
         return json_response({"object": "list", "data": listed, **ends})
 
     async def model(self, request: Request) -> Response:
-        """One model; refused exactly where a question to it would be."""
+        """Return one model; rejected if a question to it would be."""
         key = self._service.access.identify(request.scope)
         name = request.path_params["name"]
-        named = self._service.route(ChatRequest(name, Query("")), key).get("model")
-        return json_response(
-            self._model_entry(name, self._service.settings.card(named).provider if named else "odar")
-        )
+        model = self._service.route(ChatRequest(name, Query("")), key).get("model")
+        owner = self._service.settings.card(model).provider if model else "odar"
+        return json_response(self._model_entry(name, owner))
 
     async def feedback(self, request: Request) -> Response:
-        """Return an answer marked right or wrong, by the key that asked or an admin's."""
+        """Mark an answer right or wrong; only with the key that asked, or an admin's."""
         key = self._service.access.identify(request.scope)
         gateway = self._service.settings.gateway
         body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES, gateway.body_timeout_s)
-        mark = convert(read_json(body), Feedback)
-        if not await self._service.mark(mark.trace_id, mark.correct, mark.note or "", key):
-            raise ApiError(404, f"there is no trace {mark.trace_id!r}", "trace_not_found", "trace_id")
-        return json_response({"trace_id": mark.trace_id, "recorded": True})
+        feedback = convert(read_json(body), Feedback)
+        if not await self._service.mark(feedback.trace_id, feedback.correct, feedback.note or None, key):
+            raise ApiError(404, f"there is no trace {feedback.trace_id!r}", "trace_not_found", "trace_id")
+        return json_response({"trace_id": feedback.trace_id, "recorded": True})
 
     async def healthz(self, request: Request) -> Response:
         """Return 200 while the process is alive."""
         return json_response({"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:
-        """Requests are welcome; not while draining, nor before what the first one needs is loaded."""
+        """Return 200 if requests are accepted, 503 while loading or shutting down."""
         if self._service.concurrency_limit.draining:
             return json_response({"status": "draining"}, 503)
         if not self._service.odar.warm:
@@ -158,13 +159,13 @@ class _UtilityRoutes:
         return json_response({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:
-        """Figures for Prometheus."""
+        """Return the metrics for Prometheus."""
         self._service.access.check_metrics(request.scope)
         metrics = self._service.metrics
         return Response(await metrics.render(), headers={"content-type": metrics.content_type})
 
     async def openapi(self, request: Request) -> Response:
-        """This API, described."""
+        """Return the OpenAPI document."""
         return json_response(openapi_document())
 
     def _model_entry(self, name: str, owner: str) -> dict[str, Any]:
@@ -178,44 +179,44 @@ def _read_countable(body: Any) -> ChatRequest:
 
 
 async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> None:
-    """Load what the first question needs, and say which models answer."""
+    """Load what the first question needs, and announce which models answer."""
     started = time.monotonic()
-    warming = asyncio.create_task(service.odar.warm_up())
+    loading = asyncio.create_task(service.odar.warm_up())
     try:
         if announce is not None:
             for line in await service.agent_status_lines():
                 announce(line)
-        await warming
+        await loading
     finally:
-        warming.cancel()
+        loading.cancel()
     if announce is not None:
         announce(f"ready after {time.monotonic() - started:.1f} s")
 
 
 class _Gateway(Starlette):
-    """Starlette, but questions go straight to their endpoint, which answers for its own errors."""
+    """Starlette, except that POST requests to endpoints bypass its middleware."""
 
-    questions: Mapping[str, Endpoint]
+    endpoints: Mapping[str, Endpoint]
     cors: CORSMiddleware | None = None
-    """Tells browsers which pages may read answers; only if `gateway.cors_origins` names some."""
+    """Adds the headers for `gateway.cors_origins`; None if there are none."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request of a program or of a web page."""
+        """Answer a request, with CORS headers if they are configured."""
         await (self.cors or self.answer)(scope, receive, send)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; three layers of middleware would take a twentieth of a question's time."""
-        asked = scope["type"] == "http" and scope["method"] == "POST"
-        await (self.questions.get(scope["path"], super().__call__) if asked else super().__call__)(
-            scope, receive, send
-        )
+        """Answer a request; Starlette's three layers of middleware would take a twentieth of its time."""
+        app: ASGIApp = super().__call__
+        if scope["type"] == "http" and scope["method"] == "POST":
+            app = self.endpoints.get(scope["path"], app)
+        await app(scope, receive, send)
 
 
 async def _error_response(request: Request, error: Exception) -> Response:
-    """Return an error in the shape of the client's SDK; Anthropic's sends its version with every request."""
+    """Return an error in the format of the client's SDK; Anthropic's SDK sends `anthropic-version`."""
     if isinstance(error, HTTPException):  # Starlette's own 404 and 405
-        what = f"{request.method} {request.url.path}"
-        message = f"there is no {what}" if error.status_code == 404 else f"{what}: {error.detail}"
+        target = f"{request.method} {request.url.path}"
+        message = f"there is no {target}" if error.status_code == 404 else f"{target}: {error.detail}"
         api_error, headers = ApiError(error.status_code, message, "unknown_url"), dict(error.headers or {})
     else:
         api_error = api_error_of(error)

@@ -1,8 +1,8 @@
-"""A request of any protocol: what all bodies have in common, and the question, the limits and the images in it.
+"""A request of any protocol: the fields that all bodies share, limits in headers, images, and checks of image URLs.
 
-The gateway fetches nothing. But a model server that is handed `http://169.254.169.254/…` as an image may, from a
-network that the client cannot reach. An address that shows this is refused here; a public name that leads to an
-inner address is for the upstream's own rules to stop (docs/security.md).
+The gateway fetches no URL, but a model server that gets `http://169.254.169.254/…` as an image may fetch it, from a
+network that the client cannot reach. URLs of private hosts are therefore rejected; a public name that resolves to a
+private address must be blocked by the model server (docs/security.md).
 """
 
 from __future__ import annotations
@@ -39,41 +39,36 @@ LIMIT_HEADERS = {
     b"x-odar-target-calls": "calls",
     b"x-odar-target-cost-usd": "cost_usd",
 }
-"""Fields of `odar` and of its `target` that can be sent as headers."""
+"""Fields of `Extras` and `TargetField` that can be sent as headers."""
 ToolMode = Literal["auto", "none", "required"]
 
 
 class TargetField(Struct, frozen=True, forbid_unknown_fields=True):
-    """Mean calls or US dollars that requests with this target meet together; one of the two."""
+    """Mean calls or US dollars of all requests with this target; one of the two."""
 
     calls: Annotated[float, Meta(ge=1)] | None = None
     cost_usd: Annotated[float, Meta(gt=0)] | None = None
 
     def __post_init__(self) -> None:
         try:
-            Target.from_options(calls=self.calls, cost_usd=self.cost_usd)
+            self.to_target()
         except InputError as error:
             raise ValueError(str(error)) from None
 
+    def to_target(self) -> Target | None:
+        """Return the target for the policy."""
+        return Target.from_options(calls=self.calls, cost_usd=self.cost_usd)
+
 
 class Extras(Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits and wishes for ODAR; they tighten the configured limits, never loosen them."""
+    """Options for ODAR; limits can tighten the configured ones, never loosen them."""
 
     path: Annotated[Literal["simple", "medium", "hard"], Meta(description="Path, with model odar.")] | None = None
     max_calls: Count | None = None
     max_cost: Annotated[float, Meta(ge=0, description="US dollars.")] | None = None
     deadline_s: Annotated[float, Meta(gt=0)] | None = None
     explain: Annotated[bool, Meta(description="Return candidates, energies and the ledger too.")] | None = None
-    mean: TargetField | None = msgspec.field(default=None, name="target")
-
-    @property
-    def target(self) -> Target | None:
-        """The target as the policy knows it."""
-        return (
-            Target.from_options(calls=self.mean.calls, cost_usd=self.mean.cost_usd)
-            if self.mean is not None
-            else None
-        )
+    target: TargetField | None = None
 
 
 NO_EXTRAS = Extras()
@@ -99,7 +94,7 @@ class OpenAIBody(RequestBody, kw_only=True):
 
 
 class ImageSource(Struct):
-    """An image: its address, or its bytes in base64."""
+    """An image: its URL, or its bytes in base64."""
 
     type: Literal["base64", "url"] | None = None
     media_type: str | None = None
@@ -135,7 +130,7 @@ class Function(Struct):
 
 
 class AnswerFormat(Struct):
-    """The form of the answer; chat completions have name and schema in `json_schema`."""
+    """The format of the answer; chat completions have name and schema in `json_schema`."""
 
     type: Literal["text", "json_object", "json_schema"] | None = None
     name: str | None = None
@@ -145,25 +140,25 @@ class AnswerFormat(Struct):
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One request."""
+    """A request in any protocol."""
 
     model: str
     query: Query
     extras: Extras = NO_EXTRAS
     stream: bool = False
     include_usage: bool = False
-    """Usage in the last chunk of a chat-completions stream."""
+    """Whether the last chunk of a chat-completions stream contains the usage."""
     echo: Mapping[str, Any] = field(default_factory=dict)
-    """What the protocol wants repeated in the answer, or sent to the provider."""
+    """Fields that are repeated in the answer or forwarded to the provider."""
 
     @classmethod
     def of(cls, body: RequestBody, query: Query, **more: Any) -> ChatRequest:
-        """Return the request in a body."""
+        """Return the request of a body; `more` sets further fields."""
         return cls(body.model, query, body.odar or NO_EXTRAS, bool(body.stream), **more)
 
 
 def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> ChatRequest:
-    """Add the limits in headers, for clients that cannot add fields to a body; those in the body come first."""
+    """Add the limits in headers, for clients that cannot add fields to a body; limits in the body win."""
     limits: dict[str, Any] = {}
     for header, value in headers:
         if header in LIMIT_HEADERS:
@@ -176,18 +171,18 @@ def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -
         return request
     if target := {name: limits.pop(name) for name in TargetField.__struct_fields__ if name in limits}:
         limits["target"] = target
-    told = convert(limits, Extras, "header x-odar", strict=False)
-    extras = {name: getattr(request.extras, name) or getattr(told, name) for name in Extras.__struct_fields__}
-    return dataclasses.replace(request, extras=Extras(**extras))
+    in_headers = msgspec.structs.asdict(convert(limits, Extras, "header x-odar", strict=False))
+    in_body = {name: value for name, value in msgspec.structs.asdict(request.extras).items() if value is not None}
+    return dataclasses.replace(request, extras=Extras(**{**in_headers, **in_body}))
 
 
 def further_fields(body: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Return the fields of a body that its definition does not have; null counts as left out."""
+    """Return the fields of a body that its definition does not have, except null ones."""
     return {name: value for name, value in body.items() if name not in known and value is not None}
 
 
 def to_content(value: Any, where: str) -> Content:
-    """Convert content that only some types of parts or items have."""
+    """Convert the content of a tool result, which its Struct declares as Any."""
     kind: Any = Content
     content: Content = convert(value, kind, where)
     return content
@@ -196,7 +191,7 @@ def to_content(value: Any, where: str) -> Content:
 def read_content(
     content: Content | None, where: str, skip: Collection[str] = ()
 ) -> tuple[str, tuple[Image, ...], tuple[str, ...]]:
-    """Return the text and the images of a message in any protocol, and the types of parts that are neither."""
+    """Return the text and the images of a message in any protocol, and the types of other parts not in `skip`."""
     if content is None or isinstance(content, str):
         return content or "", (), ()
     texts: list[str] = []
@@ -223,35 +218,43 @@ def _read_part_image(part: Part, where: str) -> Image:
             media_type = required(source.media_type, f"{where}.media_type")
             return Image(media_type, _decode_base64(required(source.data, f"{where}.data"), f"{where}.data"))
         return read_image(source.url, f"{where}.url")
-    given, where = part.image_url, f"{where}.image_url"
-    url = given.url if isinstance(given, ImageSource) else given
-    return read_image(url, where if given is None or part.type == "input_image" else f"{where}.url")
+    image, where = part.image_url, f"{where}.image_url"
+    url = image.url if isinstance(image, ImageSource) else image
+    return read_image(url, where if image is None or part.type == "input_image" else f"{where}.url")
 
 
-def read_image(address: str | None, where: str) -> Image:
-    """Return an image by its address: http(s), or data: with the bytes in it."""
-    url: str = required(address, where)
+def read_image(url: str | None, where: str) -> Image:
+    """Read an image from an http(s) or data: URL."""
+    url = required(url, where)
     if url.startswith(("http://", "https://")):
         return Image("image/*", url=url)
     head, comma, data = url.partition(",")
     media_type, _, encoding = head.removeprefix("data:").partition(";")
     if not (url.startswith("data:image/") and comma and encoding.endswith("base64")):
-        raise bad_field(where, "must be an http(s) address or data:image/…;base64,…")
+        raise bad_field(where, "must be an http(s) URL or data:image/…;base64,…")
     return Image(media_type, _decode_base64(data, where))
 
 
 def _decode_base64(data: str, where: str) -> bytes:
     try:
-        picture = base64.b64decode(data, validate=True)
+        image = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise bad_field(where, "is not valid base64") from None
-    if len(picture) > MAX_BYTES:
-        raise ApiError(413, f"{where}: a picture may have {MAX_BYTES // 1024**2} MB", "image_too_large", where)
-    return picture
+    if len(image) > MAX_BYTES:
+        message = f"{where}: the image is larger than {MAX_BYTES // 1024**2} MB"
+        raise ApiError(413, message, "image_too_large", where)
+    return image
+
+
+def read_stop(stop: str | list[str] | None) -> tuple[str, ...] | None:
+    """Return stop sequences as a tuple; None if the client sent none."""
+    if stop is None:
+        return None
+    return (stop,) if isinstance(stop, str) else tuple(stop)
 
 
 def read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | None:
-    """OpenAI's `tool_choice`; chat completions and responses name a function in two ways."""
+    """Read OpenAI's `tool_choice`; chat completions and responses name a function in different ways."""
     match choice:
         case None:
             return None
@@ -263,7 +266,7 @@ def read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | N
 
 
 def read_format(form: AnswerFormat, where: str, wire: Wire | None = None) -> Format | None:
-    """Return a response format, refused if its schema is wrong; None for text."""
+    """Read a response format and check its schema; return None for text."""
     kind = required(form.type, f"{where}.type")
     if kind != "json_schema":
         return Format(wire=wire) if kind == "json_object" else None
@@ -286,30 +289,28 @@ _PRIVATE_SUFFIXES = (
     "svc",
     "test",
 )
-"""Last parts of names that no public server has."""
+"""Last labels of host names that are not public."""
 _URL_SCHEMES = ("http:", "https:", "ftp:", "file:", "s3:", "gs:")
 
 
 def check_addresses(query: Query, allowed: str) -> None:
-    """Refuse a conversation with an address that `gateway.image_urls` (public, any, none) does not allow."""
+    """Raise ApiError if a conversation has a URL that `gateway.image_urls` (public, any, none) does not allow."""
     if allowed == "any":
         return
     for url in _urls(query):
         if allowed == "none":
-            raise bad_field("image_url", "addresses are not allowed here; send data:image/…;base64,… instead")
+            raise bad_field("image_url", "URLs are not allowed (gateway.image_urls); send data:image/…;base64,…")
         if not is_public(url):
-            raise bad_field(
-                "image_url", "the address is not a public one (gateway.image_urls); send the bytes instead"
-            )
+            raise bad_field("image_url", "the URL is not public (gateway.image_urls); send data:image/…;base64,…")
 
 
 def is_public(url: str) -> bool:
-    """Return whether an address names a host on the public internet, as far as its text can tell.
+    """Return whether the host of a URL is on the public internet, as far as its text shows.
 
     >>> [is_public(url) for url in ("https://example.com/a.png", "http://127.1/", "http://intranet/", "file:///etc")]
     [True, False, False, False]
     """
-    text = unicodedata.normalize("NFKC", url)  # ① is 1 to a resolver
+    text = unicodedata.normalize("NFKC", url)  # resolvers read ① as 1
     if any(c.isspace() or not c.isprintable() or c == "\\" for c in text):  # parsers do not agree on these
         return False
     try:
@@ -319,24 +320,23 @@ def is_public(url: str) -> bool:
         return False
     if parts.scheme not in ("http", "https") or not host:
         return False
-    number = _parse_address(host)
-    if number is not None:
-        return number.is_global and not number.is_multicast
+    address = _parse_address(host)
+    if address is not None:
+        return address.is_global and not address.is_multicast
     last = host.rpartition(".")[2]
     return "." in host and last not in _PRIVATE_SUFFIXES and not last.isdigit()
 
 
 def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the IP address of a host in any spelling that resolvers accept: 127.1, 0x7f000001, 2130706433."""
+    """Return the IP address of a host in any notation that resolvers accept: 127.1, 0x7f000001, 2130706433."""
     try:
-        number = ipaddress.ip_address(host.partition("%")[0])
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         try:
             return ipaddress.IPv4Address(socket.inet_aton(host))
         except (OSError, UnicodeEncodeError):
             return None
-    inner = getattr(number, "ipv4_mapped", None) or getattr(number, "sixtofour", None)
-    return inner or number
+    return getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None) or address
 
 
 def _urls(query: Query) -> Iterator[str]:
@@ -347,14 +347,14 @@ def _urls(query: Query) -> Iterator[str]:
 
 
 def _forwarded_urls(message: Message) -> Iterator[str]:
-    """Return everything that looks like a URL in content that is forwarded unchanged: videos, files, documents."""
-    waiting: list[Any] = [] if message.wire is None else [message.wire.value.get("content")]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            if each.get("type") != "text":
-                waiting += each.values()
-        elif isinstance(each, list):
-            waiting += each
-        elif isinstance(each, str) and each.lower().startswith(_URL_SCHEMES):
-            yield each
+    """Yield everything that looks like a URL in content that is forwarded unchanged: videos, files, documents."""
+    queue: list[Any] = [] if message.wire is None else [message.wire.value.get("content")]
+    while queue:
+        value = queue.pop()
+        if isinstance(value, dict):
+            if value.get("type") != "text":
+                queue += value.values()
+        elif isinstance(value, list):
+            queue += value
+        elif isinstance(value, str) and value.lower().startswith(_URL_SCHEMES):
+            yield value

@@ -1,4 +1,4 @@
-"""The gateway without HTTP: one engine set up for conversations, its models by name, its breakers, its record."""
+"""The gateway without HTTP: one engine for conversations, its models, access, limits, metrics and records."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ from odar.types import Path, Role
 
 ADAPTIVE = "odar"
 MAX_RETRY_AFTER_S = 2.0
-"""Longest pause that a provider may ask for while a client waits; otherwise its 429 is passed on."""
+"""Longest `retry-after` of a provider that the gateway waits for; otherwise its 429 is passed on."""
 SESSION_TTL_S = 3600.0
-"""How long a conversation is remembered after its last request."""
+"""Seconds after its last request that a conversation is kept."""
 _CHECK_AGAIN_S = 30.0
 _CHECK_TIMEOUT_S = 3.0
 _BUILT_IN_ORIGINS = frozenset(f"profile {name}" for name in PROFILES)
@@ -57,12 +57,12 @@ _PATH_MODELS = {f"{ADAPTIVE}-{path}": path for path in Path}
 
 
 class Service:
-    """What every endpoint shares.
+    """The parts of a gateway that all endpoints share.
 
     Args:
-        settings: the user's own; agents get room for long answers, and prompts that leave their form alone.
-        store: keys, and where requests are recorded; without one only this machine may ask.
-        logs: receives a line for each question; None writes none.
+        settings: the user's settings; the engine gets `chat_settings` of them.
+        store: keys and traces; without one, only this machine has access and no trace is kept.
+        logs: receives a line for each request.
         engine_options: for `Odar`, such as ready-made providers.
     """
 
@@ -92,22 +92,25 @@ class Service:
         self._configured = configured_providers(settings) | set(engine_options.get("providers") or ())
         self._usable = {name: self.usable(name) for name in settings.models}
         self._unreachable: frozenset[str] = frozenset()
-        """Providers that did not answer when they were last asked."""
+        """Providers that did not answer the last check."""
         self._checked_at = -math.inf
 
     async def models(self, key: Key | None = None) -> list[tuple[str, str]]:
-        """Return every model name that this key can use and its owner, except if its server does not answer."""
+        """Return the name and the owner of every model that this key can use and whose server answers."""
         await self._check_providers()
         paths = key.limits.paths if key is not None else None
-        found = [(ADAPTIVE, "odar")]
-        found += [(name, "odar") for name, path in _PATH_MODELS.items() if paths is None or path in paths]
-        named = [(name, self.settings.card(name).provider) for name, usable in self._usable.items() if usable]
-        found += [(name, provider) for name, provider in named if provider not in self._unreachable]
+        models = [(ADAPTIVE, "odar")]
+        models += [(name, "odar") for name, path in _PATH_MODELS.items() if paths is None or path in paths]
+        models += [(name, owner) for name, owner in self._usable_models() if owner not in self._unreachable]
         allowed = key.limits.models if key is not None else None
-        return [entry for entry in found if allowed is None or entry[0] in allowed]
+        return [(name, owner) for name, owner in models if allowed is None or name in allowed]
+
+    def _usable_models(self) -> list[tuple[str, str]]:
+        """Return the name and the provider of every usable model."""
+        return [(name, self.settings.card(name).provider) for name, usable in self._usable.items() if usable]
 
     async def agent_status_lines(self) -> list[str]:
-        """For each agent's model, one line: its server answers and has it, or what is missing."""
+        """Return a line for each agent: its model answers, or why not."""
         lines = []
         for role in Role:
             card = self.settings.card(self.settings.agent(role).model)
@@ -119,7 +122,7 @@ class Service:
         return lines
 
     async def _check_providers(self) -> None:
-        """Ask all servers at once for their list of models, unless they were asked a moment ago."""
+        """Update the list of unreachable providers, unless it is recent."""
         if time.monotonic() - self._checked_at < _CHECK_AGAIN_S:
             return
         self._checked_at = time.monotonic()
@@ -131,15 +134,15 @@ class Service:
             except (ProviderUnreachable, ProviderTimeout, SettingsError, TimeoutError):
                 return False
             except ProviderError:
-                pass  # a server that refuses, or has no such list, is there
+                pass  # the server answers, but rejects the request or has no list of models
             return True
 
-        names = sorted({self.settings.card(name).provider for name, usable in self._usable.items() if usable})
-        found = await asyncio.gather(*map(answers, names))
-        self._unreachable = frozenset(name for name, there in zip(names, found, strict=True) if not there)
+        names = {provider for _, provider in self._usable_models()}
+        reachable = await asyncio.gather(*map(answers, names))
+        self._unreachable = frozenset(name for name, answered in zip(names, reachable, strict=True) if not answered)
 
     def route(self, request: ChatRequest, key: Key | None) -> dict[str, Any]:
-        """Return the engine's options for a request; raises ApiError if key or model name do not allow it."""
+        """Return the engine's options for a request; raise ApiError if the key or the model does not allow it."""
         options: dict[str, Any] = {}
         if key is not None:
             if key.limits.models is not None and request.model not in key.limits.models:
@@ -147,55 +150,57 @@ class Service:
             if key.limits.paths is not None:
                 options["paths"] = key.limits.paths
         if request.model == ADAPTIVE:
-            target, scope = scoped_target(request.extras.target, key)
+            requested = request.extras.target
+            target, scope = scoped_target(requested.to_target() if requested else None, key)
             return options | {"path": request.extras.path, "target": target, "target_scope": scope}
         path = _PATH_MODELS.get(request.model)
-        if path is not None:
+        if path is None:
+            self._check_model(request.model)
+            options["model"] = request.model
+        else:
             self.check_path(path, key)
-        options |= {"model": self._checked_model(request.model)} if path is None else {"path": path}
+            options["path"] = path
         if request.extras.path is not None:
-            raise bad_field(
-                "odar.path", f"goes with model {ADAPTIVE!r} only; {request.model!r} leaves no choice of path"
-            )
+            raise bad_field("odar.path", f"needs model {ADAPTIVE!r}; {request.model!r} has no choice of path")
         return options
 
     def check_path(self, path: Path, key: Key | None) -> None:
-        """Refuse a path that the key does not allow, before anything is spent on it."""
+        """Raise ApiError if the key does not allow a path."""
         if key is not None and key.limits.paths is not None and path.value not in key.limits.paths:
             message = f"this question takes the {path} path, which this key may not use"
             raise ApiError(403, message, "path_not_allowed", "odar.path")
 
     def finish(self, entry: Entry) -> None:
-        """Count it, log it, and store it: what it cost is booked on its key there."""
-        shown = entry if entry.model in self._known_models else entry.without_model_name()
-        self.metrics.count(shown)
+        """Count, log and store a request that has ended; the store also charges its key."""
+        anonymous = entry if entry.model in self._known_models else entry.without_model_name()
+        self.metrics.count(anonymous)
         tell({"http.response.status_code": entry.status, "odar.request_id": entry.request_id})
         if self.logs is not None:
-            self.logs.request(shown)
-        if self.store is not None and entry.query is not None:  # or a flood of bad requests would fill the store
-            kept = entry if self.settings.store.content else shown
-            self.store.put(kept.record(self.settings.profile))
+            self.logs.request(anonymous)
+        if self.store is not None and entry.query is not None:  # invalid requests must not fill the store
+            stored = entry if self.settings.store.content else anonymous
+            self.store.put(stored.record(self.settings.profile))
 
     async def close(self) -> None:
-        """Write what is queued, close connections."""
+        """Write queued traces and close connections."""
         if self.store is not None:
             await self.store.close()
         await self.odar.aclose()
 
-    async def mark(self, trace_id: str, correct: bool, note: str, key: Key | None) -> bool:
-        """Mark an answer; False if the trace is unknown or another key's. An admin's key may mark all."""
+    async def mark(self, trace_id: str, correct: bool, note: str | None, key: Key | None) -> bool:
+        """Mark an answer; return False if the trace is unknown or another key's. An admin's key may mark all."""
         if self.store is None:
             return False
         try:
             if key is not None and not key.admin and (await self.store.get(trace_id))["key_id"] != key.id:
                 return False
-            await self.store.mark(trace_id, correct, note or None, None if key is None else key.id)
+            await self.store.mark(trace_id, correct, note, None if key is None else key.id)
         except UnknownName:
             return False
         return True
 
     def usable(self, name: str) -> bool:
-        """Return whether a model of the catalogue can be asked: its provider is configured and has its key."""
+        """Return whether a model of the catalogue can be used: its provider is configured and has its key."""
         card = self.settings.card(name)
         provider = self.settings.providers.get(card.provider)
         if provider is None or card.provider not in self._configured:
@@ -205,20 +210,18 @@ class Service:
         except SettingsError:
             return False
 
-    def _checked_model(self, name: str) -> str:
+    def _check_model(self, name: str) -> None:
         if self._usable.get(name):
-            return name
+            return
         try:
             provider = self.settings.card(name).provider
         except UnknownName:
             provider = None
         if provider not in self._configured:
-            raise ApiError(
-                404, f"there is no model {name!r}; GET /v1/models lists them", "model_not_found", "model"
-            )
+            message = f"there is no model {name!r}; GET /v1/models lists them"
+            raise ApiError(404, message, "model_not_found", "model")
         if not self.usable(name):
             raise SettingsError(f"model {name!r} was requested, but no API key is set for provider {provider}")
-        return name
 
     def _with_breaker(self, provider: Provider) -> Provider:
         gateway = self.settings.gateway
@@ -227,22 +230,23 @@ class Service:
         return GuardedProvider(provider, breaker)
 
 
-def scoped_target(wanted: Target | None, key: Key | None) -> tuple[Target | None, str]:
-    """Return the target of a request, and whose questions meet it together.
+def scoped_target(requested: Target | None, key: Key | None) -> tuple[Target | None, str]:
+    """Return the target of a request, and the scope of the requests that share it.
 
     A key's target is a limit: its requests can ask for less of the same kind, not for more.
     """
     if key is None:
-        return wanted, "request"
-    own = Target.from_options(calls=key.limits.target_calls, cost_usd=key.limits.target_cost_usd)
-    less = wanted is not None and own is not None and wanted.kind == own.kind and wanted.value < own.value
-    return (wanted, f"request of key {key.id}") if own is None or less else (own, f"key {key.id}")
+        return requested, "request"
+    limit = Target.from_options(calls=key.limits.target_calls, cost_usd=key.limits.target_cost_usd)
+    if limit is None or (requested and requested.kind == limit.kind and requested.value < limit.value):
+        return requested, f"request of key {key.id}"
+    return limit, f"key {key.id}"
 
 
 def configured_providers(settings: Settings) -> set[str]:
-    """Return the providers that clients may use: the configured ones, not all of the catalogue.
+    """Return the providers that clients can use, out of all in the catalogue.
 
-    That is: the settings name it, define a model of it or use it for an agent, or its key is set.
+    The settings name it, define a model of it or use it for an agent, or its API key is set.
     """
     names = [*settings.models_of(Role.FAST), *settings.models_of(Role.SLOW)]
     names += [settings.fusion.surrogate] if settings.fusion.surrogate else []
@@ -261,11 +265,11 @@ def _has_key(name: str, provider: ProviderSettings) -> bool:
     try:
         return api_key(name, provider) is not None
     except SettingsError:
-        return True  # a key was configured, and cannot be read: that is said when it is needed
+        return True  # a key is configured but cannot be read: reported when it is needed
 
 
 def chat_settings(settings: Settings) -> Settings:
-    """Return the settings for conversations: a client's answers may be long, and have the form the client wants.
+    """Return the settings for conversations: prompts that do not prescribe a format, and room for long answers.
 
     The agents' stop strings are part of ODAR's own answer format, and would cut a client's answers short.
     """
