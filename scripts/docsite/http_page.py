@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from docsite.markdown import slugify
-from odar.gateway.openapi import description
+from odar.gateway.openapi import openapi_document
 
 FIRST = "/v1/chat/completions"
 _HEAD = """# HTTP
@@ -21,7 +21,7 @@ of a protocol, known ones and those in `providers.NAME.forward` reach the upstre
 
 def http_page() -> str:
     """The page."""
-    paths = description()["paths"]
+    paths = openapi_document()["paths"]
     summary = "\n".join(
         f"| `{method.upper()} {path}` | {operation['summary']} |"
         for path, methods in paths.items()
@@ -44,7 +44,7 @@ def _section(method: str, path: str, operation: dict[str, Any]) -> str:
 def _statuses(path: str, operation: dict[str, Any]) -> str:
     """The statuses of a reply, described once if they are those of the first address."""
     told = {status: each["description"] for status, each in operation["responses"].items()}
-    first = description()["paths"][FIRST]["post"]["responses"]
+    first = openapi_document()["paths"][FIRST]["post"]["responses"]
     if path != FIRST and told == {status: each["description"] for status, each in first.items()}:
         return f"Statuses: those of [`POST {FIRST}`](#post-{slugify(FIRST)})."
     return "| status | |\n|---|---|\n" + "\n".join(f"| {status} | {words} |" for status, words in told.items())
@@ -60,7 +60,7 @@ def _fields(schema: dict[str, Any]) -> str:
 
 
 def _extras() -> str:
-    chat = description()["paths"][FIRST]["post"]
+    chat = openapi_document()["paths"][FIRST]["post"]
     extras = _value(chat["requestBody"]["content"]["application/json"]["schema"]["properties"]["odar"])
     headers = ", ".join(f"`{header['name']}`" for header in chat["parameters"])
     return (
@@ -75,7 +75,7 @@ def _value(schema: dict[str, Any]) -> dict[str, Any]:
     if len(values) > 1:
         return {"anyOf": values}
     name = values[0].get("$ref", "").rpartition("/")[2]
-    return dict(description()["components"]["schemas"][name] if name else values[0])
+    return dict(openapi_document()["components"]["schemas"][name] if name else values[0])
 
 
 def _kind(name: str, schema: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ def row(z: float | None, *, step: str = "answer", drifting: bool = False, model:
 
 def shown(*rows: AlignmentRow) -> CollectorRegistry:
     metrics = Metrics(ConcurrencyLimit(1))
-    metrics.watch(drift_metrics, lambda: list(rows))
+    metrics.add_source(drift_metrics, lambda: list(rows))
     registry = CollectorRegistry()
     registry.register(metrics)
     return registry
@@ -48,5 +48,5 @@ def test_drift_is_computed_only_when_metrics_are_read():
         raise AssertionError("read at registration")
 
     metrics = Metrics(ConcurrencyLimit(1))
-    metrics.watch(drift_metrics, report)
+    metrics.add_source(drift_metrics, report)
     CollectorRegistry().register(metrics)

@@ -18,7 +18,7 @@ def no_collector():
 
 
 async def test_a_request_that_took_long_leaves_no_reference_cycle(monkeypatch, no_collector):
-    monkeypatch.setattr(CancelOnDisconnect, "AFTER_S", 0.0)
+    monkeypatch.setattr(CancelOnDisconnect, "DELAY_S", 0.0)
     watched = asyncio.Event()
 
     async def receive():

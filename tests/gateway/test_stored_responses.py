@@ -79,7 +79,7 @@ async def test_without_the_setting_a_400_names_it(live, up):
 
 async def test_store_false_keeps_nothing(kept):
     first = await kept.openai.responses.create(model=MODEL, input="Hello", store=False)
-    with pytest.raises(openai.BadRequestError, match="not known"):
+    with pytest.raises(openai.BadRequestError, match="unknown"):
         await kept.openai.responses.create(model=MODEL, input="Go on", previous_response_id=first.id)
 
 
@@ -88,7 +88,7 @@ async def test_another_key_cannot_read_a_stored_response(kept, store, settings):
     client = kept.openai
     first = await client.with_options(api_key=one).responses.create(model=MODEL, input="Hello")
     continued = {"model": MODEL, "input": "Go on", "previous_response_id": first.id}
-    with pytest.raises(openai.BadRequestError, match="not known") as foreign:
+    with pytest.raises(openai.BadRequestError, match="unknown") as foreign:
         await client.with_options(api_key=other).responses.create(**continued)
     with pytest.raises(openai.BadRequestError) as missing:
         await client.with_options(api_key=other).responses.create(**continued | {"previous_response_id": "resp_0"})

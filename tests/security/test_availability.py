@@ -143,11 +143,11 @@ FORM = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
 @pytest.mark.parametrize(
     ("more", "limit"),
     [
-        ({"messages": turn() * 11}, "the 10 that"),
-        ({"messages": [{"role": "user", "content": [PART] * 10}]}, "the 10 that"),
-        ({"tools": [TOOL] * 4}, "the 3 that"),
-        ({"tools": [{**TOOL, "x": "y" * 2000}]}, "the 1 kB"),
-        ({"response_format": FORM}, "the 1 kB"),
+        ({"messages": turn() * 11}, "limit is 10"),
+        ({"messages": [{"role": "user", "content": [PART] * 10}]}, "limit is 10"),
+        ({"tools": [TOOL] * 4}, "limit is 3"),
+        ({"tools": [{**TOOL, "x": "y" * 2000}]}, "limit is 1 kB"),
+        ({"response_format": FORM}, "limit is 1 kB"),
         ({"user": "u", "x": [0] * 600}, "500 values"),
     ],
     ids=["messages", "parts", "tools", "tool", "schema", "values"],

@@ -1,1 +1,1 @@
-"""The OpenAI-compatible API: one engine behind three protocols."""
+"""HTTP gateway: one engine behind the APIs of OpenAI and Anthropic."""

@@ -1,15 +1,15 @@
-"""POST /v1/chat/completions: reads requests; writes answers, whole or as a stream."""
+"""POST /v1/chat/completions: read requests; write answers as JSON or as a stream."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from odar.conversation import NO_OPTIONS, Format, Message, Options, Tool, ToolCall, Wire
-from odar.formats import dump_json
 from odar.gateway.chat_request import (
     AnswerFormat,
     ChatRequest,
@@ -19,11 +19,12 @@ from odar.gateway.chat_request import (
     further_fields,
     read_content,
     read_format,
+    read_stop,
     read_tool_choice,
 )
 from odar.gateway.errors import ApiError, bad_field, openai_body
 from odar.gateway.fields import Count, convert, required
-from odar.gateway.reply import choices, deltas_of, extras_of, thinking_of, tool_calls_of
+from odar.gateway.reply import choices, deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
 from odar.providers.base import Delta, wire_value
 from odar.providers.openai import MESSAGE_FIELDS, PROTOCOL, call_entry
 from odar.types import Answer, Candidate, Query, Spend
@@ -46,14 +47,14 @@ class Turn(Struct):
 
 
 class ChatTool(Struct):
-    """A tool; only functions can be compared between models."""
+    """A tool; only functions are supported, because other types exist at one provider only."""
 
     type: Literal["function"]
     function: Function
 
 
 class ChatBody(OpenAIBody, kw_only=True):
-    """The body of a request; of further fields, `odar.forwarding` lists those that are sent on."""
+    """The body of a request; `odar.forwarding` lists the further fields that are forwarded."""
 
     messages: Annotated[list[Turn], Meta(min_length=1)]
     max_tokens: Count | None = None
@@ -69,34 +70,31 @@ class ChatBody(OpenAIBody, kw_only=True):
 
 
 _BODY_FIELDS = frozenset(ChatBody.__struct_fields__)
-_WITHOUT_OPTIONS = frozenset({"model", "messages", "stream", "stream_options", "odar"})
+_FIELDS_WITHOUT_OPTIONS = frozenset({"model", "messages", "stream", "stream_options", "odar"})
 _TURN_FIELDS = frozenset(Turn.__struct_fields__)
 
 
 def read_chat(body: Any) -> ChatRequest:
     """Read a chat-completions request; unknown fields are kept in `options.extra`."""
     request = convert(body, ChatBody)
-    turns = tuple(
-        _read_turn(turn, raw, i)
-        for i, (turn, raw) in enumerate(zip(request.messages, body["messages"], strict=True))
-    )
-    # Most requests have no options.
-    options = NO_OPTIONS if body.keys() <= _WITHOUT_OPTIONS else _read_options(request, body)
-    usage = request.stream_options is not None and request.stream_options.get("include_usage") is True
-    return ChatRequest.of(request, Query.from_messages(turns, options), include_usage=usage)
+    turns = tuple(map(_read_turn, request.messages, body["messages"], count()))
+    options = NO_OPTIONS if body.keys() <= _FIELDS_WITHOUT_OPTIONS else _read_options(request, body)
+    include_usage = request.stream_options is not None and request.stream_options.get("include_usage") is True
+    return ChatRequest.of(request, Query.from_messages(turns, options), include_usage=include_usage)
 
 
 def _read_options(request: ChatBody, body: Mapping[str, Any]) -> Options:
-    newer, older = request.max_completion_tokens, request.max_tokens
     if request.top_logprobs is not None and not request.logprobs:
         raise bad_field("top_logprobs", "needs logprobs to be true")
-    stop = request.stop
+    max_tokens, field = request.max_tokens, "max_tokens"
+    if request.max_completion_tokens is not None:
+        max_tokens, field = request.max_completion_tokens, "max_completion_tokens"
     return Options(
         temperature=request.temperature,
         top_p=request.top_p,
-        max_tokens=older if newer is None else newer,
-        max_tokens_field="max_completion_tokens" if newer else "max_tokens" if older else "",
-        stop=None if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+        max_tokens=max_tokens,
+        max_tokens_field="" if max_tokens is None else field,
+        stop=read_stop(request.stop),
         seed=request.seed,
         n=request.n or 1,
         top_logprobs=(request.top_logprobs or 0) if request.logprobs else None,
@@ -116,7 +114,7 @@ def _read_options(request: ChatBody, body: Mapping[str, Any]) -> Options:
 def _read_turn(turn: Turn, raw: Mapping[str, Any], index: int) -> Message:
     role, content = turn.role, turn.content
     if role == "tool" and turn.tool_call_id is None:
-        raise bad_field(f"messages[{index}].tool_call_id", "is missing: which call is this the result of?")
+        raise bad_field(f"messages[{index}].tool_call_id", "is missing; send the id of the tool call")
     if content is None and role != "assistant":
         raise bad_field(f"messages[{index}].content", "is missing")
     text, images, untranslated = read_content(content, f"messages[{index}].content")
@@ -147,7 +145,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def write_chat(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return a whole chat completion."""
+    """Return a chat completion."""
     options = request.query.options
     return {
         "id": f"chatcmpl-{answer.trace.id}",
@@ -161,7 +159,7 @@ def write_chat(answer: Answer, request: ChatRequest) -> dict[str, Any]:
 
 
 def usage_of(spend: Spend) -> dict[str, Any] | None:
-    """Return tokens and cost in US dollars of all calls; null if a provider did not report them."""
+    """Return tokens and cost in US dollars of all calls; None if a provider did not report its tokens."""
     usage = spend.usage
     if usage.input is None or usage.output is None:
         return None
@@ -190,20 +188,19 @@ class ChatStream:
         }
         self._opened: set[int] = set()
         """Choices whose first chunk has been sent."""
-        self._started = False
-        """Whether a part of the answer has been sent; thinking does not count."""
+        self._answered = False
+        """Whether a part of the answer other than thinking has been sent."""
 
     def begin(self) -> bytes:
-        """Nothing: the first chunk comes with the first text."""
+        """Return nothing: the first chunk is sent with the first text."""
         return b""
 
     def piece(self, piece: Delta, index: int = 0) -> bytes:
-        """Return a piece of the answer, as it is generated."""
-        said: Mapping[str, Any] = wire_value(piece.wire, PROTOCOL) or {}
-        delta = {
-            name: value for name, value in (said.get("delta") or {}).items() if name not in MESSAGE_FIELDS and value
-        }
-        if piece.thinking and not said:
+        """Return the events of a piece of the answer."""
+        raw: Mapping[str, Any] = wire_value(piece.wire, PROTOCOL) or {}
+        raw_delta = raw.get("delta") or {}
+        delta = {name: value for name, value in raw_delta.items() if name not in MESSAGE_FIELDS and value}
+        if piece.thinking and not raw:
             delta["reasoning_content"] = piece.thinking
         if piece.text:
             delta["content"] = piece.text
@@ -216,32 +213,31 @@ class ChatStream:
                 }
                 for call in piece.calls
             ]
-        if not delta and not said:
-            return b""  # a signature of thinking, for which this protocol has no place
-        self._started = self._started or bool(piece.text or piece.calls)
-        return self._open(index) + self._chunk(delta, index, logprobs=_logprobs(said, self._request.query.options))
+        if not delta and not raw:
+            return b""  # a signature of thinking, which this protocol does not have
+        self._answered = self._answered or bool(piece.text or piece.calls)
+        return self._open(index) + self._chunk(delta, index, logprobs=_logprobs(raw, self._request.query.options))
 
     def end(self, answer: Answer) -> bytes:
-        """Return the rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
+        """Return the remaining events: the answer if none of it has been sent, finish reasons and usage."""
         out = b""
-        options, sent = self._request.query.options, self._started
+        options = self._request.query.options
         chosen = choices(answer, options.n)
-        for index, candidate in enumerate(() if sent else chosen):
+        for index, candidate in enumerate(() if self._answered else chosen):
             out += self._open(index)
             out += b"".join(self.piece(delta, index) for delta in deltas_of(candidate, answer.trace.id))
-            if (entries := _logprob_entries(candidate, options)) is not None:
-                out += self._chunk({"content": ""}, index, logprobs={"content": entries, "refusal": None})
+            if (logprobs := _candidate_logprobs(candidate, options)) is not None:
+                out += self._chunk({"content": ""}, index, logprobs=logprobs)
         for index, candidate in enumerate(chosen):
             last = {} if index + 1 < len(chosen) else {"odar": extras_of(answer, self._request)}
             out += self._chunk({}, index, finish=candidate.finish, **last)
         if self._request.include_usage:
-            usage = usage_of(answer.trace.spend)
-            out += b"data: " + dump_json({**self._head, "choices": [], "usage": usage}) + b"\n\n"
+            out += sse_event({**self._head, "choices": [], "usage": usage_of(answer.trace.spend)})
         return out + DONE
 
     def error(self, api_error: ApiError) -> bytes:
-        """Return what went wrong after the stream had begun; without [DONE]."""
-        return b"data: " + dump_json(openai_body(api_error)) + b"\n\n"
+        """Return the event of an error after the stream has begun; no [DONE] follows."""
+        return sse_event(openai_body(api_error))
 
     def _open(self, index: int) -> bytes:
         if index in self._opened:
@@ -253,49 +249,47 @@ class ChatStream:
         self, delta: Mapping[str, Any], index: int, logprobs: Any = None, finish: str | None = None, **more: Any
     ) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        return b"data: " + dump_json({**self._head, "choices": [choice], **more}) + b"\n\n"
+        return sse_event({**self._head, "choices": [choice], **more})
 
 
 def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -> dict[str, Any]:
-    """One choice; with all fields that a provider of this protocol sent."""
-    said: Mapping[str, Any] = (wire_value(candidate.wire, PROTOCOL) or {}).get("message") or {}
-    message = {name: value for name, value in said.items() if name not in MESSAGE_FIELDS}
-    if thought := thinking_of(candidate):
-        message.setdefault("reasoning_content", thought)
-    refused = said.get("content") is None and isinstance(said.get("refusal"), str)
-    message |= {"role": "assistant", "content": None if refused else candidate.text or None}
-    message["refusal"] = said["refusal"] if refused else None
+    """Return one choice, with all fields of the message that a provider of this protocol sent."""
+    raw: Mapping[str, Any] = (wire_value(candidate.wire, PROTOCOL) or {}).get("message") or {}
+    message = {name: value for name, value in raw.items() if name not in MESSAGE_FIELDS}
+    if thinking := thinking_of(candidate):
+        message.setdefault("reasoning_content", thinking)
+    message |= {"role": "assistant", "content": candidate.text or None, "refusal": None}
+    if raw.get("content") is None and isinstance(raw.get("refusal"), str):
+        message |= {"content": None, "refusal": raw["refusal"]}
     if candidate.tool_calls:
         message["tool_calls"] = [call_entry(call) for call in tool_calls_of(candidate, trace_id)]
-    entries = _logprob_entries(candidate, options)
     return {
         "index": index,
         "message": message,
-        "logprobs": None if entries is None else {"content": entries, "refusal": None},
+        "logprobs": _candidate_logprobs(candidate, options),
         "finish_reason": candidate.finish,
     }
 
 
-def _logprob_entries(candidate: Candidate, options: Options) -> list[Any] | None:
+def _candidate_logprobs(candidate: Candidate, options: Options) -> dict[str, Any] | None:
     """Return the log-probabilities of a candidate if they were requested and its provider returned them."""
     if options.top_logprobs is None:
         return None
-    if (said := wire_value(candidate.wire, PROTOCOL)) is not None:
-        logprobs = _logprobs(said, options)
-        return logprobs["content"] if logprobs else None
-    known = [token for token in candidate.tokens if token.logprob is not None and not token.control]
-    return [
-        {"token": t.text, "logprob": t.logprob, "bytes": list(t.text.encode()), "top_logprobs": []} for t in known
-    ] or None
+    if (raw := wire_value(candidate.wire, PROTOCOL)) is not None:
+        return _logprobs(raw, options)
+    entries = [
+        {"token": token.text, "logprob": token.logprob, "bytes": list(token.text.encode()), "top_logprobs": []}
+        for token in candidate.tokens
+        if token.logprob is not None and not token.control
+    ]
+    return {"content": entries, "refusal": None} if entries else None
 
 
-def _logprobs(said: Mapping[str, Any], options: Options) -> dict[str, Any] | None:
-    content: Sequence[Any] | None = (said.get("logprobs") or {}).get("content")
-    if options.top_logprobs is None or not content:
+def _logprobs(raw: Mapping[str, Any], options: Options) -> dict[str, Any] | None:
+    entries: Sequence[Any] | None = (raw.get("logprobs") or {}).get("content")
+    limit = options.top_logprobs
+    if limit is None or not entries:
         return None
-    # We ask for one alternative even where the client wants none: llama.cpp gives nothing below that.
-    count = options.top_logprobs
-    return {
-        "content": [{**e, "top_logprobs": (e.get("top_logprobs") or [])[:count]} for e in content],
-        "refusal": None,
-    }
+    # Providers are asked for at least one alternative, because llama.cpp returns nothing without.
+    content = [{**entry, "top_logprobs": (entry.get("top_logprobs") or [])[:limit]} for entry in entries]
+    return {"content": content, "refusal": None}

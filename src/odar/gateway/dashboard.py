@@ -1,8 +1,8 @@
-"""Routes of the dashboard: its files, and the JSON that they request.
+"""Routes of the dashboard: its files and its JSON API.
 
-The files are public; all data needs a key if keys exist. A key reads its own traces, an admin key (`odar keys
-create NAME --admin`) all of them; without any keys, this machine reads all. The JSON is only for the dashboard of
-the same version; other programs use /v1, /metrics and `odar traces`.
+The files are public; data needs a key if keys exist. A key reads its own traces, an admin key (`odar keys create
+NAME --admin`) all of them; without keys, this machine reads all. The JSON is for the dashboard of the same version
+only; other programs use /v1, /metrics and `odar traces`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from odar.gateway.endpoint import Endpoint, WireProtocol
 from odar.gateway.errors import ApiError, bad_field, openai_body, operator_error
 from odar.gateway.exchange import json_response
 from odar.gateway.fields import convert
-from odar.gateway.service import Service
+from odar.gateway.service import ADAPTIVE, Service
 from odar.store.overview import warnings_of
 from odar.store.record import Cursor, Filter, Record, Text, to_document
 from odar.store.store import Store
@@ -43,9 +43,9 @@ INDEX = "index.html"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"  # a string can never become markup
+    "require-trusted-types-for 'script'; trusted-types 'none'"  # strings cannot become markup
 )
-"""What the page may do: run and load its own files, ask its own server, and nothing else."""
+"""Allows the page to load its own files and to call its own server, and nothing else."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -64,7 +64,7 @@ _PRIVATE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosn
 
 
 def dashboard_routes(service: Service) -> list[Route]:
-    """Return the routes to add to the gateway's."""
+    """Return the routes of the dashboard."""
     data = _DataRoutes(service)
     return [
         Route("/", _serve_file, name=INDEX),
@@ -80,7 +80,7 @@ def dashboard_routes(service: Service) -> list[Route]:
 
 
 class StaticFile(NamedTuple):
-    """One file as it is served."""
+    """A file of the dashboard."""
 
     body: bytes
     media_type: str
@@ -89,18 +89,18 @@ class StaticFile(NamedTuple):
 
 @cache
 def files() -> dict[str, StaticFile]:
-    """Return every file by name. A name that is not a key here is not served: no path is ever made from a request.
+    """Return all files by name; only these are served, so no path is ever made from a request.
 
     >>> files()["index.html"].media_type
     'text/html; charset=utf-8'
     """
-    found = {}
-    for entry in resources.files("odar.dashboard").joinpath("static").iterdir():
-        kind = _MEDIA_TYPES.get(entry.name.rpartition(".")[2])
-        if kind is not None:
-            body = entry.read_bytes()
-            found[entry.name] = StaticFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
-    return found
+    served = {}
+    for path in resources.files("odar.dashboard").joinpath("static").iterdir():
+        media_type = _MEDIA_TYPES.get(path.name.rpartition(".")[2])
+        if media_type is not None:
+            body = path.read_bytes()
+            served[path.name] = StaticFile(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+    return served
 
 
 async def _serve_file(request: Request) -> Response:
@@ -116,7 +116,7 @@ async def _serve_file(request: Request) -> Response:
 
 
 class _DataRoutes:
-    """The data that the key of a request may see."""
+    """The JSON API, limited to the data that the request's key can read."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -138,42 +138,36 @@ class _DataRoutes:
         )
 
     async def overview(self, request: Request) -> Response:
-        """Sums and distributions over the traces that match."""
-        store, wanted = self._store_and_query(request)
-        found = await _read_store(asyncio.to_thread(store.archive.overview, wanted, wanted.step))
-        rows = [dataclasses.asdict(row) for row in self._service.odar.targets.report()]
+        """Return sums and distributions over the traces that match."""
+        store, query = self._store_and_query(request)
+        overview = await _read_store(asyncio.to_thread(store.archive.overview, query, query.step))
+        targets = [dataclasses.asdict(row) for row in self._service.odar.targets.report()]
+        if query.key is not None:
+            targets = [row for row in targets if f"key {query.key}" in row["scope"]]
         problems = await asyncio.to_thread(self._service.odar.certificate_problems)
-        own = None if wanted.key is None else f"key {wanted.key}"
-        return _private_json(
-            {
-                **found,
-                "targets": [row for row in rows if own is None or own in row["scope"]],
-                "warnings": [
-                    *(f"certificate removed: {problem}" for problem in problems),
-                    *warnings_of(found, self._service.odar.settings),
-                ],
-            }
-        )
+        warnings = [f"certificate removed: {problem}" for problem in problems]
+        warnings += warnings_of(overview, self._service.odar.settings)
+        return _private_json({**overview, "targets": targets, "warnings": warnings})
 
     async def page(self, request: Request) -> Response:
-        """Return a list of traces, newest first, and the cursor of the next."""
-        store, wanted = self._store_and_query(request)
-        page = await _read_store(asyncio.to_thread(store.archive.page, wanted, wanted.cursor(), wanted.limit))
+        """Return a page of traces, newest first, and the cursor of the next page."""
+        store, query = self._store_and_query(request)
+        page = await _read_store(asyncio.to_thread(store.archive.page, query, query.cursor(), query.limit))
         return _private_json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
 
     async def trace(self, request: Request) -> Response:
-        """One trace with its document; a trace of another key is reported as unknown."""
-        store, wanted = self._store_and_query(request)
+        """Return one trace with its document; a trace of another key is reported as unknown."""
+        store, query = self._store_and_query(request)
         trace_id = request.path_params["id"]
-        found = await _read_store(store.get(trace_id), trace_id)
-        if wanted.key is not None and found["key_id"] != wanted.key:
+        trace = await _read_store(store.get(trace_id), trace_id)
+        if query.key is not None and trace["key_id"] != query.key:
             raise _trace_not_found(trace_id)
-        return _private_json(found)
+        return _private_json(trace)
 
     async def export(self, request: Request) -> Response:
-        """Return every trace that matches, as JSONL, read while it is sent."""
-        store, wanted = self._store_and_query(request)
-        lines = (dump_json(trace) + b"\n" for trace in store.archive.export(wanted))
+        """Stream the traces that match as JSONL."""
+        store, query = self._store_and_query(request)
+        lines = (dump_json(trace) + b"\n" for trace in store.archive.export(query))
         first = await _read_store(
             asyncio.to_thread(next, lines, b"")
         )  # an error is reported before the response starts
@@ -181,9 +175,9 @@ class _DataRoutes:
         return StreamingResponse(chain([first], lines), headers=headers, media_type="application/jsonl")
 
     async def models(self, request: Request) -> Response:
-        """Return every configured model."""
+        """Return the models."""
         self._service.access.identify(request.scope)
-        return _private_json(await asyncio.to_thread(report_models, self._service))  # it may wait for a file's lock
+        return _private_json(await asyncio.to_thread(report_models, self._service))  # may wait for a file lock
 
     def _store_and_query(self, request: Request) -> tuple[Store, TraceQuery]:
         """Return the store and the parameters, limited to the traces that the key may read."""
@@ -196,7 +190,7 @@ class _DataRoutes:
 
 
 async def _read_store(work: Awaitable[Any], trace_id: str = "") -> Any:
-    """Await a read of the store; its errors become API errors."""
+    """Await a read of the store; convert its errors to ApiError."""
     try:
         return await work
     except UnknownName:
@@ -208,7 +202,7 @@ async def _read_store(work: Awaitable[Any], trace_id: str = "") -> Any:
 
 
 def _trace_not_found(trace_id: str) -> ApiError:
-    return ApiError(404, f"there is no trace {trace_id[:64]!r} that this key may see", "trace_not_found", "id")
+    return ApiError(404, f"there is no trace {trace_id[:64]!r} of this key", "trace_not_found", "id")
 
 
 def _private_json(value: Any) -> Response:
@@ -217,22 +211,22 @@ def _private_json(value: Any) -> Response:
 
 
 class TraceQuery(Filter, frozen=True, kw_only=True):
-    """Parameters of a request for traces: a filter, and how to show what it finds."""
+    """Query parameters of requests for traces."""
 
     after: Text | None = None
-    """Where the page begins: the cursor that the page before it gave."""
+    """The cursor of the page, from the previous page."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     """Traces per page."""
     step: Literal["day", "hour", "minute"] = "day"
-    """How fine the time series is."""
+    """The interval of time series."""
 
     @classmethod
     def read(cls, params: Mapping[str, str]) -> Self:
-        """Read the parameters; an empty one counts as left out."""
+        """Read the parameters; empty ones are ignored."""
         return convert({name: value for name, value in params.items() if value}, cls, strict=False)
 
     def cursor(self) -> Cursor | None:
-        """Return where the page begins."""
+        """Return the cursor of the page."""
         try:
             return None if self.after is None else Cursor.parse(self.after)
         except InputError as error:
@@ -245,12 +239,12 @@ _CARD_FIELDS = (
 
 
 def report_models(service: Service) -> dict[str, Any]:
-    """Return every model of the catalogue and every one an agent uses, agents' models first."""
+    """Return the models of the agents and of the catalogue, in this order, and the circuit breakers."""
     settings = service.settings
     agents: dict[str, list[dict[str, Any]]] = {}
     for role in Role:
-        for place, name in enumerate(settings.models_of(role)):
-            agents.setdefault(name, []).append({"agent": role.value, "default": place == 0})
+        for i, name in enumerate(settings.models_of(role)):
+            agents.setdefault(name, []).append({"agent": role.value, "default": i == 0})
     names = dict.fromkeys([*agents, *settings.models])
     drift = [dataclasses.asdict(row) for row in service.odar.alignment_report()]
     cards = [dataclasses.asdict(settings.card(name)) for name in names]
@@ -265,7 +259,7 @@ def report_models(service: Service) -> dict[str, Any]:
             }
             for name, card in zip(names, cards, strict=True)
         ],
-        "breakers": {  # a provider that has not been used yet has none
+        "breakers": {  # of providers that have been used
             name: {"state": breaker.state.value, "failures": breaker.failures, "retry_s": breaker.waiting()}
             for name, breaker in service.breakers.items()
         },
@@ -273,22 +267,22 @@ def report_models(service: Service) -> dict[str, Any]:
 
 
 def _statistics(service: Service, model: str) -> list[dict[str, Any]]:
-    """μ and σ of every calibrated source of this model, and whether it is one that this gateway samples from."""
+    """Return μ and σ of every calibrated source of a model, and whether the gateway uses it."""
     odar = service.odar
-    here = {odar.source(model, step): step for step in Step if model in odar.settings.models_of(step.role)}
-    sets = (load_prompts(service.settings.prompts), odar.prompts)  # of `odar ask`, and of this gateway
-    steps = {prompt.md5: step.value for prompts in sets for step, prompt in prompts.items()}
+    in_use = {odar.source(model, step) for step in Step if model in odar.settings.models_of(step.role)}
+    prompt_sets = (load_prompts(service.settings.prompts), odar.prompts)  # of `odar ask`, and of the gateway
+    steps = {prompt.md5: step.value for prompts in prompt_sets for step, prompt in prompts.items()}
     return [
         dataclasses.asdict(source)
-        | dataclasses.asdict(known)
-        | {"step": steps.get(source.prompt_md5), "in_use": source in here}
-        for source, known in odar.calibration.statistics.items()
+        | dataclasses.asdict(statistics)
+        | {"step": steps.get(source.prompt_md5), "in_use": source in in_use}
+        for source, statistics in odar.calibration.statistics.items()
         if source.model == model
     ]
 
 
 class PlaygroundBody(Struct, forbid_unknown_fields=True):
-    """A question that is asked on the dashboard."""
+    """The body of a question on the dashboard."""
 
     question: str
     model: str | None = None
@@ -297,17 +291,17 @@ class PlaygroundBody(Struct, forbid_unknown_fields=True):
 
 
 def read_question(body: Any) -> ChatRequest:
-    """Read a question with a path and a limit as a chat of one turn."""
-    asked = convert(body, PlaygroundBody)
-    if not asked.question.strip():
+    """Read a question of the dashboard as a chat with one turn."""
+    request = convert(body, PlaygroundBody)
+    if not request.question.strip():
         raise bad_field("question", "is empty")
-    limits = {"path": asked.path, "max_cost": asked.max_cost}
-    turn = {"role": "user", "content": asked.question}
-    return read_chat({"model": asked.model or "odar", "messages": [turn], "odar": limits})
+    extras = {"path": request.path, "max_cost": request.max_cost}
+    turn = {"role": "user", "content": request.question}
+    return read_chat({"model": request.model or ADAPTIVE, "messages": [turn], "odar": extras})
 
 
 def write_document(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return the trace in the form of a stored one with its texts, for the page that shows stored traces."""
+    """Return the trace with its texts in the format of stored traces."""
     return {"id": answer.trace.id, "document": to_document(Record(request.query, answer), content=True)}
 
 

@@ -1,6 +1,6 @@
-"""An endpoint that answers questions: read, route, run, reply. It is the same for every protocol.
+"""Endpoints that answer questions, for every protocol: read the request, choose the models, run, respond.
 
-It is plain ASGI: each layer of middleware would take more time per request than this whole module.
+They are plain ASGI: one layer of middleware would take more time per request than this module.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from odar.store.store import Store
 from odar.types import NO_USAGE, Answer, Decision, Spend
 
 LOG = logging.getLogger("odar.gateway")
-_READ_AT_ONCE_BYTES = 32_000
-"""Bodies up to this size are parsed in the event loop: a thread would take longer to start."""
+_MAX_INLINE_BYTES = 32_000
+"""Largest body that is parsed in the event loop; starting a thread would take longer."""
 
 
 class WireProtocol(NamedTuple):
@@ -60,11 +60,11 @@ class RequestState:
     key: Key | None = None
     request: ChatRequest | None = None
     ledger: Ledger | None = None
-    """Records what was spent, even if there is no answer."""
+    """The calls and their costs, even if there is no answer."""
     settle: Callable[[], None] | None = None
     """Replaces the reservation by the actual use; None if the key has no limits."""
     session: OpenSession | None = None
-    """The conversation that it continues, if ODAR chooses the path."""
+    """The session of the conversation, if ODAR chooses the path."""
     decision: Decision | None = None
     answer: Answer | None = None
     items: list[Any] | None = None
@@ -96,7 +96,7 @@ class Endpoint:
         """Answer one request."""
         trace_id = secrets.token_hex(16)
         state = RequestState(Exchange(scope, receive, send, trace_id), trace_id, time.perf_counter())
-        # the server runs each request in its own context
+        # The server runs each request in its own context.
         CURRENT_REQUEST.set({"request_id": state.exchange.request_id, "trace_id": trace_id})
         error: BaseException | None = None
         try:
@@ -121,7 +121,7 @@ class Endpoint:
             error = failure
             await self._send_error(state, failure)
         self._record(state, error)
-        error = None  # its traceback refers to this frame and the body: break the reference cycle
+        error = None  # its traceback refers to this frame: break the reference cycle
 
     async def _answer(self, state: RequestState) -> None:
         request, options = await self._receive(state)
@@ -135,7 +135,7 @@ class Endpoint:
             await self._send_answer(state, request, options)
 
     async def _receive(self, state: RequestState) -> tuple[ChatRequest, dict[str, Any]]:
-        """Return the request, and the engine's options for it."""
+        """Read the request; return it and the engine's options for it."""
         body = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
         state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
         options = self._service.route(request, state.key)
@@ -146,23 +146,24 @@ class Endpoint:
     async def _open_ledger(
         self, state: RequestState, request: ChatRequest, options: dict[str, Any]
     ) -> tuple[Ledger, dict[str, Any]]:
-        """Open the request's ledger; for a key with limits, first reserve the most that it can cost."""
+        """Open the request's ledger; for a key with limits, first reserve the request's highest cost."""
         service, key = self._service, state.key
         if key is None or service.store is None or not key.limits.needs_reservation:
             state.ledger = request_ledger(service.odar, request)
             return state.ledger, options
         budgets = service.store.budgets
-        held, state.ledger, options = await reserve(service.odar, budgets, request, key, options, state.trace_id)
-        state.settle = partial(settle, budgets, held, key, state.ledger)
-        state.exchange.more_headers = rate_headers(held.rates)
-        return state.ledger, options
+        reserved, ledger, options = await reserve(service.odar, budgets, request, key, options, state.trace_id)
+        state.ledger = ledger
+        state.settle = partial(settle, budgets, reserved, key, ledger)
+        state.exchange.more_headers = rate_headers(reserved.rates)
+        return ledger, options
 
     async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
-        """Parse a body; a large one is parsed in a thread, so that the event loop is not blocked."""
-        return self._read(body) if len(body) <= _READ_AT_ONCE_BYTES else await asyncio.to_thread(self._read, body)
+        """Parse a body, in a thread if it is large."""
+        return self._read(body) if len(body) <= _MAX_INLINE_BYTES else await asyncio.to_thread(self._read, body)
 
     def _read(self, body: bytes) -> ChatRequest:
-        """Parse a body; raises ApiError if it is invalid or too complex."""
+        """Parse a body; raise ApiError if it is invalid or too complex."""
         check_values(body)
         return self._parse(read_json(body))
 
@@ -183,12 +184,12 @@ class Endpoint:
     ) -> None:
         writer = self._protocol.stream(request, state.trace_id)
         stream = EventStream(state.exchange, writer, state.trace_id, self._gateway.keepalive_s)
-        asking = self._ask(state, request, options, on_delta=stream.on_delta, on_decision=stream.on_decision)
-        # The engine keeps the deadline; a client that reads too slowly is cut off shortly after it.
-        longest_s = ledger.time_left() + self._gateway.write_timeout_s
-        timer = asyncio.get_running_loop().call_later(longest_s, state.exchange.abort)
+        answer = self._ask(state, request, options, on_delta=stream.on_delta, on_decision=stream.on_decision)
+        # The engine keeps the deadline; a client that is still reading some time after it is disconnected.
+        timeout_s = ledger.time_left() + self._gateway.write_timeout_s
+        timer = asyncio.get_running_loop().call_later(timeout_s, state.exchange.abort)
         try:
-            await stream.send(asking, self._api_error)
+            await stream.send(answer, self._api_error)
         finally:
             timer.cancel()
         if state.exchange.aborted:
@@ -202,7 +203,7 @@ class Endpoint:
         on_delta: OnDelta | None = None,
         on_decision: Callable[[Decision], None] | None = None,
     ) -> Answer:
-        def decided(decision: Decision) -> None:
+        def check_decision(decision: Decision) -> None:
             self._service.check_path(decision.path, state.key)
             state.decision = decision
             if on_decision is not None:
@@ -215,7 +216,7 @@ class Endpoint:
             serving=ServingOptions(
                 ledger=state.ledger,
                 on_delta=on_delta,
-                on_decision=decided,
+                on_decision=check_decision,
                 final=True,
                 progress=self._gateway.stream_progress,
                 trace_id=state.trace_id,
@@ -236,7 +237,7 @@ class Endpoint:
 
     def _api_error(self, error: BaseException) -> ApiError:
         api_error = api_error_of(error)
-        if api_error.code == INTERNAL:  # not an upstream's own 500, which is expected
+        if api_error.code == INTERNAL:  # not a 500 of an upstream, which is expected
             LOG.error("unforeseen error in %s", self._protocol.name, exc_info=error)
         return api_error
 
@@ -267,7 +268,7 @@ class Endpoint:
 
 
 class StoredResponses(Endpoint):
-    """POST /v1/responses with `store.responses`: keeps conversations, so that clients can continue them by id."""
+    """POST /v1/responses with `store.responses`: stores conversations, so that clients can continue them by id."""
 
     def __init__(self, service: Service, protocol: WireProtocol, store: Store) -> None:
         super().__init__(service, protocol)
@@ -278,14 +279,15 @@ class StoredResponses(Endpoint):
         value = await asyncio.to_thread(read_json, body)
         if not isinstance(value, dict):
             return self._parse(value)
-        given, previous = value.get("input"), value.pop("previous_response_id", None)
-        own = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        if isinstance(own, list):
-            before = [] if previous is None else await self._earlier_items(previous, state, len(body))
-            value["input"] = own = [*before, *own]
+        items, previous = value.get("input"), value.pop("previous_response_id", None)
+        if isinstance(items, str):
+            items = [{"role": "user", "content": items}]
+        if isinstance(items, list):
+            earlier = [] if previous is None else await self._earlier_items(previous, state, len(body))
+            value["input"] = items = [*earlier, *items]
         request = await asyncio.to_thread(self._parse, value)
         if value.get("store") is not False:
-            state.items = own
+            state.items = items
         return dataclasses.replace(request, echo={**request.echo, "previous_response_id": previous})
 
     async def _earlier_items(self, previous: Any, state: RequestState, size: int) -> list[Any]:
@@ -294,9 +296,8 @@ class StoredResponses(Endpoint):
             raise bad_field("previous_response_id", "must be a string")
         text = await asyncio.to_thread(self._archive.response_items, previous, state.key_id or "")
         if text is None:
-            raise bad_field(
-                "previous_response_id", "is not known for this key, or is too old; send the whole conversation"
-            )
+            message = "is unknown for this key, or too old; send the whole conversation"
+            raise bad_field("previous_response_id", message)
         raw = text.encode()
         if len(raw) + size > self._limit:
             raise bad_field("previous_response_id", "the conversation is larger than gateway.max_body_mb allows")
@@ -305,7 +306,7 @@ class StoredResponses(Endpoint):
         return items
 
     async def _ask(self, state: RequestState, *args: Any, **options: Any) -> Answer:
-        """Store the conversation before the last bytes are sent: the client may continue it at once."""
+        """Store the conversation before the response ends, because the client may continue it at once."""
         answer = await super()._ask(state, *args, **options)
         if state.items is not None and state.request is not None:
             response = self._protocol.write(answer, state.request)
@@ -313,13 +314,13 @@ class StoredResponses(Endpoint):
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()
                 await asyncio.to_thread(self._archive.save_response, response["id"], state.key_id or "", text)
-            except OdarError as error:  # the answer is paid for, so it is returned although it was not stored
-                LOG.error("a response was not kept: %s", type(error).__name__)
+            except OdarError as error:  # the answer is paid for, so it is returned nevertheless
+                LOG.error("a response was not stored: %s", type(error).__name__)
         return answer
 
 
 class TokenCount(Endpoint):
-    """POST /v1/messages/count_tokens: counts with one tokenizer for every model, without a call to a provider."""
+    """POST /v1/messages/count_tokens: counts with one tokenizer for every model, without calling a provider."""
 
     async def _answer(self, state: RequestState) -> None:
         body = await state.exchange.body(self._limit, self._gateway.body_timeout_s)

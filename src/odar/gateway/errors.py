@@ -1,20 +1,20 @@
-"""ODAR's errors as HTTP statuses, and as bodies in the shape that the client's SDK expects.
+"""ODAR's errors as HTTP statuses, and as bodies in the format that the client's SDK expects.
 
-| what happened | status |
+| error | status |
 |---|---|
-| a field is missing or wrong | 400, `param` names it |
+| a field is missing or invalid | 400, `param` names it |
 | no key, or a wrong one | 401 |
 | the key does not allow this model or path | 403 |
 | no such model, trace or address | 404 |
 | the client was too slow to send its request | 408 |
 | the body is too large | 413 |
-| the limits in `odar` leave no room for one call | 422 |
+| the limits in `odar` do not allow one call | 422 |
 | too many requests, or the key's rate or budget is used up | 429 |
 | the client left | 499, seen only in metrics and traces |
-| the upstream broke off or made no sense | 502 |
-| draining, the upstream is left alone by its breaker, or the settings or the store fail (see the log) | 503 |
-| the upstream gave no answer in time | 504 |
-| the upstream refused | its own status, with its own body |
+| the upstream disconnected, or its answer is invalid | 502 |
+| shutdown, open circuit breaker, or an error of the settings or the store (see the log) | 503 |
+| the upstream timed out | 504 |
+| the upstream returned an error | its own status, with its own body |
 """
 
 from __future__ import annotations
@@ -56,16 +56,15 @@ _ERROR_TYPES = {
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """A request that is not answered, and why."""
+    """The error response to a request."""
 
     status: int
     message: str
     code: str | None = None
     param: str | None = None
-    kind: str = ""
     retry_after: float | None = None
     upstream: dict[str, Any] = field(default_factory=dict)
-    """The upstream's own error object, where it sent one."""
+    """The upstream's own error object, if it sent one."""
     more_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -73,10 +72,9 @@ class ApiError(Exception):
 
     @property
     def type(self) -> str:
-        """The error type, in words that both protocols share."""
-        return self.kind or _ERROR_TYPES.get(
-            self.status, "invalid_request_error" if self.status < 500 else "api_error"
-        )
+        """The error type, from the types that both protocols share."""
+        default = "invalid_request_error" if self.status < 500 else "api_error"
+        return _ERROR_TYPES.get(self.status, default)
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -86,7 +84,7 @@ class ApiError(Exception):
         return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode()), *self.more_headers]
 
 
-SHUTDOWN_TIMEOUT = ApiError(503, "the gateway shut down before the answer was whole", "shut_down", retry_after=1.0)
+SHUTDOWN_TIMEOUT = ApiError(503, "the gateway shut down before the answer was ready", "shut_down", retry_after=1.0)
 """Graceful shutdown timed out."""
 
 
@@ -96,7 +94,7 @@ def bad_field(param: str, message: str) -> ApiError:
 
 
 def api_error_of(error: BaseException) -> ApiError:
-    """Return what a client is told about an error; anything unforeseen is a 500 that gives nothing away."""
+    """Return the error response for an exception; an unexpected one becomes a 500 without details."""
     match error:
         case ApiError():
             return error
@@ -116,21 +114,21 @@ def api_error_of(error: BaseException) -> ApiError:
 
 
 def operator_error(error: OdarError) -> ApiError:
-    """Return an error that only the operator can fix: the client gets a reference, the log has the text."""
+    """Log an error that only the operator can fix; return a 503 with a reference to the log."""
     reference = (CURRENT_REQUEST.get() or {}).get("trace_id") or uuid.uuid4().hex
     LOG.error("reference %s: %s: %s", reference, type(error).__name__, one_line(error))
-    message = f"the gateway is not able to answer this; tell its operator the reference {reference}"
+    message = f"the gateway cannot answer this request; tell its operator the reference {reference}"
     return ApiError(503, message, "unavailable")
 
 
 def openai_body(api_error: ApiError) -> dict[str, Any]:
-    """Return an error in OpenAI's shape; an upstream's own fields stay as they were."""
+    """Return an error in OpenAI's format, with the upstream's own fields."""
     error = {"message": api_error.message, "type": api_error.type, "param": api_error.param, "code": api_error.code}
     return {"error": error | {name: value for name, value in api_error.upstream.items() if value is not None}}
 
 
 def anthropic_body(api_error: ApiError) -> dict[str, Any]:
-    """Return an error in Anthropic's shape."""
+    """Return an error in Anthropic's format, with the upstream's own fields."""
     error = {"type": api_error.type, "message": api_error.message} | api_error.upstream
     error = {name: value for name, value in error.items() if value is not None}
     if error["type"] not in _ERROR_TYPES.values():
@@ -139,14 +137,14 @@ def anthropic_body(api_error: ApiError) -> dict[str, Any]:
 
 
 def _all_agents_failed(error: AllAgentsFailed) -> ApiError:
-    """Return the error for two failed agents: the first upstream's own error if any, else their common kind."""
+    """Return the error response if all agents failed: the first one with a status of its own, 504 or 502."""
     causes = [cause for cause in error.causes if isinstance(cause, ProviderError)]
     if causes and all(isinstance(cause, ProviderTimeout) for cause in causes):
         return ApiError(504, one_line(error), "timeout")
-    told = next((cause for cause in causes if cause.status is not None), None)
-    if told is None:
+    first = next((cause for cause in causes if cause.status is not None), None)
+    if first is None:
         return ApiError(502, one_line(error), "upstream_failed", retry_after=error.retry_after)
-    api_error = _provider_failed(told)
+    api_error = _provider_failed(first)
     upstream = {name: value for name, value in api_error.upstream.items() if name != "message"}
     return dataclasses.replace(api_error, message=one_line(error), upstream=upstream)
 
@@ -154,20 +152,15 @@ def _all_agents_failed(error: AllAgentsFailed) -> ApiError:
 def _provider_failed(error: ProviderError) -> ApiError:
     if isinstance(error, ProviderTimeout):
         return ApiError(504, one_line(error), "timeout", retry_after=error.retry_after)
-    # A redirect or a success that turned out to be none is the upstream's fault, not the client's.
+    # A status below 400 is the upstream's fault, not the client's: a redirect, or an invalid answer.
     status = error.status if error.status is not None and error.status >= 400 else 502
     code = error.code or ("upstream_failed" if status == 502 else None)
-    return ApiError(
-        status,
-        one_line(error),
-        code,
-        retry_after=error.retry_after,
-        upstream=_upstream_error(error.body, error.provider),
-    )
+    upstream = _upstream_error(error.body, error.provider)
+    return ApiError(status, one_line(error), code, retry_after=error.retry_after, upstream=upstream)
 
 
 def _upstream_error(body: str | None, provider: str) -> dict[str, Any]:
-    """Return the error object in an upstream's body; another kind of body is kept whole under its own name."""
+    """Return the error object in an upstream's body; any other body becomes the field `upstream`."""
     if not body:
         return {"provider": provider} if provider else {}
     try:

@@ -1,4 +1,4 @@
-"""One HTTP request and its response, over plain ASGI: the body, the answer, and the client's disconnect."""
+"""HTTP over plain ASGI: read the request, send the response, notice that the client has disconnected."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, default_id: str = "") -> None:
         self.headers: Headers = scope["headers"]
-        sent = next((value for name, value in self.headers if name == b"x-request-id"), None)
-        self.request_id = request_id(sent, default_id)
+        client_id = next((value for name, value in self.headers if name == b"x-request-id"), None)
+        self.request_id = request_id(client_id, default_id)
         self.status = 0
-        """The status that was sent; 0 before that."""
+        """The status that was sent; 0 before."""
         self.more_headers: Headers = ()
-        """Sent with every response from now on."""
+        """Further headers of the response."""
         self.aborted = False
         """Whether the connection was closed because the client was too slow."""
         self._scope = scope
@@ -52,38 +52,38 @@ class Exchange:
         return await read_body(self.headers, self._receive, limit, timeout_s)
 
     async def wait_for_disconnect(self) -> None:
-        """Return when the client leaves; call it only after the body has been read."""
+        """Return when the client has disconnected; call it only after the body has been read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def abort(self) -> None:
-        """Close the connection without sending buffered data; its users see `ClientLeft`."""
+        """Close the connection without sending buffered data."""
         self.aborted = True
-        own = self._scope.get("extensions", {}).get("odar")  # of `LimitedProtocol`
-        if own is not None:
-            own["abort"]("slow_reader")
+        extension = self._scope.get("extensions", {}).get("odar")  # of `LimitedProtocol`
+        if extension is not None:
+            extension["abort"]("slow_reader")
 
     async def respond(self, status: int, body: bytes, headers: Headers = JSON_HEADERS) -> None:
-        """Send a whole response."""
+        """Send a response."""
         await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
         await self._send({"type": "http.response.body", "body": body})
 
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers."""
         self.status = status
-        own = [*self.more_headers, (b"x-request-id", self.request_id.encode())]
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *own]})
+        headers = [*headers, *self.more_headers, (b"x-request-id", self.request_id.encode())]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
-        """Send a part of the body; waits while the client is slow to read."""
+        """Send a part of the body; wait while the client is slow to read."""
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
 
 class CancelOnDisconnect:
-    """Cancels what runs inside as soon as the client leaves, and raises `ClientLeft` in its place.
+    """Context manager that cancels its body when the client disconnects, and raises `ClientLeft` instead.
 
-    It begins to listen after a moment: most answers of a fast upstream are there by then, and a task for each of
-    them would cost more than reading the question.
+    It starts to watch after `DELAY_S`: a fast upstream has answered by then, and a task for each request would cost
+    more than parsing the request.
     """
 
     DELAY_S = 0.05
@@ -101,7 +101,7 @@ class CancelOnDisconnect:
         self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
-            self._watcher = None  # the traceback of its end refers to this object: break the reference cycle
+            self._watcher = None  # its traceback refers to this object: break the reference cycle
         assert self._task is not None
         if kind is asyncio.CancelledError and self._left and self._task.uncancel() == 0:
             raise ClientLeft from None
@@ -117,12 +117,13 @@ class CancelOnDisconnect:
 
 
 async def read_body(headers: Headers, receive: Receive, limit: int, timeout_s: float) -> bytes:
-    """Return a request's body, refused as soon as it is known to be too large or too slow."""
+    """Return a request's body; raise ApiError as soon as it is too large or too slow."""
     length = next((value for name, value in headers if name == b"content-length"), b"0")
     if length.isdigit() and int(length) > limit:
         raise _too_large(limit)
     pieces: list[bytes] = []
-    message, left = await receive(), limit
+    size = 0
+    message = await receive()
     timeout = asyncio.timeout(timeout_s) if message.get("more_body") else nullcontext()
     try:
         async with timeout:
@@ -130,8 +131,8 @@ async def read_body(headers: Headers, receive: Receive, limit: int, timeout_s: f
                 if message["type"] == "http.disconnect":
                     raise ClientLeft
                 pieces.append(message.get("body", b""))
-                left -= len(pieces[-1])
-                if left < 0:
+                size += len(pieces[-1])
+                if size > limit:
                     raise _too_large(limit)
                 if not message.get("more_body"):
                     return b"".join(pieces)
@@ -146,5 +147,5 @@ def _too_large(limit: int) -> ApiError:
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON response, written by `dump_json` like all other JSON here."""
+    """Return a JSON response, serialized with `dump_json`."""
     return Response(dump_json(content), status, headers, "application/json")

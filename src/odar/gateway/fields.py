@@ -1,7 +1,7 @@
-"""A request body: JSON of limited size and depth, and its conversion to the msgspec Structs that define requests.
+"""Request bodies: parsing JSON of limited size and depth, and conversion to the msgspec Structs of requests.
 
-Sizes are checked before anything is built. A limit on bytes alone is not enough: 32 MB may be one picture, which is
-read in a moment, or 800,000 messages, which take seconds and a gigabyte.
+Sizes are checked before objects are built. A limit on bytes is not enough: 32 MB can be one image, which takes
+milliseconds, or 800,000 messages, which take seconds and a gigabyte.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _TYPE_NAMES = {
     "object": "a JSON object",
     "str": "a string",
 }
-"""JSON's types by their names in msgspec's errors."""
+"""JSON types by their names in msgspec's errors."""
+_LOCATED_ERROR = re.compile(r"(.+) - at `\$(.*)`", re.DOTALL)
 _TYPE_ERROR = re.compile(r"Expected `([^`]*)`(?:, got `(\w+)`|(.*))")
 _NESTED_SCHEMA_KEYS = frozenset({"$ref", "enum", "items", "properties"})
 _FIELD_ERROR = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
@@ -42,8 +43,8 @@ def convert(value: Any, kind: type[T], where: str = "", *, strict: bool = True) 
     """Convert JSON to a type; unknown fields of a Struct are ignored unless it forbids them.
 
     Args:
-        value: what `read_json` returned, or a part of it.
-        kind: what it must be.
+        value: the result of `read_json`, or a part of it.
+        kind: the type to convert to.
         where: the name of the field that holds the value; empty for a whole body.
         strict: whether numbers in strings are rejected.
 
@@ -58,26 +59,30 @@ def convert(value: Any, kind: type[T], where: str = "", *, strict: bool = True) 
 
 
 def _validation_error(error: str, kind: Any, where: str) -> ApiError:
-    """Reword an error of msgspec: it can quote the value, and does not list what is allowed."""
-    message, _, path = error.rpartition(" - at `$") if error.endswith("`") else (error, "", "")
-    message, path = (message, path[:-1]) if message else (error, "")
+    """Reword an error of msgspec, which can quote the value and does not list the allowed ones."""
+    message, path = error, ""
+    if located := _LOCATED_ERROR.fullmatch(error):
+        message, path = located.groups()
     param = (where + path).lstrip(".")
-    if found := _FIELD_ERROR.fullmatch(message):
-        name = one_line(found[2], 60)
+    if match := _FIELD_ERROR.fullmatch(message):
+        name = one_line(match[2], 60)
         known = ", ".join(_schema_at(kind, path).get("properties", ()))
-        fault = "is missing" if found[1].startswith("missing") else f"is unknown; known are {known}"
+        fault = "is missing" if match[1].startswith("missing") else f"is unknown; known are {known}"
         return bad_field(f"{param}.{name}" if param else name, fault)
     if message.startswith("Invalid enum value"):
         return bad_field(param, f"is not one of: {', '.join(_schema_at(kind, path).get('enum', ()))}")
-    if not (found := _TYPE_ERROR.fullmatch(message)):
-        return bad_field(param or "body", message)
-    if found[2] == "null":
-        return bad_field(param or "body", "is missing")
-    wanted = " or ".join(_TYPE_NAMES.get(each, each) for each in found[1].split(" | ") if each != "null")
-    given = (
-        "" if found[2] is None else f", not {'a fraction' if found[2] == 'float' else _TYPE_NAMES.get(found[2])}"
-    )
-    return bad_field(param or "body", f"must be {wanted}{found[3] or ''}{given}")
+    param = param or "body"
+    match = _TYPE_ERROR.fullmatch(message)
+    if match is None:
+        return bad_field(param, message)
+    expected, found, limits = match.groups()
+    if found == "null":
+        return bad_field(param, "is missing")
+    names = " or ".join(_TYPE_NAMES.get(name, name) for name in expected.split(" | ") if name != "null")
+    if found is None:
+        return bad_field(param, f"must be {names}{limits}")
+    found_name = "a fraction" if found == "float" else _TYPE_NAMES.get(found)
+    return bad_field(param, f"must be {names}, not {found_name}")
 
 
 @cache
@@ -87,7 +92,7 @@ def _schema_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _schema_at(kind: Any, path: str) -> dict[str, Any]:
-    """Return the JSON schema at a path such as `.messages[0].role`; empty if a client made the path up."""
+    """Return the JSON schema at a path such as `.messages[0].role`; empty if there is none."""
     schema, parts = _schema_of(kind)
     for step in ["", *re.findall(r"\w+", path)]:
         if step:
@@ -99,14 +104,14 @@ def _schema_at(kind: Any, path: str) -> dict[str, Any]:
 
 
 def required(value: T | None, where: str) -> T:
-    """Return the value of a field that this type of object must have; raises an `ApiError` if it is missing."""
+    """Return the value of a field; raise ApiError if it is missing."""
     if value is None:
         raise bad_field(where, "is missing")
     return value
 
 
 def read_json(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
-    """Parse a request body; raises an `ApiError` if it is not valid JSON or nested too deeply.
+    """Parse a request body; raise ApiError if it is not valid JSON or nested too deeply.
 
     >>> read_json(b'{"a": [1.0, 0.5]}', max_depth=2)
     {'a': [1, 0.5]}
@@ -133,29 +138,29 @@ _DECODER = msgspec.json.Decoder(float_hook=_read_number)
 
 
 MAX_VALUES = 100_000
-"""Values in a request's JSON: objects, lists and what is in them."""
+"""Most values in the JSON of a request: objects, lists and their elements."""
 MAX_MESSAGES = 5_000
-"""Messages of a request, and parts of their contents, together."""
+"""Most messages and parts of messages in a request."""
 MAX_TOOLS = 512
 MAX_SCHEMA_KB = 128
-"""Largest response schema or tool."""
-_TOOLS_TOGETHER = 8
-"""Largest size of all tools together, in schemas of the largest size."""
+"""Largest size of a response schema or a tool."""
+_MAX_TOOLS_KB = 8 * MAX_SCHEMA_KB
+"""Largest size of all tools together."""
 _VALUE_OR_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{\[,]', re.DOTALL)
-"""A string, or the beginning of an object, of a list or of their next value."""
+"""A string, or the character before a value."""
 _QUOTE = ord('"')
 _TOKENIZED_CHARS = 100_000
-"""Characters of a text whose tokens are counted; the rest is assumed to be similar."""
+"""Characters at the beginning of a text whose tokens are counted; the count is extrapolated to the rest."""
 _TURN_TOKENS = 4
 _IMAGE_TOKENS = 1_500
 
 
 def check_values(body: bytes, max_values: int | None = None) -> None:
-    """Refuse JSON with more values than this, without parsing it.
+    """Raise ApiError if JSON has more values than this (default: `MAX_VALUES`), without parsing it.
 
-    >>> check_values(b'{"a": [1, 2, 3]}', most=6)
-    >>> check_values(b'{"a": ", , , ,"}', most=2)
-    >>> check_values(b'{"a": [1, 2, 3]}', most=2)
+    >>> check_values(b'{"a": [1, 2, 3]}', max_values=6)
+    >>> check_values(b'{"a": ", , , ,"}', max_values=2)
+    >>> check_values(b'{"a": [1, 2, 3]}', max_values=2)
     Traceback (most recent call last):
     odar.gateway.errors.ApiError: body: holds more than 2 values
     """
@@ -172,7 +177,7 @@ def check_values(body: bytes, max_values: int | None = None) -> None:
 
 
 def check_parts(body: Any) -> None:
-    """Refuse a request with too many messages or tools, or too large a schema; the same for every protocol."""
+    """Raise ApiError if a request of any protocol has too many messages or tools, or too large a schema."""
     if not isinstance(body, dict):
         return
     for name in ("messages", "input"):
@@ -180,29 +185,27 @@ def check_parts(body: Any) -> None:
             contents = (turn.get("content") for turn in turns if isinstance(turn, dict))
             count = len(turns) + sum(len(content) for content in contents if isinstance(content, list))
             if count > MAX_MESSAGES:
-                raise bad_field(
-                    name, f"{count} messages and parts are more than the {MAX_MESSAGES} that a request can hold"
-                )
-    largest = MAX_SCHEMA_KB * 1000
+                raise bad_field(name, f"has {count} messages and parts; the limit is {MAX_MESSAGES}")
     if isinstance(tools := body.get("tools"), list):
         if len(tools) > MAX_TOOLS:
-            raise bad_field("tools", f"{len(tools)} are more than the {MAX_TOOLS} that a request can hold")
-        sizes = [len(dump_json(tool)) for tool in tools] if len(dump_json(tools)) > largest else [0]
-        if max(sizes) > largest:
-            raise _too_large(f"tools[{sizes.index(max(sizes))}]", max(sizes))
-        if sum(sizes) > _TOOLS_TOGETHER * largest:
-            raise _too_large("tools", sum(sizes))
+            raise bad_field("tools", f"has {len(tools)} tools; the limit is {MAX_TOOLS}")
+        if len(dump_json(tools)) > MAX_SCHEMA_KB * 1000:
+            for i, tool in enumerate(tools):
+                _check_size(f"tools[{i}]", tool, MAX_SCHEMA_KB)
+            _check_size("tools", tools, _MAX_TOOLS_KB)
     for name in ("response_format", "text", "output_config"):
-        if isinstance(form := body.get(name), dict) and (size := len(dump_json(form))) > largest:
-            raise _too_large(name, size)
+        if isinstance(value := body.get(name), dict):
+            _check_size(name, value, MAX_SCHEMA_KB)
 
 
-def _too_large(name: str, size: int) -> ApiError:
-    return bad_field(name, f"{size / 1000:.0f} kB are more than the {MAX_SCHEMA_KB} kB that a schema can have")
+def _check_size(name: str, value: Any, max_kb: int) -> None:
+    size = len(dump_json(value))
+    if size > max_kb * 1000:
+        raise bad_field(name, f"has {size / 1000:.0f} kB; the limit is {max_kb} kB")
 
 
 def estimated_tokens(query: Query) -> int:
-    """The tokens of a conversation with its tools, counted with cl100k_base; a model's own count differs somewhat.
+    """Return the tokens of a conversation with its tools, counted with cl100k_base for every model.
 
     >>> estimated_tokens(Query("Is Paris the capital of France?"))
     11
@@ -211,10 +214,9 @@ def estimated_tokens(query: Query) -> int:
     texts = [turn.text for turn in turns] + [str(call) for turn in turns for call in turn.tool_calls]
     for tool in query.options.tools:
         texts.append(f"{tool.name} {tool.description} {dump_json(dict(tool.parameters or {})).decode()}")
-    counted = sum(map(_estimate_tokens, texts))
-    return round(counted) + _TURN_TOKENS * len(turns) + _IMAGE_TOKENS * len(query.images)
+    return round(sum(map(_estimate_tokens, texts))) + _TURN_TOKENS * len(turns) + _IMAGE_TOKENS * len(query.images)
 
 
 def _estimate_tokens(text: str) -> float:
-    """Return tokens of a text, extrapolated from its beginning if it is long."""
+    """Return the tokens of a text, extrapolated from its beginning if it is long."""
     return token_count(text[:_TOKENIZED_CHARS]) * max(1.0, len(text) / _TOKENIZED_CHARS)

@@ -1,7 +1,7 @@
-"""Log lines of questions and failures, as text or JSON, and the thread that writes them.
+"""Log lines for requests and errors, as text or JSON, and the thread that writes them.
 
-No line contains a prompt, an answer or a key. If standard error is read too slowly, or not at all, no request is
-delayed: lines are dropped and counted.
+No line contains a prompt, an answer or a key. If standard error is not read in time, lines are dropped and counted;
+requests are never delayed.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from odar.observer import outgoing_headers
 from odar.providers.response import quotes_prompt
 
 Line = Mapping[str, Any]
-"""Time, level, logger, message and further values by name; None is unknown."""
+"""Time, level, logger, message and further values by name; None if unknown."""
 MAX_QUEUED_LINES = 10_000
-"""Lines in the queue; further ones are dropped and counted."""
+"""Largest number of lines in the queue; further ones are dropped and counted."""
 CURRENT_REQUEST: ContextVar[Mapping[str, str] | None] = ContextVar("odar_request", default=None)
-"""`request_id` and `trace_id` of the request that is being answered; all its lines contain them."""
+"""`request_id` and `trace_id` of the current request, for its log lines."""
 _POLL_S = 0.1
 _CLOSE_TIMEOUT_S = 2.0
 _HEAD_FIELDS = ("time", "level", "logger", "message")
 _UNQUOTED_VALUE = re.compile(r"[^\s\"'=\\]+")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _SAFE_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"ApiError"}
-"""Errors whose messages are written in this package and contain neither keys nor prompts."""
+"""Names of exceptions whose messages contain neither keys nor prompts."""
 
 
-def request_id(sent: bytes | None, made: str) -> str:
-    """Return the client's id of its request if it can be logged, else `made`.
+def request_id(client_id: bytes | None, default: str) -> str:
+    """Return the client's id of its request if it can be logged, else the default.
 
-    >>> request_id(b"req-1", "made"), request_id(b"a b\\n", "made"), request_id(None, "made")
-    ('req-1', 'made', 'made')
+    >>> request_id(b"req-1", "ours"), request_id(b"a b\\n", "ours"), request_id(None, "ours")
+    ('req-1', 'ours', 'ours')
     """
-    return sent.decode() if sent and _REQUEST_ID.fullmatch(sent) else made
+    return client_id.decode() if client_id and _REQUEST_ID.fullmatch(client_id) else default
 
 
 def request_line(entry: Entry) -> Line:
-    """Return the line of one question."""
+    """Return the line of one request."""
     line: dict[str, Any] = {
         "time": time.time(),
         "level": "info" if entry.status < 500 else "error",
@@ -70,11 +70,11 @@ def request_line(entry: Entry) -> Line:
     if entry.trace and entry.trace.degradations:
         line["degraded"] = True
     if entry.error is not None:
-        # In full only if ODAR wrote it: a client's error may quote the client, an upstream's the prompt.
+        # The whole message only if ODAR wrote it: others may quote the client or the prompt.
         texts = [message.text for message in entry.query.messages if message.text] if entry.query else []
         kind = entry.error.partition(":")[0]
-        ours = entry.status >= 500 and kind in _SAFE_ERRORS and not quotes_prompt(entry.error, texts)
-        line["error"] = entry.error if ours else kind
+        safe = entry.status >= 500 and kind in _SAFE_ERRORS and not quotes_prompt(entry.error, texts)
+        line["error"] = entry.error if safe else kind
     if headers := outgoing_headers():
         line["traceparent"] = headers.get("traceparent")
     return line
@@ -86,7 +86,7 @@ def record_line(record: logging.LogRecord) -> Line:
         "time": record.created,
         "level": record.levelname.lower(),
         "logger": record.name,
-        "message": record.getMessage().partition("\n")[0],  # the text of a failure follows, and may quote a user
+        "message": record.getMessage().partition("\n")[0],  # further lines may quote a user
         **(CURRENT_REQUEST.get() or {}),
     }
     if record.exc_info and record.exc_info[1] is not None:
@@ -95,12 +95,12 @@ def record_line(record: logging.LogRecord) -> Line:
 
 
 def _describe_exception(error: BaseException) -> str:
-    """Type and frames of an exception, innermost first, without its message, which may quote a user."""
+    """Return type and frames of an exception, innermost first, without its message, which may quote a user."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     places = " < ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
     cause = error.__cause__ or error.__context__
-    behind = f"; after {_describe_exception(cause)}" if cause is not None else ""
-    return f"{type(error).__name__} at {places or 'no frame'}{behind}"
+    after = f"; after {_describe_exception(cause)}" if cause is not None else ""
+    return f"{type(error).__name__} at {places or 'no frame'}{after}"
 
 
 def as_json(line: Line) -> str:
@@ -109,15 +109,15 @@ def as_json(line: Line) -> str:
 
 
 def as_text(line: Line) -> str:
-    """`time LEVEL logger message key=value …`, without unknown values; ambiguous values are quoted.
+    """Return the line as `time LEVEL logger message key=value …`, without unknown values.
 
     >>> as_text({"time": 0, "level": "info", "logger": "odar", "message": "ready", "on": "a b", "key": None})
     '1970-01-01T00:00:00.000Z INFO odar ready on="a b"\\n'
     """
-    known = ((key, value) for key, value in line.items() if value is not None and key not in _HEAD_FIELDS)
-    rest = "".join(f" {key}={_format_value(value)}" for key, value in known)
-    said = errors.one_line(line["message"])
-    return f"{_timestamp(line['time'])} {line['level'].upper()} {line['logger']} {said}{rest}\n"
+    fields = ((key, value) for key, value in line.items() if value is not None and key not in _HEAD_FIELDS)
+    rest = "".join(f" {key}={_format_value(value)}" for key, value in fields)
+    message = errors.one_line(line["message"])
+    return f"{_timestamp(line['time'])} {line['level'].upper()} {line['logger']} {message}{rest}\n"
 
 
 def _format_value(value: Any) -> str:
@@ -129,30 +129,30 @@ def _timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def descriptor_writer(number: int) -> Callable[[str], None]:
-    """Write to a descriptor without Python's buffers: a thread blocked in one would delay the exit."""
+def descriptor_writer(descriptor: int) -> Callable[[str], None]:
+    """Return a function that writes without Python's buffers: a thread blocked in one would delay the exit."""
 
     def write(text: str) -> None:
         data = text.encode("utf-8", "replace")
         while data:
-            data = data[os.write(number, data) :]
+            data = data[os.write(descriptor, data) :]
 
     return write
 
 
 class Logs(logging.Handler):
-    """A log handler that writes lines as text or JSON from a thread of its own.
+    """A log handler that writes lines as text or JSON in a thread of its own.
 
     Args:
-        write: takes several lines at a time; may be slow.
-        form: text or json.
-        requests: whether each question gets a line.
+        write: receives several lines at a time; may be slow.
+        format: text or json.
+        requests: whether each request gets a line.
     """
 
-    def __init__(self, write: Callable[[str], object], form: str = "text", *, requests: bool = True) -> None:
+    def __init__(self, write: Callable[[str], object], format: str = "text", *, requests: bool = True) -> None:
         super().__init__(logging.WARNING)
         self._write = write
-        self._render = as_json if form == "json" else as_text
+        self._render = as_json if format == "json" else as_text
         self._requests = requests
         self._waiting: deque[Line] = deque()
         self._dropped = 0
@@ -162,16 +162,16 @@ class Logs(logging.Handler):
         self._thread.start()
 
     def install(self) -> None:
-        """Handle all warnings of this process: those of ODAR, of the server and of Python."""
+        """Handle all warnings of this process."""
         logging.basicConfig(level=logging.WARNING, handlers=[self], force=True)
         logging.captureWarnings(True)
 
-    def info(self, message: str, **figures: Any) -> None:
+    def info(self, message: str, **fields: Any) -> None:
         """Write an informational line."""
-        self._put({"time": time.time(), "level": "info", "logger": "odar", "message": message, **figures})
+        self._put({"time": time.time(), "level": "info", "logger": "odar", "message": message, **fields})
 
     def request(self, entry: Entry) -> None:
-        """Write the line of one question; takes microseconds."""
+        """Write the line of one request."""
         if self._requests:
             self._put(request_line(entry))
 
@@ -180,7 +180,7 @@ class Logs(logging.Handler):
         self._put(record_line(record))
 
     def close(self) -> None:
-        """Write the lines in the queue, for two seconds at most."""
+        """Write the queued lines, for at most two seconds."""
         self._stop.set()
         self._thread.join(_CLOSE_TIMEOUT_S)
         super().close()
@@ -207,10 +207,10 @@ class Logs(logging.Handler):
         lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if lost:
             message = "lines were dropped: standard error was not read in time"
-            head = {"time": time.time(), "level": "warning", "logger": "odar", "message": message}
-            lines.append({**head, "lines": lost})
+            line = {"time": time.time(), "level": "warning", "logger": "odar", "message": message, "lines": lost}
+            lines.append(line)
         if lines:
             try:
                 self._write("".join(map(self._render, lines)))
             except (OSError, ValueError):
-                self._drop(len(lines) - bool(lost) + lost)  # the reader has left
+                self._drop(len(lines) - bool(lost) + lost)  # the reader has closed the pipe

@@ -1,16 +1,16 @@
-"""POST /v1/messages: reads requests in Anthropic's format; writes answers, whole or as a stream."""
+"""POST /v1/messages: read requests in Anthropic's format; write answers as JSON or as a stream."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from odar.agents.flow import PROGRESS
 from odar.conversation import Message, Options, Tool, ToolCall, ToolChoice, Wire
-from odar.formats import dump_json
 from odar.gateway.chat_request import (
     AnswerFormat,
     ChatRequest,
@@ -20,29 +20,29 @@ from odar.gateway.chat_request import (
     further_fields,
     read_content,
     read_format,
+    read_stop,
     to_content,
 )
 from odar.gateway.errors import ApiError, anthropic_body
 from odar.gateway.fields import Count, convert, required
-from odar.gateway.reply import choices, deltas_of, extras_of, tool_calls_of
+from odar.gateway.reply import choices, deltas_of, extras_of, sse_event, tool_calls_of
 from odar.providers.anthropic import PROTOCOL, tool_use
 from odar.providers.base import Delta, wire_value
 from odar.types import Answer, Candidate, Query, Spend
 
-_CHOICES = {"any": "required"}
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
-"""Blocks that are neither text nor images, nor unknown; only the provider that wrote its thinking can read it."""
+"""Types of blocks that `read_content` skips, because `_read_turn` reads them."""
 
 
 class Turn(Struct):
-    """One turn; results of tools are in turns of the user."""
+    """One turn; tool results are in turns of the user."""
 
     role: Literal["user", "assistant", "system"]
     content: Content
 
 
 class MessagesTool(Struct):
-    """A function of the client's, or a tool of Anthropic's, which has another type."""
+    """A function of the client, or a tool of Anthropic if it has another type."""
 
     type: str | None = None
     name: str | None = None
@@ -51,7 +51,7 @@ class MessagesTool(Struct):
 
 
 class Choice(Struct):
-    """Whether a tool must be called."""
+    """Which tool can or must be called."""
 
     type: Literal["auto", "any", "none", "tool"]
     name: str | None = None
@@ -59,7 +59,7 @@ class Choice(Struct):
 
 
 class OutputConfig(Struct):
-    """How hard to think, and in which form to answer."""
+    """Effort of thinking, and format of the answer."""
 
     effort: str | None = None
     format: AnswerFormat | None = None
@@ -80,7 +80,7 @@ class CountBody(RequestBody, kw_only=True):
 
 
 class MessagesBody(CountBody, kw_only=True):
-    """The body of a request; of further fields, `odar.forwarding` lists those that Anthropic upstreams get."""
+    """The body of a request; `odar.forwarding` lists the further fields that Anthropic upstreams get."""
 
     max_tokens: Count
 
@@ -89,7 +89,7 @@ _BODY_FIELDS = frozenset(MessagesBody.__struct_fields__)
 
 
 def read_messages(body: Any) -> ChatRequest:
-    """Read a Messages request; unknown fields are sent to Anthropic upstreams only."""
+    """Read a Messages request; unknown fields are forwarded to Anthropic upstreams only."""
     request = convert(body, MessagesBody)
     turns: list[Message] = []
     if request.system is not None:
@@ -101,31 +101,35 @@ def read_messages(body: Any) -> ChatRequest:
 
 
 def _read_options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
-    stop, choice, config = request.stop_sequences, request.tool_choice, request.output_config or OutputConfig()
-    alone = None if choice is None else choice.disable_parallel_tool_use
-    named = required(choice.name, "tool_choice.name") if choice is not None and choice.type == "tool" else ""
-    form = None
+    config, tool_choice, parallel_tools, answer_format = request.output_config or OutputConfig(), None, None, None
+    if (choice := request.tool_choice) is not None:
+        tool_choice = _read_tool_choice(choice)
+        if choice.disable_parallel_tool_use is not None:
+            parallel_tools = not choice.disable_parallel_tool_use
     if config.format is not None:
         wire = Wire(PROTOCOL, {"format": body["output_config"]["format"]})
-        form = read_format(config.format, "output_config.format", wire)
+        answer_format = read_format(config.format, "output_config.format", wire)
     user = (request.metadata or {}).get("user_id")
     return Options(
         temperature=request.temperature,
         top_p=request.top_p,
         max_tokens=request.max_tokens,
-        stop=None if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
-        tools=tuple(
-            _read_tool(tool, raw, i)
-            for i, (tool, raw) in enumerate(zip(request.tools or (), body.get("tools") or (), strict=True))
-        ),
-        tool_choice=None if choice is None else ToolChoice(_CHOICES.get(choice.type, choice.type), named),
-        parallel_tools=None if alone is None else not alone,
-        format=form,
+        stop=read_stop(request.stop_sequences),
+        tools=tuple(map(_read_tool, request.tools or (), body.get("tools") or (), count())),
+        tool_choice=tool_choice,
+        parallel_tools=parallel_tools,
+        format=answer_format,
         user=user if isinstance(user, str) else None,
         effort=config.effort,
         protocol=PROTOCOL,
         extra=further_fields(body, _BODY_FIELDS),
     )
+
+
+def _read_tool_choice(choice: Choice) -> ToolChoice:
+    if choice.type == "tool":
+        return ToolChoice("tool", required(choice.name, "tool_choice.name"))
+    return ToolChoice("required" if choice.type == "any" else choice.type)
 
 
 def _system_text(content: Content, where: str) -> str:
@@ -135,7 +139,7 @@ def _system_text(content: Content, where: str) -> str:
 
 
 def _read_turn(turn: Turn, raw: Mapping[str, Any], where: str) -> list[Message]:
-    """Read one turn; results of tools become separate turns, as in the other protocols."""
+    """Read one turn; tool results become separate turns, as in the other protocols."""
     role, content = turn.role, turn.content
     if role == "system":
         return [Message(role, _system_text(content, where), wire=Wire(PROTOCOL, raw))]
@@ -150,7 +154,7 @@ def _read_turn(turn: Turn, raw: Mapping[str, Any], where: str) -> list[Message]:
             continue
         if part.type == "tool_use":
             calls.append(_read_tool_call(part, f"{where}[{i}]"))
-        if part.type != "thinking" or block.get("signature"):  # thinking without one is our own
+        if part.type != "thinking" or block.get("signature"):  # thinking without a signature is the gateway's own
             kept.append(block)
     if not kept:
         return results
@@ -181,11 +185,11 @@ def _read_tool(tool: MessagesTool, raw: Mapping[str, Any], index: int) -> Tool:
 
 
 _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
-"""Every other finish reason is `end_turn`."""
+"""Anthropic's stop reasons by finish reason; `end_turn` for all others."""
 
 
 def write_message(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return a whole message."""
+    """Return a message."""
     (winner,) = choices(answer, 1)
     return {
         "id": f"msg_{answer.trace.id}",
@@ -200,18 +204,18 @@ def write_message(answer: Answer, request: ChatRequest) -> dict[str, Any]:
 
 
 def _stop_fields(candidate: Candidate) -> dict[str, Any]:
-    """Return why it ended, in an Anthropic server's own words if it came from one."""
-    said = wire_value(candidate.wire, PROTOCOL) or {}
-    reason = said.get("stop_reason") or _STOP_REASONS.get(candidate.finish, "end_turn")
-    return {"stop_reason": reason, "stop_sequence": said.get("stop_sequence")}
+    """Return the stop reason and sequence, as sent if the provider is an Anthropic server."""
+    raw = wire_value(candidate.wire, PROTOCOL) or {}
+    reason = raw.get("stop_reason") or _STOP_REASONS.get(candidate.finish, "end_turn")
+    return {"stop_reason": reason, "stop_sequence": raw.get("stop_sequence")}
 
 
 def usage_of(spend: Spend) -> dict[str, Any]:
-    """Return tokens and cost in US dollars of all calls; null if a provider did not report them."""
+    """Return tokens and cost in US dollars of all calls; None for what a provider did not report."""
     usage = spend.usage
-    fresh = None if usage.input is None else usage.input - (usage.cached or 0) - (usage.written or 0)
+    uncached = None if usage.input is None else usage.input - (usage.cached or 0) - (usage.written or 0)
     return {
-        "input_tokens": fresh,
+        "input_tokens": uncached,
         "cache_creation_input_tokens": usage.written or 0,
         "cache_read_input_tokens": usage.cached,
         "output_tokens": usage.output,
@@ -228,22 +232,22 @@ class MessageStream:
         self._request = request
         self._id = f"msg_{trace_id}"
         self._block = -1
-        """The number of the block that is open, or was last."""
+        """The index of the open or last block."""
         self._open: str | int | None = None
-        """text, thinking, or which tool call, or none."""
+        """The type of the open block, or the index of its tool call; None if no block is open."""
         self._answered = False
         """Whether a part of the answer has been sent."""
         self._shows_thinking = _shows_thinking(request)
 
     def begin(self) -> bytes:
-        """Return the empty message; nothing has been counted yet."""
+        """Return the event with the empty message."""
         usage = {"input_tokens": 0, "output_tokens": 0}
         stop = {"stop_reason": None, "stop_sequence": None}
         head = {"id": self._id, "type": "message", "role": "assistant", "model": self._request.model}
         return _event("message_start", message={**head, "content": [], **stop, "usage": usage})
 
     def piece(self, piece: Delta) -> bytes:
-        """Return a piece of the answer, as it is generated."""
+        """Return the events of a piece of the answer."""
         out = self._write_thinking(piece)
         if piece.text:
             out += self._open_block("text", {"type": "text", "text": ""})
@@ -256,34 +260,34 @@ class MessageStream:
         return out
 
     def end(self, answer: Answer) -> bytes:
-        """Return the rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
+        """Return the remaining events: the answer if none of it has been sent, stop reason and usage."""
         (winner,) = choices(answer, 1)
         out = b""
         if not self._answered:
             blocks = _content_blocks(winner, answer.trace.id, self._request)
-            whole = (*_thinking_deltas(blocks), *deltas_of(winner, answer.trace.id))
-            out += b"".join(map(self.piece, whole))
+            deltas = (*_thinking_deltas(blocks), *deltas_of(winner, answer.trace.id))
+            out += b"".join(map(self.piece, deltas))
         out += self._close_block()
         usage, extras = usage_of(answer.trace.spend), extras_of(answer, self._request)
         out += _event("message_delta", delta=_stop_fields(winner), usage=usage, odar=extras)
         return out + _event("message_stop")
 
     def error(self, api_error: ApiError) -> bytes:
-        """Return what went wrong after the stream had begun."""
-        return b"event: error\ndata: " + dump_json(anthropic_body(api_error)) + b"\n\n"
+        """Return the event of an error after the stream has begun."""
+        return sse_event(anthropic_body(api_error), "error")
 
     def _write_thinking(self, piece: Delta) -> bytes:
-        """Thinking, its signature, or a block of it that the provider encrypted."""
-        said = wire_value(piece.wire, PROTOCOL) or {}
+        """Return the events of thinking, its signature, or an encrypted block of it."""
+        raw = wire_value(piece.wire, PROTOCOL) or {}
         out = b""
         if piece.thinking and (self._shows_thinking or piece.wire is None):
-            part = "progress" if piece.wire is PROGRESS else "thinking"  # what a model signs is a block of its own
+            part = "progress" if piece.wire is PROGRESS else "thinking"  # a model signs only its own block
             out += self._open_block(part, {"type": "thinking", "thinking": "", "signature": ""})
             out += self._delta_event(type="thinking_delta", thinking=piece.thinking)
-        if "delta" in said and self._open == "thinking":
-            out += self._delta_event(**said["delta"])
-        if "content_block" in said:
-            out += self._open_block("redacted", said["content_block"]) + self._close_block()
+        if "delta" in raw and self._open == "thinking":
+            out += self._delta_event(**raw["delta"])
+        if "content_block" in raw:
+            out += self._open_block("redacted", raw["content_block"]) + self._close_block()
         return out
 
     def _open_block(self, part: str | int, block: dict[str, Any]) -> bytes:
@@ -306,20 +310,23 @@ class MessageStream:
 
 
 def _content_blocks(candidate: Candidate, trace_id: str, request: ChatRequest) -> list[dict[str, Any]]:
-    """Return the content of an Anthropic server unchanged; of others text, calls, and thinking if requested."""
+    """Return an Anthropic server's content unchanged; for others text, calls, and thinking if requested."""
     if content := (wire_value(candidate.wire, PROTOCOL) or {}).get("content"):
         return list(content)
-    said = candidate.wire.value.get("message") or {} if candidate.wire is not None else {}
-    thought = said.get("reasoning_content") or said.get("reasoning") if _shows_thinking(request) else None
-    thinking = [{"type": "thinking", "thinking": str(thought), "signature": ""}] if thought else []
-    text = [{"type": "text", "text": candidate.text}] if candidate.text else []
-    return [*thinking, *text, *map(tool_use, tool_calls_of(candidate, trace_id))]
+    blocks = []
+    if candidate.wire is not None and _shows_thinking(request):
+        message = candidate.wire.value.get("message") or {}
+        if thinking := message.get("reasoning_content") or message.get("reasoning"):
+            blocks.append({"type": "thinking", "thinking": str(thinking), "signature": ""})
+    if candidate.text:
+        blocks.append({"type": "text", "text": candidate.text})
+    return [*blocks, *map(tool_use, tool_calls_of(candidate, trace_id))]
 
 
 def _shows_thinking(request: ChatRequest) -> bool:
-    """Return whether the client asked for thinking, so that it can show thinking of any model."""
-    wanted = request.query.options.extra.get("thinking")
-    return isinstance(wanted, dict) and wanted.get("type") != "disabled"
+    """Return whether the client asked for thinking."""
+    thinking = request.query.options.extra.get("thinking")
+    return isinstance(thinking, dict) and thinking.get("type") != "disabled"
 
 
 def _thinking_deltas(blocks: list[dict[str, Any]]) -> Iterator[Delta]:
@@ -333,4 +340,4 @@ def _thinking_deltas(blocks: list[dict[str, Any]]) -> Iterator[Delta]:
 
 
 def _event(kind: str, **fields: Any) -> bytes:
-    return b"event: " + kind.encode() + b"\ndata: " + dump_json({"type": kind, **fields}) + b"\n\n"
+    return sse_event({"type": kind, **fields}, kind)

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: counts, times, tokens and money; never a prompt or a key."""
+"""Metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "odar_answers": ("Answers by agent.", ("agent",)),
     "odar_cut_off_answers": ("Answers that ended at max_tokens.", ("agent",)),
 }
-"""What each request adds to, with its help text and labels."""
+"""Help text and labels of the counters that requests increase."""
 Values = Mapping[Any, float] | float
-"""The values of a metric by its labels, each a tuple; or the value of one without labels."""
+"""The values of a metric by tuples of labels, or the value of a metric without labels."""
 
 
 class Metrics(Collector):
-    """The figures of one gateway, in a registry of its own."""
+    """The metrics of one gateway, in a registry of its own."""
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -50,8 +50,8 @@ class Metrics(Collector):
         self._concurrency_limit = concurrency_limit
         self._tasks = 0
         self._rendering = asyncio.Lock()
-        """One scrape at a time, so that many of them do not take every thread."""
-        # Only the event loop adds, so no locks are needed.
+        """Allows one scrape at a time, so that scrapes do not use all threads."""
+        # Only the event loop increases them, so no locks are needed.
         self._counts: dict[str, dict[tuple[str, ...], float]] = {
             name: {} if labels else {(): 0.0} for name, (_, labels) in _COUNTERS.items()
         }
@@ -65,11 +65,11 @@ class Metrics(Collector):
         self._seconds_of = {path: seconds.labels(path) for path in (*Path, "none")}
 
     def add_source(self, source: Callable[..., Iterable[Metric]], *args: object) -> None:
-        """Show the metrics that this function returns; it is called with `args` for every scrape."""
+        """Add the metrics that a function returns; it is called with `args` for every scrape."""
         self._sources.append(partial(source, *args))
 
     def count(self, entry: Entry) -> None:
-        """Count one request; its model is one of the settings, or `other`: a client cannot make labels."""
+        """Count one request; its model must be in the settings or `other`, because it becomes a label."""
         add, trace = self._add, entry.trace
         path = trace.decision.path.value if trace else "none"
         add("odar_requests", 1, entry.endpoint, path, str(entry.status))
@@ -102,17 +102,17 @@ class Metrics(Collector):
         values[labels] = values.get(labels, 0.0) + amount
 
     async def render(self) -> bytes:
-        """Return all metrics in Prometheus' text format, made in a thread: a metric may wait for a file lock."""
+        """Return all metrics in Prometheus' text format; in a thread, because a source may wait for a file lock."""
         async with self._rendering:
             self._tasks = len(asyncio.all_tasks())
             return await asyncio.to_thread(self.text)
 
     def text(self) -> bytes:
-        """Return the same at once, for callers that may wait."""
+        """Return all metrics in Prometheus' text format; may block."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the figures of this moment."""
+        """Yield all metrics except the histogram."""
         for name, (text, labels) in _COUNTERS.items():
             yield _counter(name, text, self._counts[name].copy(), *labels)
         yield _gauge("odar_in_flight", "Requests being answered.", self._concurrency_limit.in_flight)
@@ -122,19 +122,19 @@ class Metrics(Collector):
             yield from source()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: `collect` would read files before anybody asks for figures."""
+        """Return nothing; otherwise the registry would call `collect` at once."""
         return []
 
 
 def breaker_metrics(breakers: dict[str, Breaker]) -> Iterator[Metric]:
-    """States of circuit breakers by provider."""
-    states = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
-    found = {(name,): float(states[breaker.state]) for name, breaker in breakers.copy().items()}
-    yield _gauge("odar_breaker_state", "0 closed, 1 half open, 2 open.", found, "provider")
+    """Yield the states of circuit breakers by provider."""
+    numbers = {State.CLOSED: 0.0, State.HALF_OPEN: 1.0, State.OPEN: 2.0}
+    states = {(name,): numbers[breaker.state] for name, breaker in breakers.copy().items()}
+    yield _gauge("odar_breaker_state", "0 closed, 1 half open, 2 open.", states, "provider")
 
 
 def target_metrics(report: Callable[[], list[TargetReport]]) -> Iterator[Metric]:
-    """Targets by scope; those that requests chose are left out, because clients choose their number."""
+    """Yield targets by scope, except those of requests: clients could create any number of labels."""
     rows = {(row.scope, row.kind): row for row in report() if not row.scope.startswith("request")}
     labels = ("scope", "kind")
     targets = {key: row.target for key, row in rows.items()}
@@ -151,17 +151,14 @@ def certificate_metrics(problems: Callable[[], list[str]]) -> Iterator[Metric]:
 
 
 def connection_metrics(limits: ConnectionLimits) -> Iterator[Metric]:
-    """Connections of clients, and how many were closed for passing a limit."""
+    """Yield the number of connections, and of those closed at a limit."""
     yield _gauge("odar_connections", "Connections of clients.", limits.open)
     refused = {(reason,): count for reason, count in sorted(limits.refused.items())}
     yield _counter("odar_refused_connections", "Connections closed for passing a limit.", refused, "reason")
 
 
 def drift_metrics(report: Callable[[], list[AlignmentRow]]) -> Iterator[Metric]:
-    """Drift of energies by model and step; where several settings were served, the one that is farthest off.
-
-    A σ that changed is drift too, whatever the difference of the means.
-    """
+    """Yield the drift of energies by model and step; of several sources, the one that drifts most."""
     rows = sorted(
         (row for row in report() if row.drift_z is not None), key=lambda row: (row.drifting, abs(row.drift_z or 0))
     )
@@ -172,27 +169,27 @@ def drift_metrics(report: Callable[[], list[AlignmentRow]]) -> Iterator[Metric]:
 
 
 def store_metrics(health: Callable[[], Health]) -> Iterator[Metric]:
-    """Yield the writer's queue, what it wrote, and what it had to give up."""
-    now = health()
-    yield _gauge("odar_store_up", "1 while the database takes what is written.", now.ok)
-    yield _gauge("odar_store_queue", "Traces that wait to be written.", now.queued)
-    yield _counter("odar_store_written", "Traces written.", now.stored)
-    lost = {("shed",): now.dropped, ("rejected",): now.rejected}
+    """Yield the state of the store's writer."""
+    current = health()
+    yield _gauge("odar_store_up", "1 while the database takes what is written.", current.ok)
+    yield _gauge("odar_store_queue", "Traces that wait to be written.", current.queued)
+    yield _counter("odar_store_written", "Traces written.", current.stored)
+    lost = {("shed",): current.dropped, ("rejected",): current.rejected}
     yield _counter("odar_store_lost", "Traces that were not written.", lost, "why")
 
 
 def _savings_metrics(totals: RoutedTotals) -> Iterator[Metric]:
-    """Yield what routing saved since this gateway started; what is unknown is left out."""
-    found = savings(totals)
+    """Yield the savings of routing since the gateway started, as far as they are known."""
+    saved = savings(totals)
     for name, text, key in (
         ("odar_saved_calls", "Calls saved, net of ODAR's own.", "calls_saved"),
         ("odar_saved_cost_usd", "US dollars saved, net of ODAR's own.", "usd_saved"),
     ):
-        saved = {(against,): found[against][key] for against in ("always_slow", "always_hard")}
-        known = {labels: value for labels, value in saved.items() if value is not None}
+        values = {(against,): saved[against][key] for against in ("always_slow", "always_hard")}
+        known = {labels: value for labels, value in values.items() if value is not None}
         yield _gauge(name, text, known, "against")
     text = "1 where always asking the slow model would cost less."
-    yield _gauge("odar_costs_more_than_slow", text, bool(found["warning"]))
+    yield _gauge("odar_costs_more_than_slow", text, bool(saved["warning"]))
     yield _counter("odar_slow_compared", "Questions both agents answered.", totals.compared)
     yield _counter("odar_slow_changed", "Those whose answer is not the fast agent's.", totals.changed)
 

@@ -1,6 +1,6 @@
-"""GET /openapi.json: request bodies are described by the Structs that they are converted to.
+"""GET /openapi.json, generated from the Structs of request bodies.
 
-Bodies are open: fields not listed pass through. The SDKs of OpenAI and Anthropic know the rest of the shapes.
+Bodies can have further fields. Answers are not described: they have the formats of OpenAI and Anthropic.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Schema = dict[str, Any]
 _TEXT: Schema = {"type": "string"}
 _REF = "#/components/schemas/{name}"
 _ERRORS = {
-    "400": "A field is missing or wrong; `param` names it.",
+    "400": "A field is missing or invalid; `param` names it.",
     "401": "No key, or a wrong one.",
     "403": "The key does not allow this, or the request is not from this machine and no keys exist.",
     "404": "No such model or trace.",
     "408": "The request took too long to arrive.",
     "413": "The body is larger than gateway.max_body_mb.",
-    "422": "The limits in `odar` leave no room for one call.",
+    "422": "The limits in `odar` do not allow one call.",
     "429": "Too many requests here, at the provider, or for this key; see retry-after.",
-    "502": "The provider broke off or made no sense.",
-    "503": "Shutting down, or the provider is left alone after repeated failures; see retry-after.",
-    "504": "No answer in time.",
+    "502": "The provider disconnected, or its answer is invalid.",
+    "503": "Shutting down, or the provider's circuit breaker is open; see retry-after.",
+    "504": "The provider timed out.",
     "default": "The provider's own status, with its own body in the error object.",
 }
 
@@ -50,24 +50,21 @@ _POSTS: dict[str, tuple[str, type[Struct]]] = {
     "/v1/responses": ("A response (OpenAI).", ResponsesBody),
     "/v1/messages": ("A message (Anthropic).", MessagesBody),
     "/v1/embeddings": ("Embeddings of a named model (OpenAI).", EmbeddingsBody),
-    "/v1/completions": ("A text continued by a named model (OpenAI).", CompletionsBody),
-    "/v1/messages/count_tokens": (
-        "The tokens of a message, counted here; no model is asked (Anthropic).",
-        CountBody,
-    ),
+    "/v1/completions": ("Completions of a named model (OpenAI).", CompletionsBody),
+    "/v1/messages/count_tokens": ("The tokens of a message, counted by the gateway (Anthropic).", CountBody),
     "/v1/feedback": ("Mark an answer right or wrong.", Feedback),
 }
 
 
 @cache
 def openapi_document() -> Schema:
-    """Return the whole description."""
+    """Return the OpenAPI document."""
     kinds = [body for _, body in _POSTS.values()]
     _, schemas = msgspec.json.schema_components([*kinds, Extras, TargetField], ref_template=_REF)
     limits = schemas["Extras"]["properties"] | schemas["TargetField"]["properties"]
-    first = "As in `odar`, for clients that cannot add a field to the body; the body comes first."
+    text = "As in `odar`, for clients that cannot add a field to the body; the body wins."
     headers = [
-        {"name": header.decode(), "in": "header", "schema": limits[name]["anyOf"][0], "description": first}
+        {"name": header.decode(), "in": "header", "schema": limits[name]["anyOf"][0], "description": text}
         for header, name in LIMIT_HEADERS.items()
     ]
     posts = {
@@ -86,11 +83,11 @@ def openapi_document() -> Schema:
         "security": [{"bearer": []}, {"x-api-key": []}, {}],
         "paths": {
             **posts,
-            "/v1/models": {"get": _get("Every model that can be asked for.", "401", "403")},
+            "/v1/models": {"get": _get("All models.", "401", "403")},
             "/v1/models/{name}": {"get": _get("One model.", "401", "403", "404") | {"parameters": [name]}},
             "/healthz": {"get": _get("The process is alive.")},
-            "/readyz": {"get": _get("Requests are welcome; 503 while loading or shutting down.", "503")},
-            "/metrics": {"get": _get("Figures for Prometheus.", content="text/plain")},
+            "/readyz": {"get": _get("Requests are accepted; 503 while loading or shutting down.", "503")},
+            "/metrics": {"get": _get("Metrics for Prometheus.", content="text/plain")},
             "/openapi.json": {"get": _get("This description.")},
         },
         "components": {
@@ -119,18 +116,18 @@ def _post(path: str, summary: str, body: Schema, headers: list[Schema]) -> Schem
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
         "responses": {
             "200": {"description": "The answer: JSON, or server-sent events with `stream`.", "content": answer},
-            **{status: {"description": what, "content": error} for status, what in _ERRORS.items()},
+            **{status: {"description": text, "content": error} for status, text in _ERRORS.items()},
         },
     }
 
 
 def _get(summary: str, *errors: str, content: str = "application/json") -> Schema:
-    # /readyz says 503 in a shape of its own, so errors here promise no more than an object.
+    # Errors are any object, because the 503 of /readyz has its own format.
     schema = {"type": "object"} if content == "application/json" else _TEXT
-    answer = {"200": {"description": "As asked.", "content": {content: {"schema": schema}}}}
-    told = {"application/json": {"schema": {"type": "object"}}}
-    faults = {status: {"description": _ERRORS[status], "content": told} for status in errors}
-    return {"summary": summary, "responses": answer | faults}
+    responses = {"200": {"description": "Success.", "content": {content: {"schema": schema}}}}
+    error = {"application/json": {"schema": {"type": "object"}}}
+    responses |= {status: {"description": _ERRORS[status], "content": error} for status in errors}
+    return {"summary": summary, "responses": responses}
 
 
 def _object(**properties: Schema) -> Schema:

@@ -1,12 +1,12 @@
-"""POST /v1/embeddings and /v1/completions: forwarded to the model that the request names, without routing.
+"""POST /v1/embeddings and /v1/completions: requests are forwarded to the model that they name, without routing.
 
-Only configured providers are used, with the same keys, budgets and limits as for a question. `odar.forwarding`
-lists the fields that are forwarded.
+Keys, budgets and limits apply as to questions. `odar.forwarding` lists the fields that are forwarded.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -15,6 +15,7 @@ from odar.conversation import Options, Wire
 from odar.errors import BudgetExceeded
 from odar.formats import dump_json
 from odar.forwarding import select_body
+from odar.gateway.chat import DONE
 from odar.gateway.chat_request import ChatRequest, RequestBody
 from odar.gateway.endpoint import Endpoint, RequestState
 from odar.gateway.errors import ApiError, bad_field
@@ -25,24 +26,24 @@ from odar.providers.base import Message, Reply, Request, Sampling
 from odar.types import Path, Query, Spend, Step
 
 MAX_INPUTS = 2048
-"""Texts in one request, as many as OpenAI takes."""
+"""Largest number of texts in a request, as at OpenAI."""
 _DEFAULT_TOKENS = 16
-"""Length of a completion where the client sets none, as OpenAI documents it: servers differ, some have no limit."""
+"""Default of `max_tokens` as OpenAI documents it; sent because other servers have other defaults or none."""
 
 
 Tokens = Annotated[list[int], Meta(min_length=1)]
 Texts = str | Annotated[list[str | int | Tokens], Meta(min_length=1)]
-"""A text, several, tokens, or several lists of tokens."""
+"""A text, a list of texts, a list of tokens, or a list of such lists."""
 
 
 class EmbeddingsBody(RequestBody, kw_only=True):
-    """The body of a request for embeddings; `odar.forwarding` lists the further fields that are sent on."""
+    """The body of a request for embeddings; `odar.forwarding` lists the further fields that are forwarded."""
 
     input: Texts
 
 
 class CompletionsBody(RequestBody, kw_only=True):
-    """The body of a request to continue texts; `odar.forwarding` lists the further fields that are sent on."""
+    """The body of a request to continue texts; `odar.forwarding` lists the further fields that are forwarded."""
 
     prompt: Texts
     suffix: str | None = None
@@ -52,13 +53,13 @@ class CompletionsBody(RequestBody, kw_only=True):
 
 
 def read_embeddings(body: Any) -> ChatRequest:
-    """Read a request for embeddings; `echo` is what is sent."""
+    """Read a request for embeddings; `echo` is the body to forward."""
     request = convert(body, EmbeddingsBody)
     return ChatRequest.of(request, _priced_query(_read_texts(request.input, "input"), 0, 1), echo=body)
 
 
 def read_completions(body: Any) -> ChatRequest:
-    """Read a request for completions; `echo` is what is sent, with `max_tokens` even if the client left it out."""
+    """Read a request for completions; `echo` is the body to forward, always with `max_tokens`."""
     request = convert(body, CompletionsBody)
     prompts = [prompt + (request.suffix or "") for prompt in _read_texts(request.prompt, "prompt")]
     max_tokens = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
@@ -72,26 +73,25 @@ def read_completions(body: Any) -> ChatRequest:
 
 def _priced_query(texts: list[str], max_tokens: int, samples: int) -> Query:
     """Return a query that costs at least as much as the request: all texts are read once for each sample."""
-    return Query.from_messages(
-        tuple(Message("user", text) for text in texts), Options(max_tokens=max_tokens, n=samples)
-    )
+    messages = tuple(Message("user", text) for text in texts)
+    return Query.from_messages(messages, Options(max_tokens=max_tokens, n=samples))
 
 
-def _read_texts(given: Texts, name: str) -> list[str]:
-    """Return the texts; tokens become text."""
-    if isinstance(given, str):
-        return [given]
-    if all(isinstance(token, int) for token in given):
-        return [" ".join(map(str, given))]
-    if len(given) > MAX_INPUTS:
-        raise bad_field(name, f"{len(given)} texts are more than {MAX_INPUTS}")
-    if any(isinstance(text, int) for text in given):
+def _read_texts(texts: Texts, name: str) -> list[str]:
+    """Return a list of texts; tokens are written as numbers."""
+    if isinstance(texts, str):
+        return [texts]
+    if all(isinstance(token, int) for token in texts):
+        return [" ".join(map(str, texts))]
+    if len(texts) > MAX_INPUTS:
+        raise bad_field(name, f"has {len(texts)} texts; the limit is {MAX_INPUTS}")
+    if any(isinstance(text, int) for text in texts):
         raise bad_field(name, "must be a string, a list of strings, a list of tokens or a list of such lists")
-    return [" ".join(map(str, text)) if isinstance(text, list) else str(text) for text in given]
+    return [" ".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts]
 
 
 class PassThrough(Endpoint):
-    """An ASGI application for one of these addresses."""
+    """An endpoint that forwards requests."""
 
     def _parse(self, value: Any) -> ChatRequest:
         return self._protocol.read(value)
@@ -100,7 +100,7 @@ class PassThrough(Endpoint):
         service = self._service
         chat_request, options = await self._receive(state)
         if "model" not in options:
-            raise bad_field("model", f"{chat_request.model!r} routes questions; name the model that this goes to")
+            raise bad_field("model", f"{chat_request.model!r} is for questions only; send the name of one model")
         if Path.SIMPLE not in options.get("paths", Path):
             raise ApiError(403, "this key may not use the simple path", "path_not_allowed", "model")
         card = service.settings.card(options["model"])
@@ -109,35 +109,32 @@ class PassThrough(Endpoint):
             kind = f"{card.provider} is of kind {provider.kind}"
             raise bad_field("model", f"{kind}; /v1/{self._protocol.name} needs a provider of kind openai")
         ledger, _ = await self._open_ledger(state, chat_request, options)
-        wished = chat_request.query.options
-        calls = len(chat_request.query.messages) * wished.n if self._protocol.name == "completions" else 1
+        messages, n = chat_request.query.messages, chat_request.query.options.n
+        max_tokens = chat_request.query.options.max_tokens
+        calls = len(messages) * n if self._protocol.name == "completions" else 1
         if ledger.limits.calls is not None and calls > ledger.limits.calls:
-            raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, and this request asks for {calls}")
-        if ledger.affordable(card, chat_request.query.messages, wished.max_tokens, wished.n) < wished.n:
-            raise BudgetExceeded(f"only a part of the {wished.n} samples fits the limits; lower best_of or n")
+            raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, but this request needs {calls} calls")
+        if ledger.affordable(card, messages, max_tokens, n) < n:
+            raise BudgetExceeded(f"the limits do not allow all {n} samples; lower best_of or n")
         request = Request(
             model=card.id,
-            messages=chat_request.query.messages,
-            sampling=Sampling(max_tokens=wished.max_tokens),
-            n=wished.n,
+            messages=messages,
+            sampling=Sampling(max_tokens=max_tokens),
+            n=n,
             timeout_s=service.odar.settings.fast.timeout_s,
             retry_rate_limit=False,
             unlisted_model=card.name not in service.settings.models,
         )
-        sent, note = select_body(
+        body, note = select_body(
             {**chat_request.echo, "model": card.id},
             self._protocol.name,
             forward=() if provider is None else provider.forward,
             dropped=card.drop,
             cost_limited=ledger.limits.cost_usd is not None,
         )
-        to, address = service.odar.providers[card.provider], f"/{self._protocol.name}"
-
-        async def forward(request: Request) -> Reply:
-            return await to.forward(address, sent, request)
-
+        forward = partial(service.odar.providers[card.provider].forward, f"/{self._protocol.name}", body)
         with CancelOnDisconnect(state.exchange):
-            reply = await ledger.bill(Step.ANSWER, card, request, request.messages, forward)
+            reply = await ledger.bill(Step.ANSWER, card, request, messages, forward)
         await self._respond(state, reply, ledger.spend(), note, stream=chat_request.stream)
 
     async def _respond(self, state: RequestState, reply: Reply, spend: Spend, note: str, *, stream: bool) -> None:
@@ -153,9 +150,7 @@ class PassThrough(Endpoint):
         }
         headers = [(b"x-odar-trace", state.trace_id.encode()), *spend_headers(spend)]
         data = await asyncio.to_thread(dump_json, payload)
+        content_headers = JSON_HEADERS
         if stream and "choices" in payload:  # the whole answer in one event
-            await state.exchange.respond(
-                200, b"data: %b\n\ndata: [DONE]\n\n" % data, [*EVENT_STREAM_HEADERS, *headers]
-            )
-        else:
-            await state.exchange.respond(200, data, [*JSON_HEADERS, *headers])
+            data, content_headers = b"data: %b\n\n%b" % (data, DONE), EVENT_STREAM_HEADERS
+        await state.exchange.respond(200, data, [*content_headers, *headers])

@@ -1,4 +1,4 @@
-"""What all protocols share in writing an answer: its choices, headers and `odar` object, and the event stream."""
+"""Responses of all protocols: the choices, headers and `odar` object of an answer, and event streams."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
 from odar.conversation import ToolCall
+from odar.formats import dump_json
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import SHUTDOWN_TIMEOUT, ApiError
 from odar.gateway.exchange import EVENT_STREAM_HEADERS, ClientLeft, Exchange
@@ -16,12 +17,12 @@ from odar.providers.base import CallDelta, Delta
 from odar.summary import summary
 from odar.types import Answer, Candidate, Decision, Path, Role, Spend
 
-_PIECE = re.compile(r"\S+\s*|\s+")
-_PIECE_CHARACTERS = 24
+_PIECE = re.compile(r"(?s).{1,23}\S*\s*")
+"""A few words of a text."""
 
 
 def choices(answer: Answer, n: int) -> list[Candidate]:
-    """Return the n best candidates, the winner first; fewer where there are no more."""
+    """Return up to n of the best candidates, the winner first."""
     candidates = answer.trace.candidates
     if n == 1:
         return [candidates[answer.trace.verdict.winner]]
@@ -29,36 +30,29 @@ def choices(answer: Answer, n: int) -> list[Candidate]:
 
 
 def tool_calls_of(candidate: Candidate, trace_id: str) -> list[ToolCall]:
-    """Return the tool calls, each with an id that is the same in a stream, a whole answer and a stored one."""
+    """Return the tool calls; missing ids are filled in, always in the same way."""
     calls = enumerate(candidate.tool_calls)
     return [ToolCall(call.id or f"call_{trace_id}_{i}", call.name, call.arguments) for i, call in calls]
 
 
 def thinking_of(candidate: Candidate) -> str:
-    """Return what an Anthropic model thought before it answered, as far as its server shows it."""
-    blocks = candidate.wire.value.get("content") if candidate.wire is not None else None
-    thoughts = (b.get("thinking") for b in blocks or () if isinstance(b, dict) and b.get("type") == "thinking")
-    return "".join(thought for thought in thoughts if isinstance(thought, str))
+    """Return the thinking of an Anthropic model, as far as its server shows it."""
+    blocks = (candidate.wire.value.get("content") if candidate.wire is not None else None) or ()
+    thinking = (b.get("thinking") for b in blocks if isinstance(b, dict) and b.get("type") == "thinking")
+    return "".join(text for text in thinking if isinstance(text, str))
 
 
 def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
     """Yield a finished answer as a stream: its text in pieces of a few words, then its tool calls."""
-    held = ""
-    for match in _PIECE.finditer(candidate.text):
-        held += match.group()
-        if len(held) >= _PIECE_CHARACTERS:
-            yield Delta(held)
-            held = ""
-    if held:
-        yield Delta(held)
+    yield from map(Delta, _PIECE.findall(candidate.text))
     for index, call in enumerate(tool_calls_of(candidate, trace_id)):
         yield Delta(calls=(CallDelta(index, call.id, call.name, call.arguments),))
 
 
 def extras_of(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return the `odar` object of a response; with `explain`, everything."""
+    """Return the `odar` object of a response."""
     trace = answer.trace
-    short: dict[str, Any] = {
+    extras: dict[str, Any] = {
         "trace_id": trace.id,
         "path": trace.decision.path.value,
         "difficulty": trace.decision.difficulty,
@@ -71,14 +65,21 @@ def extras_of(answer: Answer, request: ChatRequest) -> dict[str, Any]:
         "degraded": answer.degraded,
         "degradations": list(trace.degradations),
     }
-    if (use := trace.decision.session) is not None:
-        counts = {name: getattr(use, name) for name in ("requests", "switches", "cached_tokens")}
-        short["session"] = {"event": use.event, "agent": (Role.SLOW if use.slow else Role.FAST).value, **counts}
-    return short | ({"explanation": summary(answer)} if request.extras.explain else {})
+    if (session := trace.decision.session) is not None:
+        extras["session"] = {
+            "event": session.event,
+            "agent": (Role.SLOW if session.slow else Role.FAST).value,
+            "requests": session.requests,
+            "switches": session.switches,
+            "cached_tokens": session.cached_tokens,
+        }
+    if request.extras.explain:
+        extras["explanation"] = summary(answer)
+    return extras
 
 
 def decision_headers(decision: Decision, trace_id: str) -> list[tuple[bytes, bytes]]:
-    """Headers that are known as soon as the path is."""
+    """Return the headers that are known before the answer."""
     return [
         (b"x-odar-trace", trace_id.encode()),
         (b"x-odar-path", decision.path.encode()),
@@ -87,21 +88,33 @@ def decision_headers(decision: Decision, trace_id: str) -> list[tuple[bytes, byt
 
 
 def spend_headers(spend: Spend) -> list[tuple[bytes, bytes]]:
-    """Calls and cost of a request."""
+    """Return the headers with the calls and the cost of a request."""
     cost = b"unknown" if spend.cost_usd is None else b"%.6f" % spend.cost_usd
     return [(b"x-odar-calls", b"%d" % spend.calls), (b"x-odar-cost-usd", cost)]
 
 
 def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
-    """Headers of a finished answer."""
+    """Return the headers of a finished answer."""
     headers = decision_headers(answer.trace.decision, answer.trace.id) + spend_headers(answer.trace.spend)
-    return [*headers, (b"x-odar-degraded", b"true")] if answer.degraded else headers
+    if answer.degraded:
+        headers.append((b"x-odar-degraded", b"true"))
+    return headers
+
+
+def sse_event(data: Any, name: str = "") -> bytes:
+    """Return a server-sent event.
+
+    >>> sse_event({"type": "ping"}, "ping")
+    b'event: ping\\ndata: {"type":"ping"}\\n\\n'
+    """
+    head = b"event: %b\n" % name.encode() if name else b""
+    return b"%bdata: %b\n\n" % (head, dump_json(data))
 
 
 _MAX_UNREAD = 4_000_000
-"""Characters that may wait for a client that does not read; far more than a model writes in a moment."""
-_PIECE_SIZE = 200
-"""Bytes of a piece in addition to its text."""
+"""Size of the queue for a slow client, in characters; far more than a model writes at once."""
+_PIECE_OVERHEAD = 200
+"""Size of a piece in addition to its text."""
 
 
 class EventWriter(Protocol):
@@ -109,29 +122,29 @@ class EventWriter(Protocol):
 
     @property
     def keepalive(self) -> bytes:
-        """What is sent while there is nothing else to send."""
+        """The event or comment that keeps an idle connection open."""
 
     def begin(self) -> bytes:
-        """Return what comes before any text."""
+        """Return the events before the first piece."""
 
     def piece(self, piece: Delta) -> bytes:
-        """Return a piece of the answer, as it is generated."""
+        """Return the events of a piece of the answer."""
 
     def end(self, answer: Answer) -> bytes:
-        """Return the rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
+        """Return the remaining events: the answer if none of it has been sent, finish reason and usage."""
 
     def error(self, api_error: ApiError) -> bytes:
-        """Return what went wrong after the stream had begun."""
+        """Return the event of an error after the stream has begun."""
 
 
 class AlreadyReported(Exception):
-    """A failure that the client already knows of; its cause is what failed."""
+    """A failure that was already sent to the client; `__cause__` is the failure."""
 
 
 class EventStream:
-    """Sends one answer to the client while it is generated; after `keepalive_s` seconds without data, a keep-alive.
+    """Sends one answer to the client while it is generated, and a keep-alive after `keepalive_s` idle seconds.
 
-    On the Simple path the head waits for the first piece, so that an error still has its status.
+    On the Simple path the status is sent with the first piece, so that an error before it has its own status.
     """
 
     def __init__(self, exchange: Exchange, writer: EventWriter, trace_id: str, keepalive_s: float) -> None:
@@ -141,7 +154,7 @@ class EventStream:
         self._keepalive_s = keepalive_s
         self._pending: list[Delta] = []
         self._unread = 0
-        """The size of what has arrived while the client was not reading."""
+        """Size of `_pending`."""
         self._writing = False
         self._decision: Decision | None = None
         self._wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -149,39 +162,39 @@ class EventStream:
     def on_delta(self, delta: Delta) -> None:
         """Queue a part of the answer."""
         self._pending.append(delta)
-        self._unread += len(delta.text) + _PIECE_SIZE
+        self._unread += len(delta.text) + _PIECE_OVERHEAD
         if self._writing and self._unread > _MAX_UNREAD:
             self._exchange.abort()
         self._wake()
 
     def on_decision(self, decision: Decision) -> None:
-        """A path was chosen; should it change, the head may be out already, and says the first."""
+        """Store the first decision, for the headers."""
         self._decision = self._decision or decision
         self._wake()
 
     async def send(
-        self, asking: Coroutine[Any, Any, Answer], api_error_of: Callable[[BaseException], ApiError]
+        self, answer: Coroutine[Any, Any, Answer], api_error_of: Callable[[BaseException], ApiError]
     ) -> None:
-        """Send what comes of it. A client that leaves cancels it.
+        """Run `answer` and send its pieces; cancel it if the client leaves.
 
         Raises:
             ClientLeft: the client has disconnected.
-            AlreadyReported: it failed, and the client has been told.
-            Exception: it failed before anything was said.
+            AlreadyReported: `answer` failed after the stream had begun; the stream ends with the error.
+            Exception: `answer` failed before the stream had begun.
         """
-        work = asyncio.ensure_future(asking)
+        work = asyncio.ensure_future(answer)
         disconnect = asyncio.ensure_future(self._exchange.wait_for_disconnect())
         try:
             await self._send_pieces(work, disconnect)
-            answer = work.result()
+            result = work.result()
             await self._send_head()
-            await self._exchange.write(self._writer.end(answer), more=False)
+            await self._exchange.write(self._writer.end(result), more=False)
         except Exception as error:
             if not self._exchange.status or isinstance(error, ClientLeft):
                 raise
             api_error = api_error_of(error)
             await self._exchange.write(self._writer.error(api_error), more=False)
-            self._exchange.status = api_error.status  # for the record: the head said 200
+            self._exchange.status = api_error.status  # for the record: 200 was sent
             raise AlreadyReported from error
         except asyncio.CancelledError:
             if self._exchange.status:
@@ -205,8 +218,8 @@ class EventStream:
                 await self._exchange.write(b"".join(map(self._writer.piece, pieces)))
                 self._writing = False
                 continue
-            waiting: set[asyncio.Future[Any]] = {work, disconnect, self._wake_up}
-            done, _ = await asyncio.wait(waiting, timeout=self._keepalive_s, return_when=asyncio.FIRST_COMPLETED)
+            events: set[asyncio.Future[Any]] = {work, disconnect, self._wake_up}
+            done, _ = await asyncio.wait(events, timeout=self._keepalive_s, return_when=asyncio.FIRST_COMPLETED)
             if disconnect in done and not work.done():
                 raise ClientLeft
             if self._wake_up.done():
@@ -217,8 +230,8 @@ class EventStream:
 
     async def _send_head(self) -> None:
         if not self._exchange.status:
-            known = decision_headers(self._decision, self._trace_id) if self._decision is not None else []
-            await self._exchange.start(200, [*EVENT_STREAM_HEADERS, *known])
+            headers = decision_headers(self._decision, self._trace_id) if self._decision is not None else []
+            await self._exchange.start(200, [*EVENT_STREAM_HEADERS, *headers])
             await self._exchange.write(self._writer.begin() + self._writer.keepalive)
 
     def _wake(self) -> None:

@@ -1,4 +1,4 @@
-"""What a request may cost: its bill, and for keys with limits the most that each path can take, held back first."""
+"""Ledgers of requests and, for keys with limits, reservations of a request's highest cost and tokens."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from odar.store.keys import Key
 from odar.types import Path, Query, Role, Step
 
 _DRAFT_BYTES = 4
-"""Bytes that a verifier reads for each token of a draft, roughly: the ledger looks at the draft itself."""
+"""Estimated bytes of each token of a draft; the ledger measures the draft itself."""
 
 
 def request_ledger(odar: Odar, request: ChatRequest, reserved_usd: float | None = None) -> Ledger:
-    """Return the bill of a request, under its own limits and what is reserved for it."""
+    """Return the ledger of a request, limited by the request and by its reservation."""
     costs = [cost for cost in (request.extras.max_cost, reserved_usd) if cost is not None]
     return odar.ledger(request.extras.max_calls, min(costs, default=None), request.extras.deadline_s)
 
@@ -33,47 +33,50 @@ def request_ledger(odar: Odar, request: ChatRequest, reserved_usd: float | None 
 async def reserve(
     odar: Odar, budgets: Budgets, request: ChatRequest, key: Key, options: dict[str, Any], trace_id: str
 ) -> tuple[Reservation, Ledger, dict[str, Any]]:
-    """Hold back the most that the request can cost: on the path it may take, or on a cheaper one that fits.
+    """Reserve the highest cost of a request, on the most expensive allowed path that fits the key's limits.
+
+    Returns:
+        The reservation, the ledger, and the engine's options limited to that path.
 
     Raises:
-        ApiError: 403 where a price is unknown, 429 where nothing fits.
+        ApiError: 403 if a price is unknown, 429 if no path fits.
     """
     offers = path_needs(odar, request.query, options, priced=key.limits.has_budget)
-    limits = (request.extras.max_cost, odar.settings.limits.max_cost_usd)
-    most = min((limit for limit in limits if limit is not None), default=float("inf"))
-    needs = [Need(min(need.usd, most), need.tokens) for _, need in offers]
-    granted = budgets.reserve(key.id, trace_id, needs, request_ledger(odar, request).limits.deadline_s)
+    limits = request_ledger(odar, request).limits
+    max_cost = float("inf") if limits.cost_usd is None else limits.cost_usd
+    needs = [Need(min(need.usd, max_cost), need.tokens) for _, need in offers]
+    future = budgets.reserve(key.id, trace_id, needs, limits.deadline_s)
 
-    def release(granted: Future[Reservation]) -> None:
-        if not granted.cancelled() and granted.exception() is None:
-            budgets.settle(granted.result(), 0.0, 0)
+    def release(future: Future[Reservation]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            budgets.settle(future.result(), 0.0, 0)
 
     try:
-        held = await asyncio.shield(asyncio.wrap_future(granted))
+        reserved = await asyncio.shield(asyncio.wrap_future(future))
     except asyncio.CancelledError:
-        granted.add_done_callback(release)  # the client has left meanwhile
+        future.add_done_callback(release)  # the client has left
         raise
-    except KeyRefused as refused:
-        headers = rate_headers(refused.rates)
-        raise ApiError(
-            429, str(refused), "key_limit", retry_after=refused.retry_after, more_headers=headers
-        ) from None
-    path = offers[held.choice][0] if held.choice else None
-    limited = {"max_path": path} if path is not None else {}
-    return held, request_ledger(odar, request, held.need.usd if key.limits.has_budget else None), options | limited
+    except KeyRefused as error:
+        headers = rate_headers(error.rates)
+        raise ApiError(429, str(error), "key_limit", retry_after=error.retry_after, more_headers=headers) from None
+    path = offers[reserved.choice][0] if reserved.choice else None
+    if path is not None:
+        options = options | {"max_path": path}
+    ledger = request_ledger(odar, request, reserved.need.usd if key.limits.has_budget else None)
+    return reserved, ledger, options
 
 
-def settle(budgets: Budgets, held: Reservation, key: Key, ledger: Ledger) -> None:
-    """Charge what was spent; where a cost is unknown, what was reserved for that call."""
+def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) -> None:
+    """Replace a reservation by the actual spending; a call of unknown cost is charged with its reserved cost."""
     spend = ledger.spend()
     tokens = None
     if spend.usage.input is not None and spend.usage.output is not None:
         tokens = spend.usage.input + spend.usage.output
-    budgets.settle(held, ledger.charged_usd() if key.limits.has_budget else spend.cost_usd, tokens)
+    budgets.settle(reserved, ledger.charged_usd() if key.limits.has_budget else spend.cost_usd, tokens)
 
 
 def with_max_tokens(request: ChatRequest, max_tokens: int) -> ChatRequest:
-    """Return the request with a longest answer; without one nothing bounds what it costs."""
+    """Return the request with a limit on the answer, so that its cost is bounded."""
     if request.query.options.max_tokens is not None:
         return request
     options = dataclasses.replace(request.query.options, max_tokens=max_tokens)
@@ -83,10 +86,10 @@ def with_max_tokens(request: ChatRequest, max_tokens: int) -> ChatRequest:
 def path_needs(
     odar: Odar, query: Query, options: dict[str, Any], *, priced: bool
 ) -> list[tuple[Path | None, Need]]:
-    """Return the most that each allowed path can need, the most expensive first; `priced` if money is limited.
+    """Return the highest need of each allowed path, the most expensive first; `priced` if money is limited.
 
     Raises:
-        ApiError: 403, a price that must be known is not.
+        ApiError: 403 if money is limited and a price is unknown.
     """
     try:
         if (model := options.get("model")) is not None:
@@ -102,7 +105,7 @@ def path_needs(
 
 
 def rate_headers(rates: Iterable[RateLimit]) -> list[tuple[bytes, bytes]]:
-    """Return a key's limits a minute in the headers that OpenAI's clients read.
+    """Return a key's limits per minute as the headers of OpenAI's API.
 
     >>> rate_headers([RateLimit("requests", 60, 59)])[2]
     (b'x-ratelimit-reset-requests', b'1.000s')
@@ -122,16 +125,17 @@ def _path_need(team: Team, path: Path, samples: int, priced: bool) -> Need:
     n, fast = team.query.options.n, _call_need(team, Step.ANSWER, priced)
     if path is Path.SIMPLE:
         return _multiply(n, fast)
-    step, count = (Step.VERIFY, n) if path is Path.MEDIUM else (Step.SOLVE, max(samples, n))
-    slow = _multiply(count, _call_need(team, step, priced))
-    if path is Path.HARD and team.settings.fusion.judge:
-        judge = _call_need(team, Step.SOLVE, priced, drafts=count + 1)
-        slow = Need(slow.usd + judge.usd, slow.tokens + judge.tokens)
-    return Need(fast.usd + slow.usd, fast.tokens + slow.tokens)
+    if path is Path.MEDIUM:
+        return _add(fast, _multiply(n, _call_need(team, Step.VERIFY, priced)))
+    count = max(samples, n)
+    need = _add(fast, _multiply(count, _call_need(team, Step.SOLVE, priced)))
+    if team.settings.fusion.judge:
+        need = _add(need, _call_need(team, Step.SOLVE, priced, drafts=count + 1))
+    return need
 
 
 def _call_need(team: Team, step: Step, priced: bool, drafts: int = 0) -> Need:
-    """Return the need of one call of a step; a judge also reads this many drafts."""
+    """Return the highest need of one call of a step; a judge also reads this many drafts."""
     card, *fallbacks = team.models(step.role)
     max_tokens = team.request_template(step.role).sampling.max_tokens
     messages = team.prompts[step].messages(team.query, "", "")
@@ -142,11 +146,18 @@ def _call_need(team: Team, step: Step, priced: bool, drafts: int = 0) -> Need:
         longest = max(team.request_template(role).sampling.max_tokens or 0 for role in Role)
         messages = (*messages, Message("assistant", "x" * (_DRAFT_BYTES * longest * drafts)))
     read = team.billed_messages(messages)
-    usd = Ledger.worst_cost(card, read, max_tokens) if priced else 0.0
-    for other in fallbacks if priced else ():  # one whose cost is unknown is not asked under a budget
-        with contextlib.suppress(BudgetExceeded):
-            usd = max(usd, Ledger.worst_cost(other, read, max_tokens))
-    return Need(usd, token_upper_bound(read) + (max_tokens or 0))
+    tokens = token_upper_bound(read) + (max_tokens or 0)
+    if not priced:
+        return Need(0.0, tokens)
+    usd = Ledger.worst_cost(card, read, max_tokens)
+    for fallback in fallbacks:
+        with contextlib.suppress(BudgetExceeded):  # of unknown cost: not used under a budget
+            usd = max(usd, Ledger.worst_cost(fallback, read, max_tokens))
+    return Need(usd, tokens)
+
+
+def _add(first: Need, second: Need) -> Need:
+    return Need(first.usd + second.usd, first.tokens + second.tokens)
 
 
 def _multiply(count: int, need: Need) -> Need:

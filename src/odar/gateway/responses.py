@@ -1,7 +1,7 @@
-"""POST /v1/responses: reads requests; writes answers, whole or as a stream of response.* events.
+"""POST /v1/responses: read requests; write answers as JSON or as a stream of response.* events.
 
-Models get custom tools and the functions of a namespace as functions; their calls are written in the form that
-the client offered. What exists only at OpenAI is left out, and the answer says so.
+Models get custom tools and the functions of a namespace as functions; calls are written in the form of the client's
+tool. Tools and items that only OpenAI supports are left out, and the answer lists them.
 """
 
 from __future__ import annotations
@@ -29,30 +29,32 @@ from odar.gateway.chat_request import (
 )
 from odar.gateway.errors import ApiError, bad_field, openai_body
 from odar.gateway.fields import Count, convert, required
-from odar.gateway.reply import choices, deltas_of, extras_of, thinking_of, tool_calls_of
+from odar.gateway.reply import choices, deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
 from odar.providers.base import Delta, wire_value
-from odar.types import Answer, Candidate, Query, Spend
+from odar.types import Answer, Query, Spend
 
 _UNSUPPORTED_FIELDS = ("previous_response_id", "conversation", "background", "prompt")
-"""Rejected; `endpoint.StoredResponses` replaces the first with the conversation before it is read here."""
+"""Fields that are rejected; `endpoint.StoredResponses` handles the first one before."""
 _IGNORED_FIELDS = frozenset(
     {"store", "include", "truncation", "stream_options", "max_tool_calls", "client_metadata"}
 )
-"""Accepted without effect: they do not concern the model, or not a single call."""
+"""Fields without effect: they concern the server or several calls, not the model."""
 _OPENAI_ONLY_ITEMS = frozenset({
     "code_interpreter_call", "compaction", "computer_call", "computer_call_output", "file_search_call",
     "image_generation_call", "local_shell_call", "local_shell_call_output", "mcp_approval_request",
     "mcp_approval_response", "mcp_call", "mcp_list_tools", "tool_search_call", "tool_search_output",
     "web_search_call",
 })  # fmt: skip
-"""Items that only OpenAI can read; the conversation goes on without them."""
+"""Items that are left out, because only OpenAI can read them."""
 PROTOCOL = "responses"
-"""The protocol of a tool's `Wire` that holds the client's name for it."""
+"""The protocol of a tool's `Wire`, which contains the client's type and name of the tool."""
+_INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Reasons for an incomplete response by finish reason."""
 _CUSTOM_TOOL_SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 class Item(Struct):
-    """A message, a call of a tool or its result; each type has some of the fields."""
+    """A message, a tool call or its result; each type has some of the fields."""
 
     type: str | None = None
     role: Literal["system", "developer", "user", "assistant"] | None = None
@@ -78,14 +80,14 @@ class ResponsesTool(Struct):
 
 
 class TextOptions(Struct):
-    """The form and the length of the answer."""
+    """Format and length of the answer."""
 
     format: AnswerFormat | None = None
     verbosity: Any = None
 
 
 class Reasoning(Struct):
-    """How hard to think."""
+    """Effort of thinking."""
 
     effort: str | None = None
 
@@ -110,15 +112,13 @@ def read_responses(body: Any) -> ChatRequest:
     request = convert(body, ResponsesBody)
     for name in _UNSUPPORTED_FIELDS:
         if body.get(name):
-            hint = (
-                "send the whole conversation in `input`; with store.responses = true it can be continued by its id"
-            )
+            hint = "send all of it in `input`, or set store.responses = true to continue a response by its id"
             raise bad_field(name, f"is not supported: {hint}")
     turns = [Message("system", request.instructions)] if request.instructions else []
-    left_out: set[str] = set()
-    turns += (
-        [Message("user", request.input)] if isinstance(request.input, str) else _read_items(request.input, left_out)
-    )
+    if isinstance(request.input, str):
+        turns.append(Message("user", request.input))
+    else:
+        turns += _read_items(request.input)
     echo = {
         "instructions": request.instructions,
         "metadata": request.metadata or {},
@@ -128,13 +128,14 @@ def read_responses(body: Any) -> ChatRequest:
         "parallel_tool_calls": request.parallel_tool_calls is not False,
         "text": body.get("text") or {"format": {"type": "text"}},
     }
-    options = _read_options(request, body, tuple(left_out))
-    return ChatRequest.of(request, Query.from_messages(tuple(turns), options), echo=echo)
+    query = Query.from_messages(tuple(turns), _read_options(request, body))
+    return ChatRequest.of(request, query, echo=echo)
 
 
-def _read_options(request: ResponsesBody, body: Mapping[str, Any], left_out: tuple[str, ...]) -> Options:
+def _read_options(request: ResponsesBody, body: Mapping[str, Any]) -> Options:
     text = request.text or TextOptions()
     verbosity = {"verbosity": text.verbosity} if text.verbosity else {}
+    items = () if isinstance(request.input, str) else request.input
     return Options(
         temperature=request.temperature,
         top_p=request.top_p,
@@ -146,21 +147,20 @@ def _read_options(request: ResponsesBody, body: Mapping[str, Any], left_out: tup
         format=None if text.format is None else read_format(text.format, "text.format"),
         user=request.user,
         effort=None if request.reasoning is None else request.reasoning.effort,
-        left_out=left_out,
+        left_out=tuple({item.type for item in items if item.type in _OPENAI_ONLY_ITEMS}),
         extra=further_fields(body, _BODY_FIELDS) | verbosity,
     )
 
 
-def _read_items(items: list[Item], left_out: set[str]) -> list[Message]:
+def _read_items(items: list[Item]) -> list[Message]:
     turns: list[Message] = []
     for i, item in enumerate(items):
         where = f"input[{i}]"
         match item.type or "message":
             case "message":
                 role = required(item.role, f"{where}.role")
-                turns.append(
-                    _read_message("system" if role == "developer" else role, item.content, f"{where}.content")
-                )
+                role = "system" if role == "developer" else role
+                turns.append(_read_message(role, item.content, f"{where}.content"))
             case "function_call" | "custom_tool_call":
                 call = _read_call(item, where)
                 # Consecutive calls were made in one turn.
@@ -171,10 +171,8 @@ def _read_items(items: list[Item], left_out: set[str]) -> list[Message]:
                 output = None if item.output is None else to_content(item.output, f"{where}.output")
                 turns.append(_read_message("tool", output, f"{where}.output", call_id))
             case "reasoning":
-                continue  # only the provider that wrote it can read it
-            case kind if kind in _OPENAI_ONLY_ITEMS:
-                left_out.add(kind)
-            case _:
+                pass  # only the provider that wrote it can read it
+            case kind if kind not in _OPENAI_ONLY_ITEMS:
                 raise bad_field(f"{where}.type", "is not supported; send messages and function calls")
     return turns
 
@@ -190,7 +188,7 @@ def _read_message(role: str, content: Content | None, where: str, call_id: str |
 
 
 def _read_call(item: Item, where: str) -> ToolCall:
-    """Return a call that the model made before, as the function that it was offered."""
+    """Read an earlier call of the model, as a call of the function that models get for the tool."""
     call_id = required(item.call_id or item.id, f"{where}.call_id")
     name = required(item.name, f"{where}.name")
     if item.type == "custom_tool_call":
@@ -205,8 +203,8 @@ def _qualified_name(namespace: str | None, name: str) -> str:
 
 
 def _read_tools(tool: ResponsesTool, where: str, namespace: str | None = None) -> Iterator[Tool]:
-    """Yield the functions that a model gets for one of the client's tools: one, or all of a namespace."""
-    kind, described = tool.type, tool.description or ""
+    """Yield the functions that models get for a tool of the client: one, or all of a namespace."""
+    kind, description = tool.type, tool.description or ""
     if kind != "function" and (namespace is not None or kind not in ("namespace", "custom")):
         yield Tool(kind, hosted=kind)
         return
@@ -215,12 +213,12 @@ def _read_tools(tool: ResponsesTool, where: str, namespace: str | None = None) -
         for i, inner in enumerate(tool.tools or ()):
             yield from _read_tools(inner, f"{where}.tools[{i}]", name)
     elif kind == "custom":
-        form = tool.format or {}
-        grammar = f"\n\nThe input follows this grammar:\n{form['definition']}" if "definition" in form else ""
-        yield Tool(name, described + grammar, _CUSTOM_TOOL_SCHEMA, Wire(PROTOCOL, {"type": kind, "name": name}))
+        if tool.format and "definition" in tool.format:
+            description += f"\n\nThe input follows this grammar:\n{tool.format['definition']}"
+        yield Tool(name, description, _CUSTOM_TOOL_SCHEMA, Wire(PROTOCOL, {"type": kind, "name": name}))
     else:
         wire = Wire(PROTOCOL, {"type": kind, "name": name, "namespace": namespace}) if namespace else None
-        yield Tool(_qualified_name(namespace, name), described, tool.parameters, wire)
+        yield Tool(_qualified_name(namespace, name), description, tool.parameters, wire)
 
 
 def _read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | None:
@@ -232,24 +230,24 @@ def _read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | 
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode}:
             return ToolChoice(mode)
         case {"type": str(kind)} if kind != "function":
-            return ToolChoice("tool", kind)  # dropped together with a tool that is left out
+            return ToolChoice("tool", kind)  # dropped together with its tool
     return read_tool_choice(choice)
 
 
 def write_response(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return a whole response."""
+    """Return a response."""
     (winner,) = choices(answer, 1)
-    trace_id, thought = answer.trace.id, thinking_of(winner)
-    output = [
-        *([_reasoning_item(trace_id, thought)] if thought else []),
-        *([_message_item(trace_id, "completed", winner.text)] if winner.text else []),
-        *(_call_item(call, request, "completed") for call in tool_calls_of(winner, trace_id)),
-    ]
-    return _response(request, trace_id, output, int(time.time()), answer, winner)
+    trace_id, output = answer.trace.id, []
+    if thinking := thinking_of(winner):
+        output.append(_reasoning_item(trace_id, thinking))
+    if winner.text:
+        output.append(_message_item(trace_id, "completed", winner.text))
+    output += [_call_item(call, request, "completed") for call in tool_calls_of(winner, trace_id)]
+    return _response(request, trace_id, output, int(time.time()), answer)
 
 
 def usage_of(spend: Spend) -> dict[str, Any] | None:
-    """Return tokens and cost in US dollars of all calls; null if a provider did not report them."""
+    """Return tokens and cost in US dollars of all calls; None if a provider did not report its tokens."""
     usage = spend.usage
     if usage.input is None or usage.output is None:
         return None
@@ -272,47 +270,44 @@ class ResponseStream:
         self._created = int(time.time())
         self._number = 0
         self._items: list[dict[str, Any]] = []
-        """Output items that are whole."""
+        """Completed output items."""
         self._open: str | int | None = None
-        """thinking, text, or which call, or none."""
+        """The type of the open item (thinking, text), or the index of its call; None if no item is open."""
         self._item: dict[str, Any] = {}
         self._call_name = ""
-        """The function that an open call is of, as models know it."""
+        """The models' name of the function of the open call."""
         self._text = ""
 
     def begin(self) -> bytes:
-        """Return the empty response; `keepalive` follows."""
+        """Return the event with the empty response."""
         return self._event("response.created", response=_response(self._request, self._id, [], self._created))
 
     @property
     def keepalive(self) -> bytes:
-        """An event, because Codex does not count comments: it gives up after five minutes without an event."""
+        """An event instead of a comment, because Codex disconnects after five minutes without an event."""
         response = _response(self._request, self._id, self._items, self._created)
         return self._event("response.in_progress", response=response)
 
     def piece(self, piece: Delta) -> bytes:
-        """Return a piece of the answer, as it is generated."""
+        """Return the events of a piece of the answer."""
         out = b""
         if piece.thinking:
             if self._open != "thinking":
-                out += self._close_item() + self._open_item(
-                    "thinking", _reasoning_item(f"{self._id}_{len(self._items)}")
-                )
+                out += self._close_item()  # the id is the number of closed items
+                out += self._open_item("thinking", _reasoning_item(f"{self._id}_{len(self._items)}"))
                 out += self._item_event("response.reasoning_summary_part.added", part=_summary_part(""))
             self._text += piece.thinking
             out += self._item_event("response.reasoning_summary_text.delta", delta=piece.thinking)
         if piece.text:
             if self._open != "text":
-                out += self._close_item() + self._open_item("text", _message_item(self._id, "in_progress"))
+                out += self._open_item("text", _message_item(self._id, "in_progress"))
                 out += self._item_event("response.content_part.added", part=_text_part(""))
             self._text += piece.text
             out += self._item_event("response.output_text.delta", delta=piece.text, logprobs=[])
         for call in piece.calls:
             if self._open != call.index:
-                made = ToolCall(call.id or f"call_{self._id}_{call.index}", call.name, "")
-                out += self._close_item() + self._open_item(
-                    call.index, _call_item(made, self._request, "in_progress")
-                )
+                empty = ToolCall(call.id or f"call_{self._id}_{call.index}", call.name, "")
+                out += self._open_item(call.index, _call_item(empty, self._request, "in_progress"))
                 self._call_name = call.name
             if call.arguments:
                 self._text += call.arguments
@@ -321,17 +316,17 @@ class ResponseStream:
         return out
 
     def end(self, answer: Answer) -> bytes:
-        """Return the rest: the whole answer where nothing has been sent, then the finished response."""
-        (winner,) = choices(answer, 1)
+        """Return the remaining events: the answer if none of it has been sent, and the completed response."""
         out = b""
         if self._open in (None, "thinking") and all(item["type"] == "reasoning" for item in self._items):
+            (winner,) = choices(answer, 1)
             out += b"".join(map(self.piece, deltas_of(winner, self._id)))
         out += self._close_item()
-        response = _response(self._request, self._id, self._items, self._created, answer, winner)
+        response = _response(self._request, self._id, self._items, self._created, answer)
         return out + self._event(f"response.{response['status']}", response=response)
 
     def error(self, api_error: ApiError) -> bytes:
-        """Return what went wrong after the stream had begun."""
+        """Return the event of an error after the stream has begun."""
         error = openai_body(api_error)["error"]
         failed = _response(self._request, self._id, self._items, self._created) | {
             "status": "failed",
@@ -340,8 +335,9 @@ class ResponseStream:
         return self._event("response.failed", response=failed)
 
     def _open_item(self, part: str | int, item: dict[str, Any]) -> bytes:
+        out = self._close_item()
         self._open, self._item, self._text = part, item, ""
-        return self._event("response.output_item.added", output_index=len(self._items), item=item)
+        return out + self._event("response.output_item.added", output_index=len(self._items), item=item)
 
     def _close_item(self) -> bytes:
         if self._open is None:
@@ -370,14 +366,14 @@ class ResponseStream:
         return out
 
     def _item_event(self, kind: str, **fields: Any) -> bytes:
-        """Return an event about the open item, or about its only part."""
-        place = {"thinking": {"summary_index": 0}, "text": {"content_index": 0}}.get(str(self._open), {})
-        return self._event(kind, item_id=self._item["id"], output_index=len(self._items), **place, **fields)
+        """Return an event of the open item, or of its only part."""
+        part = {"thinking": {"summary_index": 0}, "text": {"content_index": 0}}.get(str(self._open), {})
+        return self._event(kind, item_id=self._item["id"], output_index=len(self._items), **part, **fields)
 
     def _event(self, kind: str, **fields: Any) -> bytes:
-        data = dump_json({"type": kind, "sequence_number": self._number, **fields})
+        event = sse_event({"type": kind, "sequence_number": self._number, **fields}, kind)
         self._number += 1
-        return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
+        return event
 
 
 def _response(
@@ -386,17 +382,16 @@ def _response(
     output: list[dict[str, Any]],
     created: int,
     answer: Answer | None = None,
-    winner: Candidate | None = None,
 ) -> dict[str, Any]:
-    cut = winner is not None and winner.finish in ("length", "content_filter")
-    reason = "max_output_tokens" if winner and winner.finish == "length" else "content_filter"
+    reason = None if answer is None else _INCOMPLETE_REASONS.get(choices(answer, 1)[0].finish)
+    status = "in_progress" if answer is None else "completed"
     return {
         "id": f"resp_{trace_id}",
         "object": "response",
         "created_at": created,
-        "status": "in_progress" if answer is None else "incomplete" if cut else "completed",
+        "status": "incomplete" if reason else status,
         "error": None,
-        "incomplete_details": {"reason": reason} if cut else None,
+        "incomplete_details": {"reason": reason} if reason else None,
         "model": request.model,
         "output": output,
         "previous_response_id": None,
@@ -425,23 +420,24 @@ def _text_part(text: str) -> dict[str, Any]:
 
 
 def _call_item(call: ToolCall, request: ChatRequest, status: str) -> dict[str, Any]:
-    """Return a call in the form of the tool that the client offered: function, namespace or custom."""
+    """Return a call in the form of the client's tool: function, function of a namespace, or custom tool."""
     head = {"call_id": call.id, "status": status, "name": call.name}
-    offered = (wire_value(tool.wire, PROTOCOL) for tool in request.query.options.tools if tool.name == call.name)
-    known = next(filter(None, offered), None)
-    if known is not None and known["type"] == "custom":
+    wires = (wire_value(tool.wire, PROTOCOL) for tool in request.query.options.tools if tool.name == call.name)
+    tool = next(filter(None, wires), None)
+    if tool is not None and tool["type"] == "custom":
         return {
             "id": f"ctc_{call.id}",
             "type": "custom_tool_call",
             "input": _custom_tool_input(call.arguments),
             **head,
         }
-    named = {} if known is None else {"name": known["name"], "namespace": known["namespace"]}
-    return {"id": f"fc_{call.id}", "type": "function_call", "arguments": call.arguments, **head, **named}
+    if tool is not None:
+        head |= {"name": tool["name"], "namespace": tool["namespace"]}
+    return {"id": f"fc_{call.id}", "type": "function_call", "arguments": call.arguments, **head}
 
 
 def _custom_tool_input(arguments: str) -> Any:
-    """Return the input text of a custom tool; the whole arguments if they are not the requested object."""
+    """Return the input of a custom tool; the whole arguments if they are not an object with `input`."""
     try:
         value = load_json(arguments or "{}")
     except ValueError:

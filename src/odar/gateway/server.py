@@ -1,24 +1,23 @@
-"""The gateway's process: uvicorn with limits on its connections, with fewer system calls, and with a graceful stop.
+"""The server: uvicorn with limits on connections, fewer system calls and a graceful shutdown.
 
-On SIGTERM or SIGINT: /readyz turns 503 and new requests are refused, so that a load balancer notices; after
-`gateway.notice_s` the listening socket closes; running requests get `gateway.drain_s` to finish, and are then
-cancelled.
+On SIGTERM or SIGINT, /readyz returns 503 and new requests are rejected, so that a load balancer notices; after
+`gateway.notice_s` the listening socket is closed; running requests are cancelled after `gateway.drain_s`.
 
-uvicorn limits neither the size of a request's head nor the time that a client takes to send it, nor how long a
-client that does not read may hold an answer. All of that happens before a key is checked, so it is limited here:
+uvicorn does not limit the size of headers, the time to send them, or the time to read an answer. These limits apply
+before a key is checked:
 
-| what | setting | what happens |
+| limit | setting | on violation |
 |---|---|---|
 | bytes and number of headers (trailers too) | `MAX_HEADER_KB`, `MAX_HEADERS` | 431, closed |
 | time to send the headers | `header_timeout_s` | 408, closed |
 | time to send the body | `body_timeout_s` | 408 from the endpoint; closed 2 s after any answer |
 | time between requests | 30 seconds | closed |
-| time to take what was written | `write_timeout_s` | closed |
+| time to read an answer | `write_timeout_s` | closed |
 | connections of one address | `max_connections_per_peer` | 429, closed |
-| requests sent ahead of their answers | 16 | closed |
+| pipelined requests | 16 | closed |
 
-uvicorn also writes head and body of a response one after the other, and each write is a system call that wakes the
-client: for a short answer the two cost a seventh of all that the gateway does for it. Here they are sent together.
+uvicorn also writes the head and the body of a response in two system calls, and each wakes the client: a seventh of
+the time for a short answer. `CoalescingTransport` sends them together.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ from odar.settings import GatewaySettings
 MAX_HEADER_KB, MAX_HEADERS = 32, 100
 _MAX_PIPELINED = 16
 _LINGER_S = 2.0
-"""How long a client may go on sending a request that has already been answered, so that it reads the answer."""
+"""Seconds for a client to send the rest of a request that has been answered, so that it reads the answer."""
 _PHRASES = {400: b"Bad Request", 408: b"Request Timeout", 429: b"Too Many Requests", 431: b"Headers Too Large"}
 
 
 class ConnectionLimits:
-    """The limits of all connections of a server, and how many each peer has.
+    """Limits on the connections of a server, and the number of connections of each peer.
 
     >>> limits = ConnectionLimits(GatewaySettings(max_connections_per_peer=1))
     >>> limits.acquire("10.0.0.1"), limits.acquire("10.0.0.1"), limits.acquire("10.0.0.2")
@@ -66,16 +65,16 @@ class ConnectionLimits:
         self.write_timeout_s = gateway.write_timeout_s
         self.per_peer = gateway.max_connections_per_peer
         self.refused: Counter[str] = Counter()
-        """Connections that were closed for passing a limit, by its code."""
+        """Connections that were closed at a limit, by its code."""
         self._open: Counter[str] = Counter()
 
     @property
     def open(self) -> int:
-        """Connections of all peers."""
+        """The connections of all peers."""
         return self._open.total()
 
     def acquire(self, peer: str) -> bool:
-        """Count a connection of this peer, unless it has too many."""
+        """Count a connection of this peer; return False if it has too many."""
         if self._open[peer] >= self.per_peer:
             return False
         self._open[peer] += 1
@@ -89,22 +88,22 @@ class ConnectionLimits:
 
 
 def peer_key(address: str) -> str:
-    """What counts as one peer: an IPv4 address, or the /64 that an IPv6 client can choose its addresses from.
+    """Return what identifies a peer: an IPv4 address, or the /64 network of an IPv6 address.
 
-    >>> peer_key("10.0.0.1"), peer_of("::ffff:10.0.0.1"), peer_of("2001:db8::1:2:3:4") == peer_of("2001:db8::9")
+    >>> peer_key("10.0.0.1"), peer_key("::ffff:10.0.0.1"), peer_key("2001:db8::1:2:3:4") == peer_key("2001:db8::9")
     ('10.0.0.1', '10.0.0.1', True)
     """
     if ":" not in address:
         return address
     try:
-        found = ipaddress.IPv6Address(address.partition("%")[0])
+        ipv6 = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
-    return str(found.ipv4_mapped or ipaddress.IPv6Network((int(found), 64), strict=False))
+    return str(ipv6.ipv4_mapped or ipaddress.IPv6Network((int(ipv6), 64), strict=False))
 
 
 class CoalescingTransport:
-    """A transport that sends at once what is written within one turn of the event loop."""
+    """A transport that sends all data written in one iteration of the event loop together."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -116,19 +115,19 @@ class CoalescingTransport:
         self.resume_reading = transport.resume_reading
 
     def write(self, data: bytes) -> None:
-        """Send it, with what else is written by the end of this turn."""
+        """Send data at the end of this iteration of the event loop."""
         if not self._buffer:
             self._loop.call_soon(self.flush)
         self._buffer.append(data)
 
     def flush(self) -> None:
-        """Send the buffered data, unless the connection was closed meanwhile."""
-        waiting, self._buffer = self._buffer, []
-        if waiting and not self._transport.is_closing():
-            self._transport.write(b"".join(waiting))
+        """Send the buffered data, unless the connection is closing."""
+        data, self._buffer = self._buffer, []
+        if data and not self._transport.is_closing():
+            self._transport.write(b"".join(data))
 
     def close(self) -> None:
-        """Close the connection behind what waits."""
+        """Send the buffered data and close the connection."""
         self.flush()
         self._transport.close()
 
@@ -137,11 +136,11 @@ class CoalescingTransport:
 
 
 class _HeadTooLarge(Exception):
-    """More headers, or more bytes of them, than allowed."""
+    """The number or the size of headers is over the limit."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol over gathered transports, with limits on what a client may send and in which time."""
+    """uvicorn's protocol with `ConnectionLimits`, over a `CoalescingTransport`."""
 
     def __init__(self, limits: ConnectionLimits, **options: Any) -> None:
         super().__init__(**options)
@@ -150,26 +149,26 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._in_body = False
         self._unparsed = 0
-        """Bytes since the parser last made progress: an endless header, URL, trailer or chunk extension."""
+        """Bytes since the last progress of the parser, to limit a header, URL, trailer or chunk extension."""
         self._header_bytes = 0
         self._read_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
-    # ── what asyncio calls ──────────────────────────────────────────────────────────────────────────────────
+    # ── called by asyncio ───────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own has it
-        """Count a connection, or refuse it. `CoalescingTransport` has every method that uvicorn calls."""
-        super().connection_made(CoalescingTransport(transport))  # type: ignore[arg-type]  # one by its methods, no subclass
+        """Count a connection, or reject it."""
+        super().connection_made(CoalescingTransport(transport))  # type: ignore[arg-type]  # it has every method that uvicorn calls
         peer = peer_key(self.client[0]) if self.client else ""
         if not self._limits.acquire(peer):
-            message = f"{self._limits.per_peer} connections are the most that one address may have"
+            message = f"too many connections; one address can have {self._limits.per_peer}"
             self._refuse(429, "too_many_connections", message)
             return
         self._peer = peer
         self._read_timer = self.loop.call_later(self._limits.header_timeout_s, self._on_read_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """Stop counting the connection."""
         self._stop_read_timer()
         self._stop_write_timer()
         if self._peer is not None:
@@ -178,7 +177,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, as far as the limits allow."""
+        """Parse received data within the limits."""
         if self.parser is None or self.transport.is_closing():
             return
         self._unset_keepalive_if_required()
@@ -186,7 +185,7 @@ class LimitedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # answered as if it had not been asked for
+            pass  # answered without the upgrade
         except httptools.HttpParserError as error:
             if isinstance(error.__context__, _HeadTooLarge):
                 self._refuse_head()
@@ -201,59 +200,59 @@ class LimitedProtocol(HttpToolsProtocol):
             self._start_header_timer()
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than we write: start the timeout for it to catch up."""
+        """Start the timeout for a client that reads too slowly."""
         super().pause_writing()
         if self._write_timer is None:
             self._write_timer = self.loop.call_later(self._limits.write_timeout_s, self.abort, "write_timeout")
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Stop the timeout: the client has caught up."""
         super().resume_writing()
         self._stop_write_timer()
 
-    # ── what the parser calls ───────────────────────────────────────────────────────────────────────────────
+    # ── called by the parser ────────────────────────────────────────────────────────────────────────────────
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Start a request."""
         self._in_head, self._in_body, self._header_bytes = True, False, 0
         super().on_message_begin()
         self.scope["extensions"] = {"odar": {"abort": self.abort}}
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header, or a trailer."""
+        """Count a header or trailer."""
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > MAX_HEADER_KB * 1000 or len(self.headers) >= MAX_HEADERS:
             raise _HeadTooLarge
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """Stop the header timeout."""
         self._in_head, self._in_body, self._unparsed = False, True, 0
         self._stop_read_timer()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
+        """Note the progress of the parser."""
         self._unparsed = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
+        """Stop the timeout of the request."""
         self._in_body, self._unparsed = False, 0
         self._stop_read_timer()
         super().on_message_complete()
 
-    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── end of a response or a connection ───────────────────────────────────────────────────────────────────
 
     def on_response_complete(self) -> None:
-        """After the answer, close the connection if the request's body does not end within `_LINGER_S` seconds."""
+        """Close the connection if the rest of the request does not arrive within `_LINGER_S` seconds."""
         super().on_response_complete()
         if self._in_body and not self.transport.is_closing():
             self._stop_read_timer()
             self._read_timer = self.loop.call_later(_LINGER_S, self.abort, "body_after_answer")
 
     def abort(self, reason: str) -> None:
-        """End the connection at once, whatever waits to be sent; the application sees that the client has left."""
+        """Close the connection without sending buffered data; the application sees a disconnect."""
         self._limits.refused[reason] += 1
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
@@ -262,7 +261,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _start_header_timer(self) -> None:
-        """Start the timeout for incomplete headers; endpoints do so for bodies."""
+        """Start the timeout for incomplete headers; endpoints have one for bodies."""
         if self._read_timer is None and self._in_head:
             self._read_timer = self.loop.call_later(self._limits.header_timeout_s, self._on_read_timeout)
 
@@ -279,18 +278,19 @@ class LimitedProtocol(HttpToolsProtocol):
     def _on_read_timeout(self) -> None:
         self._read_timer = None
         if self.cycle is not None and not self.cycle.response_complete and self._in_head:
-            self._start_header_timer()  # the request before it is still being answered
+            self._start_header_timer()  # the previous request is still being answered
         elif self._in_head:
-            self._refuse(408, "header_timeout", f"no whole head within {self._limits.header_timeout_s:g} s")
+            message = f"the headers did not arrive within {self._limits.header_timeout_s:g} s"
+            self._refuse(408, "header_timeout", message)
         else:
             self.abort("silent")
 
     def _refuse_head(self) -> None:
-        message = f"a request may have {MAX_HEADERS} headers of {MAX_HEADER_KB} kB together"
+        message = f"too many or too large headers; the limits are {MAX_HEADERS} headers and {MAX_HEADER_KB} kB"
         self._refuse(431, "headers_too_large", message)
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Say why, unless another answer is under way, and close."""
+        """Send an error, unless another answer is being sent, and close the connection."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.abort(code)
             return
@@ -304,16 +304,16 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 IDLE_TIMEOUT_S = 30
-"""How long a connection can stay open between requests."""
+"""Seconds that a connection can stay open between requests."""
 _MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES = -3, 256 * 2**10  # of glibc's mallopt
 _ARENA_MAX = -8
 
 
 def return_freed_memory() -> None:
-    """Let memory go back to the system when it is freed: that of a large request, and that of other threads.
+    """Make glibc return freed memory to the system.
 
-    glibc raises its own threshold after the first large buffer, and then keeps hundreds of megabytes for the next;
-    and it keeps free memory for each thread. Other C libraries have no such function and do not need it.
+    After the first large buffer it would keep hundreds of megabytes for the next, and free memory for each thread.
+    Other C libraries have no such function and do not need it.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -331,16 +331,16 @@ class DrainingServer(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen."""
+        """Start to listen, and tune the garbage collector."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
-        # What was imported will never be garbage, and a request leaves no cycles worth looking for that often.
+        # Imported objects never become garbage, and requests leave hardly any reference cycles.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain at the first signal; stop at the second."""
+        """Start a graceful shutdown at the first signal; stop at the second."""
         if self._concurrency_limit.draining or self._loop is None:
             super().handle_exit(sig, frame)
             return
@@ -351,7 +351,7 @@ class DrainingServer(uvicorn.Server):
 
 def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
     """Return a server for an application of `create_app`."""
-    return_freed_memory()  # before the models of difficulty are read
+    return_freed_memory()  # before the difficulty models are loaded
     protocol: Any = partial(LimitedProtocol, app.state.service.connections)  # uvicorn only calls it
     config = uvicorn.Config(
         app,
@@ -359,7 +359,7 @@ def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
         port=gateway.port,
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # "local" means the address of the peer, never one that a header claims
+        proxy_headers=False,  # `AccessPolicy` needs the peer's own address
         http=protocol,
         ws="none",
         server_header=False,

@@ -1,9 +1,8 @@
 """Recent conversations of this process, for the decisions of `odar.policy.session`.
 
-A conversation is recognised by its `x-session-id` (or Codex's `session_id`) header, else by its beginning: all that
-the client said before the model's last turn, for each API key and `user`. Only digests are kept. The table is
-bounded, forgets after a time, and belongs to one process: a request that reaches another process is routed as the
-first of its conversation, which is never wrong, only less sticky.
+A conversation is identified by its `x-session-id` (or Codex's `session_id`) header, or else by its beginning: the
+client's messages before the model's last turn, for each API key and `user`. Only digests are stored. The table is
+limited in size and age and belongs to one process: another process routes a request as the first of a conversation.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _SESSION_HEADERS = (b"x-session-id", b"session_id")
 class _StoredSession(NamedTuple):
     session: Session
     prefix: bytes
-    """Digest of the conversation that was read."""
+    """Digest of the client's messages so far."""
     at: float
 
 
@@ -34,7 +33,7 @@ _DECODER = msgspec.msgpack.Decoder(_StoredSession)
 
 
 class OpenSession(NamedTuple):
-    """A request of a session that is being answered."""
+    """A session while a request of it is being answered."""
 
     request: SessionRequest
     key: bytes
@@ -45,15 +44,15 @@ class SessionTable:
     """Sessions by their digests; the least recently used are dropped first.
 
     Args:
-        size: sessions to keep, at most.
+        size: largest number of sessions.
         ttl_s: seconds after its last request that a session is kept.
-        clock: tells the time.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, size: int, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._size, self._ttl_s, self._clock = size, ttl_s, clock
         self._entries: OrderedDict[bytes, bytes] = OrderedDict()
-        """Each `_StoredSession` as MessagePack: a quarter of the memory of its objects."""
+        """Each `_StoredSession` as MessagePack, which takes a quarter of the memory."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -62,17 +61,17 @@ class SessionTable:
         self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str | None = None
     ) -> OpenSession:
         """Return the session that a request continues, or a new one."""
-        named = next((value for name, value in headers if name in _SESSION_HEADERS and value.strip()), b"")
-        scope = hashlib.blake2b(repr((key_id, named, "" if named else query.options.user)).encode(), digest_size=16)
-        before, whole = _digests(query.messages, scope.digest())
-        found = scope.digest() if named else before
+        name = next((value for header, value in headers if header in _SESSION_HEADERS and value.strip()), b"")
+        owner = repr((key_id, name, "" if name else query.options.user)).encode()
+        scope = hashlib.blake2b(owner, digest_size=16).digest()
+        before, whole = _digests(query.messages, scope)
         now = self._clock()
-        known = self._entries.get(found) if found else None
-        entry = None if known is None else _DECODER.decode(known)
+        stored = self._entries.get(scope if name else before)
+        entry = None if stored is None else _DECODER.decode(stored)
         if entry is None or now - entry.at > self._ttl_s:
             entry = _StoredSession(Session(), b"", now)
         request = entry.session.request(query, now, same_prefix=entry.prefix == before)
-        return OpenSession(request, scope.digest() if named else whole, whole)
+        return OpenSession(request, scope if name else whole, whole)
 
     def close(self, opened: OpenSession, decision: Decision, calls: Sequence[Call]) -> None:
         """Store the state of the session after its answer."""
@@ -85,9 +84,9 @@ class SessionTable:
 
 
 def _digests(messages: Sequence[Message], scope: bytes) -> tuple[bytes, bytes]:
-    """Digests of what the client said before the model's last turn (empty if there was none), and of all it said.
+    """Return digests of the client's messages before the model's last turn (empty if it had none), and of all.
 
-    What the model said is left out: clients change its form, and it follows from the rest.
+    The model's messages are left out: clients change their format, and they follow from the rest.
     """
     digest, before = hashlib.blake2b(scope, digest_size=16), b""
     for message in messages:
