@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,10 @@ from odar.policy.signals import AnswerSignals, SignalArrays
 from odar.policy.similarity import AnswerRows
 from odar.recording.files import open_recording, report_damage
 from odar.recording.header import Header
-from odar.recording.schema import Attempt, ItemKey, recorded_signals, round_logprob
+from odar.recording.schema import Attempt, Figures, ItemKey, recorded_signals, round_logprob
 from odar.types import Candidate, Step, Usage
 
-_REALS = ("energy", "varentropy", "mean_logprob", "mean_probability", "lowest_window")
-_COUNTS = ("total", "missing", "stated")
+_FIGURES = tuple(each.name for each in fields(Figures))
 _PLAIN = ("score", "prompt_usd", "output_usd", "seconds")
 
 
@@ -187,7 +186,7 @@ _COLUMNS = [
     *(_ATTEMPT + name for name in ("step", "model", "text", "answer", "finish", "judgment", "usage.output")),
     *(_ATTEMPT + name for name in _PLAIN),
     *(_ATTEMPT + name for name in _FAST_ONLY),
-    *(_ATTEMPT + "figures." + name for name in (*_REALS, *_COUNTS)),
+    *(_ATTEMPT + "figures." + name for name in _FIGURES),
 ]  # fmt: skip
 
 
@@ -218,7 +217,7 @@ def _part(table: Any, header: Header, path: Path) -> PanelArrays:
     places = {(source["model"], source["step"]): i for i, source in enumerate(header.sources)}
     figures = flat.field("figures")
     answers = {
-        **{name: numbers(figures.field(name)) for name in (*_REALS, *_COUNTS)},
+        **{name: numbers(figures.field(name)) for name in _FIGURES},
         **{name: numbers(flat.field(name)) for name in _PLAIN},
         "output": numbers(flat.field("usage").field("output")),
         "cut_off": np.array(texts("finish")) == "length",

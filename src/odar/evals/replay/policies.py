@@ -97,7 +97,9 @@ def oracle(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
 
 def _sample_columns(arrays: PanelArrays, count: int) -> list[int]:
     """Return the columns of the first `count` slow samples."""
-    if not 1 <= count <= arrays.samples:
+    if count < 1:
+        raise InputError(f"{count} slow samples per item: at least 1 is needed")
+    if count > arrays.samples:
         raise InputError(
             f"{count} slow samples per item are needed, and the recording holds {arrays.samples} slow samples; "
             f"odar eval collect … --samples {count} records more"

@@ -31,6 +31,7 @@ NO_FUSION = "none"
 """The `rule` that takes the first answer of the slow agent, without fusion."""
 
 _STATISTICS = ("calibration", "panel", "none")
+_MINIMUM = {"n": 1, "first_wave": 1, **dict.fromkeys(("tau1", "tau2", "clearly_hard", "lam", "beta", "stop"), 0)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,10 @@ class Setting:
     """Source of μ and σ: the `calibration` in use, or the `panel` itself; `none` compares energies without them."""
 
     def __post_init__(self) -> None:
+        for name, least in _MINIMUM.items():
+            value = getattr(self, name)
+            if value is not None and not value >= least:  # NaN too
+                raise InputError(f"{'lambda' if name == 'lam' else name} = {value:g} must be at least {least}")
         if self.tau1 > self.tau2:
             raise InputError(f"tau1 = {self.tau1:g} is above tau2 = {self.tau2:g}")
         if self.mode not in ROUTING_MODES:
