@@ -11,8 +11,7 @@ APGR is the area under PGR over ten bins of c; CPT(x) is the least share of stro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -110,8 +109,7 @@ def path_robustness(before: ArrayLike, after: ArrayLike) -> tuple[float, float]:
     return kept, (kept - chance) / (1 - chance) if chance < 1 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RouterRow:
+class RouterRow(NamedTuple):
     """The figures of one router on one set."""
 
     router: str

@@ -98,11 +98,15 @@ def fusion_table(findings: Findings) -> list[Exhibit]:
 
 def curve_figure(findings: Findings) -> list[Exhibit]:
     """Return the accuracy by the number of slow samples."""
-    specs, names = ("odar:n", "self-consistency:k", "best-of-n:n"), ("ODAR", "self-consistency", "best of n")
     sizes = [n for n in SIZES if n <= findings.arrays.samples]
-    rows = [[n, *(findings.outcomes[f"{spec}={n}"].score.mean() for spec in specs)] for n in sizes]
-    colours = (Colour.ACCENT, Colour.MEDIUM, Colour.HARD)
-    lines = {name: ([row[i + 1] for row in rows], colours[i], "-") for i, name in enumerate(names)}
+    lines = {}
+    for name, spec, colour in (
+        ("ODAR", "odar:n", Colour.ACCENT),
+        ("self-consistency", "self-consistency:k", Colour.MEDIUM),
+        ("best of n", "best-of-n:n", Colour.HARD),
+    ):
+        lines[name] = ([float(findings.outcomes[f"{spec}={n}"].score.mean()) for n in sizes], colour, "-")
+    rows = list(zip(sizes, *(scores for scores, _, _ in lines.values()), strict=True))
     return [exhibit("best-of-n", rows, draw=line_chart("slow samples, n", "accuracy", sizes, lines))]
 
 
@@ -177,11 +181,17 @@ def _changes(clean: PanelArrays, attacked: PanelArrays) -> list[Any]:
     """Return difficulty, share of kept paths, accuracy and calls, before and after an attack."""
     setting = Setting.from_header(clean.header)
     before, after = simulate_odar(clean, setting), simulate_odar(attacked, setting)
-    priors, scores = (clean.items.prior, attacked.items.prior), (before.score, after.score)
-    pairs = (priors, scores, (before.calls, after.calls))
-    difficulty, accuracy, calls = ([float(each.mean()) for each in pair] for pair in pairs)
-    same_path, change = float((before.path == after.path).mean()), difference(after.score, before.score)
-    return [*difficulty, same_path, *accuracy, change.interval, *calls, calls[1] / calls[0] - 1]
+    return [
+        clean.items.prior.mean(),
+        attacked.items.prior.mean(),
+        (before.path == after.path).mean(),
+        before.score.mean(),
+        after.score.mean(),
+        difference(after.score, before.score).interval,
+        before.calls.mean(),
+        after.calls.mean(),
+        after.calls.mean() / before.calls.mean() - 1,
+    ]
 
 
 def stability_table(findings: Findings) -> list[Exhibit]:
@@ -300,11 +310,10 @@ def routers(findings: Findings) -> list[Exhibit]:
     }
     lines = {name: (values.tolist(), *styles.get(name, (Colour.HARD, "-"))) for name, values in curves.items()}
     draw = line_chart("share of strong calls", "gap recovered", shares.tolist(), lines)
-    rows = [[row.router, row.apgr, row.cpt50, row.cpt80, row.auroc] for row in quality]
     points = np.column_stack([shares, *curves.values()]).tolist()
     columns = [Column("share", ".1f"), *(Column(name, ".2f") for name in curves)]
     return [
-        exhibit("routers", rows, words={"strong": policy_label(strong.name)}),
+        exhibit("routers", quality, words={"strong": policy_label(strong.name)}),
         exhibit("recovered", points, columns=columns, draw=draw),
     ]
 

@@ -10,6 +10,7 @@ import numpy as np
 from odar.calibration.bootstrap import Interval, resampled_means
 from odar.evals.replay.simulate import PolicyOutcome
 from odar.evals.report.draw import (
+    TEXTS,
     Colour,
     Column,
     Exhibit,
@@ -26,12 +27,6 @@ from odar.policy.arrays import Array, Bools
 from odar.policy.path import path_shares
 
 PATHS = ("Simple", "Medium", "Hard")
-PUBLISHED = (
-    ("TOPS", "95.5", "92.5", "90.5", "3.4×"),
-    ("Stop Spinning", "94.8", "92.0", "90.2", "4.1×"),
-    ("ODAR, the paper's own", "98.2", "95.4", "94.2", "2.55×"),
-)
-"""MATH, BBH, MMLU-Pro and cost in the paper, of methods whose weights are not available (SPEC 7.2)."""
 RADAR = ("odar", "single-fast", "single-slow", "always-hard")
 STRATA = (("at least 90%", 0.9, 1.01), ("70 to 90%", 0.7, 0.9), ("below 70%", 0.0, 0.7))
 """Name and range of the accuracy of the fast agent, by which the paper groups benchmarks."""
@@ -94,14 +89,14 @@ def policy_table(findings: Findings) -> list[Exhibit]:
     """Compare every baseline with ODAR, over all items."""
     rows = []
     for row in findings.main:
-        price = None if row.cost_usd is None else 1000 * row.cost_usd
+        cost = None if row.cost_usd is None else 1000 * row.cost_usd
         gain = None if row.gain is None else row.gain.interval
         mix = "–" if np.isnan(row.mix[0]) else _mix(row.mix)
-        figures = [row.accuracy, gain, row.adjusted, row.calls, row.tokens, price, row.median_s, row.tail_s]
+        figures = [row.accuracy, gain, row.adjusted, row.calls, row.tokens, cost, row.median_s, row.tail_s]
         rows.append([policy_label(row.name), *figures, row.efficiency, mix])
     notes = [f"{policy_label(row.name)}: {row.note}." for row in findings.main if row.note]
-    found = exhibit("policies", rows, [0], notes=notes)
-    return [found if any(row.cost_usd for row in findings.main) else found.without("$/1000")]
+    table = exhibit("policies", rows, [0], notes=notes)
+    return [table if any(row.cost_usd for row in findings.main) else table.without("$/1000")]
 
 
 def pareto(findings: Findings) -> list[Exhibit]:
@@ -165,8 +160,8 @@ def frontier(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def published(_: Findings) -> list[Exhibit]:
-    """Return the published figures of other methods."""
-    return [exhibit("published", PUBLISHED, folded=True)]
+    """Return the figures that only the paper has, of methods without available weights (SPEC 7.2)."""
+    return [exhibit("published", TEXTS["published"]["rows"], folded=True)]
 
 
 def accuracy_figure(findings: Findings) -> list[Exhibit]:
@@ -182,12 +177,8 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
         turns = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
         for policy in reversed(shown):
             ours, around = policy == "odar", ([*turns, turns[0]], [*values[policy], values[policy][0]])
-            line = {
-                "linewidth": 2.2 if ours else 1.4,
-                "linestyle": styles.get(policy, "-"),
-                "label": policy_label(policy),
-            }
-            axes.plot(*around, color=colours[policy], **line)
+            line = {"linewidth": 2.2 if ours else 1.4, "linestyle": styles.get(policy, "-")}
+            axes.plot(*around, color=colours[policy], label=policy_label(policy), **line)
             if ours:
                 axes.fill(*around, color=colours[policy], alpha=0.12, linewidth=0)
         axes.set_xticks(turns, names)

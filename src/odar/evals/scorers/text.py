@@ -28,6 +28,11 @@ _LETTER_INSIDE = re.compile(r"[(\[]([A-Z])[)\]]|\b(?:[Oo]ption|[Cc]hoice|[Aa]nsw
 _MARKUP = re.compile(r"[*_`$]|\\(?:text|textbf|boxed|mathrm)\{([^{}]*)\}")
 
 
+def normalize(text: str) -> str:
+    """Return a text in lower case, without punctuation, articles and extra white space."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
 def exact_match(golds: Sequence[str], answer: str) -> float:
     """Return 1 if the answer is one of the golds except for case, articles, ASCII punctuation and white space."""
     return float(any(normalize(gold) == normalize(answer) for gold in golds))
@@ -42,6 +47,14 @@ def f1(golds: Sequence[str], answer: str) -> float:
     return max((_f1(normalize(gold), normalize(answer)) for gold in golds), default=0.0)
 
 
+def _f1(gold: str, answer: str) -> float:
+    if gold in _UNSPLIT or answer in _UNSPLIT or not gold or not answer:
+        return float(gold == answer)
+    wanted, given = gold.split(), answer.split()
+    common = sum((Counter(wanted) & Counter(given)).values())
+    return 2 * common / (len(wanted) + len(given))
+
+
 def rouge_l(golds: Sequence[str], answer: str) -> float:
     """Return the F-measure of the longest common subsequence of words with the nearest gold (ROUGE-L).
 
@@ -49,11 +62,6 @@ def rouge_l(golds: Sequence[str], answer: str) -> float:
     0.75
     """
     return max((_rouge_l(normalize(gold).split(), normalize(answer).split()) for gold in golds), default=0.0)
-
-
-def normalize(text: str) -> str:
-    """Return a text in lower case, without punctuation, articles and extra white space."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def _rouge_l(gold: Sequence[str], answer: Sequence[str]) -> float:
@@ -71,14 +79,6 @@ def _rouge_l(gold: Sequence[str], answer: Sequence[str]) -> float:
 
 TEXT_SCORERS = {"exact_match": exact_match, "f1": f1, "rouge_l": rouge_l}
 """Scorers by name that compare free text with reference answers."""
-
-
-def _f1(gold: str, answer: str) -> float:
-    if gold in _UNSPLIT or answer in _UNSPLIT or not gold or not answer:
-        return float(gold == answer)
-    wanted, given = gold.split(), answer.split()
-    common = sum((Counter(wanted) & Counter(given)).values())
-    return 2 * common / (len(wanted) + len(given))
 
 
 def levenshtein(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
@@ -116,8 +116,8 @@ def order_similarity(gold: str, answer: str) -> float:
 def yes_no_match(gold: bool, answer: str) -> float:
     """Return 1 if the answer is yes for a true gold, or no for a false one; `true` is yes and `false` is no.
 
-    The first word decides (`No, Albany is smaller`). A text that starts otherwise must not contain both: `yes and
-    no` is neither.
+    A first word that punctuation follows decides (`No, Albany is smaller`). Any other text must not contain both:
+    `yes and no` is neither.
     """
     text = answer.strip(" \n\t*_`\"'(")
     if match := _YES_NO.match(text):
@@ -136,9 +136,8 @@ def bigbench(gold: str, answer: str) -> float:
     (`90` and `90.0`); texts that differ in apostrophes, in outer square brackets, or in a closing question mark.
     In addition to the published rules, an option may be followed by its text (`(B) the red ball`).
     """
-    return float(
-        _bigbench_equal(_bigbench_prediction(answer), gold.strip().lower().replace(", ", ",").strip("\"'"))
-    )
+    wanted = gold.strip().lower().replace(", ", ",").strip("\"'")
+    return float(_bigbench_equal(_bigbench_prediction(answer), wanted))
 
 
 def _bigbench_prediction(answer: str) -> str:
