@@ -102,5 +102,5 @@ def test_the_report_shows_the_figures_of_the_recordings(figures):
     text = (ROOT / "docs/reports/recordings.html").read_text("utf-8")
     for name in paper.RECORDINGS:
         odar = figures[name]["tables"]["policies"]["ODAR"]
-        assert f"right on {odar['accuracy']:.1%} of the items with {odar['calls']:.2f} calls an item" in text
+        assert f"right on {odar['accuracy']:.1%} of the items with {odar['calls']:.2f} calls per item" in text
         assert f"{figures[name]['items']} items · " in text

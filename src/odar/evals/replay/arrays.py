@@ -122,7 +122,7 @@ def load_arrays(place: str | Path, calibration: str | None = None, split: str = 
     if calibration is not None:
         header = with_calibration(header, load_calibration(calibration))
     with report_damage(recording.path):
-        parts = [_part(table, header, recording.path) for table in recording.tables(_COLUMNS, split)]
+        parts = [_read_row_group(table, header, recording.path) for table in recording.tables(_COLUMNS, split)]
     if not parts:
         kind = f"items to {split} with" if split else "finished items yet; collect them with odar eval collect"
         raise _NoItemsError(f"{place} holds no {kind}")
@@ -190,7 +190,7 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-def _part(table: Any, header: Header, path: Path) -> PanelArrays:
+def _read_row_group(table: Any, header: Header, path: Path) -> PanelArrays:
     """Return the arrays of one row group."""
     nested = table.column("attempts").combine_chunks()
     flat, counts = nested.flatten(), nested.value_lengths().to_numpy()
@@ -214,7 +214,7 @@ def _part(table: Any, header: Header, path: Path) -> PanelArrays:
         return [values[i * width : (i + 1) * width] for i in range(rows)]
 
     models, steps = flat.field("model").to_pylist(), flat.field("step").to_pylist()
-    places = {(source["model"], source["step"]): i for i, source in enumerate(header.sources)}
+    source_numbers = {(source["model"], source["step"]): i for i, source in enumerate(header.sources)}
     figures = flat.field("figures")
     answers = {
         **{name: numbers(figures.field(name)) for name in _FIGURES},
@@ -222,7 +222,7 @@ def _part(table: Any, header: Header, path: Path) -> PanelArrays:
         "output": numbers(flat.field("usage").field("output")),
         "cut_off": np.array(texts("finish")) == "length",
         "judgment": numbers(flat.field("judgment").cast("float64")),
-        "source": np.array([places[pair] for pair in zip(models, steps, strict=True)]).reshape(rows, width),
+        "source": np.array([source_numbers[pair] for pair in zip(models, steps, strict=True)]).reshape(rows, width),
         "order": np.array([_order(*row) for row in zip(texts("step"), texts("text"), strict=True)]),
     }
     if not verified:

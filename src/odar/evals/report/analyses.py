@@ -106,7 +106,7 @@ def curve_figure(findings: Findings) -> list[Exhibit]:
         ("best of n", "best-of-n:n", Colour.HARD),
     ):
         lines[name] = ([float(findings.outcomes[f"{spec}={n}"].score.mean()) for n in sizes], colour, "-")
-    rows = list(zip(sizes, *(scores for scores, _, _ in lines.values()), strict=True))
+    rows = [[n, *(scores[i] for scores, _, _ in lines.values())] for i, n in enumerate(sizes)]
     return [exhibit("best-of-n", rows, draw=line_chart("slow samples, n", "accuracy", sizes, lines))]
 
 

@@ -35,7 +35,7 @@ SECTIONS: dict[str, tuple[Callable[[Findings], list[Exhibit]], ...]] = {
     "Uncertainty": (analyses.uncertainty_table,),
 }
 WORDS = {
-    "Ablations": "From the same answers; other recordings of the same items are further rows.",
+    "Ablations": "Replayed on the same answers; other recordings of the same items are further rows.",
     "Errors": "E1 to E4 are ODAR's own. E5 and E6: no recorded answer was right; the kind of set decides which.",
     "Uncertainty": "The main figures with several intervals and tests.",
 }
@@ -161,7 +161,7 @@ def _verdict(findings: Findings) -> str:
         return f"{number(abs(gap.value))} {better} than {name} ({span})"
 
     return (
-        f"ODAR is right on {ours.accuracy.value:.1%} of the items with {ours.calls:.2f} calls an item: "
+        f"ODAR is right on {ours.accuracy.value:.1%} of the items with {ours.calls:.2f} calls per item: "
         f"{against(fast, 'the fast agent alone')}; {against(hard, 'the Hard path for all')}. "
         f"The Hard path for all takes {hard.calls / ours.calls:.1f} times as many calls."
     )
@@ -179,7 +179,7 @@ def _origin(findings: Findings, command: str) -> dict[str, str]:
         agents[role] = f"{names}: {limits}"
     return {
         "command": command,
-        "recording": f"{findings.name}, {findings.arrays.samples} slow samples an item, by {header.made_by}",
+        "recording": f"{findings.name}, {findings.arrays.samples} slow samples per item, by {header.made_by}",
         "profile": str(header.settings["profile"]),
         "routing": routing,
         "fusion": f"{setting.rule}, β = {setting.beta:g}, λ = {setting.lam:g}, {stop}",

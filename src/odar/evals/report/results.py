@@ -102,12 +102,12 @@ def policy_table(findings: Findings) -> list[Exhibit]:
 def pareto(findings: Findings) -> list[Exhibit]:
     """Return accuracy against calls, and against cost; against tokens if the cost is zero or unknown."""
     shown = [row.name for row in findings.main if row.name not in ("oracle", "cot")]
-    found = [_pareto(findings, shown, "calls", "calls an item", lambda outcome: outcome.calls)]
+    found = [_pareto(findings, shown, "calls", "calls per item", lambda outcome: outcome.calls)]
     money = [mean_if_known(findings.outcomes[name].cost) for name in shown]
     if None not in money and any(money):
         found.append(_pareto(findings, shown, "money", "US$ per 1,000 items", lambda outcome: 1000 * outcome.cost))
     elif None not in [mean_if_known(findings.outcomes[name].tokens) for name in shown]:
-        axis = "generated tokens an item"
+        axis = "generated tokens per item"
         found.append(_pareto(findings, shown, "tokens", axis, lambda outcome: outcome.tokens))
     return found
 
