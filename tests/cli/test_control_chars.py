@@ -29,8 +29,8 @@ def control_chars_in(text: str) -> set[str]:
 @given(st.text())
 def test_control_characters_are_removed_and_other_text_is_unchanged(text):
     shown = strip_control_chars(text)
-    assert control_chars_in(shown) == set()
-    if not control_chars_in(text):
+    assert control_chars_in(shown) == set() and "\x1b" not in shown
+    if not control_chars_in(text) and "\x1b" not in text:
         assert shown == text
 
 
