@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyphen import Pyphen
 
-from odar.difficulty import domain, features
+from odar.difficulty import domain, features, syllables
 from odar.difficulty import text as text_module
 from odar.difficulty.features import FEATURES, GROUPS, phi, phi_batch
 from odar.difficulty.syntax import BLANK, analyse, tree_depth
@@ -174,9 +175,9 @@ TEXTS = [
 
 def test_readability_equals_that_of_textstat(monkeypatch: pytest.MonkeyPatch) -> None:
     textstat = importlib.import_module("textstat")
-    syllables = importlib.import_module("textstat.backend.counts._count_syllables")
+    counter = importlib.import_module("textstat.backend.counts._count_syllables")
     # textstat would download its pronouncing dictionary; without one it hyphenates, as we do
-    monkeypatch.setattr(syllables, "get_cmudict", lambda lang: {})
+    monkeypatch.setattr(counter, "get_cmudict", lambda lang: {})
     for text in TEXTS:
         theirs = min(20.0, max(0.0, textstat.flesch_kincaid_grade(text)))
         assert features.readability(text) == pytest.approx(theirs), text
@@ -277,7 +278,6 @@ def test_the_word_table_is_bounded() -> None:
     before = features.readability("Hyphenation is counted. It works well here.")
     for number in range(100):
         features.readability(f"unheard{number}of words{number} are{number} counted.")
-    assert not features._hyphenator().hd.cache
     assert features.readability("Hyphenation is counted. It works well here.") == before
 
 
@@ -297,16 +297,19 @@ def test_token_counts_by_word_equal_those_of_the_text(text: str) -> None:
     assert features.token_count(text) == len(features._bpe().encode_ordinary(text))
 
 
+PYPHEN = Pyphen(lang="en_US", cache=False)
+
+
 def slow_readability(text: str) -> float:
     """Compute readability by counting words and syllables in the text and in each sentence."""
 
-    def syllables(piece: str) -> list[int]:
+    def counted(piece: str) -> list[int]:
         words = [word for word in piece.split() if re.search(r"\w", word)]
-        bare = [features._PUNCTUATION.sub("", features._QUOTE.sub("", word[:100])).lower() for word in words]
-        return [len(features._hyphenator().positions(word)) + 1 for word in bare]
+        bare = [syllables._PUNCTUATION.sub("", syllables._QUOTE.sub("", word[:100])).lower() for word in words]
+        return [len(PYPHEN.positions(word)) + 1 for word in bare]
 
-    counts = syllables(text)
-    sentences = sum(len(syllables(piece)) > 2 for piece in features._SENTENCE.findall(text))
+    counts = counted(text)
+    sentences = sum(len(counted(piece)) > 2 for piece in features._SENTENCE.findall(text))
     if not counts:
         return 0.0
     grade = 0.39 * len(counts) / max(1, sentences) + 11.8 * sum(counts) / len(counts) - 15.59
@@ -322,7 +325,7 @@ def test_readability_by_word_equals_that_of_the_text(text: str) -> None:
 def test_features_do_not_depend_on_cached_words() -> None:
     queries = [Query(text) for text in [*TEXTS, "Two lines\nand  gaps", "Prove that $x$ is prime."]]
     warm = phi_batch(queries)
-    for table in (features._SYLLABLES, features._TOKENS_AFTER_BLANK, domain._HASHES):
+    for table in (syllables.SYLLABLES, features._TOKENS_AFTER_BLANK, domain._HASHES):
         table.clear()
     np.testing.assert_array_equal(phi_batch(queries), warm)
     np.testing.assert_array_equal(phi_batch(queries[::-1])[::-1], warm)

@@ -30,6 +30,21 @@ def test_a_word_is_computed_once() -> None:
     assert looked == ["to", "be"]
 
 
+def test_frequent_words_stay_when_the_table_is_full() -> None:
+    computed: list[str] = []
+
+    def length(word: str) -> int:
+        computed.append(word)
+        return len(word)
+
+    table = WordTable(length, 8)
+    for number in range(100):
+        assert table["the"] == 3
+        assert table[f"w{number}"] == len(f"w{number}")
+        assert len(table) + len(table._before) <= 8
+    assert computed.count("the") == 1
+
+
 def test_long_words_are_not_kept() -> None:
     table = WordTable(len)
     assert (table["a" * MAX_WORD_LENGTH], table["a" * (MAX_WORD_LENGTH + 1)]) == (

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odar.difficulty.domain import DOMAINS, shipped_classifier
+from odar.difficulty.syllables import SYLLABLES
 from odar.difficulty.syntax import analyse
 from odar.difficulty.text import (
     DATA,
@@ -42,11 +43,7 @@ _MATH_SYMBOL = re.compile("[+×÷=≠<>≤≥∑∏∫∂∇∞−]")
 # A hyphen next to two or more letters belongs to a word ("2n-gon", "10-year", "pre-") and is no minus.
 _MINUS = re.compile(r"(?<![^\W\d_]{2})-(?![^\W\d_]{2})")
 _DIGIT = re.compile(r"\d")
-# Words and sentences as in textstat (the tests compare): a word is a token between blanks that has a letter or
-# digit, without its punctuation.
-_has_letter = re.compile(r"\w").search
-_QUOTE = re.compile(r"\'(?![tsd]|ve|ll|re)")
-_PUNCTUATION = re.compile(r"[^\w\s\']")
+# Sentences as in textstat (the tests compare).
 _SENTENCE = re.compile(r"\b[^.!?]+[.!?]*")
 _begins_with_three_words = re.compile(r"\w\S*+\s\W*\w\S*+\s\W*\w").match
 _RANKS = 100_256
@@ -136,7 +133,7 @@ def readability(masked: str) -> float:
     (20.0, 0.0)
     """
     masked = digits_as_zeros(masked)
-    counts = list(map(_SYLLABLES.__getitem__, masked.split()))
+    counts = list(map(SYLLABLES.__getitem__, masked.split()))
     words = len(counts) - counts.count(0)
     if not words:
         return 0.0
@@ -160,40 +157,14 @@ def has_math_symbol(text: str) -> float:
     return float(bool(_MATH_SYMBOL.search(text) or ("-" in text and _MINUS.search(text)) or has_latex(text)))
 
 
-def _syllables(word: str) -> int:
-    """Return the number of syllables of a word; 0 for punctuation."""
-    if not _has_letter(word):
-        return 0
-    bare = _PUNCTUATION.sub("", _QUOTE.sub("", word[:MAX_WORD_LENGTH])).lower()
-    # hyphenation patterns have no digits: a number is one syllable
-    return 1 if bare.isdecimal() else len(_hyphenator().positions(bare)) + 1
-
-
 def _tokens(piece: str) -> int:
     return len(_bpe().encode_ordinary(piece))
 
 
-_SYLLABLES = WordTable(_syllables)
 _TOKENS_AT_START = WordTable(_tokens)
 # the blank between two words belongs to the first token of the second word
 _TOKENS_AFTER_BLANK = WordTable(lambda word: _tokens(f" {word}"))
 _RARITY = WordTable(_rarity)
-
-
-@cache
-def _hyphenator() -> Any:
-    from pyphen import Pyphen
-
-    hyphenator = Pyphen(lang="en_US")
-    hyphenator.hd.cache = _NoCache()
-    return hyphenator
-
-
-class _NoCache(dict[str, Any]):
-    """A dictionary that stays empty, in place of pyphen's unbounded cache; `WordTable` keeps the results."""
-
-    def __setitem__(self, word: str, points: Any) -> None:
-        pass
 
 
 @cache

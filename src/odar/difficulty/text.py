@@ -30,7 +30,7 @@ because the estimator clips every count far below."""
 _SPLIT_LIMIT = 1 << 16
 """Characters up to which a text is split at once."""
 TABLE_LIMIT = 1 << 13
-"""Number of words at which a `WordTable` is cleared."""
+"""Number of words that a `WordTable` keeps."""
 MAX_WORD_LENGTH = 100
 """Characters of the longest words that a `WordTable` keeps."""
 V = TypeVar("V")
@@ -139,19 +139,25 @@ def _block_end(text: str, opener: re.Match[str], next_closers: dict[str, int]) -
 class WordTable(dict[str, V]):
     """Cache of a function of a word, in bounded memory; faster than `lru_cache`, which reorders at every hit.
 
-    >>> lengths = WordTable(len, limit=2)
+    A full table begins again. The words of the table before are kept and taken over when they occur, so that
+    common words are not computed again.
+
+    >>> lengths = WordTable(len, limit=4)
     >>> lengths["one"], lengths["three"], lengths["seven"], sorted(lengths)
     (3, 5, 5, ['seven'])
     """
 
     def __init__(self, compute: Callable[[str], V], limit: int = TABLE_LIMIT) -> None:
         super().__init__()
-        self._compute, self._limit = compute, limit
+        self._compute, self._limit = compute, limit // 2
+        self._before: dict[str, V] = {}
 
     def __missing__(self, word: str) -> V:
-        value = self._compute(word)
+        before = self._before
+        value = before[word] if word in before else self._compute(word)
         if len(word) <= MAX_WORD_LENGTH:
             if len(self) >= self._limit:
+                self._before = dict(self)
                 self.clear()
             self[word] = value
         return value
