@@ -52,8 +52,9 @@ def hyphen_positions(word: str) -> list[int]:
     for start in range(len(padded) - 1):
         node = trie
         for letter in padded[start:]:
-            if (node := node.get(letter)) is None:
+            if letter not in node:
                 break
+            node = node[letter]
             for offset, level in node.get(_LEVELS, ()):
                 if level > levels[start + offset]:
                     levels[start + offset] = level
