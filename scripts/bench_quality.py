@@ -133,7 +133,7 @@ def routing(data: str, as_json: bool) -> None:
     recorded = [load(Path(data)) for load in (load_routellm, load_mmlu_pair)]
     found = {outcomes.name: measure(outcomes, shipped_estimator()) for outcomes in recorded}
     if as_json:
-        body = [{"data": name, **asdict(row)} for name, rows in found.items() for row in rows]
+        body = [{"data": name, **row._asdict()} for name, rows in found.items() for row in rows]
         click.echo(json.dumps(body, ensure_ascii=False))
         return
     for name, rows in found.items():
