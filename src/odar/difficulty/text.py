@@ -29,7 +29,7 @@ READ_LIMIT = 20_000
 because the estimator clips every count far below."""
 _SPLIT_LIMIT = 1 << 16
 """Characters up to which a text is split at once."""
-TABLE_LIMIT = 1 << 13
+TABLE_LIMIT = 1 << 14
 """Number of words that a `WordTable` keeps."""
 MAX_WORD_LENGTH = 100
 """Characters of the longest words that a `WordTable` keeps."""
