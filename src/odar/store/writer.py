@@ -27,8 +27,8 @@ from odar.store.overview import BINS, changed_by_slow, slow_calls_and_cost
 from odar.store.record import Record, finite_or_none, to_document, to_json, to_utc
 from odar.types import Answer
 
-BATCH = 200
-"""Maximum number of traces in one transaction."""
+BATCH = 64
+"""Maximum number of traces in one transaction. With 200, the gateway needs up to 10 MB more under full load."""
 MAX_QUEUED = 10_000
 """Maximum number of queued traces; further ones are dropped."""
 MAX_QUEUED_BYTES = 64 << 20
