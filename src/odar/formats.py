@@ -68,6 +68,15 @@ def dump_json(value: Any, errors: Literal["replace", "backslashreplace"] = "repl
         return text.encode("utf-8", errors)
 
 
+def dump_canonical(value: Any) -> str:
+    """Return compact JSON with sorted keys: the same text for equal values.
+
+    >>> dump_canonical({"b": 1, "a": "é"})
+    '{"a":"é","b":1}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}

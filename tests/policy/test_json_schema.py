@@ -11,9 +11,9 @@ from jsonschema_rs import is_valid
 from odar.policy.json_schema import (
     MAX_CHARACTERS,
     MAX_PATTERNS,
+    SchemaChecker,
     _StepCounter,
     schema_fault,
-    schema_violation,
 )
 
 TREE = {
@@ -25,6 +25,11 @@ TREE = {
     },
     "required": ["name"],
 }
+
+
+def schema_violation(value: Any, schema: dict[str, Any]) -> str:
+    """Check one value."""
+    return SchemaChecker().violation(value, schema)
 
 
 def chain(keyword: str, length: int) -> dict[str, Any]:
@@ -70,7 +75,9 @@ def test_exponential_steps_along_the_depth_of_a_value_are_counted():
     value: dict[str, Any] = {}
     for _ in range(50):
         value = {"c": value}
-    assert _StepCounter(schema).count(value) is None
+    steps = _StepCounter(schema).count(value)
+    assert steps is not None
+    assert steps > 2**50
     assert schema_violation(value, schema) == ""
 
 
@@ -129,3 +136,16 @@ def test_values_are_judged_as_the_validator_does(schema, definition, value):
         return
     whole = {**schema, "$defs": {"d": definition}}
     assert bool(schema_violation(value, whole)) == (not is_valid(whole, value))
+
+
+def test_the_values_of_one_answer_share_the_limits():
+    """400 tool calls with a schema of 4,000 parts each took ten seconds."""
+    wide = {"allOf": [{"type": "object"} for _ in range(4000)]}
+    checker = SchemaChecker()
+    assert [bool(checker.violation([], wide)) for _ in range(4)] == [True, True, False, False]
+
+
+def test_compiling_schemas_counts_too():
+    checker = SchemaChecker()
+    schemas = [{"type": "string", "description": f"{i}" + "x" * 100_000} for i in range(6)]
+    assert [bool(checker.violation(1, schema)) for schema in schemas] == [True] * 3 + [False] * 3

@@ -50,7 +50,7 @@ class AccessPolicy:
 
     @property
     def keys_required(self) -> bool:
-        """Whether every request needs a key; turned on for good by the first key."""
+        """Whether every request needs a key; the first key turns this on permanently."""
         self._required = self._required or len(self.keys) > 0
         return self._required
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from odar.formats import dump_canonical
+
 MAX_CHARACTERS = 120_000
 """Characters of a schema, as JSON without blanks."""
 MAX_PATTERNS = 30
@@ -22,11 +24,13 @@ _MAX_PATTERN_BYTES = 50_000
 """Size of a compiled regular expression, and of the tables that it fills while it matches."""
 _MAX_KEPT = 32
 """Compiled schemas that are kept."""
-_MAX_VISITS = 50_000
-"""Visits of a schema and a value while steps are counted."""
+_MAX_VISITS = 10_000
+"""Visits of a schema and a value while the steps for one answer are counted: about 30 ms."""
+_CHARACTERS_PER_VISIT = 40
+"""Characters of a schema that take as long to compile as a visit."""
 _MAX_STEPS = 200_000
-"""Steps of a check; a million take 10 to 50 ms."""
-_MAX_EXPLAINED_STEPS = 2_000
+"""Steps of all checks of one answer; a million take 10 to 50 ms."""
+_MAX_EXPLAINED_STEPS = 500
 """Steps of a check that names its reason, which takes a thousand times as long."""
 _MAX_SHOWN = 120
 """Characters of a reason that are kept."""
@@ -40,27 +44,50 @@ def schema_fault(schema: Mapping[str, Any]) -> str:
     >>> schema_fault({"type": "object"}), schema_fault({"type": "objekt"})[:8]
     ('', '"objekt"')
     """
-    compiled = _compile(_canonical(schema))
+    compiled = _compile(dump_canonical(schema))
     return compiled if isinstance(compiled, str) else ""
 
 
-def schema_violation(value: Any, schema: Mapping[str, Any] | None) -> str:
-    """Return how a value violates a schema, or an empty string.
+class SchemaChecker:
+    """Checks the values of one answer, such as the arguments of its tool calls, within limits for all of them.
 
-    A value is not checked if the schema cannot be used, or if the check would take too many steps.
-
-    >>> schema_violation(1, {"type": "string"}), schema_violation("a", {"type": "string"})
+    >>> checker = SchemaChecker()
+    >>> checker.violation(1, {"type": "string"}), checker.violation("a", {"type": "string"})
     ('1 is not of type "string"', '')
     """
-    if not schema:
-        return ""
-    validator = _compile(_canonical(schema))
-    steps = None if isinstance(validator, str) else _StepCounter(schema).count(value)
-    if steps is None:
-        return ""
+
+    def __init__(self) -> None:
+        self._visits_left = _MAX_VISITS
+        self._steps_left = _MAX_STEPS
+        self._validators: dict[int, tuple[Mapping[str, Any], Any]] = {}
+
+    def violation(self, value: Any, schema: Mapping[str, Any] | None) -> str:
+        """Return how a value violates a schema, or an empty string.
+
+        A value is not checked if the schema cannot be used, or if the limits would be passed.
+        """
+        if not schema or self._visits_left <= 0:
+            return ""
+        if id(schema) not in self._validators:
+            text = dump_canonical(schema)
+            self._visits_left -= len(text) // _CHARACTERS_PER_VISIT
+            self._validators[id(schema)] = schema, _compile(text)
+        _, validator = self._validators[id(schema)]
+        if isinstance(validator, str):
+            return ""
+        counter = _StepCounter(schema, self._visits_left)
+        steps = counter.count(value)
+        self._visits_left -= counter.visits
+        if steps is None or steps > self._steps_left:
+            return ""
+        self._steps_left -= steps
+        return _violation(validator, value, explained=steps <= _MAX_EXPLAINED_STEPS)
+
+
+def _violation(validator: Any, value: Any, *, explained: bool) -> str:
     from jsonschema_rs import ValidationError
 
-    if steps > _MAX_EXPLAINED_STEPS:
+    if not explained:
         return "" if validator.is_valid(value) else "it violates the schema"
     try:
         validator.validate(value)
@@ -84,22 +111,22 @@ class _StepCounter:
     _NOT_COUNTED = ("$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems")
     """Keywords that evaluate other schemas again, or that are resolved during the check."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    def __init__(self, root: Mapping[str, Any], max_visits: int = _MAX_VISITS) -> None:
         self._root = root
+        self._max_visits = max_visits
         self._steps: dict[tuple[int, int], int] = {}
-        self._visits = 0
+        self.visits = 0
 
     def count(self, value: Any) -> int | None:
-        """Return the number of steps, or None if it is too large or unknown."""
+        """Return the number of steps, or None if it is unknown."""
         try:
-            steps = self._count(self._root, value)
+            return self._count(self._root, value)
         except (_NotCountable, RecursionError):
             return None
-        return steps if steps <= _MAX_STEPS else None
 
     def _count(self, schema: Any, value: Any) -> int:
-        self._visits += 1
-        if self._visits > _MAX_VISITS:
+        self.visits += 1
+        if self.visits > self._max_visits:
             raise _NotCountable
         if not isinstance(schema, Mapping):  # true or false
             return 1
@@ -188,10 +215,6 @@ def _compile(text: str) -> Any:
         return validator_for(schema, offline=True, pattern_options=patterns)
     except (ValidationError, ReferencingError, ValueError, RecursionError) as error:
         return _shortened(str(error))
-
-
-def _canonical(schema: Mapping[str, Any]) -> str:
-    return json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _shortened(text: str) -> str:

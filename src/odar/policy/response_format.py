@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from odar.conversation import Format, Options, ToolCall
-from odar.formats import load_json
-from odar.policy.json_schema import schema_violation
+from odar.conversation import Format, Options, Tool, ToolCall
+from odar.formats import dump_canonical, load_json
+from odar.policy.json_schema import SchemaChecker
 
 
 def format_fault(text: str, calls: Sequence[ToolCall], options: Options) -> str:
@@ -19,11 +18,13 @@ def format_fault(text: str, calls: Sequence[ToolCall], options: Options) -> str:
     >>> format_fault('{"a": 1}', (), Options(format=Format()))
     ''
     """
+    checker = SchemaChecker()
     if calls:
-        return next((fault for call in calls if (fault := _call_fault(call, options))), "")
+        tools = {tool.name: tool for tool in options.tools}
+        return next((fault for call in calls if (fault := _call_fault(call, tools, options, checker))), "")
     if options.tool_choice is not None and options.tool_choice.mode in ("required", "tool"):
         return "a tool call was required and none was made"
-    return _text_fault(text, options.format) if options.format is not None else ""
+    return _text_fault(text, options.format, checker) if options.format is not None else ""
 
 
 def call_key(calls: Sequence[ToolCall]) -> str:
@@ -38,14 +39,13 @@ def call_key(calls: Sequence[ToolCall]) -> str:
 def canonical_json(text: str) -> str:
     """Return JSON with sorted keys, without white space, and with 1.0 as 1; other text unchanged."""
     try:
-        value = _floats_to_ints(load_json(text.strip() or "{}"))
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return dump_canonical(_floats_to_ints(load_json(text.strip() or "{}")))
     except ValueError:
         return text.strip()
 
 
-def _call_fault(call: ToolCall, options: Options) -> str:
-    choice, tools = options.tool_choice, {tool.name: tool for tool in options.tools}
+def _call_fault(call: ToolCall, tools: Mapping[str, Tool], options: Options, checker: SchemaChecker) -> str:
+    choice = options.tool_choice
     if choice is not None and choice.mode == "none":
         return "a tool was called although tool_choice is none"
     if choice is not None and choice.mode == "tool" and call.name != choice.name:
@@ -56,18 +56,18 @@ def _call_fault(call: ToolCall, options: Options) -> str:
         arguments = load_json(call.arguments or "{}")
     except ValueError:
         return f"the arguments for {call.name!r} are not JSON"
-    violation = schema_violation(arguments, tools[call.name].parameters)
+    violation = checker.violation(arguments, tools[call.name].parameters)
     return f"the arguments for {call.name!r} do not fit: {violation}" if violation else ""
 
 
-def _text_fault(text: str, form: Format) -> str:
+def _text_fault(text: str, form: Format, checker: SchemaChecker) -> str:
     try:
         value = load_json(text)
     except ValueError:
         return "the text is not JSON"
     if form.schema is None:
         return "" if isinstance(value, dict) else "the text is not a JSON object"
-    violation = schema_violation(value, form.schema)
+    violation = checker.violation(value, form.schema)
     return f"the text does not fit the schema: {violation}" if violation else ""
 
 

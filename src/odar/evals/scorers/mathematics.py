@@ -52,7 +52,7 @@ def within_tolerance(gold: str, answer: str, tolerance: float) -> float:
 
 
 def parse_number(text: str) -> Fraction | None:
-    """Return the number that a text is, or the last number in it; None if there is none."""
+    """Return the number that a text consists of, or the last number in it; None without a number."""
     plain = unicodedata.normalize("NFKC", text[-2_000:]).replace("−", "-").replace("\\$", "$").strip().strip("*`$ ")
     plain = plain.rstrip(".") or plain
     whole = parse_quantity(plain.casefold())
