@@ -13,18 +13,19 @@ FROM python:${PYTHON} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 RUN python -m venv /opt/odar
-# The list of dependencies changes less often than the code: they are a layer of their own.
-COPY pyproject.toml README.md LICENSE ./
-COPY src/odar/__init__.py src/odar/__init__.py
-RUN /opt/odar/bin/pip install ".[postgres,otel]" && /opt/odar/bin/pip uninstall --yes odar
+# Wheels with these hashes and no others (`make lock`): odar's dependencies, and hatchling, which builds odar. They
+# change less often than the code, so they are a layer of their own.
+COPY deploy/requirements.txt deploy/requirements.txt
+RUN /opt/odar/bin/pip install --require-hashes --only-binary=:all: -r deploy/requirements.txt
 # Nobody here runs other people's tests or compiles against their headers: 120 MB less.
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends binutils && rm -rf /var/lib/apt/lists/* \
     && find /opt/odar/lib -type d -name tests -prune -exec rm -rf {} + \
     && find /opt/odar/lib -regex '.*\.\(pyx\|pxd\|pyi\|cpp\|c\|h\|hpp\)' -delete \
     && strip --strip-unneeded /opt/odar/lib/python*/site-packages/xllamacpp/*.so
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src src
-RUN /opt/odar/bin/pip install --no-deps .
+RUN /opt/odar/bin/pip install --no-deps --no-build-isolation . && /opt/odar/bin/pip uninstall --yes hatchling
 
 FROM python:${PYTHON} AS weights-0
 COPY --from=build /opt/odar /opt/odar

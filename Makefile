@@ -22,7 +22,7 @@ FAST_TESTS := tests/policy tests/golden tests/agents tests/test_config.py tests/
 RAY_TESTS := tests/recording/test_cluster.py tests/recording/test_ray_collect.py
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test test-fast test-extras check chromium bench audit coverage dist smoke chaos attack test-clients fuzz mutants lint-deploy docs site docs-reference docs-recordings clean
+.PHONY: ask test test-fast test-extras check chromium bench audit lock coverage dist smoke chaos attack test-clients fuzz mutants lint-deploy docs docs-reference docs-recordings clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -61,6 +61,10 @@ check: $(VENV)/.dev
 # The audit of `make check`, and pip-audit if it is installed and the network is available.
 audit: $(VENV)/.dev
 	$(BIN)/python scripts/audit.py --online
+
+# Ask the package index for the newest packages of the container image, and write deploy/requirements.txt with their hashes.
+lock: $(VENV)/.dev
+	$(BIN)/python scripts/lock.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python scripts/bench.py startup
@@ -114,13 +118,8 @@ fuzz: $(FUZZ)/.tools $(VENV)/.dev
 	  PYTHONPATH=src:tests $(FUZZ)/bin/python -m fuzz $$target $(SECONDS) || exit 1; done
 	FUZZ_TIMES=10 $(BIN)/pytest tests/fuzz
 
-# Run every command and snippet of README and docs, then build the site.
-docs: $(VENV)/.dev
-	$(BIN)/pytest tests/docs
-	$(MAKE) site
-
 # Build the site into build/site; fail on broken links and on files fetched from another host.
-site: $(VENV)/.dev $(DOCS)/.tools
+docs: $(VENV)/.dev $(DOCS)/.tools
 	PYTHONPATH=scripts $(BIN)/python -m docsite build $(DOCS)/bin/zensical
 
 # Write the pages and figures that are generated from the code and committed.
@@ -135,7 +134,7 @@ DATA ?= $(wildcard ../shared/data)
 docs-recordings: $(VENV)/.dev
 	$(BIN)/odar eval report docs/data/embedded-*.jsonl.gz runs/local-pair/recording.jsonl.gz --split judge --out docs/reports/recordings.html
 	$(BIN)/python scripts/results.py $(if $(DATA),--data $(DATA))
-	$(BIN)/python scripts/bench_freetext.py . --only pair --no-embeddings
+	$(BIN)/python scripts/bench_freetext.py . --only pair
 	PYTHONPATH=scripts $(BIN)/python -m docsite paper
 
 # Mutation testing of the pure core by mutmut, with the tests of tests/policy: a surviving mutant shows a missing test.

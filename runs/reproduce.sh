@@ -21,5 +21,5 @@ fi
 collect() { .venv/bin/odar eval collect starter --profile tiny --limit "$items" --out "$out/recording.jsonl" "$@"; }
 collect "$@" || collect "$@" # a busy machine may run into a timeout; the second run asks for nothing else
 .venv/bin/odar eval replay "$out/recording.jsonl"
-.venv/bin/odar eval report "$out/recording.jsonl" --out "$out/report.html" --figures "$out/figures"
+.venv/bin/odar eval report "$out/recording.jsonl" --out "$out/report.html"
 echo "done in $(( $(date +%s) - started )) s: $out/report.html"

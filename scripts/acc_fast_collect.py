@@ -159,7 +159,7 @@ class Server:
         params.slot_save_path = f"{self.folder.name}/"
         self.server = xllamacpp.Server(params)
         self.address = str(self.server.listening_address)
-        self.prompt = load_prompts("local")[Step.ANSWER]
+        self.prompt = load_prompts("local").exact[Step.ANSWER]
         self.agent = load_settings(profile="local").fast
         self.share_prefix(slots)
 

@@ -1,4 +1,4 @@
-"""Benchmarks of ODAR itself: start-up, gateway, difficulty estimator, routing and fusion quality."""
+"""Benchmarks of ODAR itself: start-up, gateway, difficulty estimator, routing quality."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 import click
-from bench_quality import difficulty, fusion, routing
+from bench_quality import difficulty, routing
 from bench_startup import startup
 from load_generator import Row, run
 
@@ -26,7 +26,6 @@ def command() -> None:
     python scripts/bench.py gateway               # requests per second with a stub
     python scripts/bench.py difficulty            # estimates per second, one core
     python scripts/bench.py routing --data DIR    # APGR and CPT on recorded outcomes
-    python scripts/bench.py fusion --data DIR     # fusion rules on recorded models
     """
 
 
@@ -129,7 +128,7 @@ def _print(rows: list[Row]) -> None:
     Console(highlight=False).print(table)
 
 
-for subcommand in (startup, difficulty, routing, fusion):
+for subcommand in (startup, difficulty, routing):
     command.add_command(subcommand)
 
 if __name__ == "__main__":

@@ -4,20 +4,17 @@
     python scripts/bench_freetext.py DATA --only pair --stdout
 
 DATA is the folder with `alpaca_eval` and `freetext_cascade`. Skills are fitted on four fifths of the questions and
-used on the other fifth. Embeddings (`odar pull all-minilm-l6-v2`) take ten minutes of one core the first time and are
-kept in `--cache`; `--no-embeddings` leaves them out.
+used on the other fifth.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import hashlib
 import json
 import re
-import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +23,13 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.fusion_fit import GAMMAS
-from odar.calibration.parts import fold_masks
-from odar.config import load_settings
-from odar.evals.preference import answer_pairs
+from odar.evals.replay.policies import run_policy
+from odar.evals.replay.table import load_table
 from odar.evals.router_quality import apgr
 from odar.evals.scorers.text import f1, normalize
 from odar.policy.fusion import Fusion
-from odar.policy.rules import Votes, fuse
-from odar.policy.similarity import SIMILARITIES, lexical, weighted_words, word_overlap
-from odar.policy.stopping import Stopping
-from odar.providers.minilm import FLOOR, WEIGHTS
-from odar.providers.weights import find_weights
-from odar.recording.files import open_recording
+from odar.policy.rules import Ballot, free_energy_rule, winners
+from odar.policy.similarity import lexical, weighted_words, word_overlap
 from odar.types import Candidate, Energy, Step, Token
 
 Array = NDArray[np.float64]
@@ -64,6 +55,9 @@ GROUPS = {
         "claude-2.1",
     ),
 }
+FOLDS = 5
+GAMMAS = (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)
+"""Exponents of the skill weights that are tried."""
 LABELS = ("entailment", "contradiction", "not mentioned")
 
 
@@ -76,44 +70,6 @@ def read(path: Path) -> list[dict[str, Any]]:
 def similarities(texts: Sequence[Sequence[str]], compare: Callable[[Sequence[str]], Array]) -> Array:
     """Return (N, M, M) similarities."""
     return np.array([compare(row) for row in texts])
-
-
-class Embeddings:
-    """Vectors of texts, kept in a file: encoding takes minutes."""
-
-    def __init__(self, cache: Path) -> None:
-        self._cache = cache
-        self._known: dict[str, Any] = {}
-        if cache.exists():
-            kept = np.load(cache)
-            self._known = dict(zip(kept["keys"].tolist(), kept["vectors"], strict=True))
-
-    def load(self, texts: Iterable[str]) -> None:
-        """Encode what is missing, and save it every thousand texts."""
-        missing = {key: text for text in texts if (key := _key(text)) not in self._known}
-        encoder = SIMILARITIES["minilm"].prepare() if missing else None  # type: ignore[attr-defined]
-        for number, (key, text) in enumerate(missing.items(), 1):
-            assert encoder is not None
-            self._known[key] = encoder.encode([text])[0]
-            if number % 1000 == 0 or number == len(missing):
-                print(f"{number} of {len(missing)} texts encoded", file=sys.stderr)
-                vectors = np.array(list(self._known.values()))
-                np.savez(self._cache, keys=np.array(list(self._known)), vectors=vectors)
-
-    def cosines(self, texts: Sequence[str]) -> Array:
-        """Return the cosines of all pairs; `load` must have seen the texts."""
-        vectors = np.array([self._known[_key(text)] for text in texts], dtype=np.float64)
-        found = np.maximum(np.clip(vectors @ vectors.T, 0.0, 1.0), np.eye(len(texts)))
-        return np.asarray(found.round(4))  # equal texts are equal on every machine
-
-    def similarity(self, texts: Sequence[str]) -> Array:
-        """Return what `fusion.similarity = "minilm"` does."""
-        found = self.cosines(texts)
-        return np.where(found < FLOOR, 0.0, found)
-
-
-def _key(text: str) -> str:
-    return hashlib.sha256((text or " ").encode()).hexdigest()
 
 
 def dice(first: Sequence[str], second: Sequence[str]) -> Array:
@@ -147,8 +103,15 @@ def by_sentences(texts: Sequence[str]) -> Array:
 def medoid(s: Array, skills: Array | None = None) -> Ints:
     """Choose by soft answer free energy at β = 0; without log-probs all energies are equal."""
     n, m, _ = s.shape
-    votes = Votes(np.zeros((n, m)), np.tile(np.arange(m), (n, 1)), np.zeros((n, m), dtype=bool), similarity=s)
-    return fuse(votes, 0.0, np.ones((1, m)) if skills is None else skills)
+    weights = np.broadcast_to(np.ones(m) if skills is None else skills, (n, m))
+    ballot = Ballot(np.zeros((n, m)), np.tile(np.arange(m), (n, 1)), weights, 0.0, s)
+    return winners(free_energy_rule(ballot), ballot.present)
+
+
+def fold_masks(count: int, seed: int) -> list[NDArray[np.bool_]]:
+    """Divide items at random into folds, and return the mask of each."""
+    fold = np.random.default_rng(seed).permutation(count) % FOLDS
+    return [fold == number for number in range(FOLDS)]
 
 
 def skilled(s: Array, score: Array, seed: int = 0) -> Ints:
@@ -189,7 +152,7 @@ def length_controlled(score: Array, lengths: Array) -> Array:
     return np.asarray(score - (x * y).sum() / (x * x).sum() * x)
 
 
-def alpaca(rows: list[dict[str, Any]], models: Sequence[str], embeddings: Embeddings | None) -> dict[str, Any]:
+def alpaca(rows: list[dict[str, Any]], models: Sequence[str]) -> dict[str, Any]:
     """Every way to choose one of the models' outputs, as mean preference over GPT-4-turbo's."""
     texts = [[row["outputs"][model]["text"] for model in models] for row in rows]
     score = np.array([[row["outputs"][model]["preference"] for model in models] for row in rows])
@@ -201,13 +164,8 @@ def alpaca(rows: list[dict[str, Any]], models: Sequence[str], embeddings: Embedd
         "medoid without a floor": medoid(similarities(texts, without_floor)),
         "medoid, sentence by sentence": medoid(similarities(texts, by_sentences)),
         "**soft free energy**": medoid(soft),
-        "soft free energy, stopped early": stopped(soft),
         "**soft free energy, skills**": skilled(soft, score),
     }
-    if embeddings is not None:
-        embeddings.load(text for row in texts for text in row)
-        s = similarities(texts, embeddings.similarity)
-        chosen |= {"embedding medoid": medoid(s), "embedding medoid, skills": skilled(s, score)}
     chosen |= {"best single model": best_single(score), "the best output of each": score.argmax(axis=1)}
     table = {"random": _figures(score.mean(axis=1), controlled.mean(axis=1))}
     table |= {name: _figures(picked(score, each), picked(controlled, each)) for name, each in chosen.items()}
@@ -219,51 +177,15 @@ def alpaca(rows: list[dict[str, Any]], models: Sequence[str], embeddings: Embedd
             shares=False,
         )
 
-    differences = {
-        "skills minus best single": minus("**soft free energy, skills**", "best single model"),
-        "stopped early minus all read": minus("soft free energy, stopped early", "**soft free energy**"),
-    }
-    if embeddings is not None:
-        differences["embeddings minus words"] = minus("embedding medoid", "**soft free energy**")
-    return {
-        "questions": len(rows),
-        "rules": table,
-        "differences": differences,
-        "read": float(outputs_read(soft).mean()),
-    }
+    differences = {"skills minus best single": minus("**soft free energy, skills**", "best single model")}
+    return {"questions": len(rows), "rules": table, "differences": differences}
 
 
 def _figures(plain: Array, controlled: Array, *, shares: bool = True) -> tuple[Interval, Interval]:
     return bootstrap_mean(plain, shares=shares), bootstrap_mean(controlled, shares=False)
 
 
-def outputs_read(s: Array, seed: int = 0) -> Ints:
-    """Return how many outputs are read before the choice is settled (SPEC 5.12), in the order of `_orders`."""
-    stopping, total, found = Stopping(0.8), s.shape[1], []
-    for each, order in zip(s, _orders(s, seed), strict=True):
-        counts = range(stopping.first_size(total), total)
-        first = (n for n in counts if stopping.is_settled(each[np.ix_(order[:n], order[:n])], total - n))
-        found.append(next(first, total))
-    return np.array(found)
-
-
-def stopped(s: Array, seed: int = 0) -> Ints:
-    """Choose among the outputs that are read until the choice is settled."""
-    counts, orders = outputs_read(s, seed), _orders(s, seed)
-    present = np.zeros(s.shape[:2], dtype=bool)
-    for row, (count, order) in enumerate(zip(counts, orders, strict=True)):
-        present[row, order[:count]] = True
-    groups = np.where(present, np.arange(s.shape[1]), -1)
-    votes = Votes(np.zeros(groups.shape), groups, np.zeros(groups.shape, dtype=bool), similarity=s)
-    return fuse(votes, 0.0, np.ones((1, s.shape[1])))
-
-
-def _orders(s: Array, seed: int) -> Ints:
-    """Models in another random order for each question: they stand for samples of one model."""
-    return np.random.default_rng(seed).permuted(np.tile(np.arange(s.shape[1]), (len(s), 1)), axis=1)
-
-
-def cascade(rows: list[dict[str, Any]], embeddings: Embeddings | None) -> dict[str, Any]:
+def cascade(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Two answers of the fast model and one of the slow: which is chosen, and what routing by agreement gives."""
     texts = [[row["fast"][0]["text"], row["fast"][1]["text"], row["slow"][0]["text"]] for row in rows]
     score = np.array(
@@ -279,11 +201,6 @@ def cascade(rows: list[dict[str, Any]], embeddings: Embeddings | None) -> dict[s
     table["soft free energy, skills"] = bootstrap_mean(with_skills)
     table["skills minus slow"] = bootstrap_mean(with_skills - score[:, 2], shares=False)
     signals = {"mean log-prob": -mean_logprob, "agreement by words": -agreement}
-    if embeddings is not None:
-        embeddings.load(text for each in texts for text in each[:2])
-        signals["agreement by embeddings"] = -similarities([each[:2] for each in texts], embeddings.cosines)[
-            :, 0, 1
-        ]
     signals["log-prob and agreement by words"] = _rank(-mean_logprob) + _rank(-agreement)
     # the log-prob is of the second sample, so that one's answer is what routing would return
     routed = {f"APGR of {name}": apgr(signal, score[:, 1], score[:, 2]) for name, signal in signals.items()}
@@ -292,34 +209,25 @@ def cascade(rows: list[dict[str, Any]], embeddings: Embeddings | None) -> dict[s
 
 def pair(recording: Path) -> dict[str, Any]:
     """The Hard path against one slow answer on the free text of a recorded pair of models."""
-    opened = open_recording(recording)
-    settings = load_settings(opened.header.settings["profile"])
-    fusion = Fusion(settings.fusion.rule, settings.fusion.beta)
-    found: dict[str, Any] = {}
-    items = [item for item in opened.items() if item.attempts]
-    free = [
-        item
-        for item in items
-        if fusion.free_text_similarity([each.candidate for each in item.attempts], item.query) is not None
-    ]
-    sets = sorted({item.key.set for item in free})
-    for name, part in {
-        **{f"set {each}": [i for i in items if i.key.set == each] for each in sets},
-        "free text": free,
-    }.items():
-        scores = []
-        for item in part:
-            by_answer = {each.answer: each.score or 0.0 for each in item.attempts}
-            for one in answer_pairs([item], "hard", "slow", fusion, settings.fusion.varentropy_weight):
-                scores.append((by_answer[one.first], by_answer[one.second]))
-        hard, slow = np.array(scores or [(0.0, 0.0)]).T
-        found[name] = (
-            len(scores),
-            bootstrap_mean(hard),
-            bootstrap_mean(slow),
-            bootstrap_mean(hard - slow, shares=False),
+    table = load_table(recording)
+    free = np.array(
+        [
+            table.fusion.free_text_similarity([each.candidate for each in item.attempts], item.query) is not None
+            for item in table.items
+        ]
+    )
+    sets = sorted({item.key.set for item, own in zip(table.items, free, strict=True) if own})
+    parts = {**{f"set {name}": table.of_set(name) for name in sets}, "free text": free}
+    hard, slow = (run_policy(table, name).score for name in ("always-hard", "single-slow"))
+    return {
+        name: (
+            int(own.sum()),
+            bootstrap_mean(hard[own]),
+            bootstrap_mean(slow[own]),
+            bootstrap_mean(hard[own] - slow[own], shares=False),
         )
-    return found
+        for name, own in parts.items()
+    }
 
 
 def _score(name: str, gold: str, text: str) -> float:
@@ -347,11 +255,12 @@ def timing() -> dict[str, float]:
         tokens = [tuple(Token(f" {word}", -0.1) for word in text.split()) for text in texts]
         energy = Energy(0.1, 0.0, 0.1, 0.1)
         return [
-            Candidate(Step.SOLVE, "m", t, t, each, energy=energy) for t, each in zip(texts, tokens, strict=True)
+            Candidate(Step.SOLVE, "slow", "m", t, t, each, energy=energy)
+            for t, each in zip(texts, tokens, strict=True)
         ]
 
     found = {}
-    for name in ("none", "lexical", "minilm"):
+    for name in ("none", "lexical"):
         fusion, taken = Fusion(beta=0.25, similarity=name), []
         for _ in range(8):
             candidates = six()
@@ -366,23 +275,18 @@ def main() -> None:
     """Measure the parts, and write their tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--no-embeddings", action="store_true", help="Skip everything that needs the encoder.")
-    parser.add_argument(
-        "--cache", type=Path, default=Path("/tmp/odar-embeddings.npz"), help="Folder for cached vectors."
-    )
     parser.add_argument("--recording", type=Path, default=ROOT / "runs" / "local-pair" / "recording.jsonl.gz")
     parser.add_argument("--only", choices=PARTS, help="Run only this part.")
     parser.add_argument("--stdout", action="store_true", help="Print the tables instead of writing docs/peers.md.")
     given = parser.parse_args()
-    embeddings = None if given.no_embeddings else Embeddings(given.cache)
     for part in PARTS if given.only is None else (given.only,):
         if part == "alpaca":
             rows = read(given.data / "alpaca_eval" / "outputs.jsonl.gz")
-            text = alpaca_table({name: alpaca(rows, models, embeddings) for name, models in GROUPS.items()})
+            text = alpaca_table({name: alpaca(rows, models) for name, models in GROUPS.items()})
         elif part == "cascade":
             rows = read(given.data / "freetext_cascade" / "outcomes.jsonl.gz")
             sets = sorted({row["set"] for row in rows})
-            text = cascade_table({n: cascade([r for r in rows if r["set"] == n], embeddings) for n in sets})
+            text = cascade_table({n: cascade([r for r in rows if r["set"] == n]) for n in sets})
         else:
             text = pair_table(pair(given.recording)) if part == "pair" else timing_table(timing())
         print(text, flush=True)
@@ -400,8 +304,7 @@ def alpaca_table(found: dict[str, Any]) -> str:
         for rule in next(iter(found.values()))[kind]:
             cells = [write(each) for group in found.values() for each in group[kind][rule]]
             lines.append(f"| {rule} | " + " | ".join(cells) + " |")
-    read = ", ".join(f"{group['read']:.2f} ({name})" for name, group in found.items())
-    return "\n".join(lines) + f"\n\nOutputs that are read of five if the choice is stopped early: {read}."
+    return "\n".join(lines)
 
 
 def cascade_table(found: dict[str, Any]) -> str:
@@ -426,11 +329,9 @@ def pair_table(found: dict[str, Any]) -> str:
 
 
 def timing_table(found: dict[str, float]) -> str:
-    """CPU time of a decision, and what each similarity needs on disk."""
-    disk = sum(file.path.stat().st_size for file in find_weights(WEIGHTS).files) / 1e6
-    needs = {"none": "nothing", "lexical": "nothing", "minilm": f"no package; {disk:.0f} MB of weights"}
-    lines = ["| `fusion.similarity` | CPU time of a decision, ms | what it needs |", "|---|---|---|"]
-    return "\n".join([*lines, *(f"| {name} | {ms:.1f} | {needs[name]} |" for name, ms in found.items())])
+    """CPU time of a decision."""
+    lines = ["| `fusion.similarity` | CPU time of a decision, ms |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {name} | {ms:.1f} |" for name, ms in found.items())])
 
 
 if __name__ == "__main__":

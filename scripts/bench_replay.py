@@ -1,4 +1,4 @@
-"""Measure the time of a replay: twenty policies over a synthetic panel of 5,000 items, from file to figures.
+"""Measure the time of a replay: twenty policies over a synthetic recording of 5,000 items, from file to figures.
 
 python scripts/bench_replay.py [items]
 """
@@ -13,11 +13,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run_policies
+from odar.evals.replay.table import load_table
 from support.panels import synthetic_panel
 
-SPECS = ("odar", "baselines", "fusion-rules", "odar:beta=inf", "odar:n=3")
+SPECS = (
+    "paper", "single-fast", "single-slow", "self-consistency:k=3", "self-consistency:k=5", "always-medium",
+    "always-hard", "random-mixture", "oracle-router", "oracle",
+    *(f"cascade:dial={points}" for points in (100, 50, 25, 15, 10, 6, 3, 2, 1, 0.5)),
+)  # fmt: skip
 
 
 def main() -> None:
@@ -27,14 +31,22 @@ def main() -> None:
         path = synthetic_panel(Path(folder), items)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         started = time.perf_counter()
-        arrays = load_arrays(path)
+        cpu = time.process_time()
+        table = load_table(path)
         loaded = time.perf_counter()
-        count = sum(1 for _ in run_policies(arrays, SPECS))
+        count = 0
+        for spec, outcome in run_policies(table, SPECS):
+            if isinstance(outcome, Exception):
+                raise SystemExit(f"{spec}: {outcome}")
+            count += 1
         done = time.perf_counter()
+        cpu = time.process_time() - cpu
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         size = path.stat().st_size / 1e6
-    print(f"{items} items, {size:.1f} MB of Parquet: read in {loaded - started:.2f} s")
-    print(f"{count} policies replayed in {done - loaded:.2f} s; {done - started:.2f} s in all")
+    print(f"{items} items, {size:.1f} MB of Parquet: read into a table in {loaded - started:.2f} s")
+    print(
+        f"{count} policies replayed in {done - loaded:.2f} s; {done - started:.2f} s in all, {cpu:.2f} s of CPU time"
+    )
     print(f"memory at most {after / 1024:.0f} MB, {(after - before) / 1024:.0f} MB more than before")
 
 

@@ -1,6 +1,6 @@
 """`bench.py routing`: compare the estimator with random, length and an oracle on recorded outcomes.
 
-`routellm_gsm8k` is for evaluation only. On the MMLU-Pro pair the posterior is cross-validated.
+`routellm_gsm8k` is for evaluation only. On the MMLU-Pro pair the belief of the cascade sees the weak model's answers.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.calibration.parts import fit_weights, fold_masks
 from odar.difficulty.base import Estimator
 from odar.errors import InputError
 from odar.evals.router_quality import RouterRow, oracle_score, router_row
 from odar.evals.scorers.text import LETTERS
-from odar.policy.posterior import PosteriorDifficulty
-from odar.policy.signals import AnswerKind, QuantileTables, SignalArrays
+from odar.policy.belief import Agent, Belief, Opinion, State
+from odar.policy.signals import QuantileTables
 from odar.recording.files import import_arrow
 from odar.types import Query
 
@@ -93,43 +92,23 @@ def measure(outcomes: Outcomes, estimator: Estimator, seed: int = 42) -> list[Ro
         estimator.name: prior,
     }
     if outcomes.confidence is not None and outcomes.tokens is not None:
-        signals = _signals(outcomes, prior)
-        scores["posterior (no labels)"] = PosteriorDifficulty.load().predict(
-            signals, QuantileTables.from_signals(signals)
-        )
-        scores["posterior (cross-validated)"] = _cross_validated(outcomes, signals, seed)
+        scores["belief (no labels)"] = _expected_gain(outcomes, prior)
     scores["oracle"] = oracle_score(outcomes.weak, outcomes.strong)
     return [router_row(name, score, outcomes.weak, outcomes.strong, rng) for name, score in scores.items()]
 
 
-def _signals(outcomes: Outcomes, prior: Array) -> SignalArrays:
-    """Signals of reasoned answers; ranks depend on the unit of none of them."""
+def _expected_gain(outcomes: Outcomes, prior: Array) -> Array:
+    """q − p of the belief after each answer of the weak model; ranks are among its own answers."""
     assert outcomes.confidence is not None
     assert outcomes.tokens is not None
-    count, unknown = len(prior), np.full(len(prior), np.nan)
-    return SignalArrays(
-        kind=np.full(count, AnswerKind.REASONED.value),
-        prior=prior,
-        stated=np.full(count, True),
-        length=outcomes.tokens,
-        mean_logprob=np.log(np.clip(outcomes.confidence, 1e-6, 1.0)),
-        answer_logprob=unknown,
-        agreement=unknown,
-        finished=np.full(count, True) if outcomes.unanswered is None else outcomes.unanswered == 0,
-    )
-
-
-def _cross_validated(outcomes: Outcomes, signals: SignalArrays, seed: int) -> Array:
-    """The posterior of each question by quantiles and weights that were fitted without it."""
-    gain = outcomes.strong - outcomes.weak
-    shipped, kind, scores = PosteriorDifficulty.load(), AnswerKind.REASONED, np.zeros(len(signals))
-    for test in fold_masks(len(signals), seed):
-        train = ~test
-        tables, kept = QuantileTables.from_signals(signals.rows(train)), train & signals.finished
-        terms = shipped.terms(signals.rows(kept), kind, tables)
-        model = shipped.with_weights(kind, fit_weights(terms, gain[kept], start=shipped.weights[kind.value]))
-        scores[test] = model.predict(signals.rows(test), tables)
-    return scores
+    weak, strong = Agent("fast", 0.6, "weak"), Agent("slow", 0.8, "strong")
+    values = {"length": outcomes.tokens, "mean_logprob": np.log(np.clip(outcomes.confidence, 1e-6, 1.0))}
+    tables = QuantileTables.fit({("reasoned", name): each for name, each in values.items()})
+    ranks = {name: tables.rank("reasoned", name, each) for name, each in values.items()}
+    missing = np.zeros(len(prior)) if outcomes.unanswered is None else outcomes.unanswered
+    opinion = Opinion(weak, np.where(missing > 0, -1, 0), ranks["length"], ranks["mean_logprob"])
+    judgment = Belief.load().judge(State([opinion], plausible=10, difficulty=prior))
+    return np.asarray(judgment.q(strong) - judgment.p)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

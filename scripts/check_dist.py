@@ -25,7 +25,8 @@ NEEDED = (
     "odar/data/starter.jsonl",
     "odar/data/calibration-tiny.json",
     "odar/difficulty/data/estimator.json",
-    "odar/policy/posterior.json",
+    "odar/policy/belief.json",
+    "odar/policy/quantiles.json",
     "odar/dashboard/static/index.html",
     "odar/py.typed",
 )

@@ -20,7 +20,7 @@ from odar.providers.base import Message, Quirks, Reply, Request, Sampling
 from odar.providers.local import LocalProvider
 from odar.types import Query, Step
 
-PROMPTS = load_prompts("tiny")
+PROMPTS = load_prompts("tiny").exact
 MAX_TOKENS = {"answer": 96, "verify": 192, "solve": 256}
 QUESTIONS = (
     ("What is the capital of France?", "paris"),

@@ -28,12 +28,10 @@ def refreshed(item: RecordedItem, estimator: LearnedEstimator) -> RecordedItem:
 
 
 def with_profile(header: Header, profile: str) -> Header:
-    """The header with the settings and the calibration of a profile; timeouts stay as they were."""
+    """The header with the settings and the calibration of a profile; agents and models stay as they were."""
     today = header_of(Odar(load_settings(profile, environ={})))
-    settings = {**today.settings}
-    for role in ("fast", "slow"):
-        settings[role] = {**settings[role], "timeout_s": header.settings[role]["timeout_s"]}
-    return replace(header, settings=settings, calibration=today.calibration)
+    kept = {name: header.settings[name] for name in ("fast", "second", "slow", "agents", "models")}
+    return replace(header, settings={**today.settings, **kept}, calibration=today.calibration)
 
 
 def main() -> None:

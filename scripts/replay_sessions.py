@@ -24,16 +24,16 @@ from typing import Any
 
 from odar.config import load_settings
 from odar.conversation import Message, ToolCall
-from odar.engine import ServingOptions
 from odar.formats import dump_json
 from odar.gateway.chat import read_chat
 from odar.gateway.messages import read_messages
 from odar.gateway.responses import read_responses
 from odar.gateway.service import Service
 from odar.gateway.sessions import SessionTable
+from odar.options import AskOptions
 from odar.policy.session import CACHE_S
 from odar.providers.base import Completion, OnDelta, Provider, Reply, Request
-from odar.types import Answer, Role, Token, Usage
+from odar.types import FAST, SLOW, Answer, Token, Usage
 
 READERS = {"chat": read_chat, "messages": read_messages, "responses": read_responses}
 WAYS = ("always fast", "always slow", "per request", "per session")
@@ -127,26 +127,25 @@ def sessions(file: FilePath) -> Iterator[dict[str, Any]]:
 async def replay(way: str, found: list[dict[str, Any]], fast: str, slow: str) -> Totals:
     """Answer every request of every session in one way."""
     clock, totals = Clock(), Totals()
-    base = load_settings("custom", environ={}, fast__model=fast, slow__model=slow, routing__mode="posterior")
-    cards = {role: base.card(base.agent(role).model) for role in Role}
+    base = load_settings("custom", environ={}, fast__model=fast, slow__model=slow)
+    cards = {agent: base.card(base.agent(agent).model) for agent in (FAST, SLOW)}
     pair = {
-        role: Simulated(card.provider, clock, bool(card.price and card.price.written), role is Role.SLOW)
-        for role, card in cards.items()
+        agent: Simulated(card.provider, clock, bool(card.price and card.price.written), agent == SLOW)
+        for agent, card in cards.items()
     }
     models = {
-        role.value: {"provider": role.value, "id": card.id, "logprobs": card.logprobs, "price": _price(card.price)}
-        for role, card in cards.items()
+        agent: {"provider": agent, "id": card.id, "logprobs": card.logprobs, "price": _price(card.price)}
+        for agent, card in cards.items()
     }
     settings = load_settings(
         "custom",
         environ={},
-        providers={role.value: {"kind": "openai", "base_url": "http://simulated"} for role in Role},
+        providers={agent: {"kind": "openai", "base_url": "http://simulated"} for agent in cards},
         models=models,
         fast__model="fast",
         slow__model="slow",
-        routing__mode="posterior",
     )
-    service = Service(settings, providers={role.value: model for role, model in pair.items()})
+    service = Service(settings, providers=pair)
     table = SessionTable(10_000, 3600, clock)
     path = {"always fast": "simple", "always slow": None}.get(way)
     for number, session in enumerate(found):
@@ -158,11 +157,11 @@ async def replay(way: str, found: list[dict[str, Any]], fast: str, slow: str) ->
                 model.step = request
             options: dict[str, Any] = {"model": "slow"} if way == "always slow" else {}
             opened = table.open(ask.query, [(b"x-session-id", str(number).encode())]) if way == WAYS[-1] else None
-            serving = ServingOptions(session=opened.request if opened else None, **options)
-            answer: Answer = await service.odar.aask(ask.query, path=path, serving=serving)
+            asked = AskOptions(path=path, session=opened.request if opened else None, **options)
+            answer: Answer = await service.odar.aask(ask.query, asked)
             trace = answer.trace
             if opened:
-                table.close(opened, trace.decision, trace.calls)
+                table.close(opened, trace)
             slow_took_part = any(call.model == "slow" for call in trace.calls)
             answered = "slow" if slow_took_part else "fast"
             totals.switches += agent not in (None, answered)

@@ -88,8 +88,8 @@ def install(who: Stranger) -> str:
 def ask(who: Stranger) -> str:
     """The first question; fetches the weights."""
     answer = json.loads(who.odar("ask", "--json", QUESTION))
-    expect(bool(answer["answer"]), f"no answer: {answer}")
-    return repr(answer["answer"])
+    expect(bool(answer["text"]), f"no answer: {answer}")
+    return repr(answer["text"])
 
 
 def ask_again(who: Stranger) -> str:

@@ -10,7 +10,6 @@ this order, unattended:
     python scripts/train_domain.py --data ../shared/data
     python scripts/reference_mixture.py --data ../shared/data
     python scripts/train_estimator.py --data ../shared/data --cache /tmp/features.npy
-    python scripts/fit_posterior.py --data ../shared/data --cache /tmp/features.npy
     python scripts/refresh_recordings.py docs/data/embedded-*.jsonl.gz
     python scripts/refresh_recordings.py runs/local-pair/recording.jsonl.gz --profile local
     pytest tests/difficulty

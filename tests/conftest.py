@@ -52,9 +52,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-# A shell that runs the tests in the background ignores SIGINT, and child processes would inherit that.
+# A shell that runs the tests in the background ignores SIGINT, nohup SIGHUP, and child processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

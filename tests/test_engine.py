@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
 
 import pytest
 
 from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, ProviderError, ProviderTimeout, UnknownName
+from odar.options import AskKeywords, AskOptions
+from odar.policy.cascade_values import Values
 from odar.types import Image, Path, Query, Usage
 from support.engine import MODELS, engine, steps, talk
 from support.scripted import completion
@@ -23,9 +26,9 @@ DOWN = ProviderError("out of order", provider="p", status=503, retryable=True)
     ],
 )
 async def test_difficulty_chooses_the_path(difficulty, path, fast_steps, slow_steps, calls):
-    odar, fast, slow = engine(difficulty=difficulty, routing__mode="prior")
+    odar, fast, slow = engine(difficulty=difficulty)
     answer = await odar.aask("What is 2 + 2?")
-    assert (answer.answer, answer.path, answer.degraded) == ("4", path, False)
+    assert (answer.final, answer.path, answer.degraded) == ("4", path, False)
     assert (steps(fast), steps(slow)) == (fast_steps, slow_steps)
     assert answer.trace.spend.calls == calls
     assert len(answer.trace.candidates) == calls
@@ -51,7 +54,7 @@ async def test_the_verifier_gets_the_fast_answer_and_the_solver_does_not():
 async def test_the_hard_path_calls_both_agents_at_once():
     odar, fast, slow = engine()
     slow.meet = fast.meet = asyncio.Barrier(2)  # each waits for the other's request
-    assert (await odar.aask("What is 2 + 2?", path="hard")).answer == "4"
+    assert (await odar.aask("What is 2 + 2?", path="hard")).final == "4"
 
 
 async def test_a_server_without_n_gets_separate_concurrent_calls_with_their_own_seeds():
@@ -77,7 +80,7 @@ async def test_if_the_slow_agent_is_down_the_fast_answer_is_marked_degraded():
     for path in ("medium", "hard"):
         odar, _, _ = engine(slow=lambda request, index: DOWN)
         answer = await odar.aask("What is 2 + 2?", path=path)
-        assert (answer.answer, answer.degraded) == ("4", True)
+        assert (answer.final, answer.degraded) == ("4", True)
         assert any("slow agent: out of order" in reason for reason in answer.trace.degradations)
 
 
@@ -85,7 +88,7 @@ async def test_if_the_fast_agent_is_down_the_slow_answer_is_marked_degraded():
     for path, slow_step in (("simple", "solve"), ("medium", "solve"), ("hard", "solve")):
         odar, _, slow = engine(fast=lambda request, index: DOWN)
         answer = await odar.aask("What is 2 + 2?", path=path)
-        assert (answer.answer, answer.degraded) == ("4", True)
+        assert (answer.final, answer.degraded) == ("4", True)
         assert steps(slow) == [slow_step]
 
 
@@ -141,7 +144,7 @@ async def test_an_invalid_limit_is_rejected(limit):
     odar, _, _ = engine()
     with pytest.raises(InputError, match="is not a limit"):
         await odar.aask("What is 2 + 2?", max_cost_usd=limit)
-    assert (await odar.aask("What is 2 + 2?", max_cost_usd=float("inf"))).answer == "4"
+    assert (await odar.aask("What is 2 + 2?", max_cost_usd=float("inf"))).final == "4"
 
 
 async def test_failed_samples_degrade_the_answer():
@@ -196,7 +199,7 @@ async def test_answers_finished_by_the_deadline_are_used():
     odar, _, slow = engine()
     slow.delay_s = 30
     answer = await odar.aask("What is 2 + 2?", path="hard", deadline_s=0.2)
-    assert answer.answer == "4"
+    assert answer.final == "4"
     assert answer.degraded
     assert slow.in_flight == 0
 
@@ -250,14 +253,14 @@ async def test_a_failed_call_costs_nothing_or_an_unknown_amount():
         assert answer.trace.calls[1].cost_usd == cost
 
 
-async def test_the_simple_path_streams():
-    odar, _, _ = engine()
+@pytest.mark.parametrize("path", [None, *Path])
+@pytest.mark.parametrize("policy", ["paper", "cascade", "slow*2"])
+async def test_on_text_receives_the_text_of_the_answer_on_every_path(path, policy):
+    odar, _, _ = engine(policy=policy)
     pieces: list[str] = []
-    answer = await odar.aask("What is 2 + 2?", path="simple", on_text=pieces.append)
-    assert "".join(pieces) == answer.text
-    pieces.clear()
-    await odar.aask("What is 2 + 2?", path="hard", on_text=pieces.append)
-    assert pieces == []
+    answer = await odar.aask("What is 2 + 2?", path=path, on_text=pieces.append)
+    assert "".join(pieces) == answer.text == str(answer)
+    assert answer.final == "4"
 
 
 async def test_the_trace_names_prompts_path_and_scorer():
@@ -266,7 +269,7 @@ async def test_the_trace_names_prompts_path_and_scorer():
     trace = answer.trace
     assert dict(trace.prompts).keys() == {"answer", "verify", "solve"}
     assert all(len(md5) == 32 for _, md5 in trace.prompts)
-    assert trace.decision.reason == "d = 0.900 ≥ τ2 = 0.7"
+    assert trace.decisions[0].reason == "d = 0.900 ≥ τ2 = 0.7"
     assert trace.verdict.scorer == "fep (uncalibrated)"
     assert "quick" in trace.verdict.reason
 
@@ -290,7 +293,7 @@ async def test_without_logprobs_another_scorer_is_used():
         (" \n\t", "the question is empty"),
         ("a\0b", "NUL character at position 1"),
         ("a\ud800b", "unpaired surrogate"),
-        (5, "must be a string, not int"),
+        (5, "must be a string or a list of messages, not int"),
     ],
 )
 async def test_invalid_questions_are_rejected(text, message):
@@ -326,7 +329,7 @@ async def test_an_alternative_model_is_used_for_images_or_a_higher_score():
     }
     odar, fast, _ = engine(models=models, fast__alternatives=["sharp", "seer"])
     answer = await odar.aask("Solve the equation x = 2 + 2.", path="medium")
-    assert (answer.trace.decision.assignment.expert, fast.requests[-1].model) == ("math", "sharp")
+    assert (answer.trace.plan.assignment.expert, fast.requests[-1].model) == ("math", "sharp")
     assert [call.model for call in answer.trace.calls] == ["sharp", "deep"]
     await odar.aask("What is this?", images=[Image("image/png", b"x")], path="simple")
     assert fast.requests[-1].model == "seer"
@@ -338,12 +341,12 @@ async def test_an_alternative_model_is_used_for_images_or_a_higher_score():
 def test_the_synchronous_wrapper_works_with_and_without_a_running_loop():
     odar, fast, _ = engine()
     with odar:
-        assert odar.ask("What is 2 + 2?", path="simple").answer == "4"
+        assert odar.ask("What is 2 + 2?", path="simple").final == "4"
 
         async def inside():
             return odar.ask("What is 2 + 2?", path="simple")
 
-        assert asyncio.run(inside()).answer == "4"
+        assert asyncio.run(inside()).final == "4"
     assert fast.closed
 
 
@@ -360,7 +363,37 @@ async def test_the_ledger_records_when_each_call_began():
     fast.delay_s = 0.05
     answer, verify = (await odar.aask("2 + 2?", path="medium")).trace.calls
     assert 0 <= answer.began_s < answer.began_s + answer.seconds <= verify.began_s  # one after the other
-    odar, fast, slow = engine(difficulty=0.9, routing__mode="prior")
+    odar, fast, slow = engine(difficulty=0.9)
     fast.meet = slow.meet = asyncio.Barrier(2)  # each waits for the other's request
     calls = (await odar.aask("2 + 2?")).trace.calls
     assert max(call.began_s for call in calls) < min(call.began_s + call.seconds for call in calls)  # concurrent
+
+
+def test_the_keywords_are_options():
+    names = {field.name for field in dataclasses.fields(AskOptions)}
+    assert set(AskKeywords.__annotations__) <= names
+
+
+async def test_values_of_a_cascade_are_not_computed_in_the_event_loop(monkeypatch):
+    """New prices or dials take tens of milliseconds, and clients can choose both."""
+    threads = []
+    by_induction = Values.by_induction
+
+    def noting(*arguments):
+        threads.append(threading.current_thread() is threading.main_thread())
+        return by_induction(*arguments)
+
+    monkeypatch.setattr(Values, "by_induction", noting)
+    odar, _, _ = engine(policy="cascade")
+    for dial in ("economy", 7, "quality"):
+        await odar.aask("What is 2 + 2?", dial=dial)
+    assert len(threads) == 3 and not any(threads)
+    await odar.aask("What is 2 + 2?", dial=7)
+    assert len(threads) == 3, "they are kept"
+
+
+async def test_a_price_of_zero_counts_as_unknown():
+    free = {name: {**model, "price": {"input": 0, "cached": 0.1, "output": 0}} for name, model in MODELS.items()}
+    odar, _, _ = engine(policy="cascade", models=free)
+    assert (await odar.aask("What is 2 + 2?")).final == "4"
+    assert odar.planner.reference_usd > 0

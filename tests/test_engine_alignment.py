@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from itertools import pairwise
 
 from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
@@ -29,7 +30,7 @@ def engine(level=-0.3, served=None, **overrides) -> Odar:
         profile="tiny",
         models={"m": {"provider": "p", "logprobs": True, "n": True}},
         providers={"p": {"kind": "openai"}},
-        prompts="default",
+        prompts="paper",
         fast__model="m",
         slow__model="m",
         calibration="",
@@ -41,29 +42,37 @@ def engine(level=-0.3, served=None, **overrides) -> Odar:
 
 async def test_an_uncalibrated_pair_is_aligned_by_served_answers(tmp_path):
     served = tmp_path / "served.json"
-    async with engine(served=served) as odar:
+    async with engine(served=served, alignment__running=True) as odar:
         first = await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
         for _ in range(60):
             await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
     assert first.trace.verdict.scorer == "fep (uncalibrated)"
-    async with engine(served=served) as odar:  # as in another process
+    async with engine(served=served, alignment__running=True) as odar:  # as in another process
         answer = await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
     assert answer.trace.verdict.scorer == "fep (running)"
-    assert answer.trace.verdict.reason == "lowest free energy; m aligned by served traffic"
+    assert (
+        answer.trace.verdict.reason == "lowest free energy of an answer: 2 of 2 agree; m aligned by served traffic"
+    )
     assert {candidate.energy.origin for candidate in answer.trace.candidates} == {"running"}
     assert all(abs(candidate.energy.aligned) < 5 for candidate in answer.trace.candidates)
 
 
-async def test_the_paper_profile_learns_nothing(tmp_path):
-    served = tmp_path / "served.json"
-    off = load_settings(profile="paper").alignment.running
-    async with engine(served=served, alignment__running=off) as odar:
-        for _ in range(60):
-            await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
-        odar.alignment.sync()
-        answer = await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
-    assert answer.trace.verdict.scorer == "fep (uncalibrated)"
-    assert not served.exists()
+async def test_by_default_the_same_question_is_decided_alike_whatever_was_served_before(tmp_path):
+    """What was served changes p slowly, and never the energies that are compared."""
+    async with engine(served=tmp_path / "served.json", policy="cascade") as odar:
+        beliefs, decided = [], set()
+        for i in range(70):
+            odar.agents.providers["p"].script = talker(
+                -0.02 * (i % 30) - 0.01
+            )  # answers of very different likelihood
+            await odar.aask(f"What is 2 + {i}?", path=Path.MEDIUM)
+            odar.alignment.sync()
+            odar.agents.providers["p"].script = lambda request, index: [completion("Answer: 4", -0.3)] * request.n
+            answer = await odar.aask("What is 2 + 2?")
+            beliefs.append(answer.trace.decisions[-1].p)
+            decided.add((answer.path, answer.final, answer.trace.candidates[0].energy))
+    assert len(decided) == 1
+    assert max(abs(a - b) for a, b in pairwise(beliefs)) < 0.05
 
 
 async def test_the_library_writes_no_file_by_default(tmp_path, monkeypatch):
@@ -74,11 +83,11 @@ async def test_the_library_writes_no_file_by_default(tmp_path, monkeypatch):
 
 
 async def test_the_report_names_model_and_step(tmp_path):
-    odar = engine()
+    odar = engine(alignment__running=True)
     for _ in range(60):
         await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
     odar.alignment.sync()
-    rows = odar.alignment_report()
+    rows = odar.alignment.report(odar.agents.prompt_steps())
     assert sorted((row.model, row.step, row.used, row.seen) for row in rows) == [
         ("m", "answer", "running", 60),
         ("m", "verify", "running", 60),

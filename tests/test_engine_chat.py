@@ -9,8 +9,9 @@ import pytest
 from odar.config import load_settings
 from odar.conversation import Format, Message, Options, Tool, ToolCall, ToolChoice
 from odar.difficulty.base import ConstantEstimator
-from odar.engine import Odar, ServingOptions
+from odar.engine import Odar
 from odar.errors import ProviderError
+from odar.options import AskOptions
 from odar.providers.base import Completion, Delta
 from odar.types import Path, Query
 from support.scripted import ScriptedProvider, completion
@@ -30,6 +31,7 @@ def engine(fast, slow, difficulty=0.5, kind="openai", **overrides):
             "deep": {"provider": "slow", "logprobs": True, "n": True},
         },
         providers={"fast": {"kind": kind}, "slow": {"kind": kind}},
+        policy="paper",
         fast__model="quick",
         slow__model="deep",
         **overrides,
@@ -134,19 +136,19 @@ async def test_n_answers_are_returned_on_every_path(path, fast_n, slow_n):
 class TestNamedModel:
     async def test_no_settings_of_the_agents_are_sent(self):
         odar, fast, slow = engine(say("4"), say("4"))
-        answer = await odar.aask(Query.from_messages(TURNS), serving=ServingOptions(model="quick"))
+        answer = await odar.aask(Query.from_messages(TURNS), options=AskOptions(model="quick"))
         (request,) = fast.requests
         sampling, quirks = request.sampling, request.quirks
         assert (sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.stop) == (None, None, None, ())
         assert (request.logprobs, quirks.drop, quirks.extra) == (False, ("top_p",), {})  # the model refuses it
         assert request.messages == TURNS
         assert slow.requests == []
-        assert answer.trace.decision.reason == "model named by the caller"
+        assert answer.trace.plan.assignment.cue == "model named by the caller"
 
     async def test_a_failure_is_raised_without_a_fallback(self):
         odar, _, slow = engine(lambda request, index: DOWN, say("4"))
         with pytest.raises(ProviderError) as caught:
-            await odar.aask(Query.from_messages(TURNS), serving=ServingOptions(model="quick"))
+            await odar.aask(Query.from_messages(TURNS), options=AskOptions(model="quick"))
         assert caught.value is DOWN
         assert slow.requests == []
 
@@ -166,7 +168,7 @@ async def test_a_failure_after_streamed_final_text_is_raised():
     pieces: list[str] = []
     with pytest.raises(ProviderError):
         await odar.aask(
-            Query.from_messages(TURNS), path="simple", on_text=pieces.append, serving=ServingOptions(final=True)
+            Query.from_messages(TURNS), path="simple", on_text=pieces.append, options=AskOptions(final=True)
         )
     assert (pieces, slow.requests) == (["Fo"], [])
     assert (await odar.aask(Query.from_messages(TURNS), path="simple", on_text=pieces.append)).degraded

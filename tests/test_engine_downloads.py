@@ -7,8 +7,9 @@ import pytest
 from odar.agents.ledger import Ledger, Limits
 from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
-from odar.engine import Odar, ServingOptions
+from odar.engine import Odar
 from odar.errors import ProviderUnreachable
+from odar.options import AskOptions
 from odar.providers.base import Completion, Provider, Reply, Request
 
 
@@ -53,7 +54,7 @@ async def test_only_models_of_the_path_are_downloaded(path, models):
     provider = Downloading()
     async with engine(provider) as odar:
         answer = await odar.aask("How many legs does a spider have?", path=path)
-    assert (answer.answer, provider.prepared) == ("8", models)
+    assert (answer.final, provider.prepared) == ("8", models)
 
 
 async def test_a_download_does_not_count_against_the_deadline():
@@ -61,7 +62,7 @@ async def test_a_download_does_not_count_against_the_deadline():
     ledger = Ledger(Limits(deadline_s=120), clock=lambda: provider.now)
     async with engine(provider) as odar:
         answer = await odar.aask(
-            "How many legs does a spider have?", path="hard", serving=ServingOptions(ledger=ledger)
+            "How many legs does a spider have?", path="hard", options=AskOptions(ledger=ledger)
         )
     assert provider.now == 1000
     assert len(answer.trace.candidates) == 6
@@ -73,5 +74,5 @@ async def test_the_slow_model_is_downloaded_if_the_fast_one_fails():
     provider = Downloading(broken=FAST)
     async with engine(provider) as odar:
         answer = await odar.aask("How many legs does a spider have?", path="simple")
-    assert (answer.answer, provider.prepared) == ("8", [FAST, SLOW])
+    assert (answer.final, provider.prepared) == ("8", [FAST, SLOW])
     assert "cannot be downloaded" in answer.trace.degradations[0]

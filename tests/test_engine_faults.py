@@ -68,7 +68,7 @@ def engine(fast: FaultServer, slow: FaultServer, **overrides) -> Odar:
     settings = load_settings(
         "tiny",
         environ={},
-        prompts="default",
+        prompts="paper",
         routing__estimator="length",  # the learned estimator takes seconds to load
         providers={
             "f": {"kind": "openai", "base_url": fast.url},
@@ -78,6 +78,7 @@ def engine(fast: FaultServer, slow: FaultServer, **overrides) -> Odar:
             "quick": {"provider": "f", "logprobs": True, "n": True},
             "deep": {"provider": "s", "logprobs": True, "n": True},
         },
+        policy="paper",
         fast__model="quick",
         slow__model="deep",
         retry={"attempts": 2, "base_s": 0.01, "max_s": 0.02},
@@ -97,7 +98,7 @@ async def test_a_faulty_slow_agent_gives_the_fast_answer_marked_degraded(servers
     slow.behave(FAULTS[fault])
     async with engine(fast, slow) as odar:
         answer = await ask(odar, path=path)
-    assert (answer.answer, answer.degraded) == ("4", True)
+    assert (answer.final, answer.degraded) == ("4", True)
     assert any(reason.startswith("slow agent: s") for reason in answer.trace.degradations)
 
 
@@ -107,7 +108,7 @@ async def test_a_faulty_fast_agent_gives_the_slow_answer_marked_degraded(servers
     fast.behave(FAULTS[fault])
     async with engine(fast, slow, fast__timeout_s=0.4) as odar:  # the timeout, not the deadline, ends the fast call
         answer = await ask(odar, deadline_s=30, path="medium")
-    assert (answer.answer, answer.degraded) == ("4", True)
+    assert (answer.final, answer.degraded) == ("4", True)
     assert any(reason.startswith("fast agent: f") for reason in answer.trace.degradations)
 
 
@@ -233,7 +234,7 @@ async def test_a_key_echoed_by_the_server_is_not_shown(servers, monkeypatch):
     }
     settings = load_settings(
         "tiny",
-        prompts="default",
+        prompts="paper",
         routing__estimator="length",
         providers=providers,
         models={"m": {"provider": "f", "logprobs": True}, "d": {"provider": "s", "logprobs": True}},

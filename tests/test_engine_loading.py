@@ -58,7 +58,7 @@ async def test_a_question_does_not_wait_beyond_its_deadline(odar):
         BudgetExceeded, match=r"deadline of 0\.1 s passed before the question was looked at; ask again"
     ):
         await odar.aask("What is 2 + 2?", deadline_s=0.1)
-    assert not odar.warm
+    assert not odar.planner.estimates.loaded
 
 
 async def test_concurrent_questions_load_the_estimator_once(odar, estimator):
@@ -67,8 +67,8 @@ async def test_concurrent_questions_load_the_estimator_once(odar, estimator):
     estimator.loaded.set()
     answers = await asyncio.gather(*asked)
     assert len(estimator.waited) == 1
-    assert [answer.answer for answer in answers] == ["4"] * 12
-    assert odar.warm
+    assert [answer.final for answer in answers] == ["4"] * 12
+    assert odar.planner.estimates.loaded
 
 
 async def test_a_timed_out_question_does_not_stop_loading(odar, estimator):
@@ -76,12 +76,12 @@ async def test_a_timed_out_question_does_not_stop_loading(odar, estimator):
         await odar.aask("What is 2 + 2?", deadline_s=0.05)
     estimator.loaded.set()
     await odar.warm_up()
-    assert odar.warm
-    assert (await odar.aask("What is 2 + 2?", path="simple")).answer == "4"
+    assert odar.planner.estimates.loaded
+    assert (await odar.aask("What is 2 + 2?", path="simple")).final == "4"
 
 
 async def test_a_loaded_estimator_is_not_waited_for(odar, estimator):
     estimator.loaded.set()
     await odar.warm_up()
     assert estimator.waited == []
-    assert (await odar.aask("What is 2 + 2?", deadline_s=5)).answer == "4"
+    assert (await odar.aask("What is 2 + 2?", deadline_s=5)).final == "4"

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
 import os
 import pwd
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 
 from odar.config import load_settings
 from odar.errors import InputError, SettingsError, UsageError
-from odar.files import atomic_write, cache_folder, user_path
+from odar.files import atomic_write, cache_folder, install_command, user_path
 
 NOBODY = "~nobody_such/x.json"
 SETTINGS = {
@@ -132,3 +135,22 @@ class TestAtomicWrite:
             (tmp_path / "b").mkdir()
             draft.write_text("x")
         assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, "pip install 'odar[evals]'"),
+        ({"url": "https://example.com/odar.whl", "archive_info": {}}, "pip install 'odar[evals]'"),
+        ({"url": "file:///home/ann/my%20odar", "dir_info": {}}, "pip install '/home/ann/my odar[evals]'"),
+        ({"url": "file:///src/odar", "dir_info": {"editable": True}}, "pip install -e '/src/odar[evals]'"),
+        ("damaged", "pip install 'odar[evals]'"),
+    ],
+)
+def test_an_extra_is_installed_from_where_odar_came_from(monkeypatch, origin, command):
+    """ODAR is not on PyPI: the advice must work for an installation from a checkout."""
+    text = None if origin is None else json.dumps(origin)
+    monkeypatch.setattr(
+        metadata.Distribution, "from_name", lambda name: SimpleNamespace(read_text=lambda file: text)
+    )
+    assert install_command("evals") == command

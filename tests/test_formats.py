@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odar import formats
 from odar.calibration_file import load_calibration
 from odar.difficulty.estimator import LearnedEstimator
 from odar.errors import InputError, OdarError, SettingsError, StoreError
@@ -160,3 +161,23 @@ def test_an_invalid_file_raises_a_one_line_odar_error(tmp_path):
             with pytest.raises(OdarError) as raised:
                 read(path)
             assert "\n" not in str(raised.value)
+
+
+trees = st.recursive(
+    st.none() | st.integers() | st.text('ab"\\[]{}'), lambda x: st.lists(x) | st.dictionaries(st.text('"\\[{'), x)
+)
+
+
+@given(trees, st.integers(1, 6), st.sampled_from([7, 64, 256 * 2**10]))
+def test_depth_is_the_same_on_bytes_and_on_the_value(tree, limit, piece_bytes):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats, "_PIECE_BYTES", piece_bytes)
+        raw = json.dumps(tree).encode()
+        assert formats.json_deeper_than(limit, raw) == formats.deeper_than(limit, tree)
+        assert formats.load_json(raw) == tree
+
+
+def test_a_field_that_is_not_read_is_written_as_it_came():
+    raw = b'{"model":"m","data":[{"embedding":[0.10,1e-3]}]}'
+    assert formats.dump_json(formats.load_json(raw, "data")) == raw
+    assert formats.load_json(b'{"data": 7}', "data") == {"data": 7}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from odar.types import CANCELLED, NO_USAGE, Call, Step
+from odar.errors import InputError
+from odar.types import CANCELLED, NO_USAGE, Call, Path, Stage, Step, path_of
 
 
 @pytest.mark.parametrize(
@@ -12,4 +13,33 @@ from odar.types import CANCELLED, NO_USAGE, Call, Step
     [(None, False), (CANCELLED, False), ("HTTP 500", True), ("", True), ("cancelled by a proxy", True)],
 )
 def test_a_cancelled_call_is_not_a_failed_one(error, failed):
-    assert Call(Step.SOLVE, "p", "m", 1, NO_USAGE, None, 0.1, error=error).failed is failed
+    assert Call(Step.SOLVE, "slow", "p", "m", 1, NO_USAGE, None, 0.1, error=error).failed is failed
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fast+", "slow*0", "slow*100", "Fast", "slow:check", "fast,slow", "+", "slow**2"]
+)
+def test_a_stage_that_cannot_be_read_is_named(text):
+    with pytest.raises(InputError, match="is not valid"):
+        Stage.parse(text)
+
+
+@pytest.mark.parametrize("text", ["fast", "fast+second", "slow*5", "fast+slow*5", "slow:verify*3"])
+def test_a_stage_is_written_as_it_was_read(text):
+    assert str(Stage.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("stages", "path"),
+    [
+        (["fast"], Path.SIMPLE),
+        (["fast", "second"], Path.SIMPLE),
+        (["slow"], Path.MEDIUM),
+        (["fast", "slow:verify"], Path.MEDIUM),
+        (["fast", "huge"], Path.MEDIUM),
+        (["fast+slow*5"], Path.HARD),
+        (["slow", "slow*2"], Path.HARD),
+    ],
+)
+def test_the_path_names_what_happened(stages, path):
+    assert path_of(map(Stage.parse, stages)) is path

@@ -11,13 +11,13 @@ import numpy as np
 
 from docsite.markdown import ROOT
 from odar.difficulty.estimator import LearnedEstimator
-from odar.evals.fusion_study import load_fusion_items
+from odar.evals.replay.table import load_table
+from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion
-from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Ballot, free_energy_rule
-from odar.policy.signals import LEVELS, RANKED, AnswerKind, AnswerSignals, QuantileTables, SignalArrays
 from odar.recording.files import open_recording
-from odar.types import Query
+from odar.recording.schema import Attempt
+from odar.types import Energy, Query, Step
 
 Data = dict[str, Any]
 RECORDED = {
@@ -32,7 +32,6 @@ QUESTIONS = {
     "Derive the Schrödinger equation.": "Derive the time-dependent Schrödinger equation.",
     "Prove that √2 is irrational.": "Prove that the square root of 2 is irrational, and generalize it to n-th roots.",
 }
-PRIORS = (0.15, 0.35, 0.55, 0.75)
 BETAS = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 LAMBDA = 0.1
 
@@ -54,10 +53,10 @@ def free_energy() -> Data:
     found: Data = {}
     for name, path in RECORDED.items():
         pairs = [
-            (candidate.energy.free_energy, right)
-            for question in load_fusion_items(path, LAMBDA)
-            for candidate, right in zip(question.candidates, question.correct, strict=True)
-            if candidate.energy is not None
+            (energy.free_energy, attempt.score == 1)
+            for item in open_recording(path).items()
+            for attempt in item.attempts
+            if attempt.step is not Step.VERIFY and (energy := _energy(attempt)) is not None
         ]
         found[name] = {
             "right": sorted(round(f, 4) for f, right in pairs if right),
@@ -66,14 +65,17 @@ def free_energy() -> Data:
     return found
 
 
+def _energy(attempt: Attempt) -> Energy | None:
+    return measure_energy(attempt.candidate.tokens, LAMBDA, None)
+
+
 def tokens() -> Data:
     """Two recorded candidates of one question, token by token: the surest right one and the least sure wrong one."""
-    texts = [item.query for item in open_recording(RECORDED["numbers"]).items()]
-    for text, question in zip(texts, load_fusion_items(RECORDED["numbers"], LAMBDA), strict=True):
+    for item in open_recording(RECORDED["numbers"]).items():
         scored = [
-            (candidate.energy.free_energy, right, index)
-            for index, (candidate, right) in enumerate(zip(question.candidates, question.correct, strict=True))
-            if candidate.energy is not None
+            (energy.free_energy, attempt.score == 1, index)
+            for index, attempt in enumerate(item.attempts)
+            if attempt.step is not Step.VERIFY and (energy := _energy(attempt)) is not None
         ]
         right, wrong = (
             min((s for s in scored if s[1]), default=None),
@@ -81,34 +83,22 @@ def tokens() -> Data:
         )
         if not (right and wrong and right[0] < 0.03 < 0.3 < wrong[0]):
             continue
-        if len(question.candidates[wrong[2]].tokens) < 24:
+        if len(item.attempts[wrong[2]].tokens) < 24:
             picked = [("right", right[2]), ("wrong", wrong[2])]
-            figures = {name: _token_figures(question, index) for name, index in picked}
-            return {"question": text} | figures
+            figures = {name: _token_figures(item.attempts[index]) for name, index in picked}
+            return {"question": item.query} | figures
     raise LookupError("no recorded question has a sure right and an unsure wrong candidate")
 
 
-def _token_figures(question: Any, index: int) -> Data:
-    candidate = question.candidates[index]
-    energy = candidate.energy
+def _token_figures(attempt: Attempt) -> Data:
+    energy = _energy(attempt)
+    assert energy is not None
     return {
-        "tokens": [[token.text, token.logprob] for token in candidate.tokens],
+        "tokens": [[token.text, token.logprob] for token in attempt.candidate.tokens],
         "E": round(energy.energy, 4),
         "V": round(energy.varentropy, 3),
         "F": round(energy.free_energy, 4),
     }
-
-
-def posterior() -> Data:
-    """d(x, y_fast) of a direct answer over the rank of its probability, for four priors."""
-    ranks = np.linspace(0, 1, 61)
-    uniform = {("direct", name): (np.arange(LEVELS) + 0.5) / LEVELS for name in RANKED}
-    model, tables = PosteriorDifficulty.load(), QuantileTables(uniform)
-    curves = {}
-    for prior in PRIORS:
-        answers = [AnswerSignals(AnswerKind.DIRECT, prior, True, 5.0, r, float(r)) for r in 1 - ranks]
-        curves[f"{prior}"] = [round(float(d), 4) for d in model.predict(SignalArrays.from_answers(answers), tables)]
-    return {"unsureness": [round(float(r), 3) for r in ranks], "posterior": curves}
 
 
 def answer_energy() -> Data:
@@ -120,13 +110,8 @@ def answer_energy() -> Data:
         shares.append(round(float(free_energy_rule(ballot)[0][0]), 4))
     accuracy = {}
     for name, path in RECORDED.items():
-        questions = load_fusion_items(path, LAMBDA)
-        accuracy[name] = [
-            round(
-                float(np.mean([q.correct[Fusion("fep", beta).choose(q.candidates).winner] for q in questions])), 4
-            )
-            for beta in (*BETAS, np.inf)
-        ]
+        table = load_table(path)
+        accuracy[name] = [round(float(table.fuse(Fusion("fep", beta)).mean()), 4) for beta in (*BETAS, np.inf)]
     return {"betas": list(BETAS), "share of the answer three agree on": shares, "accuracy": accuracy}
 
 
@@ -134,7 +119,6 @@ FIGURES: dict[str, Callable[[], Data]] = {
     "answer-energy": answer_energy,
     "difficulty": difficulty,
     "free-energy": free_energy,
-    "posterior": posterior,
     "tokens": tokens,
 }
 

@@ -43,14 +43,14 @@ CASES = {
 
 def measure() -> dict[str, Any]:
     """Every figure of the page that is computed here, rounded."""
-    from odar.evals.replay.arrays import load_panels
+    from odar.evals.replay.table import load_tables
     from odar.evals.report.findings import replay_recordings
     from odar.evals.report.page import to_json
 
     found: dict[str, Any] = {}
     for name, (places, split) in RECORDINGS.items():
         (part,) = json.loads(
-            to_json(replay_recordings(load_panels([ROOT / place for place in places], split=split)))
+            to_json(replay_recordings(load_tables([ROOT / place for place in places], split=split)))
         )
         tables = {
             slug: {str(next(iter(row.values()))): dict(list(row.items())[1:]) for row in rows}
@@ -63,17 +63,17 @@ def measure() -> dict[str, Any]:
 def _estimator() -> dict[str, Any]:
     from odar.difficulty.estimator import LearnedEstimator
     from odar.difficulty.features import FEATURES, GROUPS
-    from odar.policy.path import Thresholds
+    from odar.policy.paper import PATHS, Thresholds
     from odar.types import Query
 
     shipped, thresholds = LearnedEstimator.load(), Thresholds(0.3, 0.7)
     with np.load(ROOT / "tests/difficulty/reference_mixture.npz") as file:
         d, sets = shipped.predict(file["features"].astype(float)), file["set"]
+    paths = np.array([PATHS.index(thresholds.path(float(each))) for each in d])
     mix = {
-        str(name): np.bincount(thresholds.paths(d[sets == name]), minlength=3) / (sets == name).sum()
-        for name in np.unique(sets)
+        str(name): np.bincount(paths[sets == name], minlength=3) / (sets == name).sum() for name in np.unique(sets)
     }
-    mix["all"] = np.bincount(thresholds.paths(d), minlength=3) / len(d)
+    mix["all"] = np.bincount(paths, minlength=3) / len(d)
     weights = np.abs(shipped.weights_)
     top = sorted(zip(FEATURES, weights.tolist(), strict=True), key=lambda pair: -pair[1])[:10]
     return {
@@ -82,7 +82,7 @@ def _estimator() -> dict[str, Any]:
             "groups": {name: float(weights[group].sum() / weights.sum()) for name, group in GROUPS.items()},
             "top": [name for name, _ in top],
         },
-        "difficulty": {name: shipped.estimate(Query(text)).exact for name, text in CASES.items()},
+        "difficulty": {name: shipped.estimate(Query(text)).difficulty for name, text in CASES.items()},
     }
 
 
@@ -93,10 +93,9 @@ def render(figures: dict[str, Any]) -> str:
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
-    reported = json.loads((ROOT / "src/odar/policy/posterior.report.json").read_text("utf-8"))
     measured = json.loads((ROOT / "docs/data/measured.json").read_text("utf-8"))
     return environment.from_string(TEMPLATE.read_text("utf-8")).render(
-        ours=_cell(figures), figures=figures, posterior=reported, measured=measured, enough=ENOUGH,
+        ours=_cell(figures), figures=figures, measured=measured, enough=ENOUGH,
         local=" ".join(RECORDINGS["local"][0]) + " --split judge", tiny="docs/data/embedded-*.jsonl.gz",
     )  # fmt: skip
 

@@ -117,23 +117,6 @@ def _tokens(data: Data) -> Figure:
     return figure
 
 
-def _posterior(data: Data) -> Figure:
-    figure = Figure(figsize=(8, 3.4))
-    axes: Axes = figure.subplots()
-    _paths(axes, vertical=False)
-    for (prior, curve), colour in zip(data["posterior"].items(), (BLUE, GREEN, PURPLE, ORANGE), strict=True):
-        axes.plot(data["unsureness"], curve, color=colour, linewidth=2, label=f"prior d(x) = {prior}")
-    axes.set(
-        xlim=(0, 1),
-        ylim=(0, 1),
-        xlabel="how unsure the fast answer was: its rank among this model's own answers",
-        ylabel="d(x, y_fast)",
-    )
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    axes.legend(loc="upper left")
-    return figure
-
-
 def _answer_energy(data: Data) -> Figure:
     figure = Figure(figsize=(8, 3.1))
     left, right = figure.subplots(1, 2)
@@ -188,6 +171,5 @@ DRAWINGS: dict[str, Callable[[Data], Figure]] = {
     "answer-energy": _answer_energy,
     "difficulty": _difficulty,
     "free-energy": _free_energy,
-    "posterior": _posterior,
     "tokens": _tokens,
 }

@@ -23,16 +23,26 @@ A value is taken from the first of these that has one: arguments (`--set fast.mo
 `ODAR_CONFIG` says) · the calibration · the profile · the catalogue. An unknown name is refused, with the nearest known one.
 
 A profile is a full set of values for one kind of model. `local`, `tiny`, `open` and `paper` name their models; `custom` is chosen
-when you name both. Where the default below is *profile*, the values are in [the last table](#values-by-profile).
+when you name them. Where the default below is *profile*, the values are in [the last table](#values-by-profile).
 
 """
+_AGENT = "The settings are those of `[fast]`; what is not set is as for"
+_ABOUT = {
+    "second": "A cheap model of another family, asked for a second opinion (SPEC 9.1). Optional. "
+    f"{_AGENT} `[fast]`.",
+    "agents": f"Further agents, as `[agents.NAME]` (SPEC 9.1). {_AGENT} `[slow]`.",
+}
 
 
 def settings_page() -> str:
     """The page."""
     sections = [_section("", "Top level", Settings, ())]
     for field, kind in _fields(Settings):
-        if dataclasses.is_dataclass(kind):
+        if field.name in _ABOUT:
+            names = [f"`{environment_name(path)}`" for path, _, _ in iter_settings() if path[0] == field.name]
+            variables = f"\n\nVariables: {', '.join(names)}." if names else ""
+            sections.append(f"## `[{field.name}]`\n\n{_ABOUT[field.name]}{variables}\n")
+        elif dataclasses.is_dataclass(kind):
             sections.append(_section(f"[{field.name}]", _summary(kind), typing.cast(type, kind), (field.name,)))
     tables = [
         ("[providers.NAME]", ProviderSettings),
@@ -47,7 +57,7 @@ def _section(title: str, summary: str, schema: type, prefix: tuple[str, ...] | N
     """A table of a section's own settings; with a prefix, each has an environment variable."""
     rows = []
     for field, kind in _fields(schema):
-        if dataclasses.is_dataclass(kind) or _is_table(kind):
+        if dataclasses.is_dataclass(kind) or _is_table(kind) or field.name in _ABOUT:
             continue
         variable = f" | `{environment_name((*prefix, field.name))}`" if prefix is not None else ""
         rows.append(
@@ -64,6 +74,8 @@ def _by_profile() -> str:
     settings = {name: load_settings(name, environ={}, **named.get(name, {})) for name in PROFILES}
     rows = []
     for path, _, field in iter_settings():
+        if path[0] == "second":  # no profile has one
+            continue
         values = [_value_at(settings[name], path) for name in PROFILES]
         if _has_no_default(field) or len({repr(value) for value in values}) > 1:
             shown = [

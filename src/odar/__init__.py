@@ -14,16 +14,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
+    from odar.api import aask, ask
     from odar.config import load_settings
-    from odar.engine import Odar, aask, ask
+    from odar.engine import Odar
     from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, SettingsError
+    from odar.options import AskOptions
+    from odar.policy.dial import Dial
     from odar.settings import Settings
-    from odar.types import Answer, Candidate, Image, Path, Query, Trace
+    from odar.types import Answer, Candidate, Image, Path, Query, Stage, Trace
 
 __all__ = [
     "Answer",
+    "AskOptions",
     "BudgetExceeded",
     "Candidate",
+    "Dial",
     "Image",
     "InputError",
     "Odar",
@@ -33,6 +38,7 @@ __all__ = [
     "Query",
     "Settings",
     "SettingsError",
+    "Stage",
     "Trace",
     "aask",
     "ask",
@@ -40,11 +46,14 @@ __all__ = [
 ]
 
 _HOMES = {
+    "odar.api": ("aask", "ask"),
     "odar.config": ("load_settings",),
-    "odar.engine": ("Odar", "aask", "ask"),
+    "odar.engine": ("Odar",),
     "odar.errors": ("BudgetExceeded", "InputError", "OdarError", "ProviderError", "SettingsError"),
+    "odar.options": ("AskOptions",),
+    "odar.policy.dial": ("Dial",),
     "odar.settings": ("Settings",),
-    "odar.types": ("Answer", "Candidate", "Image", "Path", "Query", "Trace"),
+    "odar.types": ("Answer", "Candidate", "Image", "Path", "Query", "Stage", "Trace"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

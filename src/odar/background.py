@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+MAX_INLINE_BYTES = 32_000
+"""Largest text that is parsed in the event loop; starting a thread would take longer."""
 
 
 def run_in_background(work: Coroutine[Any, Any, T]) -> T:
@@ -32,10 +35,26 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-async def run_in_thread(work: Callable[[], T]) -> T:
+async def run_in_thread(work: Callable[[], T], pool: Executor | None = None) -> T:
     """Run the work in a thread, like `asyncio.to_thread`; run it directly while Python exits."""
     try:
-        future = asyncio.get_running_loop().run_in_executor(None, work)
+        future = asyncio.get_running_loop().run_in_executor(pool, work)
     except RuntimeError:
         return work()
-    return await future
+    try:
+        return await future
+    finally:
+        del future  # the traceback of its error refers to this frame: break the reference cycle
+
+
+async def run_by_size(size: int, work: Callable[[], T]) -> T:
+    """Parse or write JSON of about this many bytes: if they are many, in a thread.
+
+    There is one thread for all: several would take the interpreter's lock from the event loop, and more memory.
+    """
+    return work() if size <= MAX_INLINE_BYTES else await run_in_thread(work, _json_thread())
+
+
+@cache
+def _json_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "odar-json")

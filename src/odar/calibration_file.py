@@ -1,26 +1,25 @@
-"""The file that `odar calibrate` writes: all parameters fitted to one pair of models."""
+"""The file that `odar calibrate` writes: what was measured of the agents, and what was chosen."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
+
+import msgspec
 
 from odar.errors import SettingsError
 from odar.files import user_path
 from odar.formats import check_format, load_json
 from odar.policy.alignment import Source, Statistics, statistics_from_rows, statistics_to_rows
+from odar.policy.belief import Belief
 
-FORMAT = "odar-calibration-1"
+FORMAT = "odar-calibration-2"
 SHIPPED = ("local", "tiny")
-Setting = float | str | Mapping[str, float]
-FITTED = (
-    "routing.tau1", "routing.tau2", "routing.tau1_by_expert", "routing.tau2_by_expert", "routing.mode",
-    "fusion.beta", "fusion.judge",
-)  # fmt: skip
+Setting = float | str | Sequence[str]
+FITTED = ("policy", "routing.dial", "routing.stages", "routing.tau1", "routing.tau2")
 """Settings that a calibration may contain: a file from elsewhere must not decide where keys are sent."""
 
 
@@ -29,27 +28,33 @@ class Calibration:
     """Fitted parameters, and the evidence for them."""
 
     statistics: Mapping[Source, Statistics] = field(default_factory=dict)
-    """μ, σ, skill and quantiles; a source that is missing is uncalibrated."""
+    """μ, σ, accuracy, quantiles and lengths; a source that is missing is uncalibrated."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    """Fitted settings by key, such as fusion.beta; they rank above the profile and below the user's own."""
-    posterior: Mapping[str, Any] | None = None
-    """Coefficients of the posterior difficulty; None for the shipped ones."""
-    estimator: Mapping[str, Any] | None = None
-    """Weights of the difficulty estimator; None for the shipped ones."""
+    """Chosen settings by key, such as routing.dial; they rank above the profile and below the user's own."""
+    belief: Mapping[str, float] | None = None
+    """Fitted weights of the belief by name; the others are the shipped ones."""
     made: Mapping[str, Any] = field(default_factory=dict)
     """Command, data, versions."""
     report: Mapping[str, Any] = field(default_factory=dict)
-    """Expected accuracy, calls and cost, before and after, on held-out folds."""
+    """Accuracy, calls and cost of the choices on held-out folds, and the recommendation."""
+
+    def load_belief(self) -> Belief:
+        """Return the shipped belief with the fitted weights; raises InputError if one of them is invalid."""
+        shipped = Belief.load()
+        if not self.belief:
+            return shipped
+        return Belief.from_dict({**shipped.to_dict(), "weights": {**shipped.weights, **self.belief}}, "calibration")
 
     def to_json(self) -> str:
         """Return the file's text."""
-        settings = {
-            key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in self.settings.items()
+        body: dict[str, Any] = {
+            "format": FORMAT,
+            "made": self.made,
+            "report": self.report,
+            "settings": self.settings,
         }
-        body: dict[str, Any] = {"format": FORMAT, "made": self.made, "report": self.report, "settings": settings}
         sources = statistics_to_rows(self.statistics)
-        body |= {"posterior": self.posterior, "estimator": self.estimator, "sources": sources}
+        body |= {"belief": self.belief, "sources": sources}
         return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
@@ -64,8 +69,8 @@ class Calibration:
             check_format(body.get("format"), FORMAT, origin, "run `odar calibrate` again", SettingsError)
             if unknown := sorted(set(body["settings"]) - set(FITTED)):
                 raise SettingsError(f"{origin} sets {unknown[0]}; a calibration may only set {', '.join(FITTED)}")
-            settings = {key: _setting(value) for key, value in body["settings"].items()}
-            rest = {name: body[name] for name in ("posterior", "estimator", "made", "report")}
+            settings = msgspec.convert(body["settings"], dict[str, float | str | tuple[str, ...]])
+            rest = {name: body[name] for name in ("belief", "made", "report")}
             return cls(statistics_from_rows(body["sources"]), settings, **rest)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(f"{origin} is not a calibration file: {error!r}") from None
@@ -91,13 +96,3 @@ def load_calibration(name: str) -> Calibration:
         raise SettingsError(f"calibration = {name!r} is not UTF-8 text") from None
     except (ValueError, RecursionError) as error:  # an invalid file name, or JSON nested too deeply
         raise SettingsError(f"calibration = {name!r} cannot be read: {error}") from None
-
-
-def _setting(value: Any) -> Setting:
-    """Return a number, "inf" among them, a word such as a routing mode, or numbers by name."""
-    if isinstance(value, Mapping):
-        return {str(name): float(number) for name, number in value.items()}
-    try:
-        return float(value)
-    except ValueError:
-        return str(value)

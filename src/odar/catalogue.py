@@ -70,6 +70,15 @@ class Price:
         return short * (self.written or 0.0) + usage.written_1h * (self.written_1h or 0.0)
 
 
+FAMILIES: Mapping[str, str] = {
+    "gpt": "gpt", "o1": "gpt", "o3": "gpt", "o4": "gpt", "claude": "claude", "gemini": "gemini", "gemma": "gemini",
+    "qwen": "qwen", "qwq": "qwen", "llama": "llama", "mistral": "mistral", "mixtral": "mistral",
+    "ministral": "mistral", "codestral": "mistral", "deepseek": "deepseek", "phi": "phi", "grok": "grok",
+    "command": "command", "nova": "nova", "smollm": "smollm", "glm": "glm", "kimi": "kimi", "yi-": "yi",
+}  # fmt: skip
+"""Parts of model names, and the family that they stand for."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCard:
     """The catalogue entry of one model."""
@@ -82,8 +91,6 @@ class ModelCard:
     """Context length in tokens, prompt and answer together."""
     images: bool = False
     logprobs: bool = False
-    prompt_logprobs: bool = False
-    """Whether it can score a given text."""
     n: bool = False
     """Whether it can return several samples of one request."""
     price: Price | None = None
@@ -96,3 +103,16 @@ class ModelCard:
     """Levels of reasoning effort; empty if unknown, and then only clients of its own protocol set one."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """Measured accuracy in [0, 1] by expert."""
+    family: str = ""
+    parameters: float | None = None
+    """Size in billions."""
+
+    @property
+    def model_family(self) -> str:
+        """The family that is set, else the one in the model's name, else the provider.
+
+        >>> [ModelCard(name, "p", name).model_family for name in ("gpt-4.1-nano", "qwen/Qwen3-4B", "x1")]
+        ['gpt', 'qwen', 'p']
+        """
+        found = self.family or next((f for part, f in FAMILIES.items() if part in self.id.lower()), "")
+        return found or self.provider

@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from odar.calibration_file import load_calibration
+from odar.defaults import keys_of, models_of_keys, models_of_servers
 from odar.errors import SettingsError, UnknownName, did_you_mean
 from odar.files import user_path
 from odar.formats import MAX_DEPTH, deeper_than
@@ -36,6 +37,8 @@ PROFILES = ("custom", "local", "open", "paper", "tiny")
 _PROCESS_VARIABLES = {"ODAR_API_KEY", "ODAR_CONFIG", "ODAR_CACHE_DIR", "ODAR_OFFLINE"}
 """Environment variables that are not settings; other modules read them."""
 _COMPUTED = {"origins", "profile_reason"}
+_AGENT_MODELS = {("fast", "model"), ("second", "model"), ("slow", "model"), ("agents", "*", "model")}
+BOTH_NAMED = "the models of both agents are named"
 Layer = dict[KeyPath, tuple[Any, str]]
 """Values and their origins, by key path."""
 
@@ -133,15 +136,17 @@ def load_settings(
     """Return the effective settings.
 
     Args:
-        profile: a shipped profile or a path to a TOML file; None chooses one by the other settings and API keys.
+        profile: a shipped profile or a path to a TOML file; None chooses one by the other settings, by the API keys
+            that are set, and by local servers that answer.
         config: the settings file; None looks at `ODAR_CONFIG`, `./odar.toml`, then the user's config folder.
-        environ: the environment; that of the process if None.
+        environ: the environment, in place of that of the process; with it, no local server is looked for.
         **overrides: any setting, nested with `__` or as a dict: `fast__model="..."`, `limits={"max_calls": 3}`.
 
     >>> settings = load_settings("paper", environ={}, routing__samples=3)
     >>> settings.slow.temperature, settings.routing.samples
     (0.3, 3)
     """
+    looks_for_servers = environ is None
     environ = os.environ if environ is None else environ
     arguments = dict(_flatten(_nest(overrides), "argument"))
     variables = _environment_layer(environ)
@@ -149,15 +154,17 @@ def load_settings(
     user = {**file, **variables, **arguments}
     if profile is not None:
         user["profile",] = (profile, "argument")
+    catalogue = _shipped_layer("odar", "catalogue.toml", "catalogue")
+    models: Layer = {}
     if ("profile",) in user:
         name, origin = user["profile",]
         reason = f"named by {origin}"
     else:
-        name, reason = _choose_profile(user, environ)
+        name, reason, models = _choose_profile({**catalogue, **user}, environ, servers=looks_for_servers)
         user["profile",] = (name, "chosen")
-    profile_layer = _profile_layer(name)
+    profile_layer = {**_profile_layer(name), **models}
     layers: Layer = {
-        **_shipped_layer("odar", "catalogue.toml", "catalogue"),
+        **catalogue,
         **profile_layer,
         **_calibration_layer({**profile_layer, **user}),
         **user,
@@ -186,26 +193,29 @@ def iter_settings() -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
 # ── the layers ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _choose_profile(user: Layer, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return the default profile and the reason for it."""
-    agents = [role for role in ("fast", "slow") if (role, "model") in user]
+def _choose_profile(layers: Layer, environ: Mapping[str, str], *, servers: bool) -> tuple[str, str, Layer]:
+    """Return the default profile, the reason for it, and the models of both agents if the profile names none."""
+    agents = [role for role in ("fast", "slow") if (role, "model") in layers]
     if len(agents) == 2:
-        return "custom", "the models of both agents are named"
+        return "custom", BOTH_NAMED, {}
     if agents:
         other = "slow" if agents == ["fast"] else "fast"
         raise SettingsError(
             f"{agents[0]}.model is named but {other}.model is not; name both, or a profile to take the other from"
         )
-    if any(path[:2] in (("providers", "vllm-fast"), ("providers", "vllm-slow")) for path in user):
-        return "open", "vLLM endpoints are configured"
-    keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
-    missing = [key for key in keys if not environ.get(key)]
-    if not missing:
-        return "paper", f"{' and '.join(keys)} are set"
-    if len(missing) == 1:
-        present = next(key for key in keys if key not in missing)
-        return "local", f"{present} is set but {missing[0]} is not, and the paper profile needs both"
-    return "local", "no key and no endpoint is configured"
+    tree: dict[str, Any] = {}
+    for path, (value, _) in layers.items():
+        _set_path(tree, path, value)
+    providers = tree.get("providers", {})
+    chosen = models_of_keys(providers, tree.get("models", {}), environ)
+    if chosen is None and servers:
+        chosen = models_of_servers(providers)
+    if chosen is None:
+        others = [f"{key} is set but has no default models" for key in keys_of(providers, environ).values()]
+        return "local", ", ".join(others) or "no API key is set and no local server answers", {}
+    named = {"fast": chosen.fast, "second": chosen.second, "slow": chosen.slow}
+    models: Layer = {(agent, "model"): (model, "chosen") for agent, model in named.items() if model}
+    return "custom", chosen.reason, models
 
 
 @cache
@@ -325,6 +335,9 @@ def _schema() -> dict[KeyPath, tuple[Any, dataclasses.Field[Any]]]:
         hints = typing.get_type_hints(table)
         for field in dataclasses.fields(table):
             kind, path = hints[field.name], (*prefix, field.name)
+            optional = [part for part in typing.get_args(kind) if dataclasses.is_dataclass(part)]
+            if types.NoneType in typing.get_args(kind) and optional:  # an agent that need not exist
+                kind = optional[0]
             entries = typing.get_args(kind)[1:]  # of a Mapping[str, ModelSettings]
             if dataclasses.is_dataclass(kind):
                 yield from walk(kind, path)
@@ -358,7 +371,7 @@ def _flatten(
             raise SettingsError(
                 f"{key_name(path)} in {origin} is not the name of an environment variable (hidden: is it the key?)"
             )
-        if place in (("fast", "model"), ("slow", "model")) and isinstance(value, list | tuple) and value:
+        if place in _AGENT_MODELS and isinstance(value, list | tuple) and value:
             value, *fallbacks = value  # model = ["a", "b"]: b is the fallback of a
             yield from _flatten({"fallbacks": fallbacks}, origin, prefix, table)
         if place[-1] not in known:
@@ -373,14 +386,14 @@ def _flatten(
 
 
 def _required_paths(tree: Mapping[str, Any]) -> Iterator[KeyPath]:
-    """Yield the settings without a default, those of every model and provider in the tree included."""
+    """Yield the settings without a default, those of every agent, model and provider in the tree included."""
     for place, (_, field) in _schema().items():
         if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING:
             continue
         if "*" in place:
             table, _, key = place
             yield from ((table, name, key) for name in tree.get(table, {}))
-        else:
+        elif place[0] != "second" or "second" in tree:
             yield place
 
 
@@ -388,8 +401,46 @@ def _build(layers: Layer, reason: str) -> Settings:
     tree: dict[str, Any] = {}
     for path, (value, _) in layers.items():
         _set_path(tree, path, value)
+    _complete_agents(tree)
     for path in _required_paths(tree):
-        if path not in layers:
+        if not _has_path(tree, path):
             raise SettingsError(f"setting {key_name(path)} is missing and has no default")
     origins = {path: origin for path, (_, origin) in layers.items()}
     return dataclasses.replace(msgspec.convert(tree, Settings), origins=origins, profile_reason=reason)
+
+
+def _complete_agents(tree: dict[str, Any]) -> None:
+    """Give a second agent the sampling of the fast one, and further agents that of the slow one."""
+    inherited = ("temperature", "top_p", "max_tokens", "timeout_s")
+    others = [("fast", tree["second"])] if "second" in tree else []
+    others += [("slow", agent) for agent in tree.get("agents", {}).values()]
+    for like, agent in others:
+        for name in inherited:
+            if name in tree.get(like, {}):
+                agent.setdefault(name, tree[like][name])
+
+
+def _has_path(tree: Mapping[str, Any], path: KeyPath) -> bool:
+    for part in path:
+        if not isinstance(tree, Mapping) or part not in tree:
+            return False
+        tree = tree[part]
+    return True
+
+
+def with_values(settings: Settings, values: Mapping[str, Any], origin: str = "calibration") -> Settings:
+    """Return settings with other values by key, such as {"fusion.beta": "0.5", "policy": "paper"}.
+
+    Raises:
+        SettingsError: a value is invalid, or the settings contradict each other.
+    """
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        part: Any = getattr(settings, section) if section else settings
+        field = next(each for each in dataclasses.fields(part) if each.name == name)
+        kind = typing.get_type_hints(type(part))[name]
+        value = parse_value(value, kind) if isinstance(value, str) else value
+        changed = dataclasses.replace(part, **{name: coerce(value, kind, field, tuple(key.split(".")), origin)})
+        settings = dataclasses.replace(settings, **{section: changed}) if section else changed
+    settings.check_routing()
+    return settings

@@ -17,14 +17,19 @@
     ├── StoreError                   the database of traces and keys: its disk, its server, its schema
     └── WeightsError                 a local model's weights cannot be downloaded or verified
 
-Messages are one line, name the value at fault and the remedy, and never hold a key or a prompt.
+Messages are one line, name the value at fault and the remedy, and never hold a key. That of a ProviderError quotes
+the provider, which may quote the request: logs, and a store without content, keep the `summary_of` it.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any, Literal
+
+_CODE = re.compile(r"[\w.-]{1,64}", re.ASCII)
+"""A code that can be logged; anything else is text."""
 
 
 class OdarError(Exception):
@@ -35,6 +40,8 @@ class OdarError(Exception):
     """
 
     spend: Any = None
+    what = ""
+    """In a few words, if the name of the class is not enough."""
 
 
 class UsageError(OdarError):
@@ -80,9 +87,10 @@ class ProviderError(OdarError):
         body: the error body of the provider, for a gateway to pass on.
         reached: False only if certainly no attempt reached the provider, as with a closed port.
         retries: number of retries before this error.
+        local: whether a limit of this process caused it, such as that on the size of a reply, and not the provider.
     """
 
-    retries = 0
+    what = "failed"
 
     def __init__(
         self,
@@ -96,6 +104,8 @@ class ProviderError(OdarError):
         may_be_billed: bool = True,
         body: str | None = None,
         reached: bool = True,
+        retries: int = 0,
+        local: bool = False,
     ) -> None:
         super().__init__(message)
         self.provider = provider
@@ -106,22 +116,32 @@ class ProviderError(OdarError):
         self.may_be_billed = may_be_billed
         self.body = body
         self.reached = reached
+        self.retries = retries
+        self.local = local
 
 
 class ProviderTimeout(ProviderError):
     """The provider did not answer within the time given."""
 
+    what = "timed out"
+
 
 class ProviderUnreachable(ProviderError):
     """The connection to the provider failed, or broke off before the answer was complete."""
+
+    what = "unreachable"
 
 
 class ProviderProtocolError(ProviderError):
     """The provider's answer is not valid in its protocol."""
 
+    what = "invalid answer"
+
 
 class AllAgentsFailed(ProviderError):
     """Neither agent produced an answer; `causes` holds the error of each."""
+
+    what = "no agent answered"
 
     def __init__(self, reasons: Iterable[str], causes: Iterable[OdarError]) -> None:
         self.causes = tuple(causes)
@@ -181,6 +201,27 @@ class WeightsError(OdarError):
     """A local model's weights cannot be downloaded, or are not the official ones."""
 
 
+def summary_of(error: BaseException) -> str:
+    """Return kind, status and code of an error, without its message, which may quote a request or an answer.
+
+    >>> summary_of(ProviderError("f: HTTP 400: bad input 'Who is Ann?'", provider="f", status=400, code="too_long"))
+    'f: HTTP 400 (too_long)'
+    >>> summary_of(ProviderTimeout("f: no answer within 5 s", provider="f")), summary_of(BudgetExceeded("…"))
+    ('f: timed out', 'BudgetExceeded')
+    """
+    status, code = getattr(error, "status", None), getattr(error, "code", None)
+    provider = getattr(error, "provider", "")
+    text = f"HTTP {status}" if status else getattr(error, "what", "") or type(error).__name__
+    if isinstance(code, str) and _CODE.fullmatch(code):
+        text += f" ({code})"
+    return f"{provider}: {text}" if provider else text
+
+
+def detach(error: BaseException) -> None:
+    """Remove the traceback of an error that is kept: its frames hold the request, and often the error itself."""
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a hint with the nearest known name, or an empty string."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
@@ -198,3 +239,15 @@ def one_line(message: object, max_length: int | None = None) -> str:
         text = "".join(c if c.isprintable() else " " for c in text)
     line = " ".join(text.split())
     return line if max_length is None or len(line) <= max_length else line[: max_length - 1] + "…"
+
+
+def plural(count: float, noun: str) -> str:
+    """A number and its noun.
+
+    >>> plural(1, "call"), plural(1.5, "call"), plural(2_000, "query")
+    ('1 call', '1.5 calls', '2,000 queries')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    number = f"{count:,}" if isinstance(count, int) else f"{count:g}"
+    return f"{number} {noun[:-1]}ies" if noun.endswith("y") else f"{number} {noun}s"

@@ -1,7 +1,8 @@
-"""Files: paths as users write them (`~ann` is Ann's home), the cache folder, and atomic writes."""
+"""Files: paths as users write them (`~ann` is Ann's home), the cache folder, atomic writes, installed extras."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +29,20 @@ def user_path(given: str | os.PathLike[str], setting: str = "") -> Path:
         if setting:
             raise SettingsError(f"{setting} = {str(given)!r}: {why}") from None
         raise InputError(f"{str(given)!r}: {why}") from None
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra, from the checkout or file that ODAR itself was installed from."""
+    from importlib import metadata  # takes longer to import than the other modules of this file together
+    from urllib.parse import unquote, urlsplit
+
+    source = option = ""
+    with suppress(metadata.PackageNotFoundError, ValueError, KeyError, TypeError):
+        origin = json.loads(metadata.distribution("odar").read_text("direct_url.json") or "{}")
+        if origin["url"].startswith("file:"):
+            source = unquote(urlsplit(origin["url"]).path)
+            option = "-e " if origin.get("dir_info", {}).get("editable") else ""
+    return f"pip install {option}'{source or 'odar'}[{extra}]'"
 
 
 def cache_folder() -> Path:

@@ -6,8 +6,10 @@ import json
 import math
 import re
 import sys
+from contextlib import suppress
 from typing import Any, Literal
 
+import msgspec
 import orjson
 
 from odar.errors import InputError, OdarError
@@ -20,10 +22,19 @@ _VERSIONED_NAME = re.compile(r"(.+?)[-/](\d{1,9})")
 _DIGITS_AS_ZEROS = bytes(ord("0") if chr(i).isdecimal() else ord(" ") for i in range(128)).ljust(256)
 _TOO_LONG = b"0" * 19
 """Digits of an integer that can have more than 64 bits; orjson would return a float."""
+_PIECE_BYTES = 256 * 2**10
+MAX_STDLIB_BYTES = 8 * 2**20
+"""Largest JSON for the standard library, which is slow but accepts more than the JSON standard."""
+_OBJECT = re.compile(rb"[ \t\r\n]{0,99}\{")
+_LIST_OF_CONTAINERS = re.compile(rb"[ \t\r\n]{0,99}\[[ \t\r\n]{0,99}[\[{]")
+_OBJECT_PIECES = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST_PIECES = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def load_json(text: str | bytes) -> Any:
+def load_json(text: str | bytes, unread: str = "") -> Any:
     """Read JSON with a limited depth, so that recursive functions can process the value.
+
+    The field `unread` of an object is not parsed, if it is a list, only kept for `dump_json`.
 
     Raises:
         ValueError: it is not JSON, or nested too deeply.
@@ -35,22 +46,35 @@ def load_json(text: str | bytes) -> Any:
     ValueError: nested more than 200 deep
     """
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    try:
-        is_exact = _TOO_LONG not in raw.translate(_DIGITS_AS_ZEROS)
-        value = orjson.loads(raw) if is_exact else _load_with_stdlib(text)
-    except orjson.JSONDecodeError:
-        value = _load_with_stdlib(text)  # NaN, half a surrogate pair, UTF-16; or no JSON at all
-    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and deeper_than(MAX_DEPTH, value):
+    if json_deeper_than(MAX_DEPTH, raw):
         raise ValueError(f"nested more than {MAX_DEPTH} deep")
-    return value
+    if unread and _OBJECT.match(raw):
+        with suppress(msgspec.MsgspecError):
+            pieces = {name: bytes(piece) for name, piece in _OBJECT_PIECES.decode(raw).items()}
+            kept = {
+                name: orjson.Fragment(piece)
+                for name, piece in pieces.items()
+                if name == unread and piece[:1] == b"["
+            }
+            return {name: kept.get(name) or _load(piece) for name, piece in pieces.items()}
+    return _load(raw)
 
 
-def _load_with_stdlib(text: str | bytes) -> Any:
-    """Read with the standard library, which accepts more than the JSON standard."""
+def _load(raw: bytes) -> Any:
+    """Read JSON, a large one in pieces: a parser stops all other threads until it is done."""
+    if len(raw) > _PIECE_BYTES:
+        with suppress(msgspec.MsgspecError):
+            if _OBJECT.match(raw):
+                return {name: _load(bytes(piece)) for name, piece in _OBJECT_PIECES.decode(raw).items()}
+            if _LIST_OF_CONTAINERS.match(raw):
+                return [_load(bytes(piece)) for piece in _LIST_PIECES.decode(raw)]
     try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
+        if _TOO_LONG not in raw.translate(_DIGITS_AS_ZEROS):
+            return orjson.loads(raw)
+    except orjson.JSONDecodeError:  # NaN, half a surrogate pair, UTF-16; or no JSON at all
+        if len(raw) > MAX_STDLIB_BYTES:
+            raise
+    return json.loads(raw)
 
 
 def dump_json(value: Any, errors: Literal["replace", "backslashreplace"] = "replace") -> bytes:
@@ -83,6 +107,33 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_deeper_than(limit: int, raw: bytes) -> bool:
+    r"""Return whether objects and lists in JSON are nested deeper than the limit, without parsing it.
+
+    >>> [json_deeper_than(limit, b'{"a": ["}}\\"[[[[", {"b": 1}]}') for limit in (2, 3)]
+    [True, False]
+    """
+    if raw.count(b"{") + raw.count(b"[") <= limit:
+        return False
+    import numpy as np  # only here: much JSON is read before anything is computed
+
+    plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # every quotation mark now begins or ends a string
+    steps = np.zeros(256, dtype=np.int8)  # by byte
+    steps[list(b"{[")] = 1
+    steps[list(b"}]")] = -1
+    depth = 0
+    inside = np.uint8(0)
+    for start in range(0, len(plain), _PIECE_BYTES):
+        piece = np.frombuffer(plain[start : start + _PIECE_BYTES], dtype=np.uint8)
+        in_string = (np.cumsum(piece == ord('"'), dtype=np.uint8) + inside) & 1  # (bytes,)
+        depths = depth + np.cumsum(np.where(in_string, 0, steps[piece]), dtype=np.int64)  # (bytes,)
+        if depths.max() > limit:
+            return True
+        depth = int(depths[-1])
+        inside = in_string[-1]
+    return False
 
 
 def deeper_than(limit: int, value: Any) -> bool:

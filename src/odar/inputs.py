@@ -1,13 +1,24 @@
-"""Checks of question texts and image files."""
+"""Questions as callers write them: texts, messages, images; and their checks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+import base64
+import binascii
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from odar.conversation import Message
 from odar.errors import InputError
 from odar.files import user_path
 from odar.types import Image, Query
+
+Question = str | Query | Sequence[Mapping[str, Any] | Message]
+"""A text, messages as OpenAI's API has them, or a whole query."""
+ImageSource = Image | str | os.PathLike[str]
+"""An image, a file, or a URL: http:, https: or data:."""
+_ROLES = ("system", "developer", "user", "assistant")
 
 MAX_CHARACTERS_PER_TOKEN = 8
 """Most characters per token in ordinary text, for any tokenizer; a longer question cannot fit the context."""
@@ -20,6 +31,102 @@ _SIGNATURES = (
 )
 
 
+def make_query(question: Question, images: Iterable[ImageSource], contexts: Mapping[str, int]) -> Query:
+    """Return a question with its images; raise InputError if it is not valid, or too long for these models."""
+    query = to_query(question, images)
+    check_text(query.text, in_conversation=bool(query.turns))
+    check_length(query, contexts)
+    return query
+
+
+def to_query(question: Question, images: Iterable[ImageSource] = ()) -> Query:
+    """Return a question with its images as a query.
+
+    >>> to_query([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]).text
+    'Hello'
+    """
+    if isinstance(question, Query):
+        query = question
+    elif isinstance(question, str):
+        query = Query(question)
+    elif isinstance(question, list | tuple):
+        query = Query.from_messages(tuple(_to_message(each, i) for i, each in enumerate(question)))
+        if not any(turn.role == "user" for turn in query.turns):
+            raise InputError("the messages hold no question: none has the role user")
+    else:
+        raise InputError(f"the question must be a string or a list of messages, not {type(question).__name__}")
+    if isinstance(images, str | bytes | os.PathLike | Image):
+        raise InputError(f"images must be a list, such as [{images!r:.80}]")
+    if not (added := tuple(map(to_image, images))):
+        return query
+    if query.turns:  # the images belong to the last user turn
+        turns = list(query.turns)
+        last = max(i for i, turn in enumerate(turns) if turn.role == "user")
+        turns[last] = dataclasses.replace(turns[last], images=(*turns[last].images, *added))
+        query = dataclasses.replace(query, turns=tuple(turns))
+    return dataclasses.replace(query, images=(*query.images, *added))
+
+
+def _to_message(message: Mapping[str, Any] | Message, index: int) -> Message:
+    """Convert a message of OpenAI's API; tool calls are only for the gateway."""
+    if isinstance(message, Message):
+        return message
+    where = f"message {index}"
+    if not isinstance(message, Mapping) or message.get("role") not in _ROLES:
+        raise InputError(f"{where} must be an object with a role ({', '.join(_ROLES)}) and content")
+    role = "system" if message["role"] == "developer" else message["role"]
+    content = message.get("content")
+    if isinstance(content, str):
+        return Message(role, content)
+    if not isinstance(content, list):
+        raise InputError(f"the content of {where} must be a string or a list of parts")
+    texts: list[str] = []
+    images: list[Image] = []
+    for part in content:
+        match part:
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case {"type": "image_url", "image_url": {"url": str(url)}}:
+                images.append(image_from_url(url))
+            case _:
+                raise InputError(f"the content of {where} has a part that is neither text nor image_url")
+    return Message(role, "\n".join(texts), tuple(images))
+
+
+def to_image(source: ImageSource) -> Image:
+    """Return an image from an `Image`, a file or a URL."""
+    if isinstance(source, Image):
+        return source
+    if isinstance(source, str) and source.startswith(("http://", "https://", "data:")):
+        return image_from_url(source)
+    if isinstance(source, str | os.PathLike):
+        return load_image(source)
+    raise InputError(f"an image must be a file name, a URL or an odar.Image, not {type(source).__name__}")
+
+
+def image_from_url(url: str) -> Image:
+    """Return an image by its http(s) URL, or the image in a data: URL.
+
+    Raises:
+        InputError: it is neither, or its base64 is not valid.
+    """
+    if url.startswith(("http://", "https://")):
+        return Image("image/*", url=url)
+    head, comma, data = url.partition(",")
+    media_type, _, encoding = head.removeprefix("data:").partition(";")
+    if not (url.startswith("data:image/") and comma and encoding.endswith("base64")):
+        raise InputError("must be an http(s) URL or data:image/…;base64,…")
+    return Image(media_type, decode_base64(data))
+
+
+def decode_base64(data: str) -> bytes:
+    """Return the bytes of an image; raise InputError if this is not base64."""
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError("is not valid base64") from None
+
+
 def check_text(text: str, *, in_conversation: bool = False) -> None:
     """Raise InputError if a text cannot be a question; a turn of a conversation may be empty or contain NUL."""
     if not isinstance(text, str):
@@ -28,6 +135,8 @@ def check_text(text: str, *, in_conversation: bool = False) -> None:
         raise InputError("the question is empty")
     if not in_conversation and (at := text.find("\0")) != -1:
         raise InputError(f"the question holds a NUL character at position {at}; is it a binary file?")
+    if text.isascii():  # known without looking at it; to encode 30 MB takes 50 ms
+        return
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -44,7 +153,7 @@ def check_length(query: Query, contexts: Mapping[str, int]) -> None:
             )
 
 
-def load_image(path: str | Path) -> Image:
+def load_image(path: str | os.PathLike[str]) -> Image:
     """Return an image file as part of a query.
 
     Raises:

@@ -24,7 +24,7 @@ class Observer(Protocol):
         """Return a context manager for the duration of one step.
 
         Args:
-            step: request · query · difficulty · dispatch · agent · chat · score · forward · posterior · fusion.
+            step: request · query · difficulty · decision · agent · chat · forward · fusion.
             fields: the arguments of the function that does the step, by name; `self` is its object.
         """
         ...

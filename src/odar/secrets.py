@@ -14,9 +14,10 @@ from odar.errors import SettingsError
 from odar.files import user_path
 from odar.settings import ProviderSettings
 
-_PASSWORD = re.compile(r"(://[^/@:\s\"']*):[^\s\"']*@")
+_PASSWORD = re.compile(r"(://[^/@:\s\"']*:)([^\s\"']*)")
 _SECRET_WORDS = ("auth", "credential", "key", "passw", "secret", "signature", "token")
-_PARAMETER = re.compile(rf"([?&][^=&#\s\"']*(?:{'|'.join(_SECRET_WORDS)})[^=&#\s\"']*=)[^&#\s\"']*", re.IGNORECASE)
+_PARAMETER = re.compile(r"([?&][^=&#\s\"']*)(?:=[^&#\s\"']*)?")
+"""Both patterns also match what is not secret, and so read no character twice."""
 
 
 def api_key(name: str, provider: ProviderSettings, environ: Mapping[str, str] | None = None) -> str | None:
@@ -40,7 +41,17 @@ def masked(text: str) -> str:
     >>> masked("https://host/v1?api_key=secret&version=2")
     'https://host/v1?api_key=***&version=2'
     """
-    return _PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))
+    return _PARAMETER.sub(_mask_parameter, _PASSWORD.sub(_mask_password, text))
+
+
+def _mask_password(match: re.Match[str]) -> str:
+    _, at, rest = match[2].rpartition("@")
+    return f"{match[1]}***@{rest}" if at else match[0]
+
+
+def _mask_parameter(match: re.Match[str]) -> str:
+    has_value = len(match[0]) > len(match[1])
+    return f"{match[1]}=***" if has_value and is_secret(match[1]) else match[0]
 
 
 def secrets_in(url: str) -> list[str]:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from odar.catalogue import ModelCard, Price
-from odar.errors import SettingsError, UnknownName
+from odar.errors import InputError, SettingsError, UnknownName
 from odar.forwarding import RESERVED
-from odar.types import Role
+from odar.policy.dial import Dial
+from odar.types import FAST, MAX_STAGES, SECOND, SLOW, Stage
 
 _REQUIRED: Any = object()
-ROUTING_MODES = ("prior", "posterior")
+POLICIES = ("cascade", "paper")
+"""Names of the policies; any other value of `policy` is a fixed list of stages."""
 LOG_FORMATS = ("text", "json")
 IMAGE_URLS = ("public", "any", "none")
+SIMILARITIES = ("lexical", "none")
 
 
 def setting(
@@ -41,12 +44,12 @@ def setting(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """One agent (SPEC 3)."""
+    """One agent (SPEC 3, 9.1)."""
 
     model: str = setting("a model of the catalogue, provider/model, or gguf:/path/file.gguf")
     temperature: float = setting("sampling temperature", ge=0, le=2)
     top_p: float = setting("nucleus sampling", gt=0, le=1)
-    max_tokens: int = setting("maximum length of an answer, in tokens", ge=1)
+    max_tokens: int = setting("maximum length of the answer to an exact question, in tokens", ge=1)
     timeout_s: float = setting("timeout of one call, retries included", gt=0)
     stop: tuple[str, ...] = setting("strings that end an answer", ())
     fallbacks: tuple[str, ...] = setting(
@@ -57,7 +60,7 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingSettings:
-    """Routing of a question to a path (SPEC 2)."""
+    """The difficulty and the thresholds of the paper's policy (SPEC 2), and the cascade (SPEC 9)."""
 
     estimator: str = setting("difficulty estimator: a name, or a file of `odar calibrate --difficulty`")
     tau1: float = setting("a lower difficulty takes the Simple path", ge=0, le=1)
@@ -65,14 +68,21 @@ class RoutingSettings:
     tau1_by_expert: Mapping[str, float] = setting("tau1 of single experts, such as { math = 0.2 }", {}, ge=0, le=1)
     tau2_by_expert: Mapping[str, float] = setting("tau2 of single experts, such as { math = 0.6 }", {}, ge=0, le=1)
     samples: int = setting("slow samples on the Hard path", ge=1, le=64)
-    mode: str = setting(
-        "prior: route by the question alone; posterior: by the fast answer too", choices=ROUTING_MODES
+    stages: tuple[str, ...] = setting(
+        'the stages of the cascade in order, such as "fast", "fast+second", "slow*2"; empty: chosen by the agents',
+        (),
     )
-    clearly_hard: float = setting("from this prior on, the fast answer is not waited for", 0.85, ge=0, le=1)
-    target_calls: float | None = setting("target for the mean calls of a question; moves τ1 and τ2", None, ge=1)
-    target_cost_usd: float | None = setting("target for the mean cost in US dollars, or target_calls", None, gt=0)
-    learn: bool = setting("let feedback move τ1 and τ2 within a certificate (calibrate --at-most-worse)", False)
-    second_opinion: bool = setting("compare two fast answers: one more call; from a target of 3 calls on", False)
+    dial: str = setting(
+        "economy, balanced, quality, or the least gain in points of accuracy that a slow call must bring",
+        "balanced",
+    )
+    value_usd: float | None = setting(
+        "what a right answer is worth, in US dollars; in place of the dial", None, gt=0
+    )
+    target_calls: float | None = setting("mean calls of a question to meet; in place of the dial", None, ge=1)
+    target_cost_usd: float | None = setting(
+        "mean US dollars of a question to meet; in place of the dial", None, gt=0
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +91,7 @@ class DispatchSettings:
 
     expert: bool = setting("choose an expert; false: always general", True)
     models: bool = setting("choose among the alternatives; false: always the default models", True)
-    strategy: bool = setting("choose a path by difficulty; false: always Medium", True)
+    strategy: bool = setting("choose a path by difficulty; false: always Medium (policy paper)", True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,25 +101,18 @@ class FusionSettings:
     rule: str = setting("fusion rule by name")
     varentropy_weight: float = setting("λ in F = E + λ·V", ge=0)
     beta: float = setting("β of the answer free energy; inf picks the best single candidate", ge=0)
-    stop_confidence: float | None = setting(
-        "stop sampling when the leader stays ahead with this probability; none: never", None, ge=0.5, le=1
-    )
-    first_wave: int = setting("slow samples before sampling may first stop", 3, ge=1)
-    surrogate: str = setting("model that scores the answers of models without log-probs; empty: no model", "")
     similarity: str = setting(
-        "how free text is compared: lexical, minilm (`odar pull all-minilm-l6-v2`), none", "lexical"
+        "how free text is compared: lexical, or none for exactly", "lexical", choices=SIMILARITIES
     )
-    judge: str = setting(
-        "slow: the slow model chooses among free-text answers; one more call", "", choices=(Role.SLOW.value, "")
-    )
-    synthesis: bool = setting("the judge writes an answer from the candidates instead of choosing one", False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlignmentSettings:
     """μ and σ of served traffic (SPEC 5.5)."""
 
-    running: bool = setting("use them for models without calibration, and report drift of the others", True)
+    running: bool = setting(
+        "use them for models without calibration; the same question then gets other answers over time", False
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,9 @@ class LimitSettings:
     deadline_s: float = setting("seconds for the whole request", gt=0)
     max_calls: int | None = setting("maximum number of model calls", None, ge=1)
     max_cost_usd: float | None = setting("maximum cost in US dollars", None, ge=0)
+    max_tokens: int = setting(
+        "maximum length of the answer to an open-ended request, in tokens, where the caller sets none", 4096, ge=1
+    )
     continue_cut_off: bool = setting("continue a reply that ends before its answer once: one more call", True)
 
 
@@ -150,9 +156,6 @@ class GatewaySettings:
     )
     metrics_allow: tuple[str, ...] = setting("networks (10.0.0.0/8) that may read /metrics without a key", ())
     cors_origins: tuple[str, ...] = setting("origins of web pages (https://chat.example.com) that may call it", ())
-    prompts: str = setting("prompt set for conversations; must not change the answer's form", "chat")
-    max_tokens: int = setting("maximum length of an answer, in tokens, where the client sets none", 4096, ge=1)
-    reply_timeout_s: float = setting("minimum timeout of an agent's call, in seconds", 60.0, gt=0)
     max_in_flight: int = setting("maximum number of concurrent requests; more are refused with 429", 512, ge=1)
     max_body_mb: float = setting("maximum size of a request, in megabytes; images are the largest part", 32.0, gt=0)
     image_urls: str = setting("image URLs that are passed on: public, any or none", "public", choices=IMAGE_URLS)
@@ -205,6 +208,8 @@ class ProviderSettings:
     client_cert: str = setting("PEM file of the certificate that identifies this client to the server", "")
     client_key: str = setting("PEM file of its private key; leave it out if client_cert holds it too", "")
     recordings: str = setting("for kind replay: the JSONL file of recorded replies", "")
+    cheap: str = setting("its model for the fast agent where only its key is configured", "")
+    strong: str = setting("its model for the slow agent where only its key is configured", "")
     forward: tuple[str, ...] = setting("further fields of clients' requests to forward, such as top_k", ())
     requests_per_min: int | None = setting("maximum number of requests of a batch in any 60 seconds", None, ge=1)
     tokens_per_min: int | None = setting("maximum number of tokens of a batch in any 60 seconds", None, ge=1)
@@ -231,7 +236,6 @@ class ModelSettings:
     context: int | None = setting("context length in tokens, prompt and answer together", None, ge=1)
     images: bool = setting("accepts images", False)
     logprobs: bool = setting("returns log-probabilities", False)
-    prompt_logprobs: bool = setting("can score a given text, as vLLM with prompt_logprobs", False)
     n: bool = setting("can return several samples of one request", False)
     price: PriceSettings = field(default_factory=PriceSettings)
     price_date: str | None = setting("the day the price was read", None)
@@ -240,6 +244,8 @@ class ModelSettings:
     extra: Mapping[str, Any] = setting("further fields of the request body, sent unchanged", {})
     efforts: tuple[str, ...] = setting("levels of reasoning effort that it supports", ())
     scores: Mapping[str, float] = setting("measured accuracy by expert", {}, ge=0, le=1)
+    family: str = setting("models of one family make the same mistakes; default: by the model's name", "")
+    parameters: float | None = setting("size in billions, which stands for the price of a free model", None, gt=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,9 +253,12 @@ class Settings:
     """The effective settings. Make one with `odar.load_settings()`."""
 
     profile: str = setting("local, tiny, custom, open, paper, or a TOML file")
-    prompts: str = setting("prompt set by name, or a folder with answer.toml, verify.toml, solve.toml")
+    prompts: str = setting("prompt set: chat, default, local, paper, tiny, or a folder of your own")
+    policy: str = setting('cascade, paper, or a fixed stage for every question, such as "slow" or "slow*5"')
     fast: AgentSettings = field()
+    second: AgentSettings | None = field(default=None)
     slow: AgentSettings = field()
+    agents: Mapping[str, AgentSettings] = field(default_factory=dict)
     routing: RoutingSettings = field()
     dispatch: DispatchSettings = field(default_factory=DispatchSettings)
     fusion: FusionSettings = field()
@@ -278,13 +287,11 @@ class Settings:
         if model in self.models:
             return _card(model, self.models[model])
         if model.startswith("gguf:"):
-            abilities: dict[str, Any] = {"context": 4096, "logprobs": True, "prompt_logprobs": True, "n": True}
+            abilities: dict[str, Any] = {"context": 4096, "logprobs": True, "n": True}
             return ModelCard(model, "local", model, price=Price(0, 0, 0), **abilities)
         provider, _, rest = model.partition("/")
         if rest and provider in self.providers and self.providers[provider].kind != "local":
-            return ModelCard(
-                name=model, provider=provider, id=rest, logprobs=True, prompt_logprobs=True, images=True
-            )
+            return ModelCard(name=model, provider=provider, id=rest, logprobs=True, images=True)
         raise UnknownName("model", model, self.models)
 
     def contexts(self, provider: str) -> dict[str, int]:
@@ -292,28 +299,38 @@ class Settings:
         cards = [self.card(name) for name, entry in self.models.items() if entry.provider == provider]
         return {card.id: card.context for card in cards if card.context}
 
-    def agent(self, role: Role) -> AgentSettings:
-        """Return the settings of one agent."""
-        return self.fast if role is Role.FAST else self.slow
+    @property
+    def agent_names(self) -> tuple[str, ...]:
+        """The agents, cheap ones first."""
+        second = (SECOND,) if self.second is not None else ()
+        return (FAST, *second, SLOW, *self.agents)
 
-    def models_of(self, role: Role) -> tuple[str, ...]:
+    def agent(self, name: str, *, open_ended: bool = False) -> AgentSettings:
+        """Return the settings of one agent; for an open-ended request, with room for a long answer."""
+        agents = {FAST: self.fast, SECOND: self.second, SLOW: self.slow, **self.agents}
+        if (found := agents.get(name)) is None:
+            raise UnknownName("agent", name, self.agent_names)
+        return replace(found, max_tokens=max(found.max_tokens, self.limits.max_tokens)) if open_ended else found
+
+    def models_of(self, name: str) -> tuple[str, ...]:
         """Return the models one agent may use, its default first and its fallbacks last."""
-        agent = self.agent(role)
+        agent = self.agent(name)
         return tuple(dict.fromkeys((agent.model, *agent.alternatives, *agent.fallbacks)))
 
     def check(self) -> None:
         """Raise SettingsError if settings contradict each other or name unknown models or providers."""
-        self._check_routing()
+        self.check_routing()
         for name, provider in self.providers.items():
             if reserved := sorted(RESERVED.intersection(provider.forward)):
                 raise SettingsError(
                     f"providers.{name}.forward = {', '.join(reserved)}: ODAR sets that itself; leave it out"
                 )
-        self._check_fusion()
-        for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW)):
-            self._check_provider(name)
+        for agent in self.agent_names:
+            for name in self.models_of(agent):
+                self._check_provider(name)
 
-    def _check_routing(self) -> None:
+    def check_routing(self) -> None:
+        """Raise SettingsError if thresholds, stages or the dial contradict each other."""
         from odar.policy.experts import Expert
 
         routing = self.routing
@@ -330,29 +347,39 @@ class Settings:
                 f"routing.tau1 = {routing.tau1} is above routing.tau2 = {routing.tau2}; "
                 "Simple ends at tau1, Hard begins at tau2"
             )
-        if routing.target_calls is not None and routing.target_cost_usd is not None:
-            raise SettingsError("routing.target_calls and routing.target_cost_usd are both set; keep one of them")
-        if routing.target_cost_usd is not None:
-            for name in (self.fast.model, self.slow.model):
-                if self.card(name).price is None:
+        if len(routing.stages) > MAX_STAGES:
+            raise SettingsError(
+                f"routing.stages has {len(routing.stages)} stages; at most {MAX_STAGES} are allowed"
+            )
+        for text in (*routing.stages, *self.fixed_stages):
+            for agent in Stage.parse(text).agents:
+                self.agent(agent)
+        try:
+            dial = self.dial()
+        except InputError as error:
+            raise SettingsError(f"routing: {error}") from None
+        if dial.target == "cost_usd" or dial.value_usd is not None:
+            for agent in self.agent_names:
+                if self.card(model := self.agent(agent).model).price is None:
                     raise SettingsError(
-                        f'routing.target_cost_usd needs the price of {name!r}; set [models."{name}"] price, '
-                        "or use routing.target_calls"
+                        f'routing: dollars need the price of {model!r}; set [models."{model}"] price, '
+                        "or use routing.dial or routing.target_calls"
                     )
 
-    def _check_fusion(self) -> None:
-        if self.fusion.synthesis and not self.fusion.judge:
-            raise SettingsError('fusion.synthesis = true needs a judge that writes: set fusion.judge = "slow"')
-        surrogate = self.fusion.surrogate
-        if not surrogate:
-            return
-        self._check_provider(surrogate)
-        if not self.card(surrogate).prompt_logprobs:
-            able = sorted(name for name, entry in self.models.items() if entry.prompt_logprobs)
-            raise SettingsError(
-                f"fusion.surrogate = {surrogate!r} cannot score a given text; these can: {', '.join(able)} "
-                f'(if it can all the same, say so: [models."{surrogate}"] prompt_logprobs = true)'
-            )
+    @property
+    def fixed_stages(self) -> tuple[str, ...]:
+        """The stages of a fixed policy; empty for the others."""
+        return () if self.policy in POLICIES else tuple(self.policy.split(","))
+
+    def dial(self) -> Dial:
+        """Return the dial: dollars or a target if one is set, else `routing.dial`."""
+        routing = self.routing
+        other = Dial.from_options(
+            value_usd=routing.value_usd,
+            target_calls=routing.target_calls,
+            target_cost_usd=routing.target_cost_usd,
+        )
+        return other or Dial.parse(routing.dial)
 
     def _check_provider(self, model: str) -> None:
         provider = self.card(model).provider

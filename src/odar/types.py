@@ -1,17 +1,25 @@
-"""The data types of ODAR, all immutable: a query leads to a decision, calls, candidates and an answer.
+"""The data types of ODAR, all immutable: a query, its plan, decisions, candidates and an answer.
+
+A plan holds what is known before the first call. A state holds the plan and the candidates so far; for each state
+a policy makes a decision: ask a further stage, or stop.
 
 Token counts and costs are None if they were not reported, and a sum with an unknown part is unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odar.conversation import NO_OPTIONS, Message, Options, ToolCall, Wire
 from odar.conversation import Image as Image
+from odar.errors import InputError
+
+if TYPE_CHECKING:
+    from odar.policy.belief import Opinion
 
 
 class Path(StrEnum):
@@ -22,11 +30,15 @@ class Path(StrEnum):
     HARD = "hard"
 
 
-class Role(StrEnum):
-    """The two agents."""
-
-    FAST = "fast"
-    SLOW = "slow"
+FAST = "fast"
+SECOND = "second"
+SLOW = "slow"
+DIRECT = "direct"
+"""The agent of a request that names a model: it goes to that model unchanged."""
+MAX_STAGES = 8
+"""Maximum number of stages of a cascade: what may happen doubles with each of them."""
+CHEAP_AGENTS = (FAST, SECOND, DIRECT)
+"""Agents with the short prompt; the others are asked to reason, and count as slow."""
 
 
 class Step(StrEnum):
@@ -36,10 +48,74 @@ class Step(StrEnum):
     VERIFY = "verify"
     SOLVE = "solve"
 
+
+class Ask(NamedTuple):
+    """A request to one agent, as part of a stage."""
+
+    agent: str
+    samples: int = 1
+    verify: bool = False
+    """Whether the agent is shown the leading answer and asked to check it."""
+
     @property
-    def role(self) -> Role:
-        """The agent that does this step."""
-        return Role.FAST if self is Step.ANSWER else Role.SLOW
+    def step(self) -> Step:
+        """The prompt that is used."""
+        if self.verify:
+            return Step.VERIFY
+        return Step.ANSWER if self.agent in CHEAP_AGENTS else Step.SOLVE
+
+    def __str__(self) -> str:
+        return self.agent + (":verify" if self.verify else "") + (f"*{self.samples}" if self.samples > 1 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Agents that are asked at the same time (SPEC 9.2).
+
+    >>> stage = Stage.parse("fast+slow*5")
+    >>> stage.asks[1].samples, stage.calls, str(stage)
+    (5, 6, 'fast+slow*5')
+    """
+
+    asks: tuple[Ask, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Stage:
+        """Read a stage: agents joined by `+`, each with `:verify` and `*samples` if needed."""
+        asks = []
+        for part in text.replace(" ", "").split("+"):
+            match = _ASK.fullmatch(part)
+            if match is None:
+                raise InputError(
+                    f"stage {text!r} is not valid; write agents joined by +, such as fast, slow*2, fast+second"
+                )
+            asks.append(Ask(match[1], int(match[3] or 1), match[2] is not None))
+        return cls(tuple(asks))
+
+    @property
+    def agents(self) -> frozenset[str]:
+        """The agents of this stage."""
+        return frozenset(ask.agent for ask in self.asks)
+
+    @property
+    def calls(self) -> int:
+        """Number of model calls."""
+        return sum(ask.samples for ask in self.asks)
+
+    @property
+    def slow_calls(self) -> int:
+        """Number of calls to agents that are not cheap."""
+        return sum(ask.samples for ask in self.asks if ask.agent not in CHEAP_AGENTS)
+
+    def times(self, n: int) -> Stage:
+        """Return the stage with n times as many samples, for a client that wants n answers."""
+        return Stage(tuple(ask._replace(samples=ask.samples * n) for ask in self.asks)) if n > 1 else self
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.asks))
+
+
+_ASK = re.compile(r"([a-z][a-z0-9_-]{0,31})(:verify)?(?:\*([1-9]\d?))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,28 +216,11 @@ class Estimate:
     """The difficulty of a query, d(x) in [0, 1], with its estimator and the share of each feature."""
 
     difficulty: float
-    """The value for posterior and targets: d at the middle of the interval, if there is one."""
     estimator: str
     contributions: tuple[tuple[str, float, float], ...] = ()
     """(feature, value, W·φ) for linear estimators; empty for the others."""
-    interval: tuple[float, float] | None = None
-    """Bounds of d before the dependency parse; None for an estimator without a parse."""
-    exact: float | None = None
-    """d after the parse, which runs only if the interval crosses a threshold or features are requested."""
     fallback: str = ""
     """Reason for using another estimator than the configured one; empty normally."""
-
-    @property
-    def exact_or_middle(self) -> float:
-        """The value that is compared with thresholds; exact d and the middle lie on the same side of each."""
-        return self.difficulty if self.exact is None else self.exact
-
-    def crosses(self, thresholds: Iterable[float]) -> bool:
-        """Return whether d can lie on either side of a threshold, so that a parse is needed."""
-        if self.interval is None or self.exact is not None:
-            return False
-        low, high = self.interval
-        return any(low < threshold <= high for threshold in thresholds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,96 +230,132 @@ class Assignment:
     expert: str = "general"
     cue: str = ""
     """Reason for this expert."""
-    fast: str = ""
-    """The fast agent's model."""
-    slow: str = ""
-    """The slow agent's model."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Findings about the fast answer, from which the path was chosen again (SPEC 5.11)."""
-
-    kind: str
-    """direct, reasoned or free_text."""
-    stated: bool
-    """Whether it marked its answer, if the prompt asks for that."""
-    signals: tuple[tuple[str, float, float | None], ...] = ()
-    """(signal, value, rank among the model's answers of this kind)."""
-    terms: tuple[tuple[str, float, float], ...] = ()
-    """(term, value in [0, 1], its share of the score)."""
-    quantiles: str = ""
-    """Origin of the ranks: calibrated, served or shipped."""
-    finished: bool = True
-    """Whether it is complete; an answer that was cut off has the maximum difficulty."""
-
-
-@dataclass(frozen=True, slots=True)
-class TargetUse:
-    """The target that chose the thresholds of one question (SPEC 5.13)."""
-
-    kind: str
-    """calls or cost_usd."""
-    value: float
-    t: float
-    """Position on the path from always Simple (0) to always Hard (1)."""
-    tau1: float
-    tau2: float
-    actual: float | None
-    """Mean under this target before this question; None for the first."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """The model of each agent that can answer this query."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionUse:
-    """The influence of the earlier conversation on a decision (SPEC 4.5)."""
+    """The place of a question in its conversation (SPEC 9.7)."""
 
     event: str = "start"
     """start, stay, escalate or return."""
-    slow: bool = False
-    """Whether the slow agent continues the conversation."""
-    looks: bool = True
-    """Whether the look at the fast answer may change the path."""
-    ratio: float = 1.0
-    """Factor of the thresholds, which accounts for cached prompts."""
+    agent: str = FAST
+    """The agent whose answer was returned."""
     requests: int = 0
     """Requests of the session, including this one."""
     switches: int = 0
     """Changes of the agent in the session."""
     cached_tokens: int | None = None
     """Prompt tokens that providers read from a cache for this request; None if not reported."""
-    saved: float = 0.0
-    """Savings of the session so far against the slow agent alone, in millionths of a dollar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is known before the first call: the question's difficulty and kind, the agents and their prices."""
+
+    estimate: Estimate
+    assignment: Assignment = Assignment()
+    policy: str = "paper"
+    """Name of the policy that decides."""
+    kind: str = "short answer"
+    """Kind of answer that the question asks for (SPEC 9.3); see `odar.policy.kinds`."""
+    plausible: int | None = None
+    """Number of plausible answers: 2 for yes or no, the number of options, None for many."""
+    one_call: bool = False
+    """Whether one call is enough: open-ended requests, tool calls, and several choices for the client."""
+    keep: str = ""
+    """The agent that began a tool loop and continues it."""
+    n: int = 1
+    """Number of choices that the client asked for."""
+    prices: Mapping[str, float] = field(default_factory=dict)
+    """Expected dollars of one call to each agent; relative prices if one of them is unknown."""
+    sample_prices: Mapping[str, float] = field(default_factory=dict)
+    """Expected dollars of each further sample of the same request, which shares its prompt."""
+    nominal: bool = False
+    """Whether `prices` are relative, because a price is unknown or zero."""
+    worst_usd: Mapping[str, float] = field(default_factory=dict)
+    """The most that one call to each agent can cost; empty if money is not limited."""
+    value_usd: float = 0.0
+    """What a right answer in place of a wrong one is worth, in the same unit as `prices` (SPEC 9.4)."""
+    dial: str = ""
+    """The setting behind `value_usd`, such as balanced."""
+    max_path: Path | None = None
+    """The most expensive path that key and budget allow."""
+    forced: bool = False
+    """Whether the caller chose the path or the model."""
+    session: SessionUse | None = None
+    """The conversation so far, if the caller keeps sessions."""
+    certificate: str = ""
+    """Whether the installed certificate (SPEC 5.14) holds for this question, and why not; empty without one."""
+
+    @property
+    def agents(self) -> Mapping[str, str]:
+        """The agents that can answer, and their models."""
+        return self.assignment.models
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The path of a query, its reason and its models."""
+    """What a policy decided in one state: the next stage, or to stop."""
 
-    path: Path
-    estimate: Estimate
-    samples: int
-    """Slow samples on the Hard path."""
+    stage: Stage | None
+    """The stage to ask; None to stop."""
     reason: str
-    assignment: Assignment = Assignment()
-    forced: bool = False
-    """Whether the caller chose the path: then it is taken in full, without stopping early."""
-    posterior: float | None = None
-    """d(x, y_fast), if the path was chosen again after the fast answer (SPEC 5.11)."""
-    look: Look | None = None
-    """Findings about the fast answer, if the path was chosen again after it."""
-    target: TargetUse | None = None
-    """The target that chose the thresholds; None if they are those of the settings."""
-    certificate: str = ""
-    """Whether the installed certificate (SPEC 5.14) holds for this question, and why not; empty without one."""
-    alone: bool = False
-    """Whether the slow agent answers alone, with one call: it continues a conversation, or only it reads images."""
-    session: SessionUse | None = None
-    """The session of the question, if the caller keeps sessions."""
+    final: bool = False
+    """Whether its text is the answer, so that it can be streamed: no other stage was asked, and none can follow."""
+    p: float | None = None
+    """Probability that the leading answer is right; None if unknown or before the first answer."""
+    q: float | None = None
+    """Probability that the agent of the next stage would be right."""
+    price_usd: float | None = None
+    """Expected price of the next stage: the one that is asked, or the best of those that are not."""
+    gain: float | None = None
+    """Expected gain of that stage, in points of accuracy (0 to 1)."""
 
-    @property
-    def difficulty(self) -> float:
-        """The difficulty that chose the path: the posterior if there is one, else the estimate."""
-        return self.estimate.difficulty if self.posterior is None else self.posterior
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A question and the answers to it so far."""
+
+    plan: Plan
+    stages: tuple[Stage, ...] = ()
+    """The stages that were asked."""
+    candidates: tuple[Candidate, ...] = ()
+    failed: frozenset[str] = frozenset()
+    """Agents that were asked and gave no answer."""
+    calls_left: int | None = None
+    """Calls that are left; None without a limit."""
+    opinions: tuple[Opinion, ...] = ()
+    """What a policy sees of each candidate, see `odar.policy.belief`."""
+    usd_left: float | None = None
+    """Dollars that are left; None without a limit."""
+
+    def fits(self, stage: Stage) -> bool:
+        """Return whether a stage is within the calls and dollars that are left, and the longest path allowed."""
+        plan = self.plan
+        if self.calls_left is not None and stage.calls > self.calls_left:
+            return False
+        if self.usd_left is not None:
+            worst = sum(plan.worst_usd.get(ask.agent, 0.0) * ask.samples for ask in stage.asks)
+            if worst > self.usd_left + 1e-12:  # with a tolerance for rounding errors
+                return False
+        most = None if plan.max_path is None else MAX_SLOW_CALLS.get(plan.max_path)
+        return most is None or stage.slow_calls + sum(each.slow_calls for each in self.stages) <= most
+
+
+MAX_SLOW_CALLS = {Path.SIMPLE: 0, Path.MEDIUM: 1}
+"""Number of slow calls of the paths; Hard has no limit."""
+
+
+def path_of(stages: Iterable[Stage]) -> Path:
+    """Return the name for what happened: no slow call, one, or several (SPEC 9.7).
+
+    >>> path_of([Stage.parse("fast"), Stage.parse("slow:verify")])
+    <Path.MEDIUM: 'medium'>
+    """
+    slow = sum(stage.slow_calls for stage in stages)
+    return Path.HARD if slow > 1 else Path.MEDIUM if slow else Path.SIMPLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +369,23 @@ class Energy:
     """F̃, or None if the model has no alignment statistics."""
     origin: str = ""
     """Origin of these statistics: calibrated, or running for served traffic; empty if there are none."""
-    scorer: str = ""
-    """The surrogate that computed the log-probabilities; empty for the model itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFigures:
+    """Numbers that fusion computes from the tokens of a candidate; None without log-probabilities."""
+
+    total: int
+    """Tokens, without control tokens; an estimate if the provider lists none."""
+    missing: int
+    """Number of tokens without a log-probability."""
+    energy: float | None = None
+    """E (SPEC 5.1)."""
+    varentropy: float | None = None
+    """V (SPEC 5.2)."""
+    mean_logprob: float | None = None
+    mean_probability: float | None = None
+    lowest_window: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +393,7 @@ class Candidate:
     """One answer by one agent."""
 
     step: Step
+    agent: str
     model: str
     text: str
     """The raw text."""
@@ -298,13 +409,12 @@ class Candidate:
     """Whether it marked its final answer, if the prompt asks for that."""
     fault: str = ""
     """Violation of the client's response_format or tools; any candidate without one is preferred."""
+    figures: TokenFigures | None = None
+    """In place of `tokens`, for a recorded answer whose tokens are not in memory."""
+    stage: int = 0
+    """Number of the stage that it answers, from 0."""
     wire: Wire | None = field(default=None, repr=False, compare=False)
     """The choice as the provider sent it, for a gateway to pass on. It holds text, so it is not stored."""
-
-    @property
-    def role(self) -> Role:
-        """The agent that wrote it."""
-        return self.step.role
 
 
 CANCELLED = "cancelled"
@@ -316,6 +426,7 @@ class Call:
     """A request to a provider, successful or not."""
 
     step: Step
+    agent: str
     provider: str
     model: str
     samples: int
@@ -327,8 +438,8 @@ class Call:
     error: str | None = None
     began_s: float | None = None
     """Seconds from the start of the query; None in old records."""
-    scoring: bool = False
-    """Whether a surrogate scored the answer of this step, instead of a model writing one."""
+    error_summary: str | None = None
+    """The error without what the provider said, which may quote the request."""
 
     @property
     def failed(self) -> bool:
@@ -369,7 +480,9 @@ class Trace:
     started_at: str
     """UTC, ISO 8601."""
     profile: str
-    decision: Decision
+    plan: Plan
+    decisions: tuple[Decision, ...]
+    """What the policy decided in each state; the last one is to stop."""
     candidates: tuple[Candidate, ...]
     verdict: Verdict
     calls: tuple[Call, ...]
@@ -377,21 +490,34 @@ class Trace:
     prompts: tuple[tuple[str, str], ...]
     """(step, MD5 of its prompt)."""
     degradations: tuple[str, ...] = ()
-    """Failures and shortcuts on the path; empty if all went well (SPEC 6.3)."""
+    """Failures and shortcuts; empty if all went well (SPEC 6.3)."""
+    degradation_summaries: tuple[str, ...] = ()
+    """The same without what providers said, which may quote the request: for logs, and a store without content."""
+    notes: tuple[str, ...] = ()
+    """Parts of the request that a model did not get, such as fields that its server does not know."""
+    baseline_usd: float | None = None
+    """What one call to the slow agent would have cost for this question; None if unknown."""
+
+    @property
+    def path(self) -> Path:
+        """Simple, medium or hard: no slow call, one, or several."""
+        return path_of(decision.stage for decision in self.decisions if decision.stage is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to a query, with its trace."""
 
-    answer: str
-    text: str = field(repr=False)
+    text: str
+    """The whole reply of the chosen candidate."""
+    final: str = field(repr=False)
+    """Its final answer in short, which is compared and graded; the text itself if it states none."""
     trace: Trace = field(repr=False)
 
     @property
     def path(self) -> Path:
-        """The path that was taken."""
-        return self.trace.decision.path
+        """Simple, medium or hard: no slow call, one, or several."""
+        return self.trace.path
 
     @property
     def degraded(self) -> bool:
@@ -399,7 +525,7 @@ class Answer:
         return bool(self.trace.degradations)
 
     def __str__(self) -> str:
-        return self.answer
+        return self.text
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

@@ -22,7 +22,7 @@ def ledger(clock=lambda: 0.0, **limits) -> Ledger:
 
 
 def call(usage: Usage, cost: float | None, samples: int = 1) -> Call:
-    return Call(Step.SOLVE, "p", "priced", samples, usage, cost, 0.1)
+    return Call(Step.SOLVE, "slow", "p", "priced", samples, usage, cost, 0.1)
 
 
 def test_calls_are_reserved_before_they_are_made():

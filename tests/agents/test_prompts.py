@@ -1,22 +1,25 @@
 from __future__ import annotations
 
+import gzip
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
 import odar
 from odar.agents.prompts import SETS, load_prompts
-from odar.conversation import Message, ToolCall, Wire
+from odar.conversation import Format, Message, Options, Tool, ToolCall, Wire
 from odar.errors import SettingsError
 from odar.types import Image, Query, Step
 
+ROOT = Path(__file__).parents[2]
 FOLDER = Path(odar.__file__).parent / "agents/prompts"
 
 
-@pytest.mark.parametrize("name", [name for name in SETS if name not in ("chat", "local")])
+@pytest.mark.parametrize("name", ["paper", "tiny"])
 def test_every_set_has_the_format_rules_of_spec_3_1(name):
-    prompts = load_prompts(name)
+    prompts = load_prompts(name).exact
     assert "Answer:" in prompts[Step.ANSWER].system + "".join(reply for _, reply in prompts[Step.ANSWER].examples)
     verify = prompts[Step.VERIFY].system + "".join(reply for _, reply in prompts[Step.VERIFY].examples)
     assert all(word in verify for word in ("Judgment:", "CORRECT", "INCORRECT", "Answer:"))
@@ -26,13 +29,13 @@ def test_every_set_has_the_format_rules_of_spec_3_1(name):
 
 def test_the_local_pair_verifies_by_solving():
     """Small models adopt any proposal they see, so the Medium path uses the prompt of the Hard path."""
-    prompts = load_prompts("local")
+    prompts = load_prompts("local").exact
     query = Query("What is 2 + 2?")
     assert prompts[Step.VERIFY].messages(query, proposal="5") == prompts[Step.SOLVE].messages(query)
 
 
-def test_the_default_set_names_every_step_of_the_protocols():
-    prompts = load_prompts("default")
+def test_the_papers_set_names_every_step_of_the_protocols():
+    prompts = load_prompts("paper").exact
     assert all(word in prompts[Step.VERIFY].system for word in ("Restate", "Validate", "Judge", "Correct"))
     assert all(word in prompts[Step.SOLVE].system for word in ("Analyze", "Strategize", "Execute", "Verify"))
 
@@ -40,16 +43,16 @@ def test_the_default_set_names_every_step_of_the_protocols():
 @pytest.mark.parametrize(
     ("name", "step", "gone"),
     [
-        ("default without step-limit", Step.ANSWER, "three short steps"),
-        ("default without self-correction", Step.ANSWER, "correct yourself"),
-        ("default without protocol", Step.VERIFY, "Restate"),
-        ("default without self-check", Step.SOLVE, "Verify"),
-        ("default without structure", Step.SOLVE, "Analyze"),
+        ("paper without step-limit", Step.ANSWER, "three short steps"),
+        ("paper without self-correction", Step.ANSWER, "correct yourself"),
+        ("paper without protocol", Step.VERIFY, "Restate"),
+        ("paper without self-check", Step.SOLVE, "Verify"),
+        ("paper without structure", Step.SOLVE, "Analyze"),
         ("local without step-limit", Step.ANSWER, "three short steps"),
     ],
 )
 def test_a_part_can_be_left_out(name, step, gone):
-    full, changed = load_prompts(name.partition(" ")[0]), load_prompts(name)
+    full, changed = load_prompts(name.partition(" ")[0]).exact, load_prompts(name).exact
     assert gone in full[step].system and gone not in changed[step].system
     assert "Answer: <response>" in changed[step].system
     assert changed[step].md5 != full[step].md5
@@ -57,9 +60,9 @@ def test_a_part_can_be_left_out(name, step, gone):
 
 
 def test_a_missing_part_is_named():
-    assert load_prompts("local without examples")[Step.ANSWER].examples == ()
+    assert load_prompts("local without examples").exact[Step.ANSWER].examples == ()
     with pytest.raises(SettingsError, match="no part 'charm'"):
-        load_prompts("default without charm")
+        load_prompts("paper without charm")
     with pytest.raises(SettingsError, match="have no self-check that could be left out"):
         load_prompts("local without self-check")
 
@@ -68,7 +71,7 @@ def test_a_missing_part_is_named():
 @pytest.mark.parametrize("step", list(Step))
 def test_the_md5_is_that_of_the_file(name, step):
     file = FOLDER / name / f"{step}.toml"
-    assert load_prompts(name)[step].md5 == hashlib.md5(file.read_bytes()).hexdigest()
+    assert load_prompts(name).exact[step].md5 == hashlib.md5(file.read_bytes()).hexdigest()
 
 
 def test_the_chat_set_leaves_a_conversation_unchanged():
@@ -78,7 +81,7 @@ def test_the_chat_set_leaves_a_conversation_unchanged():
         Message("assistant", "", tool_calls=(ToolCall("1", "look", "{}"),)),
         Message("tool", "a ship", tool_call_id="1"),
     )
-    prompts = load_prompts("chat")
+    prompts = load_prompts("chat").exact
     query = Query.from_messages(turns)
     assert prompts[Step.ANSWER].messages(query) == prompts[Step.SOLVE].messages(query) == turns
     *same, closing = prompts[Step.VERIFY].messages(query, "42", "It is 42.")
@@ -86,25 +89,28 @@ def test_the_chat_set_leaves_a_conversation_unchanged():
     assert closing.role == "user"
     assert "<draft>\nIt is 42.\n</draft>" in closing.text
     assert not any(prompt.asks_for_judgment for prompt in prompts.values())
-    assert load_prompts("default")[Step.VERIFY].asks_for_judgment
+    assert load_prompts("paper").exact[Step.VERIFY].asks_for_judgment
 
 
 def test_other_sets_fill_the_last_user_turn_of_a_conversation():
     turns = (Message("user", "One"), Message("assistant", "1"), Message("user", "Two"), Message("assistant", "…"))
-    messages = load_prompts("default")[Step.VERIFY].messages(Query.from_messages(turns), "2")
+    messages = load_prompts("paper").exact[Step.VERIFY].messages(Query.from_messages(turns), "2")
     assert [m.role for m in messages] == ["system", "user", "assistant", "user", "assistant"]
     assert messages[3].text == "Two\n\nProposed answer: 2"
 
 
 def test_braces_in_a_query_are_not_replaced():
     text = (
-        load_prompts("default")[Step.VERIFY].messages(Query("f-string {query} {proposal} {x}"), "{query}")[-1].text
+        load_prompts("paper")
+        .exact[Step.VERIFY]
+        .messages(Query("f-string {query} {proposal} {x}"), "{query}")[-1]
+        .text
     )
     assert text == "f-string {query} {proposal} {x}\n\nProposed answer: {query}"
 
 
 def test_only_the_verifier_gets_the_proposal():
-    prompts = load_prompts("default")
+    prompts = load_prompts("paper").exact
     picture = Image("image/png", b"x")
     last = prompts[Step.VERIFY].messages(Query("How many?", (picture,)), "four")[-1]
     assert "How many?" in last.text
@@ -116,7 +122,7 @@ def test_only_the_verifier_gets_the_proposal():
 def test_prompts_can_be_read_from_a_folder(tmp_path):
     for step in Step:
         (tmp_path / f"{step}.toml").write_text('user = "Q: {query}"\n')
-    prompts = load_prompts(str(tmp_path))
+    prompts = load_prompts(str(tmp_path)).exact
     assert [message.text for message in prompts[Step.ANSWER].messages(Query("hi"))] == ["Q: hi"]
 
 
@@ -140,8 +146,58 @@ def test_a_bad_prompt_file_is_named(tmp_path, content, message):
 
 def test_a_missing_set_or_file_is_named(tmp_path):
     with pytest.raises(
-        SettingsError, match=r"'nowhere' is neither a folder nor one of: chat, default, local, tiny"
+        SettingsError, match=r"'nowhere' is neither a folder nor one of: chat, default, local, paper, tiny"
     ):
         load_prompts("nowhere")
     with pytest.raises(SettingsError, match="No such file"):
         load_prompts(str(tmp_path))
+
+
+EXACT = Query("What is 17 + 25?")
+OPEN = Query("Write a short poem about autumn.")
+
+
+@pytest.mark.parametrize("name", ["default", "local", "tiny"])
+def test_open_ended_requests_are_sent_as_they_are(name):
+    prompts = load_prompts(name)
+    assert prompts.is_open(OPEN) and not prompts.is_open(EXACT)
+    assert prompts.choose(open_ended=True)[Step.ANSWER].messages(OPEN) == OPEN.messages
+    assert "Answer:" in str(prompts.choose(open_ended=False)[Step.ANSWER].messages(EXACT))
+
+
+def test_the_paper_has_one_prompt_for_all_requests():
+    prompts = load_prompts("paper")
+    assert not prompts.is_open(OPEN)
+    assert prompts.choose(open_ended=True) == prompts.exact
+
+
+@pytest.mark.parametrize(
+    ("turns", "options", "sets"),
+    [
+        (("user", "assistant", "user"), Options(), {"default", "local"}),  # earlier turns set the form
+        (("user",), Options(tools=(Tool("look"),)), {"default", "local"}),
+        (("user",), Options(format=Format()), {"default", "local"}),
+        (("system", "user"), Options(), {"local"}),  # worked examples could contradict the client's instructions
+        (("user",), Options(), set()),
+    ],
+)
+def test_a_client_that_sets_the_form_of_the_reply_gets_no_other_form(turns, options, sets):
+    query = Query.from_messages(tuple(Message(role, "What is 17 + 25?") for role in turns), options)
+    assert {name for name in ("default", "local") if load_prompts(name).is_open(query)} == sets
+
+
+def test_the_prompts_of_the_local_recording_are_unchanged():
+    """`runs/local-pair` was recorded with these prompts; with others, nothing fitted to it would hold."""
+    with gzip.open(ROOT / "runs/local-pair/recording.jsonl.gz", "rt") as lines:
+        recorded = json.loads(next(lines))["prompts"]
+    assert {step.value: prompt.md5 for step, prompt in load_prompts("local").exact.items()} == recorded
+
+
+def test_a_folder_can_have_prompts_for_open_ended_requests(tmp_path):
+    (tmp_path / "open").mkdir()
+    for step in Step:
+        (tmp_path / f"{step}.toml").write_text('user = "Q: {query}"\n')
+        (tmp_path / "open" / f"{step}.toml").write_text('user = "Task: {query}"\n')
+    prompts = load_prompts(str(tmp_path))
+    assert prompts.choose(open_ended=True)[Step.SOLVE].messages(OPEN)[-1].text.startswith("Task: Write")
+    assert prompts.choose(open_ended=False)[Step.SOLVE].messages(EXACT)[-1].text == "Q: What is 17 + 25?"

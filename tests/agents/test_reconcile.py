@@ -137,13 +137,13 @@ async def run(biller: Biller, path: str, attempts: int, **limits: Any):
                 "o": {"kind": "openai", "base_url": server.url},
                 "a": {"kind": "anthropic", "base_url": server.origin},
             },
-            prompts="default",
+            prompts="paper",
+            policy="paper",
             fast__model="quick",
             slow__model="deep",
             calibration="",
             routing__samples=3,
             retry={"attempts": attempts, "base_s": 0.0, "max_s": 0.0},
-            fusion__stop_confidence=None,
         )
         async with Odar(settings, estimator=ConstantEstimator(0.5)) as odar:
             try:

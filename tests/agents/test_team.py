@@ -14,7 +14,7 @@ from odar.providers.base import Completion, Message, Reply, Request
 from odar.providers.breaker import Breaker, GuardedProvider
 from odar.providers.openai import OpenAIProvider
 from odar.settings import RetrySettings
-from odar.types import Call, Step, Usage
+from odar.types import Ask, Call, Usage
 from support.fault_server import FaultServer, hang, ok, reset, status
 from support.waiting import until
 
@@ -28,7 +28,7 @@ async def bill(ask, *, n: int = 1, timeout_s: float = 5.0) -> Call:
     ledger = Ledger(Limits(deadline_s=60.0))
     request = Request("m", MESSAGES, n=n, timeout_s=timeout_s)
     with contextlib.suppress(ProviderError, asyncio.CancelledError):
-        await ledger.bill(Step.SOLVE, CARD, request, MESSAGES, ask)
+        await ledger.bill(Ask("slow"), CARD, request, MESSAGES, ask)
     (call,) = ledger.calls
     return call
 
@@ -111,14 +111,14 @@ async def test_calls_without_a_connection_do_not_count_against_limits():
 
     request = Request("m", MESSAGES)
     with pytest.raises(ProviderUnreachable):
-        await ledger.bill(Step.ANSWER, CARD, request, MESSAGES, refused)
+        await ledger.bill(Ask("fast"), CARD, request, MESSAGES, refused)
     assert ledger.affordable(CARD, MESSAGES, 10, 1) == 1
     assert ledger.spend().calls == 0
 
     async def answered(_: Request) -> Reply:
         return Reply((Completion("4"),), Usage(5, 0, 1, 0))
 
-    await ledger.bill(Step.ANSWER, CARD, request, MESSAGES, answered)
+    await ledger.bill(Ask("fast"), CARD, request, MESSAGES, answered)
     assert ledger.spend().calls == 1
 
 
@@ -131,7 +131,7 @@ async def test_a_provider_that_ignores_its_timeout_is_cancelled(monkeypatch):
         raise AssertionError
 
     with pytest.raises(ProviderTimeout, match=r"p gave no answer within 0\.05 s"):
-        await ledger.bill(Step.SOLVE, CARD, Request("m", MESSAGES, timeout_s=0.05), MESSAGES, never)
+        await ledger.bill(Ask("slow"), CARD, Request("m", MESSAGES, timeout_s=0.05), MESSAGES, never)
     assert ledger.calls[0].cost_usd is None
 
 
@@ -139,7 +139,7 @@ async def test_a_cancelled_call_has_an_unknown_cost(server, provider):
     server.behave(hang())
     ledger = Ledger(Limits(deadline_s=60.0))
     request = Request("m", MESSAGES)
-    task = asyncio.create_task(ledger.bill(Step.SOLVE, CARD, request, MESSAGES, provider.complete))
+    task = asyncio.create_task(ledger.bill(Ask("slow"), CARD, request, MESSAGES, provider.complete))
     await until(lambda: server.busy)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

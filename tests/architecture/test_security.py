@@ -63,7 +63,7 @@ def test_no_shell_unverified_tls_or_predictable_temp_file(module):
 
 HTTP_CLIENTS = {"aiohttp", "http", "httpx", "niquests", "pycurl", "requests", "urllib", "urllib3"}
 """Packages that can follow a redirect and would then send the API key to another host."""
-KEYLESS = {"providers/download.py", "providers/llamacpp.py"}
+KEYLESS = {"defaults.py", "providers/download.py", "providers/llamacpp.py"}
 """Modules that hold no key: one fetches public files, one asks the model server in its own process."""
 PROXY_LOOKUPS = {"getproxies", "getproxies_environment", "proxy_bypass", "proxy_bypass_environment"}
 """Functions of urllib.request that read the environment and send nothing."""

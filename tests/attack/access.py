@@ -93,7 +93,7 @@ async def smuggled_fields(scene: Scene) -> None:
     scene.fast.misbehave(noted)
     stolen = {"messages": [{"role": "user", "content": "http://169.254.169.254/"}], "n": 50, "max_tokens": 100_000}
     responses = {"model": "quick", "input": TURNS[0]["content"], "max_output_tokens": 7, **stolen}
-    capped = responses | {"odar": {"max_cost": 0.001}}
+    capped = responses | {"odar": {"max_cost_usd": 0.001}}
     routed = {"models": ["gpt-5.4-pro"], "route": "fallback", "provider": {}, "service_tier": "priority", "x": 1}
     chat = {"model": "quick", "messages": TURNS, "max_tokens": 7, **routed}
     for path, body in (("/v1/responses", responses), ("/v1/responses", capped), (CHAT, chat)):
@@ -325,7 +325,7 @@ async def _check_closed(scene: Scene) -> None:
 
 
 async def _refused(scene: Scene, name: str) -> bool:
-    return await _get(scene, "/v1/models", scene.auth(name)) == 401
+    return await _get(scene, "/v1/models", scene.auth(name)) in (401, 503)
 
 
 async def _ask_with_key(scene: Scene, name: str, expected: int) -> None:

@@ -47,6 +47,7 @@ model = "deep"
 [limits]
 deadline_s = {deadline}
 [gateway]
+metrics_allow = ["127.0.0.1"]
 notice_s = 0
 drain_s = 1
 [store]
@@ -60,7 +61,7 @@ class Attack:
     """One attack; make it with the decorator `attack`."""
 
     item: int
-    """Of issue 14, and of the table in docs/security.md."""
+    """Of issue 14; 36 for all of issue 36."""
     name: str
     run: Callable[[Scene], Awaitable[None]]
     settings: Mapping[str, Any]
@@ -68,6 +69,7 @@ class Attack:
     healthy: bool
     brief: bool
     arguments: tuple[str, ...]
+    prefix: tuple[str, ...]
 
     @property
     def what(self) -> str:
@@ -88,11 +90,12 @@ def attack(
     healthy: bool = True,
     brief: bool = False,
     arguments: tuple[str, ...] = (),
+    prefix: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Scene], Awaitable[None]]], Callable[[Scene], Awaitable[None]]]:
     """Register an attack.
 
     Args:
-        item: the number in the list of threats.
+        item: the number in the list of threats of issue 14, or 36.
         name: unique, a few words.
         settings: as for `--set`, such as {"gateway.max_in_flight": 64}.
         keys: API keys to create before the gateway starts: name → further arguments of `odar keys create`. Their secrets
@@ -100,10 +103,11 @@ def attack(
         healthy: whether healthy clients ask questions meanwhile; /healthz is always asked for.
         brief: also run by `make test`, for a moment and without a stopwatch.
         arguments: further arguments of `odar serve`.
+        prefix: a command to start it under.
     """
 
     def register(function: Callable[[Scene], Awaitable[None]]) -> Callable[[Scene], Awaitable[None]]:
-        ATTACKS[name] = Attack(item, name, function, settings or {}, keys or {}, healthy, brief, arguments)
+        ATTACKS[name] = Attack(item, name, function, settings or {}, keys or {}, healthy, brief, arguments, prefix)
         return function
 
     return register
@@ -247,7 +251,7 @@ async def _scene(attack: Attack, folder: Path, seconds: float) -> AsyncIterator[
         )
         keys = {name: json.loads(text)["secret"] for name, text in zip(names, made, strict=True)}
         sets = [part for key, value in attack.settings.items() for part in ("--set", f"{key}={value}")]
-        gateway = await Gateway.launch(folder, toml, *attack.arguments, *sets)
+        gateway = await Gateway.launch(folder, toml, *attack.arguments, *sets, prefix=attack.prefix)
         try:
             connector = aiohttp.TCPConnector(limit=0)
             async with aiohttp.ClientSession(connector=connector) as http:

@@ -52,7 +52,7 @@ attempts = 3
 base_s = 0.05
 max_s = 0.2
 [gateway]
-reply_timeout_s = 1.0
+metrics_allow = ["127.0.0.1"]
 breaker_cooldown_s = 0.5
 notice_s = 0
 drain_s = 5

@@ -12,7 +12,7 @@ from support.scripted import ScriptedProvider, completion, step_of
 
 TOML = """
 profile = "tiny"
-prompts = "default"
+prompts = "paper"
 [providers.script]
 kind = "scripted"
 [models.m]

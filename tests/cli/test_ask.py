@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 import pytest
 
@@ -9,49 +10,69 @@ from odar.errors import ProviderError
 from support.scripted import completion
 
 
-def test_only_the_answer_is_on_standard_output(odar, provider):
-    result = odar("ask", "What is 2 + 2?")
-    assert (result.code, result.out) == (0, "4\n")
+def test_the_text_of_the_answer_is_on_standard_output(odar, provider):
+    result = odar("ask", "--path", "medium", "What is 2 + 2?")
+    assert (result.code, result.out) == (0, "Judgment: CORRECT\nAnswer: 4\n")
+    assert odar("ask", "--short", "What is 2 + 2?").out == "4\n"
+
+
+def test_a_terminal_shows_the_text_once(odar, provider, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for path in ("simple", "medium", "hard"):
+        assert odar("ask", "--path", path, "What is 2 + 2?").out.count("Answer: 4") == 1
+        assert odar("ask", "--path", path, "--short", "What is 2 + 2?").out == "4\n"
 
 
 def test_the_question_can_come_from_standard_input_or_a_file(odar, provider, tmp_path):
-    assert odar("ask", "-", stdin=b"What is 2 + 2?").out == "4\n"
-    assert odar("ask", stdin=b"What is 2 + 2?").out == "4\n"
+    assert odar("ask", "--short", "-", stdin=b"What is 2 + 2?").out == "4\n"
+    assert odar("ask", "--short", stdin=b"What is 2 + 2?").out == "4\n"
     (tmp_path / "q.txt").write_text("What is 2 + 2?")
-    assert odar("ask", "--file", "q.txt").out == "4\n"
+    assert odar("ask", "--short", "--file", "q.txt").out == "4\n"
     assert all("What is 2 + 2?" in request.messages[-1].text for request in provider.requests)
 
 
-def test_json_has_every_documented_field(odar, provider):
+def test_json_is_the_document_of_the_trace(odar, provider):
     result = odar("ask", "--json", "--path", "hard", "--seed", "7", "What is 2 + 2?")
     body = json.loads(result.out)
-    promised = {"answer", "text", "path", "difficulty", "scorer", "degraded", "calls", "cost_usd", "latency_s"}
-    assert promised | {"usage", "candidates", "trace_id"} <= body.keys()
-    assert (body["answer"], body["path"], body["calls"], body["degraded"]) == ("4", "hard", 6, False)
-    assert len(body["candidates"]) == 6
-    fields = {"agent", "model", "answer", "text", "energy", "varentropy", "free_energy", "aligned", "chosen"}
-    for candidate in body["candidates"]:
-        assert fields <= candidate.keys()
-        assert candidate["energy"] > 0
-    assert sum(candidate["chosen"] for candidate in body["candidates"]) == 1
-    assert body["cost_usd"] == pytest.approx((10 * 1 + 5 * 2) * 2 / 1e6)
+    assert (body["answer"]["final"], body["path"], body["degradations"]) == ("4", "hard", [])
+    assert (body["spend"]["calls"], body["spend"]["cost_usd"]) == (6, pytest.approx((10 * 1 + 5 * 2) * 2 / 1e6))
+    assert [decision["stage"] for decision in body["decisions"]] == ["fast+slow*5", None]
+    assert [candidate["agent"] for candidate in body["candidates"]] == ["fast", *["slow"] * 5]
+    assert all(candidate["energy"]["free_energy"] > 0 for candidate in body["candidates"])
+    assert body["baseline_usd"] == pytest.approx((10 * 1 + 1 * 2) / 1e6), "one of five samples"
     assert all(request.sampling.seed == 7 for request in provider.requests)
     assert result.err == ""
+    stored = json.loads(odar("traces", "show", body["id"], "--json").out)["document"]
+    assert stored.keys() == body.keys()
+
+
+def test_the_dial_and_the_models_of_the_agents_are_options(odar, provider, tmp_path):
+    second = '[models.other]\nprovider = "script"\nprice = { input = 1, output = 2 }\n'
+    (tmp_path / "odar.toml").write_text((tmp_path / "odar.toml").read_text() + second)
+    result = odar("ask", "--json", "--second", "other", "--dial", "3", "What is 2 + 2?")
+    plan = json.loads(result.out)["plan"]
+    assert plan["dial"] == "3 points"
+    assert plan["assignment"]["models"] == {"fast": "m", "second": "other", "slow": "m"}
+    wrong = odar("ask", "--dial", "best", "What is 2 + 2?")
+    assert (wrong.code, "dial 'best' is neither one of economy, balanced, quality" in wrong.err) == (2, True)
 
 
 def test_an_unknown_cost_is_null(odar, provider, tmp_path):
     toml = (tmp_path / "odar.toml").read_text().replace("price =", "# price =")
     (tmp_path / "odar.toml").write_text(toml)
-    assert json.loads(odar("ask", "--json", "What is 2 + 2?").out)["cost_usd"] is None
+    body = json.loads(odar("ask", "--json", "What is 2 + 2?").out)
+    assert (body["spend"]["cost_usd"], body["baseline_usd"]) == (None, None)
+    assert "unknown: a price (price of [models." in odar("ask", "--explain", "What is 2 + 2?").err
 
 
 def test_explain_fits_80_columns(odar, provider):
-    result = odar("ask", "--explain", "--path", "hard", "What is 2 + 2?")
+    result = odar("ask", "--short", "--explain", "--verbose", "--path", "hard", "What is 2 + 2?")
     assert result.out == "4\n"
     for word in (
+        "asked for by the caller",
+        "fast+slow*5  4 (6×) · all 6 agree",
         "difficulty",
         "path",
-        "hard (asked for by the caller)",
         "calls",
         "tokens",
         "cost",
@@ -66,7 +87,7 @@ def test_explain_fits_80_columns(odar, provider):
 
 def test_explain_survives_markup_and_very_long_answers(odar, provider):
     provider.script = lambda request, index: [completion("Answer: [/bold] [red]" + "x" * 500)] * request.n
-    result = odar("ask", "--explain", "--path", "hard", "What?")
+    result = odar("ask", "--verbose", "--path", "hard", "What?")
     assert result.code == 0
     assert "[/bold] [red]" in result.err
     assert max(map(len, result.err.splitlines())) <= 80
@@ -82,16 +103,16 @@ def test_a_degraded_answer_is_marked(odar, provider):
 
     provider.script = failing
     result = odar("ask", "--path", "medium", "What is 2 + 2?")
-    assert (result.code, result.out) == (0, "4\n")
+    assert (result.code, result.out) == (0, "Answer: 4\n")
     assert "odar: degraded: slow agent: overloaded" in result.err
 
 
-def test_a_chosen_profile_is_announced_and_a_named_one_is_not(odar, provider):
+def test_named_models_are_not_announced(odar, provider):
     assert "profile" not in odar("ask", "What is 2 + 2?").err
     provider_file = ["--set", "providers.script.kind=scripted", "--set", "models.m.provider=script"]
-    sets = [*provider_file, "--set", "fast.model=m", "--set", "slow.model=m", "--set", "prompts=default"]
+    sets = [*provider_file, "--fast", "m", "--slow", "m", "--set", "prompts=paper"]
     result = odar("ask", "--config", "/dev/null", *sets, "What is 2 + 2?")
-    assert "odar: profile custom: the models of both agents are named" in result.err
+    assert (result.code, result.err) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -144,8 +165,8 @@ def test_a_question_beyond_the_context_is_rejected(odar, provider):
 def test_each_kind_of_failure_has_its_exit_code(odar, provider):
     provider.script = lambda request, index: ProviderError("no credit", status=402)
     assert odar("ask", "What?").code == 3
-    limited = odar("ask", "--max-cost", "0", "What?")
-    assert (limited.code, "max_cost = $0" in limited.err) == (4, True)
+    limited = odar("ask", "--max-cost-usd", "0", "What?")
+    assert (limited.code, "max_cost_usd = $0" in limited.err) == (4, True)
 
 
 def test_json_failures_are_json(odar, provider):

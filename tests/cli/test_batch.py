@@ -28,7 +28,7 @@ def test_every_question_gets_a_row_in_order(odar, questions, tmp_path, provider)
     assert "6 of 6 answered, 6 of them now, for $" in result.out
     rows = read_jsonl(tmp_path / "out.jsonl")
     assert [row["id"] for row in rows] == [f"q{i}" for i in range(6)]
-    assert [(row["path"], row["answer"]) for row in rows[:3]] == [("simple", "4"), ("medium", "4"), ("hard", "4")]
+    assert [(row["path"], row["final"]) for row in rows[:3]] == [("simple", "4"), ("medium", "4"), ("hard", "4")]
     asked = len(provider.requests)
     again = odar("batch", "in.jsonl", "out.jsonl")
     assert (again.code, len(provider.requests)) == (0, asked)
@@ -95,7 +95,7 @@ def test_failed_rows_name_the_error_and_are_retried(odar, questions, tmp_path, p
 
 
 def test_a_row_can_have_its_own_limit(odar, tmp_path, provider):
-    write_jsonl(tmp_path / "in.jsonl", [{"query": "x", "max_cost": 0}, {"query": "y"}])
+    write_jsonl(tmp_path / "in.jsonl", [{"query": "x", "max_cost_usd": 0}, {"query": "y"}])
     result = odar("batch", "in.jsonl", "out.jsonl", "--yes", "--json")
     assert (result.code, json.loads(result.out)["errors"]) == (4, {"BudgetExceeded": 1})
 
@@ -159,7 +159,7 @@ async def test_resuming_after_kill_9_pays_for_no_reply_twice(tmp_path, free):
         assert again.returncode == 0, err.decode()
         assert b"9 of 9 answered" in out
         rows = read_jsonl(tmp_path / "out.jsonl")
-        assert [(row["id"], row["answer"]) for row in rows] == [(f"q{i}", str(i + 1)) for i in range(9)]
+        assert [(row["id"], row["final"]) for row in rows] == [(f"q{i}", str(i + 1)) for i in range(9)]
         assert sum(row["calls"] for row in rows) == 27
         assert (len(server.paid), set(server.paid.values())) == (27, {1})
         assert not parts.exists()
@@ -186,7 +186,7 @@ async def test_repeated_kills_lose_no_row(tmp_path):
         assert process.returncode == 0
         assert kills >= 2
         rows = read_jsonl(tmp_path / "out.jsonl")
-        assert [(row["id"], row["answer"]) for row in rows] == [(f"q{i}", str(i + 1)) for i in range(12)]
+        assert [(row["id"], row["final"]) for row in rows] == [(f"q{i}", str(i + 1)) for i in range(12)]
         assert sum(row["calls"] for row in rows) == 36
         assert sum(server.paid.values()) <= 36 + kills * 2 * 5  # what two questions had in flight at a kill
 

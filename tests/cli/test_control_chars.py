@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.cli.terminal import AnswerStream, strip_control_chars
+from odar.cli.terminal import strip_control_chars
 from odar.config import load_settings
 from odar.store.database import Database
 from odar.store.writer import make_row, write_rows
@@ -37,16 +36,6 @@ def test_control_characters_are_removed_and_other_text_is_unchanged(text):
 @given(st.text(), st.integers(0, 50))
 def test_stripping_parts_equals_stripping_the_whole(text, cut):
     assert strip_control_chars(text[:cut]) + strip_control_chars(text[cut:]) == strip_control_chars(text)
-
-
-def test_a_stream_is_stripped_and_still_recognises_its_answer():
-    out = io.StringIO()
-    stream = AnswerStream(out)
-    for character in HOSTILE:
-        stream.feed(character)
-    assert stream.finish(HOSTILE) is True
-    assert control_chars_in(out.getvalue()) == set()
-    assert "rm -rf" in out.getvalue().replace("\x1b[2m", "").replace("\x1b[0m", "")
 
 
 def test_output_is_stripped_on_a_terminal_and_unchanged_in_a_pipe(odar, provider, monkeypatch):

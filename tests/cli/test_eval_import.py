@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,24 +31,39 @@ def test_a_table_of_two_models_is_imported_and_summarised(odar, provider, pair, 
     result = odar("eval", "import", *pair, "--out", "pair.jsonl.gz", "--fast-price", "1,2")
     assert result.code == 0
     assert "60 questions, fast small, slow large" in result.out
-    names = (
-        "always fast",
-        "always slow",
-        "ODAR prior",
-        "ODAR posterior, 1.25 calls",
-        "ODAR posterior, 1.75 calls",
-        "oracle",
-    )
+    names = ("cascade", "cascade:dial=economy", "paper", "single-fast", "single-slow", "oracle")
     assert all(name in result.out for name in names)
-    assert "the posterior uses: prior, answer log-prob, mean log-prob" in result.out
+    assert "APGR of the belief" in result.out and "prices are nominal" in result.out
     assert provider.requests == []  # no call is made
     items = list(open_recording(tmp_path / "pair.jsonl.gz").items())
     assert [len(item.attempts) for item in items] == [2] * 60
     body = json.loads(odar("eval", "import", *pair, "--json").out)
     rows = {row["name"]: row for row in body["rows"]}
-    assert rows["always fast"]["accuracy"]["value"] == pytest.approx(40 / 60)
-    assert rows["always slow"]["accuracy"]["value"] == pytest.approx(54 / 60)
-    assert rows["always slow"]["cost_usd"] is None
+    assert rows["single-fast"]["accuracy"]["value"] == pytest.approx(40 / 60)
+    assert rows["single-slow"]["accuracy"]["value"] == pytest.approx(54 / 60)
+    assert body["apgr"] > 0.6  # unsure answers are escalated first
+
+
+def test_a_second_model_can_be_imported(odar, provider, pair, tmp_path):
+    result = odar(
+        "eval", "import", *pair, "--second", "pair.jsonl", "--second-model", "large", "--out", "three.jsonl"
+    )
+    assert result.code == 0 and "fast small, second large, slow large" in result.out
+    items = list(open_recording(tmp_path / "three.jsonl").items())
+    assert [each.agent for each in items[0].attempts] == ["fast", "second", "slow"]
+    shown = odar("eval", "replay", "three.jsonl", "--policy", "second", "--policy", "fast,second,slow")
+    assert shown.code == 0 and "fast,second,slow" in shown.out
+
+
+def test_the_table_fits_80_columns_with_models_of_the_users_own(odar, provider, pair, tmp_path, monkeypatch):
+    (tmp_path / "odar.toml").write_text("[fast]\nmodel = 'gpt-4.1-nano'\n[slow]\nmodel = 'gpt-4.1'\n")
+    result = odar("eval", "import", *pair, "--fast-price", "1,2")
+    assert result.code == 0, result.err
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = re.sub(r"\x1b\[[0-9;]*m", "", odar("eval", "import", *pair, "--fast-price", "1,2").out).splitlines()
+    table = [line for line in narrow if line.startswith(("cascade", "paper", "single", "oracle", "policy"))]
+    assert len(table) >= 8 and max(map(len, table)) <= 80
 
 
 def test_lm_eval_files_are_imported(odar):

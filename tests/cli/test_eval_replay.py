@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 
 import pytest
 
@@ -18,22 +20,36 @@ def test_replay_shows_every_baseline_with_its_interval(odar, panel):
     result = odar("eval", "replay", panel)
     assert result.code == 0
     assert "120 items, 5 slow samples each; gains are against odar" in result.out
-    for name in ("odar", "single-fast", "cot", "self-consistency:k=5", "random-matched", "oracle"):
+    for name in ("odar", "paper", "single-fast", "single-slow", "self-consistency:k=5", "random-matched", "oracle"):
         assert name in result.out
 
 
+def test_every_policy_has_its_name_and_figures_at_80_columns(odar, panel, monkeypatch):
+    whole = odar("eval", "replay", panel).out
+    assert "S/M/H" in whole and "p95" in whole
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = odar("eval", "replay", panel)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", narrow.out).splitlines()[1:]
+    assert max(map(len, lines)) <= 80 and "…" not in narrow.out
+    assert [line.split()[0] for line in lines[1:]] == [line.split()[0] for line in whole.splitlines()[2:]]
+    assert all(title in lines[0] for title in ("policy", "right", "gain [95%]", "calls", "$/1000"))
+    assert "a wider terminal, or a pipe, also shows: " in narrow.err
+
+
 def test_replay_accepts_settings_and_prints_json(odar, panel):
-    out = odar("eval", "replay", panel, "--policy", "odar:beta=inf,n=3", "--policy", "oracle", "--json").out
+    out = odar("eval", "replay", panel, "--policy", "paper:tau1=0.2,n=3", "--policy", "oracle", "--json").out
     first, second = json.loads(out)
-    assert first["name"] == "odar:beta=inf,n=3"
+    assert first["name"] == "paper:tau1=0.2,n=3"
     assert second["accuracy"]["value"] >= first["accuracy"]["value"]
     assert second["gain"]["p"] < 0.05
-    assert second["mix"] == [None, None, None]
+    assert sum(second["mix"]) == pytest.approx(1)
+    assert second["over_fixed"]["value"] > 0
     assert first["arena_score"] is None or 0 < first["arena_score"] < 1
 
 
 def test_a_policy_compared_with_itself_has_no_gain(odar, panel):
-    body = json.loads(odar("eval", "compare", panel, f"{panel}#odar", "--json").out)
+    body = json.loads(odar("eval", "compare", f"{panel}#paper", f"{panel}#paper", "--json").out)
     assert (body["interval"]["value"], body["p"], body["test"]) == (0.0, 1.0, "McNemar")
     assert (body["same_path"], body["same_path_corrected"]) == (1.0, 1.0)
     text = odar("eval", "compare", f"{panel}#odar", f"{panel}#single-fast").out
@@ -63,3 +79,9 @@ def test_policies_that_the_panel_does_not_support_are_skipped(odar, tmp_path):
     assert (unknown.code, "did you mean 'odar'" in unknown.err) == (2, True)
     nowhere = odar("eval", "replay", str(tmp_path / "nowhere"))
     assert (nowhere.code, "no such recording" in nowhere.err) == (2, True)
+
+
+def test_the_dials_are_compared_with_slow_alone(odar, panel):
+    result = odar("eval", "replay", panel, "--policy", "curve", "--policy", "fixed")
+    assert result.code == 0 and "slow agent alone" in result.out.splitlines()[-1]
+    assert "cascade:dial=economy" in result.out and "over fixed" in result.out

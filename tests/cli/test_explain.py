@@ -16,8 +16,8 @@ from support.traces import make_answer
 def explain(capsys):
     """Return a function that returns the lines of the explanation and its facts by name."""
 
-    def explain(answer):
-        print_explanation(answer, Query("What is 2 + 2?"), "named by --profile")
+    def explain(answer, *, verbose=False):
+        print_explanation(answer, Query("What is 2 + 2?"), "named by --profile", verbose=verbose)
         captured = capsys.readouterr()
         assert captured.out == ""
         lines = captured.err.splitlines()
@@ -40,11 +40,17 @@ def test_every_reason_for_a_degraded_answer_has_its_line(explain):
     ]
 
 
-def test_the_posterior_is_shown_if_there_is_one(explain):
-    answer = make_answer()
-    assert not any(line.startswith("posterior") for line in explain(answer)[0])
-    looked = with_trace(answer, decision=replace(answer.trace.decision, posterior=0.8125))
-    assert explain(looked)[1]["posterior"] == "0.812 after the fast answer"
+def test_every_stage_has_its_line_and_jargon_is_for_verbose(explain):
+    lines, facts = explain(make_answer())
+    assert facts["start"] == "τ1 ≤ d < τ2"
+    assert facts["slow:verify"] == "says CORRECT, 4 · they agree"
+    assert facts["answer"] == "4 by slow: lowest free energy"
+    assert facts["models"] == "fast cheap, slow dear"
+    assert not any("varentropy" in line for line in lines)
+    assert "difficulty" not in facts
+    lines, facts = explain(make_answer(), verbose=True)
+    assert facts["difficulty"] == "0.500 by linear"
+    assert any("varentropy" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -62,31 +68,40 @@ def test_unreported_tokens_are_unknown(explain, usage, said):
 
 
 @pytest.mark.parametrize(
-    ("cost", "said"),
-    [(None, "unknown: a price or a token count is missing"), (0.0, "$0.000000"), (1.5, "$1.500000")],
+    ("cost", "baseline", "said"),
+    [
+        (0.0, None, "$0.000000"),
+        (1.5, 3.0, "$1.500000; one call to slow: $3.000000"),
+    ],
 )
-def test_an_unknown_cost_is_not_shown_as_zero(explain, cost, said):
-    assert explain(make_answer(cost=cost))[1]["cost"] == said
+def test_the_cost_is_shown_beside_that_of_one_slow_call(explain, cost, baseline, said):
+    assert explain(make_answer(cost=cost, baseline=baseline))[1]["cost"] == said
+
+
+def test_an_unknown_cost_is_not_shown_as_zero(explain):
+    assert explain(make_answer(cost=None, baseline=None))[1]["cost"].startswith("unknown: a price")
 
 
 def test_candidates_without_energies_and_with_judgments_are_shown(explain):
     answer = make_answer()
     candidates = (
-        Candidate(Step.ANSWER, "cheap", "x", "4", (), None, "stop", None),
-        Candidate(Step.VERIFY, "dear", "x", "5", (), False, "stop", None),
-        Candidate(Step.VERIFY, "dear", "x", "漢字" * 60, (), True, "stop", None),
+        Candidate(Step.ANSWER, "fast", "cheap", "x", "4"),
+        Candidate(Step.VERIFY, "slow", "dear", "x", "5", judgment=False, stage=1),
+        Candidate(Step.VERIFY, "slow", "dear", "x", "漢字" * 60, judgment=True, stage=1),
     )
-    lines, _ = explain(with_trace(answer, candidates=candidates))
-    fast, against, agreeing = (line for line in lines if line[2:6] in ("fast", "slow"))
+    lines, facts = explain(with_trace(answer, candidates=candidates), verbose=True)
+    assert facts["slow:verify"].startswith("says INCORRECT, 5, says CORRECT,")
+    fast, against, agreeing = (line for line in lines if line[2:6] in ("fast", "slow") and line[:1] in "* ")
     assert fast.split() == ["fast", "answer", "4", "-", "-", "-", "-"]
-    assert against.startswith("* ") and "disagrees: 5" in against
-    assert "agrees: 漢字" in agreeing and "…" in agreeing  # wide letters take two columns each
+    assert against.startswith("* slow verify 5")
+    assert "漢字" in agreeing and "…" in agreeing  # wide letters take two columns each
 
 
 def test_hostile_answers_are_shown_safely(explain):
     answer = make_answer()
     hostile = "[/red]\x1b[31m\n\t" + "\u202e" * 3 + "é" * 300
     candidate = replace(answer.trace.candidates[0], answer=hostile)
-    lines, _ = explain(with_trace(answer, candidates=(candidate,), verdict=replace(answer.trace.verdict, winner=0)))
+    changed = with_trace(answer, candidates=(candidate,), verdict=replace(answer.trace.verdict, winner=0))
+    lines, _ = explain(changed, verbose=True)
     assert any("* fast answer [/red]" in line for line in lines)
     assert "\x1b" not in "".join(lines)

@@ -18,7 +18,7 @@ PRICE, FREE = "price = { input = 1, output = 2 }", "price = { input = 0, output 
 COMMANDS = {
     "batch": ("batch", "data.jsonl", "out.jsonl", "--concurrency", "1"),
     "eval collect of a file": ("eval", "collect", "qa.jsonl", "--out", "out.jsonl", "--concurrency", "1"),
-    "calibrate": ("calibrate", "qa.jsonl", "--recording", "out.jsonl", "--concurrency", "1", "--force"),
+    "calibrate": ("calibrate", "qa.jsonl", "--concurrency", "1"),
     "eval collect": ("eval", "collect", "sums", "--out", "panel.jsonl", "--concurrency", "1"),
 }
 
@@ -30,6 +30,7 @@ def ctrl_c(provider, tmp_path, monkeypatch):
     (tmp_path / "qa.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "data.jsonl").write_text("\n".join(json.dumps({"query": row["query"]}) for row in rows))
     monkeypatch.setitem(BENCHMARKS._loaded, "sums", Sums(ITEMS))
+    monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path / "cache"))  # where calibration keeps its recording
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace(PRICE, FREE))
 

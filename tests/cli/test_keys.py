@@ -38,14 +38,14 @@ def test_limits_are_stored_and_shown_within_80_columns(odar):
         "1/s",
         "--models",
         "odar, m",
-        "--paths",
-        "simple,medium",
+        "--max-path",
+        "medium",
     ]
     made = json.loads(odar("keys", "create", "ann", *options, "--json").out)
     assert made["secret"].startswith(made["prefix"])
     (listed,) = json.loads(odar("keys", "list", "--json").out)
     assert (listed["budget_day_usd"], listed["budget_month_usd"], listed["rate_per_min"]) == (2, 20.5, 60)
-    assert (listed["models"], listed["paths"]) == (["odar", "m"], ["simple", "medium"])
+    assert (listed["models"], listed["max_path"]) == (["odar", "m"], "medium")
     assert (listed["today"], "digest" in listed) == ({"usd": 0.0, "unknown": 0}, False)
     table = odar("keys", "list").out
     assert max(map(len, table.splitlines())) <= 80
@@ -78,8 +78,6 @@ def test_a_revoked_key_is_listed_only_on_request(odar):
         (["--rate", "0/min"], "--rate '0/min' is not a rate"),
         (["--rate", "5/year"], "--rate '5/year' is not a rate"),
         (["--models", " , "], "--models ' , ' names nothing; leave it out for all"),
-        (["--paths", ""], "--paths '' names nothing; leave it out for all"),
-        (["--paths", "simple,easy"], "--paths: 'easy' is not one of: simple, medium, hard"),
     ],
 )
 def test_invalid_limits_are_a_one_line_error(odar, options, message):
@@ -123,4 +121,5 @@ def test_a_target_is_stored_and_shown(odar):
     assert (made["target_calls"], made["target_cost_usd"]) == (1.8, None)
     assert "target 1.8 calls" in odar("keys", "list").out
     both = odar("keys", "create", "x", "--target-calls", "1.8", "--target-cost", "0.01")
-    assert (both.code, "not both" in both.err) == (2, True)
+    assert (both.code, "target_calls and target_cost_usd are both given" in both.err) == (2, True)
+    assert odar("keys", "create", "x", "--max-path", "easy").code == 2

@@ -15,8 +15,9 @@ class Item:
 def attempt(score, tokens, finish="stop", stated=True):
     usage = Usage(10, 0, tokens, None)
     return Attempt(
-        step=Step.ANSWER, model="m", text="4", answer="4", score=score, usage=usage, finish=finish, stated=stated
-    )
+        agent="fast", step=Step.ANSWER, model="m", text="4", answer="4", score=score, usage=usage, finish=finish,
+        stated=stated,
+    )  # fmt: skip
 
 
 def test_rows_have_accuracy_and_tokens():

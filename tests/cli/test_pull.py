@@ -67,10 +67,6 @@ def test_a_failed_download_has_its_own_exit_code(odar, listed, pip):
     [
         ({}, ["smollm2-135m"]),
         ({"fast__model": "gpt-4.1", "slow__model": "gpt-4.1"}, []),
-        (
-            {"fast__model": "gpt-4.1", "slow__model": "gpt-4.1", "fusion__surrogate": "smollm2-135m"},
-            ["smollm2-135m"],
-        ),
         ({"fast__model": "gguf:/a.gguf"}, ["gguf:/a.gguf", "smollm2-135m"]),
     ],
 )

@@ -115,7 +115,7 @@ def test_an_unknown_choice_gets_a_suggestion(odar, provider):
     for key, word, known in (
         ("gateway.image_urls", "publik", "public"),
         ("gateway.log_format", "jsn", "json"),
-        ("routing.mode", "posteriour", "posterior"),
+        ("fusion.similarity", "lexicle", "lexical"),
     ):
         result = odar("config", "--set", f"{key}={word}")
         assert (result.code, result.out) == (2, "")
@@ -133,3 +133,47 @@ def test_piped_tables_are_not_cut(odar, provider, tmp_path):
         file.write(f'\n[models."{name}"]\nprovider = "openai"\nprice = {{input = 1.5, output = 2.5}}\n')
     row = next(line for line in odar("models").out.splitlines() if line.startswith("a-model"))
     assert row.split()[0] == name and "1.5" in row
+
+
+def test_doctor_suggests_a_second_agent_of_another_family(odar, provider, tmp_path, monkeypatch):
+    """The price nearest to that of the fast model counts, among the providers that have a key."""
+    more = """
+[providers.other]
+kind = "scripted"
+api_key_env = "OTHER_KEY"
+[providers.locked]
+kind = "scripted"
+api_key_env = "LOCKED_KEY"
+[models.strong]
+provider = "script"
+family = "a"
+price = { input = 20, output = 40 }
+[models.near]
+provider = "other"
+family = "b"
+price = { input = 1, output = 3 }
+[models.dear]
+provider = "other"
+family = "b"
+price = { input = 9, output = 20 }
+[models.same]
+provider = "other"
+family = "a"
+price = { input = 1, output = 2 }
+[models.without_key]
+provider = "locked"
+family = "c"
+price = { input = 1, output = 2 }
+"""
+    monkeypatch.setenv("OTHER_KEY", "sk-test")
+    toml = (tmp_path / "odar.toml").read_text().replace('[slow]\nmodel = "m"', '[slow]\nmodel = "strong"')
+    toml = toml.replace("[models.m]\n", '[models.m]\nfamily = "a"\n')
+    (tmp_path / "odar.toml").write_text(toml + more)
+    findings = {each["topic"]: each for each in json.loads(odar("doctor", "--json").out)}
+    assert findings["second agent"]["remedy"].startswith("--second near")
+    settled = json.loads(odar("doctor", "--json", "--set", "second.model=near").out)
+    assert not [
+        each for each in settled if each["topic"] == "second agent" and each["remedy"].startswith("--second")
+    ]
+    alike = json.loads(odar("doctor", "--json", "--set", "second.model=same").out)
+    assert [each for each in alike if each["remedy"].startswith("--second near")]

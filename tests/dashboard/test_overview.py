@@ -1,26 +1,8 @@
-"""The overview: figures equal those of the store, and thresholds can be moved."""
+"""The overview: figures equal those of the store."""
 
 from __future__ import annotations
 
 import pytest
-
-CALLS = {"simple": 1, "medium": 2, "hard": 6}
-
-
-def expected(view, tau1, tau2):
-    """Compute the effect of these thresholds from the JSON, independently of the page."""
-    bins = [sum(column) for column in zip(*view["difficulty"]["routed"].values(), strict=True)]
-    low, high = round(tau1 * 100), round(tau2 * 100)
-    counts = {"simple": sum(bins[:low]), "medium": sum(bins[low:high]), "hard": sum(bins[high:])}
-    total = sum(counts.values())
-    calls = sum(counts[path] * CALLS[path] for path in counts)
-    return [f"{100 * counts[p] / total:.1f}%" for p in counts], f"{calls / total:.2f}", f"{calls:,}"
-
-
-def simulated(page):
-    """Return the right column of the comparison."""
-    cells = page.locator(".compare tbody tr td:last-child").all_inner_texts()
-    return cells[1:4], cells[4], cells[5]
 
 
 def test_the_figures_equal_those_of_the_store(visit, busy):
@@ -41,13 +23,12 @@ def test_savings_are_shown(visit, busy):
     card = page.locator("section.card", has=page.get_by_role("heading", name="Savings"))
     values = card.locator(".value").all_inner_texts()
     assert [float(value.strip("$")) for value in values] == [
-        pytest.approx(figure, abs=0.006)
-        for figure in (found["cost_usd"], found["always_slow"]["cost_usd"], found["always_hard"]["cost_usd"])
+        pytest.approx(figure, abs=0.006) for figure in (found["cost_usd"], found["always_slow_usd"])
     ]
     rows = card.locator("tbody tr").all_inner_texts()
-    assert f"{found['always_slow']['calls_saved']:,.0f}".replace("-", "−") in rows[0]
+    assert f"{found['calls_saved']:,.0f}".replace("-", "−") in rows[0]
     assert f"changed {100 * found['changed']:.0f}% of the" in card.inner_text()
-    assert f"{found['cost_unknown']} queries have an unknown cost" in card.inner_text()
+    assert f"{found['unpriced']} questions have an unknown cost and are left out" in card.inner_text()
 
 
 def test_a_warning_is_shown_at_the_top(visit, busy):
@@ -57,45 +38,19 @@ def test_a_warning_is_shown_at_the_top(visit, busy):
     assert "of always asking the slow model" in warning
 
 
-def test_thresholds_can_be_moved_by_mouse(visit, busy):
+def test_stages_and_difficulty_are_shown(visit, busy):
     page = visit(busy)
     view = busy.get("/overview").json
-    assert simulated(page) == expected(view, 0.3, 0.7)
-    slider = page.get_by_role("slider", name="Threshold τ1")
-    slider.scroll_into_view_if_needed()
-    area, at = page.locator(".taus").bounding_box(), slider.bounding_box()
-    page.mouse.move(at["x"] + at["width"] / 2, at["y"] + 100)
-    page.mouse.down()
-    page.mouse.move(area["x"] + 0.4 * area["width"], at["y"] + 120, steps=4)
-    assert slider.get_attribute("aria-valuenow") == "0.40"
-    assert simulated(page) == expected(view, 0.4, 0.7)  # at once, before the button is let go
-    page.mouse.move(area["x"] + 0.95 * area["width"], at["y"] + 120, steps=4)  # τ1 stops at τ2
-    page.mouse.up()
-    assert slider.get_attribute("aria-valuenow") == "0.70"
-    page.mouse.move(area["x"] + 0.1 * area["width"], at["y"] + 120)  # let go is let go
-    assert slider.get_attribute("aria-valuenow") == "0.70"
-    page.get_by_role("button", name="Reset").click()
-    assert simulated(page) == expected(view, 0.3, 0.7)
-
-
-def test_thresholds_can_be_moved_by_keyboard(visit, busy):
-    page = visit(busy)
-    view = busy.get("/overview").json
-    slider = page.get_by_role("slider", name="Threshold τ2")
-    slider.focus()
-    for key, value in (
-        ("ArrowLeft", 0.69),
-        ("ArrowUp", 0.70),
-        ("Shift+ArrowRight", 0.80),
-        ("PageDown", 0.70),
-        ("End", 1.0),
-        ("Home", 0.3),
-    ):
-        slider.press(key)
-        assert slider.get_attribute("aria-valuenow") == f"{value:.2f}", key
-        assert simulated(page) == expected(view, 0.3, value), key
-    page.keyboard.press("Shift+Tab")
-    assert page.get_by_role("slider", name="Threshold τ1").evaluate("node => node === document.activeElement")
+    total = sum(view["stages"].values())
+    card = page.locator("section.card", has=page.get_by_role("heading", name="Stages"))
+    names = card.locator(".name").all_inner_texts()
+    assert names == [stages.replace(",", ", ") for stages in view["stages"]]
+    shares = card.locator(".value").all_inner_texts()
+    assert shares == [f"{100 * count / total:.0f}%" for count in view["stages"].values()]
+    card = page.locator("section.card", has=page.get_by_role("heading", name="Difficulty"))
+    tenths = [int(text) for text in card.locator(".tenths .r").all_inner_texts()]
+    bins = [sum(column) for column in zip(*view["difficulty"]["routed"].values(), strict=True)]
+    assert tenths == [sum(bins[10 * i : 10 * i + 10]) for i in range(10)]
 
 
 def test_a_time_range_is_in_the_address_and_survives_a_reload(visit, busy):

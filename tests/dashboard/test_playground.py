@@ -51,7 +51,7 @@ def test_a_limit_error_is_shown(visit, busy):
     page = visit(busy, "#/playground")
     page.get_by_label("Most it may cost").fill("0")
     ask(page, "Why?", "Hard")
-    assert "max_cost = $0" in page.get_by_role("alert").inner_text()
+    assert "max_cost_usd = $0" in page.get_by_role("alert").inner_text()
     page.get_by_label("Question").fill("   ")
     page.get_by_role("button", name="Ask").click()
     assert page.get_by_label("Question").evaluate("node => node === document.activeElement")
@@ -77,8 +77,11 @@ def real(tmp_path_factory):
         tmp_path_factory.mktemp("real"),
         local=True,
         local__threads=1,
-        gateway__max_tokens=24,
-        gateway__reply_timeout_s=500,
+        fast__max_tokens=24,
+        fast__timeout_s=500,
+        slow__max_tokens=24,
+        slow__timeout_s=500,
+        limits__max_tokens=24,
         limits__deadline_s=500,
         store__content=True,
     ) as running:

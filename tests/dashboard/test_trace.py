@@ -10,7 +10,7 @@ import pytest
 from odar.store.record import Record
 from odar.types import Candidate, Energy, Query, Step, Token
 from support.dashboard import board
-from support.traces import make_answer, make_record
+from support.traces import make_answer
 from support.traffic import traffic
 
 
@@ -19,9 +19,18 @@ def test_a_trace_shows_decision_candidates_and_calls(visit, busy, hard):
     document = trace["document"]
     page = visit(busy, f"#/traces/{trace['id']}")
     assert page.locator("h1").inner_text() == document["query"]["text"]
-    for heading in ("Why this path", "Verdict", "6 candidates", "Ledger", "Timeline", "Origins"):
+    for heading in (
+        "How the answer came about",
+        "The question",
+        "Verdict",
+        "6 candidates",
+        "Ledger",
+        "Timeline",
+        "Origins",
+    ):
         assert page.get_by_role("heading", name=heading, exact=True).is_visible(), heading
-    assert document["decision"]["reason"] in page.locator("main").inner_text()
+    assert page.locator(".story dt").all_inner_texts() == ["start", "fast+slow*5", "answer"]
+    assert document["decisions"][0]["reason"] in page.locator(".story").inner_text()
     winner = page.locator(".energies tr.won")
     assert winner.locator("td").first.inner_text() == str(document["verdict"]["winner"] + 1)
     energy = document["candidates"][document["verdict"]["winner"]]["energy"]
@@ -42,24 +51,9 @@ def test_contributions_are_sorted_and_complete(visit, busy, hard):
     assert [abs(share) for share in shares] == sorted((abs(share) for share in shares), reverse=True)
     up = [row.locator("i.up").count() == 1 for row in rows.all()]
     assert up == [share >= 0 for share in shares]
-    estimate = busy.get(f"/traces/{hard(busy)}").json["document"]["decision"]["estimate"]
+    estimate = busy.get(f"/traces/{hard(busy)}").json["document"]["plan"]["estimate"]
     logit = math.log(estimate["difficulty"] / (1 - estimate["difficulty"]))
     assert f"logit +{logit:.3f}" in page.locator(".features").inner_text()
-
-
-def test_the_posterior_is_shown_with_the_prior(visit, tmp_path):
-    answer = make_answer("medium", difficulty=0.2, id="p" * 8)
-    decision = dataclasses.replace(
-        answer.trace.decision,
-        posterior=0.55,
-        reason="τ1 = 0.3 ≤ posterior d = 0.550 < τ2 = 0.7; prior 0.200, simple",
-    )
-    answer = dataclasses.replace(answer, trace=dataclasses.replace(answer.trace, decision=decision))
-    with board(tmp_path, [Record(Query("Why?"), answer)]) as running:
-        page = visit(running, "#/traces/" + "p" * 8)
-        assert page.locator(".mark span").all_inner_texts() == ["prior 0.200", "posterior 0.550"]
-        assert page.locator(".facts dd").first.inner_text() == "0.550"
-        assert page.locator(".zones i.on.medium").count() == 1
 
 
 def test_tokens_are_shaded_by_surprisal(visit, busy, hard):
@@ -118,7 +112,7 @@ def test_failed_and_unknown_traces(visit, busy):
     failed = busy.get("/traces", status="error", limit=1).json["traces"][0]["id"]
     page = visit(busy, f"#/traces/{failed}")
     assert "fast: p answered 503" in page.locator(".problem").inner_text()
-    assert "failed before a path was chosen" in page.locator("main").inner_text()
+    assert "failed before a stage was chosen" in page.locator("main").inner_text()
     page.goto(f"{busy.url}/#/traces/feed")
     page.get_by_role("heading", name="No such trace").wait_for()
 
@@ -137,15 +131,17 @@ def hostile_record() -> Record:
     )
     tokens += (Token("\u202e", None), Token("<s>", -0.1, control=True), *[Token("\ud800", -math.inf)] * 8)
     energy = Energy(math.inf, math.nan, math.inf, -math.inf)
-    huge = Candidate(Step.SOLVE, HOSTILE, "".join(t.text for t in tokens), HOSTILE, tokens, None, HOSTILE, energy)
+    huge = Candidate(
+        Step.SOLVE, HOSTILE, HOSTILE, "".join(t.text for t in tokens), HOSTILE, tokens, None, HOSTILE, energy
+    )
     mute = Candidate(
-        Step.VERIFY, "m", HOSTILE + "x" * 1_000_000, HOSTILE + "y" * 1_000_000, (), False, "stop", None
+        Step.VERIFY, "slow", "m", HOSTILE + "x" * 1_000_000, HOSTILE + "y" * 1_000_000, (), False, "stop", None
     )
     answer = make_answer("hard", id="e" * 32, degradations=(HOSTILE,), cue=HOSTILE, error=HOSTILE, cost=math.inf)
     trace = dataclasses.replace(
         answer.trace, candidates=(huge, mute) * 3, prompts=(("answer", HOSTILE),), profile=HOSTILE
     )
-    answer = dataclasses.replace(answer, trace=trace, answer=mute.answer)
+    answer = dataclasses.replace(answer, trace=trace, text=mute.text, final=mute.answer)
     return Record(Query(HOSTILE + "z" * 1_000_000), answer, None, {HOSTILE: HOSTILE})
 
 
@@ -170,19 +166,3 @@ def test_hostile_output_is_only_displayed(visit, tmp_path, width):
         wide = "[...document.querySelectorAll('main *')].filter(n => n.getBoundingClientRect().right > innerWidth && !n.closest('.scroll, .traces')).map(n => n.outerHTML.slice(0, 120)).slice(0, 5)"
         assert page.evaluate(wide) == []
         assert page.evaluate("document.documentElement.scrollWidth") == width
-
-
-def test_a_trace_without_newer_fields_is_shown(visit, tmp_path):
-    with board(tmp_path, [make_record(id="0" * 8)], store__content=True) as running:
-        row = running.get("/traces/00000000").json
-        for name in ("groups",):
-            del row["document"][name]
-        for candidate in row["document"]["candidates"]:
-            del candidate["scaffold"]
-        for call in row["document"]["calls"]:
-            del call["began_s"]
-        page = visit(running, "#/models")
-        page.route("**/api/traces/*", lambda route: route.fulfill(json=row))
-        page.goto(f"{running.url}/#/traces/00000000")
-        page.wait_for_selector(".candidate")
-        assert "was not recorded" in page.locator("main").inner_text()

@@ -9,7 +9,6 @@ import pytest
 
 from odar.config import load_settings
 from odar.store.store import CLOSE_S
-from odar.types import Role
 from support.deploy_files import DEPLOY, read_yaml, seconds
 
 COMPOSE = read_yaml("compose.yaml")
@@ -44,14 +43,14 @@ def test_the_files_contain_no_secret():
 
 def test_the_gateway_uses_the_served_model_names(settings):
     assert settings.profile == "open"
-    for role in Role:
-        card = settings.card(settings.agent(role).model)
+    for agent in settings.agent_names:
+        card = settings.card(settings.agent(agent).model)
         address = urlsplit(settings.providers[card.provider].base_url)
         command = SERVICES[address.hostname]["command"]
         options = dict(part.removeprefix("--").split("=", 1) for part in command)
         assert options.get("served-model-name", options["model"]) == card.id
         assert address.port == 8000
-        assert int(options["max-model-len"]) >= settings.gateway.max_tokens
+        assert int(options["max-model-len"]) >= settings.limits.max_tokens
         devices = SERVICES[address.hostname]["deploy"]["resources"]["reservations"]["devices"]
         assert len(devices[0]["device_ids"]) == int(options["tensor-parallel-size"])
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
-import tomllib
 from pathlib import PurePosixPath
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from odar.config import load_settings
 from support.deploy_files import ROOT, dockerfile, health_command, image_environment
 from support.fault_server import FaultServer
 from support.gateway_process import Process
+from support.scripts import script
+
+LOCK = ROOT / "deploy" / "requirements.txt"
 
 
 def test_the_environment_is_valid():
@@ -39,10 +44,27 @@ def test_copied_files_are_not_ignored():
                 assert (ROOT / source).exists(), source
 
 
-def test_the_installed_extras_exist():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    (install,) = [arguments for _, arguments in dockerfile() if '".[' in arguments]
-    assert set(install.split('".[')[1].split("]")[0].split(",")) <= set(extras)
+def test_the_image_installs_only_wheels_with_known_hashes():
+    installs = [arguments for _, arguments in dockerfile() if "pip install" in arguments]
+    assert len(installs) == 2
+    assert "--require-hashes --only-binary=:all: -r deploy/requirements.txt" in installs[0]
+    assert "--no-deps --no-build-isolation ." in installs[1]  # nothing is fetched
+    text = LOCK.read_text()
+    packages = text.partition("\n")[2].split("\n", 1)[1].replace(" \\\n", "").splitlines()
+    assert all(re.fullmatch(r"[a-z0-9.-]+==[\w.]+(    --hash=sha256:[0-9a-f]{64})+", each) for each in packages)
+    assert "://" not in text
+
+
+def test_every_dependency_of_the_image_is_pinned():
+    """Run `make lock` after a change of the dependencies."""
+    pins = script("audit").pinned(LOCK.read_text())
+    lock = script("lock")
+    waiting = [Requirement(each) for each in lock.requirements()]
+    assert {"psycopg", "opentelemetry-sdk", "hatchling"} <= {each.name for each in waiting}
+    for wanted in waiting:
+        assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), wanted
+    project, _ = script("audit").installed(extras=lock.EXTRAS)
+    assert project.keys() - {"odar"} <= pins.keys()
 
 
 def test_the_stages_exist():

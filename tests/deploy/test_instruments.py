@@ -28,7 +28,7 @@ def known() -> dict[str, set[str]]:
     metrics = Metrics(ConcurrencyLimit(8))
     metrics.add_source(breaker_metrics, {"p": Breaker()})
     metrics.add_source(store_metrics, lambda: Health(True, 0, 0, 0, 0, None))
-    row = AlignmentRow("m", "solve", "", "calibrated", 9, 9, 0.1, 0.1, 0.2, 0.1, 3.0, True)
+    row = AlignmentRow("m", "solve", "calibrated", 9, 9, 0.1, 0.1, 0.2, 0.1, 3.0, True)
     metrics.add_source(drift_metrics, lambda: [row])
     trace = make_answer("hard", error="boom", degradations=("slow agent: boom",)).trace
     metrics.count(Entry("t", "chat.completions", "odar", 200, 0.1, False, None, trace=trace, calls=trace.calls))

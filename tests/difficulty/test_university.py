@@ -91,7 +91,7 @@ def test_short_questions_of_all_sciences() -> None:
     lines = (HERE / "short.tsv").read_text("utf8").splitlines()
     questions = [line.split("\t") for line in lines if line[0] != "#"]
     model = LearnedEstimator.load()
-    simple = {text for _, text in questions if (model.estimate(Query(text)).exact or 0.0) < 0.3}
+    simple = {text for _, text in questions if (model.estimate(Query(text)).difficulty or 0.0) < 0.3}
     hard = [text for level, text in questions if level == "hard"]
     assert len(set(hard) - simple) >= 0.75 * len(hard)
     assert not [text for level, text in questions if level == "simple" and text not in simple]

@@ -140,7 +140,8 @@ def check_command(words: list[str], where: str) -> None:
 
 @pytest.mark.parametrize("page", NAMES, ids=NAMES.get)
 def test_inline_commands_exist(page):
-    for code, line in page.code:
+    """The specification also names commands that are to be built."""
+    for code, line in page.code if NAMES[page] != "docs/specification.md" else ():
         if re.match(r"odar [a-z]", code) and "…" not in code:
             words = shlex.split(code)[1:]
             value = ["x"] if words[-1].startswith("--") else []  # an option may be named without a value
@@ -242,7 +243,7 @@ def test_settings_of_a_page_use_the_stub_server(tmp_path, commands, upstream):
         "<!-- run: with keys -->\n\n"
         '```toml title="odar.toml"\n[providers.far]\nkind = "openai"\nbase_url = "https://far.example/v1"\n'
         '[fast]\nmodel = "far/m"\n[slow]\nmodel = "claude-haiku-4-5"\n```\n\n'
-        "```bash\ntest \"$(odar ask --path medium 'What is 17 + 25?')\" = 42\n```\n",
+        "```bash\ntest \"$(odar ask --short --path medium 'What is 17 + 25?')\" = 42\n```\n",
         tmp_path,
         commands,
         upstream,

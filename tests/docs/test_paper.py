@@ -8,8 +8,8 @@ import pytest
 from docsite import paper
 from docsite.markdown import ROOT
 
-from odar.evals.replay.arrays import load_panels
 from odar.evals.replay.policies import run_policy
+from odar.evals.replay.table import load_table, load_tables
 from support.scripts import script
 
 LABELS = """
@@ -48,14 +48,14 @@ def test_the_page_is_up_to_date(figures):
 @pytest.mark.parametrize("name", paper.RECORDINGS)
 def test_the_data_equal_those_of_the_recordings(name, figures):
     places, split = paper.RECORDINGS[name]
-    (arrays,) = load_panels([ROOT / place for place in places], split=split).values()
-    assert figures[name]["items"] == len(arrays), REMEDY
+    (table,) = load_tables([ROOT / place for place in places], split=split).values()
+    assert figures[name]["items"] == len(table), REMEDY
     found = figures[name]["tables"]["policies"]
     for label, spec in (("ODAR", "odar"), ("single fast", "single-fast"), ("SC-5", "self-consistency:k=5")):
-        outcome = run_policy(arrays, spec)
+        outcome = run_policy(table, spec)
         assert found[label]["accuracy"] == pytest.approx(outcome.score.mean(), abs=1e-4), REMEDY
         assert found[label]["calls"] == pytest.approx(outcome.calls.mean(), abs=1e-4), REMEDY
-    odar = run_policy(arrays, "odar")
+    odar = run_policy(table, "odar")
     mix = figures[name]["tables"]["mix"]["all"]
     assert [mix[path] for path in ("Simple", "Medium", "Hard")] == pytest.approx(odar.mix, abs=1e-4), REMEDY
 
@@ -89,12 +89,11 @@ def test_peers_has_the_table_of_the_local_pair():
 
 def test_the_results_page_is_up_to_date():
     results = script("results")
-    modes = [results.halves_of(results.RECORDING, mode) for mode in results.MODES]
-    crossed = [[halves["judge"], halves["calibrate"]] for halves in modes]
-    both = results.study(*crossed)
+    table = load_table(results.RECORDING)
+    found = results.crossed(table)
     page = results.PAGE.read_text("utf-8")
-    assert "\n".join(results.summary(both)) in page, "run: make docs-recordings"
-    assert "\n".join(results.tables(both, *crossed)) in page, "run: make docs-recordings"
+    assert "\n".join(results.summary(table, found, results.RECORDING)) in page, "run: make docs-recordings"
+    assert "\n".join(results.by_set(table, found)) in page, "run: make docs-recordings"
 
 
 def test_the_report_shows_the_figures_of_the_recordings(figures):

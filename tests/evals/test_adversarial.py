@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odar.errors import UnknownName
 from odar.evals.adversarial import ATTACKS, inject_complexity, mask_complexity
 from odar.evals.benchmarks.base import BENCHMARKS, Task
-from odar.evals.replay.arrays import load_arrays
+from odar.evals.replay.table import ReplayTable, load_table
 from odar.evals.report.analyses import attacks
 from odar.evals.report.findings import replay_recordings
 from odar.types import Query
@@ -96,9 +96,12 @@ def test_unknown_attacks_and_benchmarks_are_named():
 
 
 def under_attack(tmp_path, benchmarks):
-    arrays = load_arrays(synthetic_panel(tmp_path, 40, benchmarks=benchmarks))
-    keys = [key._replace(id=str(i // len(benchmarks))) for i, key in enumerate(arrays.items.keys)]
-    (findings,) = replay_recordings({"panel": replace(arrays, items=replace(arrays.items, keys=keys))})
+    table = load_table(synthetic_panel(tmp_path, 40, benchmarks=benchmarks))
+    items = [
+        replace(item, key=item.key._replace(id=str(i // len(benchmarks)))) for i, item in enumerate(table.items)
+    ]
+    paper = ReplayTable(items, replace(table.settings, policy="paper"), table.prompts, header=table.header)
+    (findings,) = replay_recordings({"panel": paper})
     (exhibit,) = attacks(findings)
     return findings, exhibit.records()
 

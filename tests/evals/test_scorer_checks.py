@@ -10,7 +10,7 @@ from odar.errors import GradedElsewhere, InputError
 from odar.evals.benchmarks.base import BENCHMARKS, NAMES, Task
 from odar.evals.scorers import mathematics
 from odar.evals.selection import check_scorer, with_fitting_prompts
-from odar.types import Query
+from odar.types import Query, Stage
 from support.benchmarks import Sums
 from support.engine import engine
 
@@ -35,7 +35,7 @@ def test_a_missing_library_is_reported(monkeypatch):
     worker = mathematics.Worker()
     monkeypatch.setattr(mathematics, "_WORKER", worker)
     monkeypatch.setattr(sys, "executable", "/bin/true")  # a worker that is never ready, as without math-verify
-    with pytest.raises(InputError, match=r"scoring math: .*pip install 'odar\[evals\]'"):
+    with pytest.raises(InputError, match=r"scoring math: .*pip install .*\[evals\]'"):
         check_scorer(BENCHMARKS["math"], [Task("1", Query("x"), "\\frac{1}{2}")])
 
 
@@ -76,8 +76,8 @@ async def test_ifeval_is_scored_on_the_plain_answer():
     """The scaffold of the default prompts would break "all in lower case" in every answer."""
     odar, fast, _ = engine(prompts="chat")
     query = Query("Say hello, all in lower case.")
-    team = odar.team(query, odar.ledger())
-    await team.answer()
+    team = odar.agents.team(query, odar.agents.ledger())
+    await team.ask(Stage.parse("fast"))
     assert [message.text for message in fast.requests[0].messages] == [query.text]
     gold = {"instructions": ["change_case:english_lowercase"], "arguments": [{}]}
     score = BENCHMARKS["ifeval"].score

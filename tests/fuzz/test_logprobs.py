@@ -42,7 +42,7 @@ def check(tokens: tuple[Token, ...]) -> None:
     if energy is not None:
         assert math.isfinite(energy.free_energy)
         assert energy.varentropy >= 0
-    candidate = Candidate(Step.ANSWER, "m", "".join(token.text for token in tokens), "4", tokens)
+    candidate = Candidate(Step.ANSWER, "fast", "m", "".join(token.text for token in tokens), "4", tokens)
     total, missing = token_counts(candidate)
     assert 0 <= missing <= total or not tokens
     if energy is not None:
@@ -77,7 +77,9 @@ def test_fusion_decides_for_any_candidates(several, rule):
         if reply is not None:
             tokens = reply.completions[0].tokens
             candidates.append(
-                Candidate(Step.SOLVE, "m", "Answer: 4", "4", tokens, energy=measure_energy(tokens, 0.1, None))
+                Candidate(
+                    Step.SOLVE, "slow", "m", "Answer: 4", "4", tokens, energy=measure_energy(tokens, 0.1, None)
+                )
             )
     if candidates:
         verdict = Fusion(rule, 0.25).choose(candidates)

@@ -14,14 +14,14 @@ from pyarrow import parquet
 
 from fuzz.strategies import examples, json_values, mutated
 from odar.errors import InputError, UsageError
-from odar.evals.replay.arrays import load_arrays
+from odar.evals.replay.table import load_table
 from odar.recording.files import METADATA_KEY, open_recording
 from support.panels import synthetic_panel
 
 READERS = {
     "header": lambda path: open_recording(path).header,
     "items": lambda path: list(open_recording(path).items()),
-    "arrays": load_arrays,
+    "table": load_table,
 }
 
 

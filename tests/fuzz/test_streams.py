@@ -13,7 +13,7 @@ from fuzz.wire import streamed, whole
 from odar.errors import ProviderError
 from odar.providers.anthropic import StreamedMessage, read_message
 from odar.providers.base import Reply
-from odar.providers.openai import StreamedReply, read_reply, read_scores
+from odar.providers.openai import StreamedReply, read_reply
 from support.gateway import call_events, call_payload
 from support.payloads import chat_events, chat_payload, message_events, message_payload
 
@@ -78,9 +78,8 @@ def test_any_events_are_replies_or_errors(kind, events, done):
     [
         (read_reply, (chat_payload("Answer: 4", "Answer: 5"), call_payload("{}"))),
         (read_message, (message_payload("Answer: 4"),)),
-        (lambda payload: read_scores(payload, "4"), ({"prompt_logprobs": [None, {"19": {"logprob": -0.5, "decoded_token": "4"}}]},)),
     ],
-    ids=["chat", "message", "scores"],
+    ids=["chat", "message"],
 )  # fmt: skip
 @examples(80)
 @given(data=st.data())

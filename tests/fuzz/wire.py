@@ -24,15 +24,15 @@ class _Answer:
 
 def streamed(chunks: Iterable[bytes], collector: Collector) -> tuple[Reply | ProviderError, str]:
     """What becomes of a stream, and the text that was handed over meanwhile. Anything else that is raised is a bug."""
-    response = Response(_Answer(chunks, "text/event-stream"), ErrorFactory("p"), ())  # type: ignore[arg-type]
+    response = Response(_Answer(chunks, "text/event-stream"), ErrorFactory("p"))  # type: ignore[arg-type]
     pieces: list[str] = []
     return _ended(response.stream(collector, lambda delta: pieces.append(delta.text))), "".join(pieces)
 
 
 def whole(body: bytes, interpret: Callable[[Any], Reply]) -> Reply | ProviderError:
     """What becomes of a body."""
-    response = Response(_Answer([body], "application/json"), ErrorFactory("p"), ())  # type: ignore[arg-type]
-    return _ended(response.read(interpret))
+    response = Response(_Answer([body], "application/json"), ErrorFactory("p"))  # type: ignore[arg-type]
+    return _ended(response.interpret(body, interpret))
 
 
 def _ended(reading: Any) -> Reply | ProviderError:

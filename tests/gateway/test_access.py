@@ -182,7 +182,7 @@ def test_without_keys_only_loopback_is_bound():
 @pytest.mark.parametrize(
     ("peer", "headers", "readable"),
     [
-        ("127.0.0.1", [LOCAL], True),
+        ("127.0.0.1", [LOCAL], False),  # perhaps a proxy that adds no header
         ("10.1.2.3", [(b"host", b"10.9.9.9:8088")], True),  # a scraper that addresses the pod by its IP
         ("::ffff:10.1.2.3", [(b"host", b"10.9.9.9:8088")], True),
         ("192.0.2.9", [(b"host", b"10.9.9.9:8088")], True),
@@ -204,6 +204,12 @@ def test_access_to_metrics(peer, headers, readable):
         access.check_metrics(request(*headers, peer=peer))
     assert raised.value.status == 401
     assert "metrics_allow" in raised.value.message
+
+
+def test_without_keys_this_machine_reads_metrics():
+    policy().check_metrics(request(LOCAL))
+    with pytest.raises(ApiError):
+        policy().check_metrics(request(LOCAL, peer="192.0.2.8"))
 
 
 @pytest.mark.parametrize("entry", ["prometheus", "10.0.0.0/33", "10.0.0.1/8", ""])

@@ -101,7 +101,8 @@ class TestClaudeCode:
         assert [tool["function"]["name"] for tool in sent["tools"]] == ["Bash"]
         assert len(sent["user"]) == 64  # as long a name as OpenAI takes
         assert not {"reasoning_effort", "thinking", "context_management"} & sent.keys()
-        (note,) = reply["odar"]["degradations"]
+        (note,) = reply["odar"]["notes"]
+        assert (reply["odar"]["degraded"], reply["odar"]["degradations"]) == (False, [])
         assert "context_management, reasoning_effort, thinking" in note
         assert note.endswith("tools that run at a provider were left out: web_search")
 
@@ -194,7 +195,8 @@ class TestCodex:
         sent = up.requests[0].json
         names = [tool["function"]["name"] for tool in sent["tools"]]
         assert (status, names) == (200, ["exec_command", "agents__close", "apply_patch"])
-        (note,) = reply["odar"]["degradations"]
+        (note,) = reply["odar"]["notes"]
+        assert (reply["odar"]["degraded"], reply["odar"]["degradations"]) == (False, [])
         assert note.endswith("left out: web_search; items of the conversation were left out: web_search_call")
 
     @pytest.mark.parametrize("stream", [False, True])
@@ -255,18 +257,18 @@ class TestHeaders:
 
     def test_a_limit_of_zero_in_the_body_is_not_replaced_by_a_header(self):
         request = read_chat(
-            {"model": "odar", "messages": [{"role": "user", "content": "Hi"}], "odar": {"max_cost": 0}}
+            {"model": "odar", "messages": [{"role": "user", "content": "Hi"}], "odar": {"max_cost_usd": 0}}
         )
-        assert with_headers(request, [(b"x-odar-max-cost", b"5"), (b"x-odar-max-calls", b"2")]).extras == Extras(
-            max_cost=0.0, max_calls=2
-        )
+        assert with_headers(
+            request, [(b"x-odar-max-cost-usd", b"5"), (b"x-odar-max-calls", b"2")]
+        ).extras == Extras(max_cost_usd=0.0, max_calls=2)
 
     @pytest.mark.parametrize(
         ("header", "value"),
         [
             ("x-odar-path", "up"),
-            ("x-odar-max-cost", "much"),
-            ("x-odar-max-cost", "-1"),
+            ("x-odar-max-cost-usd", "much"),
+            ("x-odar-max-cost-usd", "-1"),
             ("x-odar-target-calls", "x"),
         ],
     )
@@ -285,7 +287,7 @@ class TestModels:
             await gateway.openai.models.retrieve("deep")
 
     async def test_a_path_outside_the_scope_is_not_listed(self, start):
-        gateway = await start(keys=[api_key("k", "sk-test", paths=("simple",))])
+        gateway = await start(keys=[api_key("k", "sk-test", max_path="simple")])
         assert "odar-hard" not in [model.id async for model in gateway.openai.models.list()]
         with pytest.raises(openai.PermissionDeniedError):
             await gateway.openai.models.retrieve("odar-hard")
@@ -349,7 +351,7 @@ class TestUnsupportedFields:
         sent = slow.requests[0].json
         assert (sent["max_tokens"], sent["output_config"]) == (77, {"effort": "low"})
         assert not {"max_completion_tokens", "temperature", "verbosity", "reasoning_effort"} & sent.keys()
-        assert reply.odar["degradations"] == [
+        assert reply.odar["notes"] == [
             "s: fields of the request were not sent on: verbosity",
             "deep takes no temperature",
         ]

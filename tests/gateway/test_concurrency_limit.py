@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odar.errors import KeyRefused
 from odar.gateway.access import RETRY_S, ConcurrencyLimit
 from odar.gateway.errors import ApiError
+from support.live_gateway import api_key
 
 
 @given(st.integers(1, 8), st.lists(st.booleans(), max_size=40))
@@ -35,3 +39,37 @@ def test_draining_rejects_new_requests_and_lets_running_ones_finish():
     assert (raised.value.status, raised.value.code, raised.value.retry_after) == (503, "draining", RETRY_S)
     limiter.release()
     assert limiter.in_flight == 0
+
+
+@given(st.integers(1, 12), st.lists(st.sampled_from("abc"), max_size=40))
+def test_a_key_leaves_as_many_slots_as_it_holds(limit, arrivals):
+    limiter, held = ConcurrencyLimit(limit), Counter()
+    for id_ in arrivals:
+        free = limit - held.total()
+        if held[id_] < free:
+            limiter.acquire(api_key(id_, id_))
+            held[id_] += 1
+        else:
+            with pytest.raises(ApiError):
+                limiter.acquire(api_key(id_, id_))
+    assert limiter.in_flight == held.total()
+    for id_ in held.elements():
+        limiter.release(api_key(id_, id_))
+    assert limiter.in_flight == 0
+
+
+def test_limits_of_a_key_are_checked_at_the_headers():
+    now = [0.0]
+    limiter = ConcurrencyLimit(100, lambda: now[0])
+    one, few = api_key("one", "1", max_parallel=1), api_key("few", "2", rate_per_min=2)
+    limiter.acquire(one)
+    with pytest.raises(KeyRefused, match="1 requests at a time"):
+        limiter.acquire(one)
+    for _ in range(2):
+        limiter.acquire(few)
+        limiter.release(few)
+    with pytest.raises(KeyRefused, match="2 requests a minute") as raised:
+        limiter.acquire(few)
+    assert (raised.value.retry_after, limiter.in_flight) == (30, 1)
+    now[0] = 30.0
+    limiter.acquire(few)

@@ -53,7 +53,7 @@ def test_an_empty_store_gives_empty_results(tmp_path):
         assert (empty.get("/export").status, empty.get("/export").body) == (200, b"")
         session = empty.get("/session").json
         assert (session["key"], session["recording"], session["content"]) == (None, True, False)
-        assert session["routing"]["tau1"] == 0.3
+        assert (session["policy"], session["dial"]) == ("cascade", "balanced")
 
 
 def test_the_figures_of_the_overview_are_consistent(busy):
@@ -108,9 +108,11 @@ def test_traces_can_be_filtered(busy, params, holds):
 
 def test_a_trace_has_everything_the_page_shows(busy):
     row = busy.get("/traces", path="hard", limit=1).json["traces"][0]
-    document = busy.get(f"/traces/{row['id']}").json["document"]
+    trace = busy.get(f"/traces/{row['id']}").json
+    assert [title for title, _ in trace["story"]] == ["start", "fast+slow*5", "answer"]
+    document = trace["document"]
     assert document["query"]["text"] == row["question"]
-    assert len(document["decision"]["estimate"]["contributions"]) == 24
+    assert len(document["plan"]["estimate"]["contributions"]) == 24
     assert len(document["groups"]) == len(document["candidates"]) == 6
     assert document["calls"][1]["began_s"] == 0.004
     candidate = document["candidates"][0]
@@ -139,11 +141,11 @@ def test_models_have_state_and_statistics(tmp_path):
 
 def test_drift_is_shown_with_its_model(tmp_path, monkeypatch):
     rows = [
-        AlignmentRow(model, "answer", "", "calibrated", 60.0, 60, 0.1, 0.02, 0.2, 0.02, 9.0, drifting=True)
+        AlignmentRow(model, "answer", "calibrated", 60.0, 60, 0.1, 0.02, 0.2, 0.02, 9.0, drifting=True)
         for model in ("quick", "unheard of")
     ]
     with board(tmp_path) as running:
-        monkeypatch.setattr(type(running.service.odar), "alignment_report", lambda self: rows)
+        monkeypatch.setattr(type(running.service), "alignment_report", lambda self: rows)
         shown = [row for model in running.get("/models").json["models"] for row in model["drift"]]
     assert shown == [dataclasses.asdict(rows[0])]
 
@@ -179,7 +181,7 @@ def test_the_playground_returns_the_whole_trace(tmp_path):
         ({"question": "  "}, "question"),
         ({"question": 7}, "question"),
         ({"question": "Hi", "path": "scenic"}, "odar.path"),
-        ({"question": "Hi", "max_cost": -1}, "max_cost"),
+        ({"question": "Hi", "max_cost_usd": -1}, "max_cost_usd"),
         ({"question": "Hi", "colour": "red"}, "colour"),
         ([], "body"),
     ],
@@ -190,7 +192,7 @@ def test_an_invalid_question_names_its_field(busy, body, param):
 
 
 def test_the_playground_respects_its_cost_limit(busy):
-    reply = busy.post("/dashboard/api/ask", {"question": "Hi", "path": "hard", "max_cost": 0.0})
+    reply = busy.post("/dashboard/api/ask", {"question": "Hi", "path": "hard", "max_cost_usd": 0.0})
     assert (reply.status, reply.json["error"]["code"]) == (422, "budget_exceeded")
 
 
@@ -259,6 +261,8 @@ def test_without_keys_other_machines_and_pages_are_rejected(busy):
         ({"min_difficulty": "low"}, "min_difficulty"),
         ({"max_difficulty": "nan"}, "max_difficulty"),
         ({"since": "yesterday"}, "since"),
+        ({"since": "0001-01-01T00:00:00+23:59"}, "since"),
+        ({"until": "9999-12-31T23:59:59-23:59"}, "since"),
         ({"limit": "0"}, "limit"),
         ({"limit": "201"}, "limit"),
         ({"limit": "²"}, "limit"),

@@ -10,7 +10,7 @@ from odar.policy.alignment import AlignmentRow
 
 
 def row(z: float | None, *, step: str = "answer", drifting: bool = False, model: str = "m") -> AlignmentRow:
-    return AlignmentRow(model, step, "", "calibrated", 50, 50, 0.1, 0.1, 0.1, 0.1, z, drifting)
+    return AlignmentRow(model, step, "calibrated", 50, 50, 0.1, 0.1, 0.1, 0.1, z, drifting)
 
 
 def shown(*rows: AlignmentRow) -> CollectorRegistry:

@@ -9,8 +9,10 @@ import pytest
 
 from odar.gateway.openapi import openapi_document
 from odar.types import Estimate
+from support.fault_server import answer
 from support.gateway import turn
 from support.live_gateway import api_key
+from support.payloads import chat_payload
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "odar", "messages": turn()}
@@ -38,6 +40,23 @@ async def test_an_unknown_model_is_404(live):
     assert (status, reply["error"]["code"], reply["error"]["param"]) == (404, "model_not_found", "model")
     assert "'meta-llama/Llama-4'" in reply["error"]["message"]
     assert "/v1/models lists them" in reply["error"]["message"]
+
+
+async def test_a_model_without_its_key_names_the_key(live, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    for name in ("gpt-5.1", "openai/gpt-9"):
+        status, _, reply = await live.post(CHAT, BODY | {"model": name})
+        assert (status, reply["error"]["code"]) == (404, "model_not_found")
+        assert "OPENAI_API_KEY is not set for `odar serve`" in reply["error"]["message"]
+    assert "gpt-5.1" not in [model["id"] for model in (await get(live, "/v1/models"))[1]["data"]]
+
+
+async def test_the_users_own_models_are_listed_and_served(start, up):
+    up.behave(answer(chat_payload("Hello.")))
+    live = await start(fast__model="f/qwen3:4b")
+    assert "f/qwen3:4b" in [model["id"] for model in (await get(live, "/v1/models"))[1]["data"]]
+    status, _, reply = await live.post(CHAT, BODY | {"model": "f/qwen3:4b"})
+    assert (status, reply["choices"][0]["message"]["content"]) == (200, "Hello.")
 
 
 async def test_feedback_is_stored(live):

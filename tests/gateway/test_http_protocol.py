@@ -296,3 +296,73 @@ async def test_a_slowly_read_stream_ends_at_its_deadline(start, up):
                     await loop.sock_recv(client, 1024)
                 await asyncio.sleep(0.01)
     assert live.service.concurrency_limit.in_flight == 0
+
+
+# ── valid requests that a server need not take ──────────────────────────────────────────────────────────────
+
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\nUpgrade: h2c\r\n"
+
+
+@pytest.mark.parametrize("offer", [OFFER, b"Connection: upgrade\r\nUpgrade: websocket\r\n"])
+@pytest.mark.parametrize("split", [0, 1, 20])
+async def test_the_offer_of_an_upgrade_is_ignored(start, offer, split):
+    live = await start()
+    body = json.dumps({"model": "quick", "messages": turn()}).encode()
+    post = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\n%bContent-Length: %d\r\n\r\n"
+    client = await Client.connect(live)
+    head = post % (offer, len(body))
+    if split:
+        await client.say(head)
+        await asyncio.sleep(0.01)
+        await client.say(body[:split])
+        await asyncio.sleep(0.01)
+        await client.say(body[split:])
+    else:
+        await client.say(head + body)
+    # a second offer on the same connection, then a request that closes it
+    await client.say(head + body, HEAD + b"Connection: close\r\n\r\n")
+    answers = await client.rest()
+    assert answers.count(b"HTTP/1.1 200 OK") == 3, answers
+    assert answers.endswith(b'{"status":"ok"}')
+
+
+async def test_many_offers_in_one_packet_are_limited(start, up):
+    live = await start()
+    up.behave(hang())
+    client = await Client.connect(live)
+    body = json.dumps({"model": "quick", "messages": turn()}).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\nContent-Length: %d\r\n\r\n" % len(body)
+    await client.say(head + body, (HEAD + OFFER + b"\r\n") * 1000)
+    assert await client.rest() == b""
+    assert live.service.connections.refused["pipelined"] == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (b"GET /healthz HTTP/1.1\r\n\r\n", 400, b"invalid_host"),
+        (HEAD + b"Host: other\r\n\r\n", 400, b"invalid_host"),
+        (HEAD.replace(b"1.1", b"2.0", 1) + b"\r\n", 505, b"http_version"),
+        (b"CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n", 400, b"invalid_http"),
+    ],
+)
+async def test_requests_that_http_forbids_are_refused(start, sent, status, code):
+    client = await Client.connect(await start())
+    await client.say(sent)
+    answer = await client.rest()
+    assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+    assert code in answer
+
+
+async def test_http_1_0_needs_no_host(start):
+    client = await Client.connect(await start())
+    await client.say(b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert (await client.rest()).startswith(b"HTTP/1.1 200 OK")
+
+
+@pytest.mark.parametrize(("length", "status"), [(b"0" * 5000, 400), (b"0" * 5000 + b"9" * 18, 413)])
+async def test_a_length_of_many_digits_is_read(start, length, status):
+    client = await Client.connect(await start())
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\nConnection: close\r\nContent-Length: "
+    await client.say(head + length + b"\r\n\r\n")
+    assert (await client.rest()).startswith(b"HTTP/1.1 %d " % status)

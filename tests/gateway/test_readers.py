@@ -356,10 +356,10 @@ def test_the_developer_role_is_read_as_system():
         ({"tool_choice": "s3cret"}, "tool_choice: is not one of: auto, none, required"),
         (
             {"odar": {"paths": "s3cret"}},
-            "odar.paths: is unknown; known are path, max_calls, max_cost, deadline_s, explain, target",
+            "odar.paths: is unknown; known are path, max_calls, max_cost_usd, deadline_s, explain, dial, value_usd, target_calls, "
+            "target_cost_usd",
         ),
-        ({"odar": {"target": {"calls": 2, "cost_usd": 1}}}, "odar.target: a target is either calls or cost_usd, not both"),
-        ({"odar": {"target": {"calls": 0.5}}}, "odar.target.calls: must be a number >= 1.0"),
+        ({"odar": {"target_calls": 0.5}}, "odar.target_calls: must be a number >= 1.0"),
         ({"odar": []}, "odar: must be a JSON object, not a list"),
     ],
 )  # fmt: skip

@@ -134,24 +134,25 @@ async def test_a_key_with_a_budget_cannot_use_a_model_without_a_price(store, set
     assert up.requests == []
 
 
-async def test_a_question_takes_a_path_within_the_budget(store, settings, recorded, up):
-    """One call costs at most $0.0015, with a verification $0.0046, with five slow samples $0.0092."""
+async def test_stages_beyond_the_budget_are_left_out(store, settings, recorded, up):
+    """One fast call costs at most $0.0015, one slow call ten times as much."""
     secret = await make_key([store], settings, budget_day_usd=0.003)
-    body = {"model": "odar", "messages": [{"role": "user", "content": "word " * 200}]}
+    question = "What is " + "1 + " * 250 + "1?"
+    body = {"model": "odar-quality", "messages": [{"role": "user", "content": question}]}
     status_, headers, reply = await recorded.post(CHAT, body, headers={"x-api-key": secret})
     assert (status_, headers["x-odar-path"]) == (200, "simple"), reply
-    assert any("path does not fit the budget" in each for each in reply["odar"]["degradations"])
+    assert reply["odar"]["reason"] == "no further stage fits the limits"
 
 
-async def test_a_keys_target_chooses_its_thresholds_and_is_a_limit(store, settings, recorded):
+async def test_a_keys_target_moves_its_dial_and_is_a_limit(store, settings, recorded):
     secret = await make_key([store], settings, target_calls=1.5)
     headers = {"authorization": f"Bearer {secret}"}
     body = BODY | {"model": "odar"}
-    for target in (None, {"calls": 4.0}, {"calls": 1.2}):
-        await recorded.post(CHAT, body | ({"odar": {"target": target}} if target else {}), headers=headers)
+    for dial in ({}, {"target_calls": 4.0}, {"target_calls": 1.2}, {"dial": "quality"}):
+        await recorded.post(CHAT, body | {"odar": dial}, headers=headers)
     await store.flush()
-    found = [trace["document"]["decision"]["target"] for trace in store.archive.export()]
-    assert sorted(each["value"] for each in found) == [1.2, 1.5, 1.5]
+    found = [trace["document"]["plan"]["dial"] for trace in store.archive.export()]
+    assert sorted(found) == ["target 1.2 calls", *["target 1.5 calls"] * 3]
     key_id = store.key_cache.verify(secret).id
     assert {row.scope for row in recorded.service.odar.targets.report()} == {
         f"key {key_id}",
@@ -159,5 +160,40 @@ async def test_a_keys_target_chooses_its_thresholds_and_is_a_limit(store, settin
     }
     text = recorded.service.metrics.text().decode()
     assert f'odar_target{{kind="calls",scope="key {key_id}"}} 1.5' in text
-    assert f'odar_target_questions_total{{kind="calls",scope="key {key_id}"}} 2.0' in text
+    assert f'odar_target_questions_total{{kind="calls",scope="key {key_id}"}} 3.0' in text
     assert "request of key" not in text
+
+
+async def test_a_number_beyond_what_the_store_can_hold_fails_nobody(store, settings, recorded):
+    secret = await make_key([store], settings, rate_per_min=100.0)
+    body = {"model": "quick", "prompt": ["a"] * 64, "max_tokens": 2**53, "best_of": 128}
+    status_, _, reply = await recorded.post("/v1/completions", body, headers={"x-api-key": secret})
+    assert status_ != 503, reply  # in the transaction of other keys' reservations
+
+
+@pytest.mark.parametrize("damage", ["deleted", "corrupted"])
+async def test_a_store_that_is_lost_makes_the_gateway_unavailable(
+    store, settings, recorded, tmp_path, caplog, damage
+):
+    secret = await make_key([store], settings)
+    headers = {"authorization": f"Bearer {secret}"}
+    assert (await recorded.post(CHAT, BODY, headers=headers))[0] == 200
+    await until(lambda: recorded.service.odar.planner.estimates.loaded)
+    for suffix in ("-wal", ""):
+        file = tmp_path / f"store.db{suffix}"
+        if damage == "deleted":
+            file.unlink()
+        else:
+            file.write_bytes(b"no database " * 10_000)
+    await until(lambda: store.key_cache.lost)
+    status_, _, reply = await recorded.post(CHAT, BODY, headers=headers)
+    assert (status_, reply["error"]["code"]) == (503, "store_unavailable")
+    for path, expected in (("/readyz", 503), ("/healthz", 200)):
+        async with recorded.http.get(recorded.url + path) as response:
+            assert response.status == expected, path
+    await asyncio.sleep(2.5)  # two more looks at the keys
+    said = [
+        record.message for record in caplog.records if "every request that needs a key is refused" in record.message
+    ]
+    assert len(said) == 1
+    assert str(tmp_path) in said[0]

@@ -70,7 +70,7 @@ async def test_each_status_raises_the_sdk_exception(start, up, slow, ask, kinds,
                 {"messages": [{"role": "user", "content": "x" * 2000}]},
             )
         case 422:
-            fields = {"model": "quick", "extra_body": {"odar": {"max_cost": 1e-12}}}
+            fields = {"model": "quick", "extra_body": {"odar": {"max_cost_usd": 1e-12}}}
         case 429:
             up.behave(status(429, retry_after=7, body={"error": {"message": "slow down"}}))
             fields = {"model": "quick"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import sys
 
@@ -11,7 +12,8 @@ import pytest
 import uvicorn
 
 from odar.gateway.access import ConcurrencyLimit
-from odar.gateway.server import DrainingServer
+from odar.gateway.server import ConnectionLimits, DrainingServer, _on_loop_error
+from odar.settings import GatewaySettings
 from support.fault_server import FaultServer, hang, ok
 from support.gateway import turn
 from support.gateway_process import CODE, Process
@@ -36,7 +38,8 @@ async def get(http: aiohttp.ClientSession, url: str) -> int:
         return response.status
 
 
-async def test_sigterm_lets_running_requests_finish(tmp_path, http):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_signals_let_running_requests_finish(tmp_path, http, number):
     async with FaultServer() as up:
         finish = asyncio.Event()
 
@@ -53,7 +56,7 @@ async def test_sigterm_lets_running_requests_finish(tmp_path, http):
         async with asyncio.timeout(60):
             while await get(http, gateway.url + "/readyz") != 200:  # ready after warm-up
                 await asyncio.sleep(0.05)
-        gateway.process.send_signal(signal.SIGTERM)
+        gateway.process.send_signal(number)
         async with asyncio.timeout(60):
             while await get(http, gateway.url + "/readyz") != 503:
                 await asyncio.sleep(0.01)
@@ -125,3 +128,16 @@ async def test_the_first_signal_is_graceful_and_the_second_immediate():
     assert (server.should_exit, concurrency_limit.draining) == (False, True)
     server.handle_exit(signal.SIGTERM, None)
     assert server.should_exit
+
+
+def test_one_peer_leaves_as_many_connections_as_it_has():
+    limits = ConnectionLimits(GatewaySettings(), most=8)
+    assert [limits.acquire("a") for _ in range(6)] == [True] * 4 + [False] * 2
+    assert [limits.acquire("b") for _ in range(3)] == [True] * 2 + [False]
+    assert limits.acquire("c")
+
+
+async def test_full_tables_of_files_are_logged(caplog):
+    loop = asyncio.get_running_loop()
+    _on_loop_error(loop, {"exception": OSError(errno.EMFILE, "Too many open files"), "message": "accept"})
+    assert [record.message for record in caplog.records if "raise ulimit -n" in record.message]

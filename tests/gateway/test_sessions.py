@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from odar.conversation import Message, Options, ToolCall
 from odar.gateway.sessions import SessionTable
 from odar.providers.base import Completion, Request
-from odar.types import Assignment, Decision, Estimate, Path, Query, SessionUse, Token, Usage
+from odar.types import Query, SessionUse, Token, Usage
 from support.scripted import ScriptedProvider
+from support.traces import make_answer
 
 CHAT = "/v1/chat/completions"
 FIRST = Message("user", "Fix the parser.")
@@ -19,11 +21,10 @@ TOOL = {"type": "function", "function": {"name": "run", "parameters": {"type": "
 def decided(table: SessionTable, messages: Sequence[Message], **options: Any) -> SessionUse:
     """Answer a request of a conversation with the slow agent."""
     opened = table.open(Query.from_messages(tuple(messages), Options(user=options.pop("user", None))), **options)
-    decision = Decision(Path.MEDIUM, Estimate(0.5, "t"), 5, "", Assignment(fast="q", slow="d"))
-    settled = opened.request.settle(decision, [], {})
-    table.close(opened, settled, [])
-    assert settled.session is not None
-    return settled.session
+    trace = make_answer().trace
+    use = opened.request.answered("slow", trace.calls)
+    table.close(opened, replace(trace, plan=replace(trace.plan, session=use)))
+    return use
 
 
 class Clock:
@@ -107,29 +108,23 @@ async def loop(start: Any, pair: dict[str, ScriptedProvider], **settings: Any) -
     return told
 
 
-async def test_the_slow_agent_continues_a_loop_alone(start: Any) -> None:
-    pair = agents([-0.1])
-    told = await loop(start, pair, routing__tau1=0.0, routing__tau2=1.0, routing__mode="prior")
-    assert [each["session"]["event"] for each in told] == ["start", "stay", "stay", "stay"]
-    assert [each["calls"] for each in told] == [1, 1, 1, 1]
-    assert {each["session"]["agent"] for each in told} == {"slow"}
-    assert told[-1]["session"] == {
-        "event": "stay", "agent": "slow", "requests": 4, "switches": 0, "cached_tokens": 3000,
-    }  # fmt: skip
-    assert len(pair["f"].requests) == 0
-
-
-async def test_a_loop_of_the_fast_agent_escalates_once(start: Any) -> None:
-    pair = agents([-0.001, -6.0, -6.0, -6.0])
-    told = await loop(start, pair, routing__tau1=0.6, routing__tau2=0.95, routing__mode="posterior")
-    events = [each["session"]["event"] for each in told]
-    assert events.count("escalate") == 1
-    assert told[-1]["session"]["switches"] == len([e for e in events if e in ("escalate", "return")])
+async def test_the_agent_that_began_a_tool_loop_continues_it(start: Any) -> None:
+    models = {
+        "quick": {"provider": "f", "logprobs": True, "price": {"input": 1, "output": 2}},
+        "deep": {"provider": "s", "logprobs": True, "price": {"input": 20, "output": 40}},
+    }
+    for dial, agent in (("60", "fast"), ("1", "slow")):
+        pair = agents([-0.1])
+        told = await loop(start, pair, routing__dial=dial, policy="cascade", models=models)
+        assert [each["session"]["event"] for each in told] == ["start", "stay", "stay", "stay"]
+        assert [each["calls"] for each in told] == [1, 1, 1, 1]
+        assert told[-1]["session"] == {
+            "event": "stay", "agent": agent, "requests": 4, "switches": 0, "cached_tokens": 3000,
+        }  # fmt: skip
+        assert {name: len(each.requests) for name, each in pair.items()} == {"f": 0, "s": 0} | {agent[0]: 4}
 
 
 async def test_without_sessions_every_request_is_routed_by_itself(start: Any) -> None:
-    told = await loop(
-        start, agents([-0.1]), routing__tau1=0.0, routing__tau2=1.0, routing__mode="prior", gateway__sessions=0
-    )
-    assert [each["calls"] for each in told] == [2, 2, 2, 2]
+    told = await loop(start, agents([-0.1]), gateway__sessions=0)
+    assert [each["calls"] for each in told] == [1, 1, 1, 1]
     assert all("session" not in each for each in told)

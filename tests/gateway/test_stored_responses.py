@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import openai
 import pytest
+from sqlalchemy import delete, func, select, update
 
 from odar.config import load_settings
-from odar.store.database import Database
+from odar.store.database import Database, responses
 from odar.store.keys import KeyLimits, create_key
 from odar.store.retention import delete_old_traces
 from odar.store.store import Store
@@ -121,3 +122,29 @@ async def test_retention_deletes_stored_responses(kept, store, settings):
     delete_old_traces(database, 30, datetime.now(UTC) + timedelta(days=32))
     database.close()
     assert store.archive.response_items(first.id, "") is None
+
+
+async def test_a_continuation_stores_only_what_is_new(kept, store, settings):
+    first = await kept.openai.responses.create(model=MODEL, input="word " * 20_000)
+    last = first
+    for _ in range(8):
+        last = await kept.openai.responses.create(model=MODEL, input="Go on", previous_response_id=last.id)
+    assert store.archive.response_items(last.id, "").count("Go on") == 8
+    with Database(settings.store) as database, database.read() as connection:
+        stored = connection.scalar(select(func.sum(func.length(responses.c.added))))
+    assert stored < 120_000
+
+
+async def test_a_conversation_is_as_old_as_its_last_response(kept, store, settings):
+    first = await kept.openai.responses.create(model=MODEL, input="Hello")
+    with Database(settings.store) as database:
+        with database.write() as connection:
+            connection.execute(update(responses).values(day="2020-01-01"))
+        last = await kept.openai.responses.create(model=MODEL, input="Go on", previous_response_id=first.id)
+        delete_old_traces(database, 30, datetime.now(UTC))
+        assert "Hello" in store.archive.response_items(last.id, "")
+        with database.write() as connection:
+            connection.execute(delete(responses).where(responses.c.id == first.id))
+    assert (
+        store.archive.response_items(last.id, "") is None
+    )  # a part of a conversation is not passed off as the whole

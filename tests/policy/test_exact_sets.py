@@ -10,7 +10,6 @@ import pytest
 
 from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion
-from odar.policy.stopping import Stopping
 from odar.recording.files import open_recording
 from odar.recording.schema import RecordedItem
 from odar.types import Step
@@ -25,7 +24,7 @@ FREE_TEXT = ("truthfulqa_text", "starter")
 
 
 def answers(item: RecordedItem, similarity: str) -> list[str]:
-    """Return the answers of Medium and Hard; Hard stops sampling when the vote is settled."""
+    """Return the answers of Medium and Hard."""
     fusion = Fusion(beta=0.25, similarity=similarity)
     by_step = {
         step: [
@@ -35,14 +34,7 @@ def answers(item: RecordedItem, similarity: str) -> list[str]:
         ]
         for step in Step
     }
-    solves = by_step[Step.SOLVE]
-    stops = (
-        k
-        for k in range(3, len(solves))
-        if Stopping(0.8).is_settled(fusion.votes(solves[:k], item.query), len(solves) - k)
-    )
-    paths = by_step[Step.VERIFY], solves[: next(stops, len(solves))]
-    asked = [[*by_step[Step.ANSWER], *slow] for slow in paths]
+    asked = [[*by_step[Step.ANSWER], *by_step[step]] for step in (Step.VERIFY, Step.SOLVE)]
     return [each[fusion.choose(each, item.query).winner].answer for each in asked if each]
 
 

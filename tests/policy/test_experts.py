@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odar.catalogue import ModelCard
 from odar.policy.experts import Dispatcher, Expert, Keywords, route_expert, route_model
-from odar.types import Image, Query, Role
+from odar.types import Image, Query
 
 
 @pytest.mark.parametrize(
@@ -156,14 +156,20 @@ def test_without_a_model_for_images_the_default_model_is_assigned():
 
 
 def test_each_rule_can_be_switched_off():
-    cards = {Role.FAST: [DEFAULT, MATHEMATICIAN], Role.SLOW: [SEER]}
+    cards = {"fast": [DEFAULT, MATHEMATICIAN], "slow": [SEER]}
     query = Query("Solve the equation")
-    assert Dispatcher(cards).assign(query).fast == "mathematician"
+    assert Dispatcher(cards).assign(query).models["fast"] == "mathematician"
     off = Dispatcher(cards, by_expert=False).assign(query)
-    assert (off.expert, off.cue, off.fast) == ("general", "switched off", "default")
-    default_pair = Dispatcher(cards, by_model=False).assign(query)
-    assert (default_pair.expert, default_pair.fast, default_pair.slow) == ("math", "default", "seer")
-    assert Dispatcher(cards).assign(Query("What is this?", (PICTURE,))).slow == "seer"
+    assert (off.expert, off.cue, off.models["fast"]) == ("general", "switched off", "default")
+    defaults = Dispatcher(cards, by_model=False).assign(query)
+    assert (defaults.expert, defaults.models) == ("math", {"fast": "default", "slow": "seer"})
+
+
+def test_agents_that_cannot_see_an_image_are_left_out():
+    cards = {"fast": [DEFAULT, MATHEMATICIAN], "slow": [SEER]}
+    assert Dispatcher(cards).assign(Query("What is this?", (PICTURE,))).models == {"slow": "seer"}
+    blind = {"fast": [DEFAULT], "slow": [MATHEMATICIAN]}
+    assert set(Dispatcher(blind).assign(Query("What is this?", (PICTURE,))).models) == {"fast", "slow"}
 
 
 @pytest.mark.parametrize(

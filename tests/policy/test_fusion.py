@@ -24,7 +24,15 @@ def choose(candidates, **options):
 def candidate(answer, logprobs, step=Step.SOLVE, alignment=STATISTICS, model="m"):
     tokens = tuple(Token(f"w{i} ", value) for i, value in enumerate(logprobs))
     energy = measure_energy(tokens, 0.1, alignment)
-    return Candidate(step, model, f"{answer} {logprobs}", answer, tokens, energy=energy)
+    return Candidate(
+        step,
+        "fast" if step is Step.ANSWER else "slow",
+        model,
+        f"{answer} {logprobs}",
+        answer,
+        tokens,
+        energy=energy,
+    )
 
 
 def test_the_only_candidate_wins():
@@ -54,23 +62,27 @@ def test_thirty_percent_missing_logprobs_gives_the_slow_answer():
 
 
 def test_without_logprobs_the_verifier_judges():
-    fast = Candidate(Step.ANSWER, "f", "Answer: 4", "4")
+    fast = Candidate(Step.ANSWER, "fast", "f", "Answer: 4", "4")
     for judgment, word in ((True, "CORRECT"), (False, "INCORRECT")):
-        slow = Candidate(Step.VERIFY, "s", f"Judgment: {word}", "5", judgment=judgment)
+        slow = Candidate(Step.VERIFY, "slow", "s", f"Judgment: {word}", "5", judgment=judgment)
         verdict = choose([fast, slow])
         assert (verdict.winner, verdict.scorer) == (1, "judgment")
         assert verdict.reason.endswith(f"the verifier says {word}")
 
 
 def test_without_logprobs_several_slow_samples_vote():
-    silent = [Candidate(Step.SOLVE, "m", f"text {i}", answer) for i, answer in enumerate(["4", "5", "5.0", "6"])]
+    silent = [
+        Candidate(Step.SOLVE, "slow", "m", f"text {i}", answer) for i, answer in enumerate(["4", "5", "5.0", "6"])
+    ]
     verdict = choose([candidate("6", [-0.1], Step.ANSWER), *silent])
     assert (verdict.scorer, silent[verdict.winner - 1].answer) == ("agreement", "5.0")
     assert "2 of 4 agree" in verdict.reason
 
 
 def test_a_fast_answer_with_logprobs_does_not_beat_a_slow_one_without():
-    verdict = choose([candidate("a", [-0.01] * 3, Step.ANSWER), Candidate(Step.VERIFY, "s", "long " * 20, "b")])
+    verdict = choose(
+        [candidate("a", [-0.01] * 3, Step.ANSWER), Candidate(Step.VERIFY, "slow", "s", "long " * 20, "b")]
+    )
     assert (verdict.winner, verdict.scorer) == (1, "slow")
 
 
@@ -84,7 +96,7 @@ def test_uncalibrated_models_are_marked_and_never_mixed():
 
 
 def test_a_candidate_that_cannot_be_scored_cannot_win():
-    empty = Candidate(Step.SOLVE, "m", "</s>", "", (Token("</s>", -0.1, True),))
+    empty = Candidate(Step.SOLVE, "slow", "m", "</s>", "", (Token("</s>", -0.1, True),))
     assert choose([empty, candidate("a", [-3.0] * 40)]).winner == 1
 
 
@@ -150,7 +162,15 @@ def test_a_model_with_zero_skill_does_not_vote():
 
 def called(arguments: str, step: Step = Step.SOLVE, **fields) -> Candidate:
     calls = (ToolCall("1", "weather", arguments),)
-    return Candidate(step, "m", "", f"weather({arguments})", tool_calls=calls, **fields)
+    return Candidate(
+        step,
+        "fast" if step is Step.ANSWER else "slow",
+        "m",
+        "",
+        f"weather({arguments})",
+        tool_calls=calls,
+        **fields,
+    )
 
 
 def test_tool_calls_are_grouped_by_name_and_arguments():
@@ -166,8 +186,8 @@ def test_tool_calls_are_grouped_by_name_and_arguments():
 
 
 def test_a_candidate_with_a_fault_loses_regardless_of_energy():
-    sure = Candidate(Step.SOLVE, "m", "no JSON", "no JSON", fault="the text is not JSON")
-    right = Candidate(Step.ANSWER, "m", "{}", "{}")
+    sure = Candidate(Step.SOLVE, "slow", "m", "no JSON", "no JSON", fault="the text is not JSON")
+    right = Candidate(Step.ANSWER, "fast", "m", "{}", "{}")
     verdict = choose([sure, sure, right])
     assert (verdict.winner, verdict.weights) == (2, (0.0, 0.0, 1.0))
     assert "2 of 3 did not keep to the form" in verdict.reason
@@ -176,7 +196,7 @@ def test_a_candidate_with_a_fault_loses_regardless_of_energy():
 
 def test_rank_gives_distinct_answers_first():
     texts = ["a", "b", "a", "c", "b"]
-    candidates = [Candidate(Step.SOLVE, "m", text, text) for text in texts]
+    candidates = [Candidate(Step.SOLVE, "slow", "m", text, text) for text in texts]
     verdict = choose(candidates)
     order = rank(candidates, verdict)
     assert order[0] == verdict.winner
@@ -184,14 +204,24 @@ def test_rank_gives_distinct_answers_first():
     assert sorted(order) == [0, 1, 2, 3, 4]
 
 
-def measured(model, aligned, origin="", scorer=""):
-    energy = Energy(0.1, 0.1, 0.1 if aligned is None else aligned, aligned, origin, scorer)
-    return Candidate(Step.SOLVE, model, model, model, (Token("word", -0.1),), energy=energy)
+def measured(model, aligned, origin=""):
+    energy = Energy(0.1, 0.1, 0.1 if aligned is None else aligned, aligned, origin)
+    return Candidate(Step.SOLVE, "slow", model, model, model, (Token("word", -0.1),), energy=energy)
 
 
 def test_calibrated_candidates_have_no_note_in_the_reason():
     verdict = Fusion().choose([measured("a", 0.1, "calibrated"), measured("b", 0.2, "calibrated")])
     assert (verdict.scorer, verdict.reason) == ("fep", "lowest free energy")
+
+
+def test_a_rule_without_energies_is_called_a_vote():
+    """The candidate of the lowest free energy loses, so the reason must not say that it won."""
+    candidates = [candidate("4", [-1.0] * 4), candidate("4", [-1.0] * 4), candidate("5", [-0.1] * 4)]
+    for options in ({"beta": 0.0}, {"rule": "majority"}):
+        verdict = choose(candidates, **options)
+        assert candidates[verdict.winner].answer == "4"
+        assert verdict.reason == "vote: 2 of 3 answers agree"
+    assert choose(candidates[:2], beta=0.25).reason == "lowest free energy of an answer: 2 of 2 agree"
 
 
 def test_models_aligned_by_served_traffic_are_named_in_the_reason():
@@ -203,15 +233,7 @@ def test_models_aligned_by_served_traffic_are_named_in_the_reason():
 def test_running_and_raw_energies_are_never_compared():
     verdict = Fusion().choose([measured("a", -9.0, "running"), measured("b", None)])
     assert verdict.scorer == "fep (uncalibrated)"
-    assert verdict.reason == "raw free energy: no alignment statistics for b"
-
-
-def test_the_reason_names_the_surrogate():
-    verdict = Fusion().choose([measured("a", 0.1, "calibrated", "s"), measured("b", 0.2, "calibrated", "s")])
-    assert (verdict.scorer, verdict.reason) == ("fep by surrogate s", "lowest free energy by surrogate s")
-    raw = Fusion().choose([measured("a", None, scorer="s"), measured("b", None, scorer="s")])
-    assert raw.scorer == "fep by surrogate s (uncalibrated)"
-    assert raw.reason == "raw free energy by surrogate s: no alignment statistics for a, b"
+    assert verdict.reason == "lowest free energy; raw energies: no alignment statistics for b"
 
 
 def test_a_cut_off_or_unstated_candidate_votes_only_if_no_other_can():

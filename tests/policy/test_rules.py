@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.calibration.fusion_fit import fit_fusion, skill_weights
 from odar.errors import UnknownName
-from odar.policy.rules import RULES, Ballot, Votes, free_energy_rule, fuse, majority
-from support.scripts import script
-from support.votes import accuracy, voters, votes
-
-bench_fusion = script("bench_fusion")
+from odar.policy.rules import RULES, Ballot, free_energy_rule, majority
 
 
 def ballot(free_energy, groups, beta=np.inf):
@@ -110,58 +105,3 @@ def test_an_answers_weight_is_that_of_its_macrostate(rows, beta):
     sums = {a: sum(w * math.exp(-beta * f) for g, f, w in rows if g == a) for a in set(groups.tolist())}
     expected = [sums[g] / sum(sums.values()) for g in groups.tolist()]
     assert free_energy_rule(ballot)[0] == pytest.approx(expected)
-
-
-@given(votes(), st.sampled_from([0.0, 0.25, 1.0, np.inf]), st.data())
-def test_array_and_scalar_rules_agree(v, beta, data):
-    columns = v.groups.shape[1]
-    skills = np.array(data.draw(st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=columns, max_size=columns)))
-    winners = fuse(v, beta, skills)
-    for i, winner in enumerate(winners):
-        ballot = Ballot(v.energy[i], v.groups[i], skills, beta)
-        keys = free_energy_rule(ballot)
-        best = max(tuple(np.round(key[j], 9) for key in keys) for j in range(columns))
-        assert tuple(np.round(key[winner], 9) for key in keys) == pytest.approx(best)
-
-
-def test_absent_candidates_never_win():
-    v = Votes(
-        np.array([[np.nan, -1.0], [np.nan, 5.0]]), np.array([[-1, 0], [-1, 0]]), np.array([[False, True]] * 2)
-    )
-    for beta in (0.0, 0.25, np.inf):
-        assert fuse(v, beta, np.ones(2)).tolist() == [1, 1]
-
-
-def test_fitted_skills_follow_the_better_model_unlike_voting():
-    v = voters(1)
-    result = accuracy(v, bench_fusion.cross_fit(v, seed=0).winners)
-    assert result >= accuracy(v, bench_fusion.majority_vote(v)) - 0.005
-    assert result >= v.correct.mean(axis=0).max() - 0.005
-    assert result <= bench_fusion.oracle(v)
-
-
-def test_equal_models_get_equal_weights_and_beat_a_single_one():
-    v = voters(2, skills=(0.6,) * 5)
-    fit = fit_fusion(v)
-    assert fit.skills.min() > 0.5 or fit.gamma > 1
-    assert accuracy(v, bench_fusion.cross_fit(v, seed=0).winners) > v.correct.mean(axis=0).max() + 0.05
-
-
-def test_skill_weights_have_the_order_of_accuracy():
-    weights = skill_weights(voters(3), gamma=1.0)
-    assert weights[0] == 1.0
-    assert weights[0] > weights[1]
-    assert skill_weights(voters(3), gamma=0.0).tolist() == [1.0, 1.0, 1.0]
-
-
-def test_energies_are_standardized_by_the_questions_given():
-    energy = np.array([[1.0], [3.0], [100.0]])
-    assert bench_fusion.standardize(energy, np.array([True, True, False])).ravel().tolist() == [-1.0, 1.0, 98.0]
-    silent = bench_fusion.standardize(np.full((3, 1), np.nan), slice(None))
-    assert np.isnan(silent).all()
-
-
-def test_a_skill_may_be_that_of_each_candidate():
-    v = Votes(np.zeros((2, 2)), np.array([[0, 1], [0, 1]]), np.array([[True, False]] * 2))
-    assert fuse(v, 0.25, np.array([[1.0, 2.0], [2.0, 1.0]])).tolist() == [1, 0]
-    assert fuse(v, 0.25, np.array([1.0, 2.0])).tolist() == [1, 1]

@@ -15,7 +15,6 @@ from odar.policy.signals import (
     AnswerKind,
     AnswerSignals,
     QuantileTables,
-    SignalArrays,
     answer_kind,
     answer_logprob,
     answer_signals,
@@ -59,8 +58,8 @@ def test_an_answer_without_its_tokens_has_no_probability():
 
 def test_control_tokens_and_missing_ones_do_not_count():
     said = (*tokens((" 7", -0.5), ("!", None)), Token("<eos>", -8.0, control=True))
-    found = answer_signals(Candidate(Step.ANSWER, "m", " 7!", "7", said), prior=0.4)
-    assert (found.mean_logprob, found.answer_logprob, found.length, found.prior) == (-0.5, -0.5, 3.0, 0.4)
+    found = answer_signals(Candidate(Step.ANSWER, "fast", "m", " 7!", "7", said))
+    assert (found.mean_logprob, found.answer_logprob, found.length) == (-0.5, -0.5, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -74,12 +73,14 @@ def test_control_tokens_and_missing_ones_do_not_count():
     ],
 )
 def test_an_answer_that_was_cut_off_or_is_empty_is_unfinished(text, finish, stated, finished):
-    candidate = Candidate(Step.ANSWER, "m", text, "7" if "7" in text else text, finish=finish, stated=stated)
-    assert answer_signals(candidate, prior=0.4).finished is finished
+    candidate = Candidate(
+        Step.ANSWER, "fast", "m", text, "7" if "7" in text else text, finish=finish, stated=stated
+    )
+    assert answer_signals(candidate).finished is finished
 
 
 def test_a_model_without_log_probs_has_length_and_stated():
-    found = answer_signals(Candidate(Step.ANSWER, "m", "Answer: 7", "7"), prior=0.4)
+    found = answer_signals(Candidate(Step.ANSWER, "fast", "m", "Answer: 7", "7"))
     assert (found.mean_logprob, found.answer_logprob, found.length, found.stated) == (None, None, 9.0, True)
 
 
@@ -106,10 +107,10 @@ def test_a_common_value_has_the_rank_of_its_middle():
 
 
 def test_few_answers_give_no_table_and_unfinished_ones_are_excluded():
-    answer = AnswerSignals(AnswerKind.REASONED, 0.5, True, 100.0, -0.2, -0.1)
-    silent = AnswerSignals(AnswerKind.REASONED, 0.5, True, 9000.0, -0.2, finished=False)
-    assert not QuantileTables.from_signals(SignalArrays.from_answers([answer] * 29 + [silent] * 50)).tables
-    tables = QuantileTables.from_signals(SignalArrays.from_answers([answer] * 30 + [silent] * 50))
+    answer = AnswerSignals(AnswerKind.REASONED, True, 100.0, -0.2, -0.1)
+    silent = AnswerSignals(AnswerKind.REASONED, True, 9000.0, -0.2, finished=False)
+    assert not QuantileTables.of_answers([answer] * 29 + [silent] * 50).tables
+    tables = QuantileTables.of_answers([answer] * 30 + [silent] * 50)
     assert tables.tables["reasoned", "length"].max() == 100
     assert math.isnan(tables.rank("direct", "length", [5.0])[0])
 
@@ -139,6 +140,6 @@ def test_an_invalid_table_is_rejected(table):
 def test_a_tool_call_is_judged_by_its_mean_logprob(size):
     call = ToolCall("1", "write", "word " * size)
     parts = tokens(*[(f"{part} ", -0.02) for part in str(call).split()])
-    found = answer_signals(Candidate(Step.ANSWER, "m", "", str(call), parts, tool_calls=(call,)), 0.3)
+    found = answer_signals(Candidate(Step.ANSWER, "fast", "m", "", str(call), parts, tool_calls=(call,)))
     assert found.answer_logprob is None
     assert found.mean_logprob == pytest.approx(-0.02)

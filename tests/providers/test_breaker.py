@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from odar.errors import ProviderError, ProviderUnreachable
+from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
 from odar.providers.breaker import Breaker, GuardedProvider, State
 from support.requests import ask
 from support.scripted import ScriptedProvider, completion
@@ -133,3 +134,24 @@ def test_inspecting_a_breaker_does_not_change_it(breaker: Breaker, clock: Clock)
     clock.now = 12.0
     assert breaker.waiting() == 0.0
     assert breaker.state is State.OPEN  # `admit` would have let a probe pass
+
+
+@pytest.mark.parametrize(
+    ("error", "options", "state"),
+    [
+        (ProviderProtocolError("larger than 64 MB", local=True), {}, State.CLOSED),
+        (ProviderTimeout("while it was parsed", local=True), {}, State.CLOSED),
+        (ProviderTimeout("no answer"), {"short_timeout": True}, State.CLOSED),
+        (ProviderProtocolError("no choices: it only makes embeddings"), {"unlisted_model": True}, State.CLOSED),
+        (ProviderTimeout("it is still loading"), {"unlisted_model": True}, State.CLOSED),
+        (ProviderUnreachable("nobody listens", reached=False), {"unlisted_model": True}, State.OPEN),
+        (ProviderProtocolError("no JSON"), {}, State.OPEN),
+        (ProviderTimeout("no answer"), {}, State.OPEN),
+    ],
+)
+async def test_what_a_caller_provokes_does_not_open_the_breaker(breaker, error, options, state):
+    provider = GuardedProvider(ScriptedProvider(lambda *_: error, "p"), breaker)
+    for _ in range(3):
+        with pytest.raises(type(error)):
+            await provider.complete(replace(ask(), **options))
+    assert breaker.state is state

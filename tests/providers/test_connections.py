@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -192,3 +193,30 @@ async def test_a_server_without_tls_is_an_error(server: FaultServer) -> None:
     with pytest.raises(ConnectError, match="no trusted TLS") as caught:
         await get(Connections(Address.parse(server.url.replace("http:", "https:"))))
     assert not caught.value.retryable
+
+
+async def test_requests_beyond_the_limit_wait_for_a_connection(server, monkeypatch):
+    monkeypatch.setattr("odar.providers.connection.server_connections", lambda: 2)
+    pool = Connections(Address.parse(server.url))
+    most = 0
+
+    async def note_and_answer(exchange):
+        nonlocal most
+        most = max(most, server.busy)
+        await asyncio.sleep(0.01)
+        await faults.ok()(exchange)
+
+    server.behave(note_and_answer)
+    await asyncio.gather(*(get(pool) for _ in range(8)))
+    assert most == 2
+    pool.close()
+
+
+async def test_a_full_table_of_files_is_logged_and_no_fault_of_the_address(server, monkeypatch, caplog):
+    async def full(*_, **__):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("aiohappyeyeballs.start_connection", full)
+    with pytest.raises(ConnectError, match="on this machine"):
+        await get(Connections(Address.parse(server.url)))
+    assert "raise ulimit -n" in caplog.text

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.errors import ProviderError
-from odar.providers.response import BODY_CHARS, ErrorFactory, parse_error_body, quotes_prompt, retry_after
+from odar.errors import ProviderError, summary_of
+from odar.providers.response import BODY_CHARS, ErrorFactory, parse_error_body, retry_after
 from support.requests import KEY
 
 FAILURES = ErrorFactory("up", key_hint="set UP_API_KEY", secrets=(KEY,))
@@ -79,18 +79,14 @@ def test_messages_are_one_short_line(said: str, status: int) -> None:
     assert len(message) < 400
 
 
-def test_messages_do_not_quote_prompts_but_the_body_is_kept() -> None:
-    prompt = "My diagnosis is rare.\nWhat should I ask the doctor about it?"
-    body = json.dumps({"error": {"message": f"cannot parse input {prompt!r} at 7"}})
-    error = FAILURES.from_status(400, {}, body, [prompt])
-    assert "doctor" not in str(error)
-    assert "quotes the prompt" in str(error)
+@pytest.mark.parametrize("code", [None, "What should I ask?", "context_length_exceeded"])
+def test_a_summary_holds_nothing_that_the_server_said_except_its_code(code: str | None) -> None:
+    body = json.dumps({"error": {"message": "cannot parse input 'What should I ask?' at 7", "code": code}})
+    error = FAILURES.from_status(400, {}, body)
+    assert "cannot parse" in str(error)
     assert error.body == body
-
-
-def test_quotations_of_short_prompts_are_detected() -> None:
-    assert quotes_prompt("bad input: 'hello there'", ["hello there"])
-    assert not quotes_prompt("the model is overloaded", ["hi"])
+    known = " (context_length_exceeded)" if code == "context_length_exceeded" else ""
+    assert summary_of(error) == f"{FAILURES.provider}: HTTP 400{known}"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import threading
 import traceback
 
 import pytest
@@ -20,7 +21,7 @@ from odar.errors import (
 )
 from odar.providers import http, response
 from odar.providers.http import backoff_s
-from odar.providers.openai import OpenAIProvider
+from odar.providers.openai import OpenAIProvider, read_reply
 from odar.settings import RetrySettings
 from support import fault_server as faults
 from support.fault_server import Behaviour, Exchange, FaultServer
@@ -245,8 +246,9 @@ async def test_an_endless_answer_is_cut_off(
             await exchange.write(b" " * 10_000)
 
     server.behave(flood)
-    with pytest.raises(ProviderProtocolError, match="larger than 100000 bytes"):
+    with pytest.raises(ProviderProtocolError, match="larger than 100000 bytes") as caught:
         await openai.complete(ask())
+    assert caught.value.local
     await server.until_idle(connections=0)
 
 
@@ -335,3 +337,17 @@ async def test_an_unrequested_content_encoding_is_an_error(server: FaultServer, 
     with pytest.raises(ProviderProtocolError, match=r"compressed \(gzip\)") as caught:
         await openai.complete(ask())
     assert not caught.value.retryable
+
+
+@pytest.mark.parametrize(("words", "inline"), [(1, True), (20_000, False)])
+async def test_a_large_reply_is_read_outside_of_the_event_loop(openai, server, monkeypatch, words, inline):
+    threads = []
+
+    def read(payload, **options):
+        threads.append(threading.current_thread())
+        return read_reply(payload, **options)
+
+    monkeypatch.setattr("odar.providers.openai.read_reply", read)
+    server.behave(faults.ok(" word" * words))
+    await openai.complete(ask())
+    assert [thread is threading.main_thread() for thread in threads] == [inline]

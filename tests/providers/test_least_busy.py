@@ -2,12 +2,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from odar.errors import ProviderError
-from odar.providers.base import Completion, Message, Reply, Request
+from odar.providers.base import Message, Request
 from odar.providers.pool import LeastBusyProvider
-from odar.types import Token
 from support.scripted import ScriptedProvider, completion
 
 REQUEST = Request("m", (Message("user", "Hi"),))
@@ -39,26 +35,3 @@ async def test_a_cancelled_request_frees_its_member():
     await several.complete(REQUEST)
     assert [len(member.requests) for member in group] == [2, 0]  # the first is free again
     assert (several.name, await several.check()) == ("m", "scripted")
-
-
-class Scoring(ScriptedProvider):
-    """A provider that can score a text."""
-
-    async def score(self, request, text):
-        self.requests.append(request)
-        await asyncio.sleep(0.01)
-        return Reply((Completion(text, (Token(text, -0.5),)),))
-
-
-async def test_texts_are_scored_by_the_least_busy_member():
-    """`odar calibrate` runs a local surrogate as several copies."""
-    group = [Scoring(lambda r, i: [completion("4")], "m") for _ in range(2)]
-    several = LeastBusyProvider(group)
-    replies = await asyncio.gather(*(several.score(REQUEST, text) for text in ("a", "b", "c", "d")))
-    assert [reply.completions[0].tokens[0].text for reply in replies] == ["a", "b", "c", "d"]
-    assert [len(member.requests) for member in group] == [2, 2]
-
-
-async def test_members_that_cannot_score_raise():
-    with pytest.raises(ProviderError, match="m cannot score a given text"):
-        await LeastBusyProvider(members(2)).score(REQUEST, "4")

@@ -1,4 +1,4 @@
-"""Direct answers in the forms that tables have: the posterior ranks them by the answer's own probability (SPEC 5.11)."""
+"""Direct answers in the forms that tables have: the belief sees the rank of the answer's own probability (SPEC 5.11)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from odar.agents.measure import opinion_of
 from odar.difficulty.estimator import LearnedEstimator
-from odar.policy.posterior import PosteriorDifficulty
-from odar.policy.signals import QuantileTables, SignalArrays
+from odar.policy.belief import Agent
+from odar.policy.signals import QuantileTables
 from odar.recording.importers import read_answers
 from odar.recording.joining import join_answers, to_items
 from odar.recording.schema import recorded_signals
@@ -98,40 +99,31 @@ FORMS: dict[str, Row] = {
 }
 
 
-def difficulties(folder: Path, form: Row, *, questions: bool = False, shipped: bool = False) -> np.ndarray:
-    """d of every answer after an import, in the order of the rows."""
+def ranks(folder: Path, form: Row, *, shipped: bool = False) -> np.ndarray:
+    """Return the rank of every answer's probability after an import, in the order of the rows; NaN if unknown."""
     for name, make in (("fast", form), ("slow", lambda i: {"answer": "A"})):
         rows = [{"id": f"q{i}", "score": i % 2} | make(i) for i in range(COUNT)]
-        for i, row in enumerate(rows if questions else ()):
-            row["question"] = f"{'Prove that ' * (i % 3)}question {i} is about {OPTIONS[i]}?"
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    fast, slow = (read_answers(folder / f"{name}.jsonl") for name in ("fast", "slow"))
-    items = to_items(join_answers(fast, [slow]), LearnedEstimator.load(), "table", {})
+    answers = {name: [read_answers(folder / f"{name}.jsonl")] for name in ("fast", "slow")}
+    items = to_items(join_answers(answers), LearnedEstimator.load(), "table", {})
     assert [item.key.id for item in items] == [f"q{i}" for i in range(COUNT)]
-    signals = SignalArrays.from_answers([recorded_signals(item.attempts[0], item.difficulty) for item in items])
-    tables = None if shipped else QuantileTables.from_signals(signals)
-    return PosteriorDifficulty.load().predict(signals, tables)
+    fast = [item.attempts[0] for item in items]
+    signals = [recorded_signals(attempt) for attempt in fast]
+    tables = None if shipped else QuantileTables.of_answers(signals)
+    agent = Agent("fast", 0.6, "m")
+    seen = [opinion_of((a.candidate, s, tables), agent) for a, s in zip(fast, signals, strict=True)]
+    return np.array([np.nan if o.group < 0 or o.answer_logprob is None else o.answer_logprob for o in seen])
 
 
 @pytest.mark.parametrize("shipped", [False, True], ids=["own quantiles", "shipped quantiles"])
 @pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
-def test_difficulty_is_ordered_by_answer_probability(tmp_path: Path, form: Row, shipped: bool) -> None:
-    d = difficulties(tmp_path, form, shipped=shipped)
-    ordered = d[np.argsort(-LOGPROBS)]
-    assert (np.diff(ordered) >= -1e-9).all(), "a less likely answer has no lower difficulty"
-    assert len(np.unique(d)) > 0.9 * COUNT, "few answers are tied"
+def test_ranks_are_ordered_by_answer_probability(tmp_path: Path, form: Row, shipped: bool) -> None:
+    found = ranks(tmp_path, form, shipped=shipped)
+    ordered = found[np.argsort(LOGPROBS)]
+    assert (np.diff(ordered) >= -1e-9).all(), "a less likely answer has no higher rank"
+    assert len(np.unique(found)) > 0.9 * COUNT, "few answers are tied"
 
 
-@pytest.mark.parametrize("name", ["log-probability of a letter", "probability, no text", "chat completion"])
-def test_the_prior_changes_ranks_by_a_bounded_amount(tmp_path: Path, name: str) -> None:
-    d = difficulties(tmp_path, FORMS[name], questions=True)
-    rank = np.argsort(np.argsort(-LOGPROBS)) / COUNT
-    weights = PosteriorDifficulty.load().weights["direct"]
-    most = weights["looks_hard"] / weights["unsure_answer"]
-    surer, less_sure = np.nonzero(rank[None, :] - rank[:, None] > most + 0.03)
-    assert len(surer) > COUNT and (d[surer] < d[less_sure]).all()
-
-
-def test_an_empty_answer_has_maximal_difficulty(tmp_path: Path) -> None:
-    d = difficulties(tmp_path, lambda i: {"answer": LETTERS[i] if i % 50 else "", "answer_logprob": LOGPROBS[i]})
-    assert (d[::50] == d.max()).all() and (np.delete(d, np.s_[::50]) < d.max()).all()
+def test_an_empty_answer_has_no_group(tmp_path: Path) -> None:
+    found = ranks(tmp_path, lambda i: {"answer": LETTERS[i] if i % 50 else "", "answer_logprob": LOGPROBS[i]})
+    assert np.flatnonzero(np.isnan(found)).tolist() == [0, 50, 100, 150]

@@ -24,7 +24,7 @@ def settings(**more):
     return load_settings(
         "tiny",
         environ={},
-        prompts="default",
+        prompts="paper",
         calibration="",
         providers={"script": {"kind": "scripted"}, "other": {"kind": "scripted"}},
         models={"m": PRICED, "free": {**PRICED, "price": {}}, "o": {**PRICED, "provider": "other"}},
@@ -51,7 +51,7 @@ async def test_a_row_has_the_answer_with_calls_cost_and_usage(path, calls):
     item, got = await outcome(engine(), path=Path(path))
     row = got.row
     assert next(iter(row)) == "id"
-    assert (row["id"], row["answer"], row["path"], row["calls"]) == ("q", "4", path, calls)
+    assert (row["id"], row["final"], row["path"], row["calls"]) == ("q", "4", path, calls)
     assert row["cost_usd"] == pytest.approx(calls * 20e-6)
     assert row["usage"]["output"] == 5 * calls
     assert (row["error"], row["digest"], row["degradations"]) == (None, item.digest, [])
@@ -101,7 +101,7 @@ async def test_a_failure_becomes_a_row():
         lambda request, index: ProviderTimeout("no answer", provider="script", retryable=True)
     )
     item, got = await outcome(engine(failing), path=Path.MEDIUM)
-    assert got.row["answer"] is None
+    assert got.row["final"] is None
     assert got.row["error"]["type"] == "AllAgentsFailed"
     assert "no answer" in got.row["error"]["message"]
     assert (got.row["error"]["retryable"], got.row["calls"], got.row["cost_usd"]) == (True, 2, None)

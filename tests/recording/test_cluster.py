@@ -85,7 +85,7 @@ async def test_items_of_a_killed_worker_are_repeated_without_paying_twice(cluste
         done = await running
         assert (done.done, done.failed, done.asked) == (12, 0, 12)
         rows = read_jsonl(tmp_path / "out.jsonl")
-        assert [(row["id"], row["answer"]) for row in rows] == [(f"q{i}", str(i + 1)) for i in range(12)]
+        assert [(row["id"], row["final"]) for row in rows] == [(f"q{i}", str(i + 1)) for i in range(12)]
         assert sum(row["calls"] for row in rows) == 36
         assert (len(server.paid), set(server.paid.values())) == (36, {1})
         assert not parts.exists()
@@ -113,7 +113,7 @@ async def test_killing_a_worker_repeats_only_calls_in_progress(cluster, tmp_path
         done = await running
         assert (done.done, done.failed) == (24, 0)
         rows = read_jsonl(tmp_path / "out.jsonl")
-        assert [(row["id"], row["answer"]) for row in rows] == [(f"q{i}", str(i + 1)) for i in range(24)]
+        assert [(row["id"], row["final"]) for row in rows] == [(f"q{i}", str(i + 1)) for i in range(24)]
         assert len(server.paid) == sum(row["calls"] for row in rows) == 72
         assert sum(server.paid.values()) - 72 <= 36  # six items were in progress, with at most six calls each
 
@@ -203,5 +203,5 @@ async def test_an_address_without_a_cluster_is_an_error(address, why):
 
 async def test_a_missing_ray_package_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(SettingsError, match=r"pip install 'odar\[ray\]'"):
+    with pytest.raises(SettingsError, match=r"pip install .*\[ray\]'"):
         await on_ray(None)().__aenter__()

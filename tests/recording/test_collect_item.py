@@ -19,6 +19,7 @@ from support.scripted import completion, step_of
 ONE_BY_ONE = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
 FAST, SLOW = (10 * 1 + 5 * 4) / 1e6, (10 * 3 + 5 * 15) / 1e6
 """Cost of one call to each agent."""
+SAMPLING = {"temperature": 0.3, "top_p": 0.9, "max_tokens": 100, "timeout_s": 60.0}
 
 
 def speak(request, index):
@@ -52,7 +53,7 @@ async def test_a_row_contains_the_whole_item(tmp_path):
     assert [each.step for each in entry.attempts] == [Step.ANSWER, Step.VERIFY, *[Step.SOLVE] * 5]
     assert {each.score for each in entry.attempts} == {1.0}
     assert row["cost_usd"] == pytest.approx(FAST + 2 * SLOW)
-    assert list(memo.known) == ["answer:0", "verify:0", "solve:0"]
+    assert list(memo.known) == ["fast:answer:0", "slow:verify:0", "slow:solve:0"]
     used = {name: amount.requests for name, amount in outcome.used.items()}
     assert used == {"fast": 1, "slow": 2}
 
@@ -60,7 +61,7 @@ async def test_a_row_contains_the_whole_item(tmp_path):
 async def test_samples_of_separate_requests_are_kept_separately():
     odar, _, slow = engine(fast=speak, slow=speak, models=ONE_BY_ONE)
     outcome, memo = await ask(odar)
-    assert sorted(memo.known) == ["answer:0", *(f"solve:{i}" for i in range(5)), "verify:0"]
+    assert sorted(memo.known) == ["fast:answer:0", *(f"slow:solve:{i}" for i in range(5)), "slow:verify:0"]
     assert outcome.used["slow"].requests == 6
     assert sorted(r.sampling.seed for r in slow.requests if step_of(r) == "solve") == [42, 43, 44, 45, 46]
 
@@ -94,7 +95,7 @@ async def test_kept_replies_are_not_requested_again_and_the_row_is_the_same(mode
     odar, fast, slow = engine(fast=speak, slow=speak, models=models)
     again, _ = await ask(odar, Memo(some, lambda name, value: None))
     asked = {step_of(request) for request in (*fast.requests, *slow.requests)}
-    assert asked.isdisjoint({name.split(":")[0] for name in some} - {"solve"})
+    assert asked.isdisjoint({name.split(":")[1] for name in some} - {"solve"})
     before, after = item_from_json(first.row), item_from_json(again.row)
     assert [a.answer for a in before.attempts] == [a.answer for a in after.attempts]
     times = [a.seconds for a in before.attempts][:kept] if models is ONE_BY_ONE else []
@@ -108,7 +109,7 @@ async def test_a_failed_row_has_the_error_and_the_cost_so_far():
     assert outcome.row["error"] == {
         "type": "ProviderError", "message": "down", "provider": "", "status": 503, "retryable": False,
     }  # fmt: skip
-    assert list(memo.known) == ["answer:0", "verify:0"]
+    assert list(memo.known) == ["fast:answer:0", "slow:verify:0"]
     assert outcome.row["cost_usd"] == pytest.approx(FAST + SLOW)  # the refusal is not billed
     assert "item" not in outcome.row
 
@@ -162,3 +163,18 @@ async def test_a_failing_scorer_keeps_the_paid_answers_and_their_cost():
     outcome, memo = await ask(odar, benchmark=Strict(4))
     assert (outcome.row["error"]["type"], len(memo.known)) == ("InputError", 3)
     assert outcome.row["cost_usd"] == pytest.approx(FAST + 2 * SLOW)
+
+
+async def test_every_configured_agent_is_asked(tmp_path):
+    other = {"provider": "fast", "n": False}
+    agents = {"second__model": "other", "agents": {"expert": {"model": "deep", **SAMPLING}}}
+    odar, fast, slow = engine(fast=speak, slow=speak, models={**MODELS, "other": other}, **agents)
+    outcome, _ = await ask(odar)
+    entry = item_from_json(outcome.row)
+    assert [(each.agent, each.step.value, each.index) for each in entry.attempts] == [
+        ("fast", "answer", 0), ("second", "answer", 0), ("slow", "verify", 0),
+        *(("slow", "solve", k) for k in range(5)), ("expert", "solve", 0),
+    ]  # fmt: skip
+    assert [each.request for each in entry.attempts] == [0, 1, 2, *[3] * 5, 8]
+    assert [request.model for request in fast.requests] == ["quick", "other"]
+    assert len(slow.requests) == 3

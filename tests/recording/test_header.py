@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import InputError
-from odar.recording.header import FORMAT, Header, calibration_of, describe_changes, header_of
+from odar.recording.header import FORMAT, Header, describe_changes, header_of
 from odar.recording.journal import Journal
 from support import panels
 
@@ -23,7 +24,7 @@ def test_a_header_survives_a_round_trip(header):
     again = Header.from_json(text, "p")
     assert json.dumps(again.to_row()) == text
     assert again.format == FORMAT
-    assert calibration_of(again).to_json() == Odar(panels.settings()).calibration.to_json()
+    assert again.to_calibration().to_json() == Odar(panels.settings()).calibration.to_json()
 
 
 def test_a_header_with_infinity_is_valid_json(header):
@@ -38,11 +39,19 @@ def test_recorded_samples_and_routing_samples_are_independent():
     assert (more.samples, more.settings["routing"]["samples"]) == (9, 5)
 
 
-def test_a_header_names_every_step_and_model(header):
-    steps = {(source["step"], source["model"]) for source in header.sources}
-    assert steps == {("answer", "quick"), ("verify", "deep"), ("solve", "deep")}
-    assert header.together == {"quick": True, "deep": True}
-    assert set(header.prompts) == {"answer", "verify", "solve"}
+def test_a_header_holds_the_settings_of_a_replay():
+    made = panels.settings(fusion__beta=float("inf"), second__model="deep", policy="paper")
+    again = header_of(Odar(made)).to_settings()
+    for name in ("fast", "second", "slow", "agents", "routing", "fusion", "dispatch", "policy"):
+        assert getattr(again, name) == getattr(made, name), name
+    assert again.card("quick").price == made.card("quick").price
+    assert set(again.models) == {"quick", "deep"} and again.providers == {}
+
+
+def test_incomplete_settings_are_rejected(header):
+    broken = replace(header, settings={**header.settings, "fusion": {}})
+    with pytest.raises(InputError, match=r"settings in the recording cannot be read: .*\$\.fusion"):
+        broken.to_settings()
 
 
 CHANGES = [
@@ -56,7 +65,8 @@ CHANGES = [
     ({"fast__timeout_s": 99.0}, False),
     ({"slow__timeout_s": 99.0}, False),
     ({"routing__tau1": 0.25}, False),
-    ({"routing__mode": "prior"}, False),
+    ({"policy": "paper"}, False),
+    ({"second__model": "deep"}, True),
     ({"fusion__beta": 0.5}, False),
     ({"fusion__rule": "majority"}, False),
     ({"limits__deadline_s": 60.0}, False),
@@ -74,14 +84,14 @@ def test_a_file_with_other_settings_is_rejected_and_the_difference_named(header,
     with Journal(path, header.to_row()):
         pass
     before = path.read_bytes()
-    why = r"other models, prompts or settings \(fast.temperature was 0.2 and is 0.7; slow.max_tokens was"
+    why = r"other models, prompts or settings \(agents.fast.temperature was 0.2 and is 0.7; agents.slow.max_tokens"
     with pytest.raises(InputError, match=why), Journal(path, other.to_row()):
         pass
     assert path.read_bytes() == before
 
 
 def test_local_weights_are_identified_by_their_hash():
-    facts = header_of(Odar(load_settings("tiny", environ={}))).facts
+    facts = header_of(Odar(load_settings("tiny", environ={}, calibration=""))).facts
     assert [len(card["weights"]) for card in facts["models"].values()] == [64] * len(facts["models"])
 
 
@@ -107,10 +117,10 @@ def test_only_the_first_changes_are_named():
         ("null", "is not a recording"),
         ("{}", "has format None"),
         ('{"format": "odar-recording-0"}', "collect it again"),
-        ('{"format": "odar-recording-2"}', "upgrade odar"),
+        ('{"format": "odar-recording-3"}', "upgrade odar"),
         ('{"format": "odar-calibration-1"}', "is it the right file"),
-        ('{"format": "odar-recording-1"}', "is not a recording: .*missing"),
-        ('{"format": "odar-recording-1", "more": 1}', "is not a recording"),
+        ('{"format": "odar-recording-2"}', "is not a recording: .*missing"),
+        ('{"format": "odar-recording-2", "more": 1}', "is not a recording"),
         ("[" * 999, "is not a recording"),
     ],
 )

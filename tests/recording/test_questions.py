@@ -30,7 +30,7 @@ def load(tmp_path, *rows):
 
 def test_every_field_is_read(tmp_path):
     (tmp_path / "a.png").write_bytes(PNG)
-    full = {"id": 7, "query": "2 + 2?", "image": "a.png", "path": "hard", "max_cost": 1, "seed": 3}
+    full = {"id": 7, "query": "2 + 2?", "image": "a.png", "path": "hard", "max_cost_usd": 1, "seed": 3}
     turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
     first, second, third = load(tmp_path, full, "", {"messages": turns}, {"query": "x"})
     assert first == Question("7", first.query, [], path=Path.HARD, max_cost_usd=1.0, seed=3)
@@ -54,10 +54,10 @@ def test_every_field_is_read(tmp_path):
         ({"messages": [{"role": "user"}]}, r"messages\[0\].content is missing"),
         ({"query": "x", "path": "easy"}, "Invalid enum value 'easy' - at `\\$.path`"),
         ({"query": "x", "path": ["hard"]}, "got `array` - at `\\$.path`"),
-        ({"query": "x", "max_cost": -1}, ">= 0.0 - at `\\$.max_cost`"),
-        ('{"query": "x", "max_cost": NaN}', ">= 0.0 - at `\\$.max_cost`"),
-        ({"query": "x", "max_cost": 10**400}, "out of range - at `\\$.max_cost`"),
-        ('{"query": "x", "max_cost": 1e999}', "at `\\$.max_cost`"),
+        ({"query": "x", "max_cost_usd": -1}, ">= 0.0 - at `\\$.max_cost_usd`"),
+        ('{"query": "x", "max_cost_usd": NaN}', ">= 0.0 - at `\\$.max_cost_usd`"),
+        ({"query": "x", "max_cost_usd": 10**400}, "out of range - at `\\$.max_cost_usd`"),
+        ('{"query": "x", "max_cost_usd": 1e999}', "at `\\$.max_cost_usd`"),
         ({"query": "x", "seed": 1.5}, "at `\\$.seed`"),
         ({"query": "x", "id": ["a"]}, "at `\\$.id`"),
         ({"query": "x", "image": 7}, "Expected `str \\| null`, got `int` - at `\\$.image`"),
@@ -144,7 +144,7 @@ def test_the_digest_covers_everything_that_changes_the_answer():
         digest(seed=1),
         digest(fast__temperature=0.9),
         digest(routing__samples=3),
-        digest(prompts="default"),
+        digest(prompts="paper"),
     ]
     assert len({same, *others}) == len(others) + 1
     assert digest(Question("1", Query("x"), [], seed=1)) != same

@@ -24,7 +24,7 @@ def shouting(odar):
             answer = await odar.aask(Query(item.payload), path="simple")
         row = {
             "id": item.key,
-            "text": answer.answer.upper(),
+            "text": answer.final.upper(),
             "cost_usd": None,
             "error": None,
             "digest": item.digest,

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from odar.engine import Odar
 from odar.recording.limits import Amount
 from odar.recording.work import used_amounts, worst_case
-from odar.types import Call, Query, Step, Usage
+from odar.types import Ask, Call, Query, Step, Usage
 from support import panels
 from support.scripted import ScriptedProvider, completion
 
-STEPS = ((Step.ANSWER, 1), (Step.VERIFY, 1), (Step.SOLVE, 5))
+ASKS = (Ask("fast"), Ask("slow", verify=True), Ask("slow", 5))
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=200).filter(str.strip)
 
 
@@ -24,10 +24,10 @@ def odar() -> Odar:
 
 @settings(max_examples=40, deadline=None)
 @given(texts, st.integers(1, 9))
-def test_more_steps_need_more(odar, text, count):
+def test_more_requests_need_more(odar, text, count):
     query = Query(text)
-    fewer, cheaper = worst_case(odar, query, [(Step.SOLVE, count)])
-    more, dearer = worst_case(odar, query, [(Step.ANSWER, 1), (Step.SOLVE, count + 1)])
+    fewer, cheaper = worst_case(odar, query, [Ask("slow", count)])
+    more, dearer = worst_case(odar, query, [Ask("fast"), Ask("slow", count + 1)])
     assert set(fewer) == {"slow"} and set(more) == {"fast", "slow"}
     assert more["slow"].requests == fewer["slow"].requests + 1 == count + 1
     assert more["slow"].tokens > fewer["slow"].tokens
@@ -36,10 +36,10 @@ def test_more_steps_need_more(odar, text, count):
 
 @settings(max_examples=40, deadline=None)
 @given(texts)
-def test_steps_add_up(odar, text):
+def test_requests_add_up(odar, text):
     query = Query(text)
-    apart = [worst_case(odar, query, [step]) for step in STEPS]
-    needs, cost = worst_case(odar, query, STEPS)
+    apart = [worst_case(odar, query, [ask]) for ask in ASKS]
+    needs, cost = worst_case(odar, query, ASKS)
     assert cost == pytest.approx(sum(each for _, each in apart))
     for name in ("fast", "slow"):
         parts = [found[name] for found, _ in apart if name in found]
@@ -49,7 +49,7 @@ def test_steps_add_up(odar, text):
 @settings(max_examples=20, deadline=None)
 @given(texts, st.integers(1, 400))
 def test_a_longer_question_never_needs_less(odar, text, more):
-    short, long = (worst_case(odar, Query(each), STEPS) for each in (text, text + " and" * more))
+    short, long = (worst_case(odar, Query(each), ASKS) for each in (text, text + " and" * more))
     assert long[1] >= short[1]
     assert all(long[0][name].tokens >= short[0][name].tokens for name in short[0])
 
@@ -61,11 +61,11 @@ def test_an_unknown_price_makes_the_total_unknown(model):
         name: {key: value for key, value in card.items() if value is not None} for name, card in unpriced.items()
     }
     odar = Odar(panels.settings(models=cards))
-    needs, cost = worst_case(odar, Query("What is 7 ?"), STEPS)
+    needs, cost = worst_case(odar, Query("What is 7 ?"), ASKS)
     assert cost is None
     assert needs["fast"].tokens and needs["slow"].tokens  # tokens are known all the same
-    step = Step.SOLVE if model == "quick" else Step.ANSWER
-    assert worst_case(odar, Query("What is 7 ?"), [(step, 1)])[1] is not None  # the other one's alone is known
+    other = Ask("slow" if model == "quick" else "fast")
+    assert worst_case(odar, Query("What is 7 ?"), [other])[1] is not None  # the other one's alone is known
 
 
 @pytest.mark.parametrize("path", ["simple", "medium", "hard"])
@@ -82,7 +82,7 @@ async def test_no_question_costs_more_than_its_worst_case(path, text):
 
     async with Odar(config, providers={"fast": billed("fast", 40), "slow": billed("slow", 5 * 60)}) as odar:
         query = Query(text)
-        needs, most = worst_case(odar, query, STEPS)
+        needs, most = worst_case(odar, query, ASKS)
         answer = await odar.aask(query, path=path)
         taken = used_amounts(answer.trace.calls, needs, attempts=1)
         assert answer.trace.spend.cost_usd <= most
@@ -92,7 +92,7 @@ async def test_no_question_costs_more_than_its_worst_case(path, text):
 
 
 def call(provider: str = "p", usage: Usage | None = None, error: str | None = None, retries: int = 0) -> Call:
-    return Call(Step.ANSWER, provider, "m", 1, usage or Usage(10, 0, 5, 0), 0.1, 1.0, retries, error)
+    return Call(Step.ANSWER, "fast", provider, "m", 1, usage or Usage(10, 0, 5, 0), 0.1, 1.0, retries, error)
 
 
 NEEDS = {"p": Amount(6, 1000), "q": Amount(1, 50)}

@@ -32,25 +32,25 @@ def outcomes(rows: int = 200) -> Outcomes:
 
 
 @pytest.mark.parametrize("estimator", [LengthEstimator(), shipped_estimator()], ids=["length", "learned"])
-def test_the_posterior_is_better_than_the_prior(estimator) -> None:
+def test_the_belief_is_better_than_the_prior(estimator) -> None:
     rows = {row.router: row for row in measure(outcomes(), estimator)}
-    posterior, prior = rows["posterior (cross-validated)"], rows[estimator.name]
-    assert posterior.apgr.value > prior.apgr.value + 0.05
-    assert rows["oracle"].apgr.value >= posterior.apgr.value
-    assert posterior.auroc > 0.7
+    belief, prior = rows["belief (no labels)"], rows[estimator.name]
+    assert belief.apgr.value > prior.apgr.value + 0.05
+    assert rows["oracle"].apgr.value >= belief.apgr.value
+    assert belief.auroc > 0.7
 
 
-def test_a_missing_answer_improves_the_posterior() -> None:
+def test_a_missing_answer_improves_the_belief() -> None:
     told = outcomes()
     untold = Outcomes(told.name, told.prompts, told.weak, told.strong, told.confidence, told.tokens)
     with_it, without = (
-        next(row for row in measure(o, LengthEstimator()) if row.router.startswith("posterior"))
+        next(row for row in measure(o, LengthEstimator()) if row.router.startswith("belief"))
         for o in (told, untold)
     )
     assert with_it.apgr.value > without.apgr.value
 
 
-def test_prompts_without_answers_have_no_posterior() -> None:
+def test_prompts_without_answers_have_no_belief() -> None:
     told = outcomes(60)
     rows = measure(Outcomes("x", told.prompts, told.weak, told.strong), LengthEstimator())
     assert {row.router for row in rows} == {"random", "length", "oracle"}

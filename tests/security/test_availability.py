@@ -70,7 +70,7 @@ async def test_disconnecting_clients_do_not_open_the_breaker(start, up):
 async def test_a_model_named_deadline_is_not_a_timeout(start):
     models = {"deadline-7b": {"provider": "f"}, "deep": {"provider": "s"}}
     live = await start(models=models, fast__model="deadline-7b", slow__model="deep")
-    code, _, answer = await live.post(CHAT, body("deadline-7b", max_tokens=9, odar={"max_cost": 0.001}))
+    code, _, answer = await live.post(CHAT, body("deadline-7b", max_tokens=9, odar={"max_cost_usd": 0.001}))
     assert (code, answer["error"]["code"]) == (422, "budget_exceeded"), answer
     assert "deadline-7b" in answer["error"]["message"]
 
@@ -115,7 +115,7 @@ async def test_an_alternative_model_is_tried_before_waiting(start, up, slow, str
 
 
 async def test_retries_are_limited_per_question(start, up, slow, monkeypatch):
-    monkeypatch.setattr("odar.components.MAX_RETRIES", 2)
+    monkeypatch.setattr("odar.agents.agents.MAX_RETRIES", 2)
     live = await start(retry=RETRY)
     for server in (up, slow):
         server.behave(status(500))
@@ -220,6 +220,6 @@ async def test_the_file_of_served_energies_is_read_before_the_first_question(sta
 
     monkeypatch.setattr(ServedAlignment, "load", noting)
     live = await start(app_options={"served": tmp_path / "served.json"})
-    await until(lambda: live.service.odar.warm)
+    await until(lambda: live.service.odar.planner.estimates.loaded)
     assert await statuses(live, 2, model="odar-medium") == {200}
     assert threads == [False]

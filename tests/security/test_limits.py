@@ -107,7 +107,7 @@ async def test_python_attribute_names_are_plain_fields(live, up):
     status, _, reply = await live.post(CHAT, json.loads(json.dumps(body)))
     assert status == 200
     assert not {"__class__", "constructor"} & set(up.requests[0].json)  # dropped, like any field that is not listed
-    assert reply["odar"]["degradations"] == ["f: fields of the request were not sent on: 2 unknown"]
+    assert reply["odar"]["notes"] == ["f: fields of the request were not sent on: 2 unknown"]
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,9 @@ import aiohttp
 import pytest
 
 from odar.config import load_settings
-from odar.engine import Odar, ServingOptions
+from odar.engine import Odar
 from odar.errors import OdarError
+from odar.options import AskOptions
 from odar.recording.files import open_recording
 from support.environment import kept_environment
 from support.fault_server import Behaviour, Exchange, FaultServer, answer, echo_n, ok
@@ -283,8 +284,8 @@ async def test_files_do_not_contain_passwords_of_the_command_line(tmp_path):
         up.behave(echo_n("Answer: 4"))
         typed = up.url.replace("://", f"://user:{quote(PASSWORD, safe='')}@") + f"?api_key={FILE_KEY}"
         also = ("--set", f"providers.behind.base_url={typed}", "--set", "fast.model=b", "--set", "slow.model=b")
-        await operator.odar("calibrate", "rows.jsonl", "--statistics-only", "--force", "--yes", *also)
-        await operator.odar("calibrate", "--difficulty", "rows.jsonl", "--force", *also)
+        await operator.odar("calibrate", "rows.jsonl", "--statistics-only", "--yes", *also)
+        await operator.odar("calibrate", "--difficulty", "rows.jsonl", *also)
         for name in ("calibration.json", "estimator.json"):
             written = (tmp_path / name).read_text()
             assert "odar calibrate" in written and "***@127.0.0.1" in written and "api_key=***" in written
@@ -317,13 +318,13 @@ async def test_debug_logs_do_not_contain_keys(shape, caplog, monkeypatch):
         )
         async with Odar(settings) as odar:
             for options in (
-                {"path": "hard"},
-                {"path": "simple", "on_text": print},
-                {"serving": ServingOptions(model="m")},
-                {"serving": ServingOptions(model="b")},
+                AskOptions(path="hard"),
+                AskOptions(path="simple", on_text=print),
+                AskOptions(model="m"),
+                AskOptions(model="b"),
             ):
                 with pytest.raises(OdarError) as raised:
-                    await odar.aask("What is 2 + 2?", **options)
+                    await odar.aask("What is 2 + 2?", options)
                 chain: BaseException | None = raised.value
                 while chain is not None:  # a log formatter prints all of them
                     shown = f"{chain!r} {chain} {getattr(chain, 'body', '')} {getattr(chain, 'code', '')}"

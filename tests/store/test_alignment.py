@@ -16,8 +16,9 @@ from filelock import FileLock
 from odar.errors import StoreError
 from odar.policy.alignment import Source, Statistics
 from odar.policy.energy import Alignment
+from odar.policy.signals import AnswerKind, AnswerSignals, shipped_tables
 from odar.settings import AlignmentSettings, StoreSettings
-from odar.store.alignment import ServedAlignment, alignment_path
+from odar.store.alignment import CURRENT_KEY, ServedAlignment, alignment_path
 from support.waiting import wait_until
 
 SOURCE = Source("m", "0" * 32, 0.2, 0.9, 96, 0.1)
@@ -28,7 +29,7 @@ DAY_S = 86_400.0
 
 def alignment(file=None, calibrated=None, clock=lambda: 0.0, timer=lambda: 0.0, **settings):
     table = calibrated or {}
-    return ServedAlignment(AlignmentSettings(**settings), table, file, clock, timer)
+    return ServedAlignment(AlignmentSettings(**{"running": True, **settings}), table, file, clock, timer)
 
 
 def feed(where, source=SOURCE, draws=DRAWS):
@@ -65,12 +66,12 @@ def test_served_energies_are_used_once_there_are_enough():
     assert known.find(OTHER) is None
 
 
-def test_disabled_alignment_stores_nothing(file):
+def test_by_default_served_energies_only_show_drift(file):
     known = alignment(file, running=False)
     feed(known)
-    known.close()
+    known.sync()
     assert known.find(SOURCE) is None
-    assert not file.exists()
+    assert [(row.used, row.seen) for row in known.report({})] == [("nothing", len(DRAWS))]
 
 
 def test_served_energies_are_shared_by_processes(file):
@@ -96,10 +97,10 @@ def test_the_file_contains_only_statistics(file):
     feed(first)
     first.close()
     body = json.loads(file.read_text())
-    assert body["format"] == "odar-alignment-2"
+    assert body["format"] == "odar-alignment-3"
     assert set(body["sources"][0]) == {
-        "model", "prompt_md5", "temperature", "top_p", "max_tokens", "varentropy_weight", "scorer",
-        "signal", "day", "seen", "bins",
+        "model", "prompt_md5", "temperature", "top_p", "max_tokens", "varentropy_weight",
+        "signal", "key", "day", "seen", "bins",
     }  # fmt: skip
 
 
@@ -118,7 +119,7 @@ def test_counts_of_concurrent_processes_add_up(file):
     )
     workers = [subprocess.Popen([sys.executable, "-c", code, str(file)]) for _ in range(4)]
     assert [worker.wait(60) for worker in workers] == [0] * 4
-    total = load(file)[SOURCE]
+    total = load(file)[SOURCE, ""]
     assert (total.seen, total.count) == (80, 80.0)
 
 
@@ -165,7 +166,7 @@ def test_the_number_of_sources_is_bounded(file):
     for i in range(1, 4000):
         feed(known, replace(SOURCE, max_tokens=i), [0.1] * (1 + i % 5))
     known.sync()
-    assert len(known.total) == 3000
+    assert len(known.total) == 1000
     assert min(running.seen for running in known.total.values()) > 1
     assert load(file) == known.total
 
@@ -178,7 +179,7 @@ def test_an_unused_source_is_removed(file):
     now[0] = 30 * DAY_S
     feed(known, SOURCE, [0.1, 0.2])
     known.sync()
-    assert set(load(file)) == {SOURCE}
+    assert set(load(file)) == {(SOURCE, "")}
 
 
 def test_observing_does_not_wait_for_the_disk(file, monkeypatch):
@@ -229,7 +230,7 @@ def test_setting_the_clock_back_does_not_stop_syncs(file):
     steady[0] = 31.0
     feed(known)
     wait_until(file.exists)
-    assert load(file)[SOURCE].seen >= 1
+    assert load(file)[SOURCE, ""].seen >= 1
 
 
 def test_setting_the_clock_forward_does_not_trigger_a_sync(file):
@@ -263,9 +264,9 @@ def test_energies_observed_while_the_disk_is_full_are_written_later(file):
         assert [each.name for each in file.parent.iterdir()] == ["odar.alignment.json.lock"], "no draft is left"
     known.close()
     assert known.last_error is None
-    assert load(file)[SOURCE].seen == len(DRAWS)
+    assert load(file)[SOURCE, ""].seen == len(DRAWS)
     known.sync()
-    assert load(file)[SOURCE].seen == len(DRAWS), "once"
+    assert load(file)[SOURCE, ""].seen == len(DRAWS), "once"
 
 
 def complaint_about(file):
@@ -294,3 +295,85 @@ def test_an_invalid_count_is_damage(file, weight):
     file.write_text(json.dumps(body))
     with pytest.raises(StoreError, match="is damaged; delete it to start again"):
         load(file)
+
+
+@contextmanager
+def asking(key):
+    token = CURRENT_KEY.set(key)
+    try:
+        yield
+    finally:
+        CURRENT_KEY.reset(token)
+
+
+def test_one_key_does_not_decide_about_the_questions_of_others():
+    known = alignment()
+    with asking("honest"):
+        feed(known, draws=DRAWS[:45])
+    with asking("attacker"):
+        feed(known, draws=[50.0] * 4000)
+    known.sync()
+    with asking("attacker"):
+        assert known.find(SOURCE).alignment.mean > 40
+    with asking("honest"):
+        seen = known.find(SOURCE).alignment
+    assert seen.mean == pytest.approx(np.mean(DRAWS[:45]), rel=0.6)
+    assert seen.deviation < 1
+    with asking("newcomer"):
+        assert known.find(SOURCE) is None  # ten answers of each are too few
+
+
+def test_many_keys_help_a_new_one():
+    known = alignment()
+    for number in range(6):
+        with asking(f"key {number}"):
+            feed(known)
+    known.sync()
+    with asking("newcomer"):
+        assert known.find(SOURCE).alignment.mean == pytest.approx(np.mean(DRAWS), rel=0.03)
+
+
+def test_the_signals_of_other_keys_count_little():
+    known, alone = alignment(), alignment()
+    answers = [AnswerSignals(AnswerKind.DIRECT, True, float(length)) for length in range(1, 101)]
+    with asking("honest"):
+        for answer in answers:
+            known.observe_signals(SOURCE, answer)
+            alone.observe_signals(SOURCE, answer)
+    with asking("attacker"):
+        for answer in answers * 20:
+            known.observe_signals(SOURCE, replace(answer, length=1e5))
+    known.sync()
+    alone.sync()
+    with asking("honest"):
+        tables, origin = known.tables(SOURCE)
+        own, _ = alone.tables(SOURCE)
+    assert origin == "served"
+    ranks = [each.rank(AnswerKind.DIRECT.value, "length", [50.0])[0] for each in (tables, own)]
+    assert ranks[0] == pytest.approx(ranks[1], abs=0.06)
+    with asking("newcomer"):
+        assert known.tables(SOURCE) == (None, "shipped")
+
+
+def test_served_quantiles_are_mixed_with_the_shipped_ones():
+    shipped = shipped_tables().tables["direct", "length"]
+    for count, weight in ((30, 30 / 130), (900, 0.9)):
+        known = alignment()
+        for _ in range(count):
+            known.observe_signals(SOURCE, AnswerSignals(AnswerKind.DIRECT, True, 1000.0))
+        known.sync()
+        found = known.tables(SOURCE)[0].tables["direct", "length"]
+        assert found == pytest.approx(weight * 1000 + (1 - weight) * shipped, rel=0.02)
+
+
+def test_one_key_does_not_displace_the_sources_of_others(file):
+    known = alignment(file)
+    with asking("honest"):
+        feed(known, OTHER, [1.0])
+    with asking("attacker"):
+        for number in range(3500):
+            feed(known, replace(SOURCE, temperature=number / 1000), [1.0, 2.0])
+            if number % 500 == 0:
+                known.sync()
+    known.close()
+    assert [served.source for served in load(file) if served.key == "honest"] == [OTHER]

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from odar.errors import InputError, UnknownName
@@ -169,7 +167,7 @@ async def test_an_export_is_oldest_first(filled, monkeypatch):
 
 async def test_a_query_to_a_named_model_has_the_path_direct(opened, url):
     store = opened(url)
-    said = Candidate(Step.ANSWER, "gpt", "Hello!", "Hello!")
+    said = Candidate(Step.ANSWER, DIRECT, "gpt", "Hello!", "Hello!")
     store.put(
         Record(
             Query("Hi"),
@@ -213,10 +211,7 @@ async def test_the_timeline_has_the_requested_step(filled):
 
 async def test_a_chosen_path_is_not_in_the_difficulty_histogram(opened, url):
     store = opened(url)
-    answer = make_answer("hard", difficulty=0.2)
-    decision = dataclasses.replace(answer.trace.decision, forced=True)
-    forced = dataclasses.replace(answer, trace=dataclasses.replace(answer.trace, decision=decision))
-    store.put(Record(Query("Why?"), forced))
+    store.put(Record(Query("Why?"), make_answer("hard", difficulty=0.2, forced=True)))
     store.put(make_record(path="simple", difficulty=0.2))
     await store.flush()
     difficulty = store.archive.overview()["difficulty"]
@@ -226,7 +221,7 @@ async def test_a_chosen_path_is_not_in_the_difficulty_histogram(opened, url):
 
 async def test_an_answer_of_a_named_model_is_not_in_the_difficulty_histogram(opened, url):
     store = opened(url)
-    answer = make_answer("simple", models=("gpt", ""))
+    answer = make_answer("direct", models=("gpt", ""))
     store.put(Record(Query("Hi"), answer))
     await store.flush()
     view = store.archive.overview()

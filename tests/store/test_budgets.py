@@ -154,6 +154,14 @@ def test_unused_tokens_per_minute_are_returned(replicas):
     assert spent(database, key) == Spent(0.0, 1)
 
 
+def test_tokens_that_a_server_invents_do_not_lock_a_key_out(replicas):
+    (here, _), clock, database = replicas
+    key, _ = create_key(database, "ann", KeyLimits(tokens_per_min=1000))
+    settled(here, key, (reserve(here, key, "a", Need(tokens=900)), None, 10**12))
+    clock.now += 60
+    assert reserve(here, key, "b", Need(tokens=900))
+
+
 def test_concurrent_requests_are_limited_across_processes(replicas):
     (here, there), _, database = replicas
     key, _ = create_key(database, "ann", KeyLimits(max_parallel=2))

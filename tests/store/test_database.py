@@ -108,7 +108,7 @@ def test_an_unreachable_server_is_named_without_its_password():
 
 def test_without_psycopg_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(SettingsError, match=r"needs psycopg; run: pip install 'odar\[postgres\]'"):
+    with pytest.raises(SettingsError, match=r"needs psycopg; run: pip install .*\[postgres\]'"):
         Database(StoreSettings(url="postgresql://db/odar"))
 
 

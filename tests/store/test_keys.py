@@ -80,7 +80,7 @@ def test_secret_and_digest_are_not_in_the_repr():
 
 
 def test_only_a_hash_and_a_prefix_are_stored(database):
-    limits = KeyLimits(1.5, 20, 60, ("odar", "gpt,5"), ("simple", "medium"), 4, 90_000)
+    limits = KeyLimits(1.5, 20, 60, ("odar", "gpt,5"), "medium", 4, 90_000)
     key, secret = create_key(database, "ann", limits)
     assert secret.startswith("odar_sk_")
     assert len(secret) >= 40

@@ -103,7 +103,7 @@ def rows(archive, records) -> Rows:
 def matches(row: dict[str, Any], wanted: Filter) -> bool:
     """Apply the filter in Python."""
     said = row["feedback"]
-    texts = [row["document"]["query"]["text"], row["document"]["answer"] and row["document"]["answer"]["answer"]]
+    texts = [row["document"]["query"]["text"], row["document"]["answer"] and row["document"]["answer"]["text"]]
     same = {"path": row["path"], "status": row["status"], "key": row["key_id"], "degraded": row["degraded"]}
     tests = [
         *(getattr(wanted, name) in (None, value) for name, value in same.items()),

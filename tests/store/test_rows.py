@@ -30,7 +30,6 @@ def test_a_difficulty_in_hundredths_has_its_own_bin(hundredths):
 
 @given(st.floats(0, 1))
 def test_a_bin_begins_at_its_threshold(difficulty):
-    """The dashboard applies other thresholds to the histogram, so a bin must contain exactly the d with d ≥ τ."""
     found = bin_of(difficulty)
     assert found == 0 or difficulty >= found / BINS
     assert found == BINS - 1 or difficulty < (found + 1) / BINS
@@ -43,42 +42,42 @@ def test_a_difficulty_out_of_range_is_clipped_and_nan_has_no_bin(difficulty, whe
     assert bin_of(difficulty) == where
 
 
-def test_the_posterior_replaces_the_prior():
-    answer = make_answer(difficulty=0.2)
-    decision = dataclasses.replace(answer.trace.decision, posterior=0.81)
-    answer = dataclasses.replace(answer, trace=dataclasses.replace(answer.trace, decision=decision))
-    figures = row_of(answer).figures
-    assert (figures["difficulty"], figures["bin"]) == (0.81, 81)
-
-
 def with_calls(*calls: Call):
     answer = make_answer()
     return dataclasses.replace(answer, trace=dataclasses.replace(answer.trace, calls=calls))
 
 
 def slow(cost: float | None, error: str | None = None, samples: int = 1) -> Call:
-    return Call(Step.SOLVE, "p", "dear", samples, Usage(), cost, 1.0, error=error)
+    return Call(Step.SOLVE, "slow", "p", "dear", samples, Usage(), cost, 1.0, error=error)
 
 
-def test_the_cost_of_the_slow_agent():
-    fast = Call(Step.ANSWER, "p", "cheap", 1, Usage(), 9.0, 1.0)
+def test_calls_to_the_slow_agent_and_its_baseline():
+    fast = Call(Step.ANSWER, "fast", "p", "cheap", 1, Usage(), 9.0, 1.0)
     figures = row_of(with_calls(fast, slow(0.25), slow(0.5, samples=4), slow(8.0, "HTTP 500"))).figures
-    assert (figures["slow_calls"], figures["slow_cost_usd"]) == (5, 0.75)
-    unknown = row_of(with_calls(slow(0.25), slow(None))).figures
-    assert (unknown["slow_calls"], unknown["slow_cost_usd"]) == (2, None)
-    none = row_of(with_calls(fast)).figures
-    assert (none["slow_calls"], none["slow_cost_usd"]) == (0, 0.0)
+    assert (figures["slow_calls"], figures["baseline_usd"]) == (5, 0.003)
+    assert row_of(with_calls(fast)).figures["slow_calls"] == 0
+    assert row_of(make_answer(baseline=None)).figures["baseline_usd"] is None
+
+
+def test_stages_and_answers_by_agent():
+    answer = make_answer()
+    fast, verifier = answer.trace.candidates
+    candidates = (fast, dataclasses.replace(verifier, finish="length"))
+    trace = dataclasses.replace(answer.trace, candidates=candidates)
+    figures = row_of(dataclasses.replace(answer, trace=trace)).figures
+    assert figures["stages"] == "fast,slow:verify"
+    assert figures["answers"] == "fast 1 0,slow 1 1"
 
 
 def test_every_model_is_named_once_in_the_order_of_the_calls():
     figures = row_of(
-        with_calls(slow(0.1), slow(0.1), Call(Step.ANSWER, "p", "cheap", 1, Usage(), 0.0, 1.0))
+        with_calls(slow(0.1), slow(0.1), Call(Step.ANSWER, "fast", "p", "cheap", 1, Usage(), 0.0, 1.0))
     ).figures
     assert figures["models"] == ",dear,cheap,"
 
 
 def test_texts_are_stored_only_with_content_and_cleaned():
-    answer = dataclasses.replace(make_answer(), answer="a\0b\ud800")
+    answer = dataclasses.replace(make_answer(), text="a\0b\ud800")
     assert row_of(answer).document["answer"] is None
     assert row_of(answer, content=True).document["answer"] == "a\ufffdb?"
     assert row_of(answer).figures["answer_characters"] == 4

@@ -17,8 +17,8 @@ def settings(**overrides):
     base = {
         "models": MODELS,
         "providers": {"fast": {"kind": "openai"}, "slow": {"kind": "openai"}},
-        "prompts": "default",
-        "fusion__stop_confidence": None,
+        "prompts": "paper",
+        "policy": "paper",
         "fast__model": "quick",
         "slow__model": "deep",
     }

@@ -145,7 +145,7 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
                         "logprobs": True,
                         "n": True,
                         "images": True,
-                        "price": {"input": 1, "output": 2},
+                        "price": {"input": 10, "output": 20},
                     },
                 },
                 "fast__model": "quick",

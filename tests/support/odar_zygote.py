@@ -49,7 +49,7 @@ def preload() -> None:
         importlib.import_module(LOCATIONS.get(name, f"odar.cli.{name}:command").partition(":")[0])
     for name in ("odar.engine", "odar.gateway.app", "odar.store.database", "odar.providers.openai", "sqlalchemy"):
         importlib.import_module(name)
-    open_estimator("learned", None).estimate(Query("Ready?"))
+    open_estimator("learned").estimate(Query("Ready?"))
 
 
 def serve(address: str, folder: Path) -> None:

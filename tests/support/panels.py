@@ -75,7 +75,7 @@ def settings(folder: Path | None = None, **overrides: Any) -> Any:
     base = {
         "models": MODELS,
         "providers": {"fast": {"kind": "openai"}, "slow": {"kind": "openai"}},
-        "prompts": "default",
+        "prompts": "paper",
         "fast__model": "quick",
         "slow__model": "deep",
         "calibration": calibration(folder) if folder else "",
@@ -93,12 +93,12 @@ QUANTILES = QuantileTables.fit(
 
 
 def calibration(folder: Path) -> str:
-    """A calibration of the three sources with quantiles of the fast answers."""
+    """A calibration of the three sources."""
     plain = Odar(settings())
     rows = {
-        plain.source("quick", Step.ANSWER): Statistics(0.4, 0.3, 50, 0.5, QUANTILES),
-        plain.source("deep", Step.VERIFY): Statistics(0.25, 0.15, 50, 0.8),
-        plain.source("deep", Step.SOLVE): Statistics(0.35, 0.2, 50, 1.0),
+        plain.agents.source("quick", "fast", Step.ANSWER): Statistics(0.4, 0.3, 50, 0.5, 0.5, QUANTILES),
+        plain.agents.source("deep", "slow", Step.VERIFY): Statistics(0.25, 0.15, 50, 0.8, 0.6, QUANTILES),
+        plain.agents.source("deep", "slow", Step.SOLVE): Statistics(0.35, 0.2, 50, 1.0, 0.7, QUANTILES),
     }
     file = folder / "calibration.json"
     file.write_text(Calibration(rows).to_json())
@@ -115,7 +115,7 @@ async def collect_panel(
 ) -> Path:
     """Collect a panel from random agents; the Hard path uses 5 of its samples."""
     speak = RandomAgent(seed, silent)
-    providers = {name: ScriptedProvider(speak, name) for name in ("fast", "slow")}
+    providers = {name: ScriptedProvider(speak, name) for name in ("fast", "second", "slow")}
     made = settings(folder, **{"routing__samples": samples, **overrides})
     async with Odar(made, providers=providers, estimator=Spread()) as odar:
         sums = Sums(items)
@@ -160,9 +160,13 @@ def _synthetic(rng: np.random.Generator, i: int, samples: int, benchmark: str, c
     ]
     return RecordedItem(
         key=ItemKey(benchmark, str(i), 42), category=category, metric="accuracy", stratum=f"s{i % 4}", fold=i % 5,
-        query="Why? " * int(rng.integers(2, 60)), gold="4", effort=None, features=tuple(rng.random(24)),
+        query=_sum_question(rng), gold="4", effort=None, features=tuple(rng.random(24)),
         difficulty=float(np.clip(hardness + rng.normal(0, 0.2), 0, 1)), expert="math", attempts=tuple(attempts),
     )  # fmt: skip
+
+
+def _sum_question(rng: np.random.Generator) -> str:
+    return f"What is {' + '.join(str(n) for n in rng.integers(1, 100, int(rng.integers(2, 60))))}?"
 
 
 def _attempt(rng: np.random.Generator, step: Step, index: int, score: float) -> Attempt:
@@ -173,7 +177,7 @@ def _attempt(rng: np.random.Generator, step: Step, index: int, score: float) -> 
     model = "quick" if step is Step.ANSWER else "deep"
     price = (1e-6, 4e-6) if model == "quick" else (3e-6, 15e-6)
     return Attempt(
-        step=step, index=index, model=model, text="".join(tokens), answer=answer,
+        agent="fast" if model == "quick" else "slow", step=step, index=index, model=model, text="".join(tokens), answer=answer,
         judgment=bool(rng.random() < 0.8) if step is Step.VERIFY else None, finish="stop", score=score,
         tokens=tokens, logprobs=logprobs, control=(False,) * count, request=min(2, list(Step).index(step)),
         usage=Usage(60, 0, count, None), prompt_usd=60 * price[0], output_usd=count * price[1],
@@ -198,9 +202,7 @@ def handmade_panel(
     """
     samples = len(answers[0]) - 2
     models = {name: {**card, "n": n} for name, card in MODELS.items()}
-    made = header_of(
-        Odar(settings(routing__samples=samples, routing__mode="prior", models=models)), min(5, samples)
-    )
+    made = header_of(Odar(settings(routing__samples=samples, policy="paper", models=models)), min(5, samples))
     path = folder / "recording.parquet"
     entries = [
         RecordedItem(
@@ -223,7 +225,7 @@ def _written(place: int, said: str, energy: float, right: str, judgment: bool | 
     index = max(0, place - 2)
     fast = step is Step.ANSWER
     return Attempt(
-        step=step, index=index, model="quick" if fast else "deep", text=f"{said}·{place}", answer=said,
+        agent="fast" if fast else "slow", step=step, index=index, model="quick" if fast else "deep", text=f"{said}·{place}", answer=said,
         judgment=judgment if step is Step.VERIFY else None, finish="stop", score=float(said == right),
         tokens=("x" * 10,), logprobs=(round(-10 * energy, 4),), control=(False,), request=min(place, 2) if n else place,
         usage=Usage(100, 0, 7, None), prompt_usd=1.0 if fast else 10.0, output_usd=0.1 if fast else 2.0,
@@ -250,7 +252,8 @@ def _sample(index: int, row: dict[str, Any], candidate: dict[str, Any]) -> Attem
     gold = row["gold"] if isinstance(row["gold"], list) else [row["gold"]]
     fast, tokens, answer = candidate.get("agent") == "fast", candidate.get("tokens", []), str(candidate["answer"])
     return Attempt(
-        step=Step.ANSWER if fast else Step.SOLVE, index=0 if fast else index, model=candidate.get("model", "m"),
+        agent="fast" if fast else "slow", step=Step.ANSWER if fast else Step.SOLVE, index=0 if fast else index,
+        model=candidate.get("model", "quick" if fast else "deep"),
         text=candidate.get("text", "".join(text for text, _ in tokens)), answer=answer,
         score=float(any(equivalent(answer, right) for right in gold)), tokens=tuple(text for text, _ in tokens),
         logprobs=tuple(value for _, value in tokens), control=(False,) * len(tokens),

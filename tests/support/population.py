@@ -1,80 +1,74 @@
-"""Synthetic items: easy ones need no slow agent, hard ones do, and the energy of the fast answer is slightly informative."""
+"""Synthetic recordings: agents that answer questions of random difficulty, with prices of 1 : 10."""
 
 from __future__ import annotations
 
-import functools
+from dataclasses import replace
 
 import numpy as np
 
-from odar.calibration.evidence import evidence_of
-from odar.calibration.fit import CurrentParts
-from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.setup import Setup
-from odar.difficulty.estimator import shipped_estimator
-from odar.policy.path import Thresholds
-from odar.policy.posterior import PosteriorDifficulty
+from odar.config import load_settings
+from odar.evals.replay.table import ReplayTable
 from odar.recording.schema import Attempt, ItemKey, RecordedItem
-from odar.types import Step
+from odar.types import FAST, SECOND, SLOW, Ask, Step
 
-SIZE = 240
+MODELS = {
+    "quick": {"provider": "p", "logprobs": True, "n": True, "price": {"input": 0.1, "output": 0.4}, "family": "a"},
+    "other": {"provider": "p", "logprobs": True, "n": True, "price": {"input": 0.1, "output": 0.4}, "family": "b"},
+    "deep": {"provider": "p", "logprobs": True, "n": True, "price": {"input": 1, "output": 4}, "family": "c"},
+}
+MODEL_OF = {FAST: "quick", SECOND: "other", SLOW: "deep"}
+COST = {FAST: 0.0001, SECOND: 0.0001, SLOW: 0.001}
 
 
-def attempt(rng, step, chance, cost, index=0):
-    """An answer of some tokens, each of ten characters and of the same log-probability: V is 0, E is drawn."""
-    correct = bool(rng.random() < chance)
-    answer = "right" if correct else f"wrong {rng.integers(3)}"
-    energy, count = float(rng.normal(0.2 if correct else 0.3, 0.1)), int(rng.integers(5, 60))
-    text = "so " * int(rng.integers(60, 800)) + f"{answer}·{index}"
-    return Attempt(
-        step=step, index=index, model="m", text=text, answer=answer, score=float(correct),
-        tokens=("x",) * count, logprobs=(-energy,) * count, control=(False,) * count,
-        request=list(Step).index(step) + index, prompt_usd=0.0, output_usd=cost, seconds=1.0,
+def settings(**overrides):
+    """Settings with the agents fast, second and slow."""
+    agents = {f"{agent}__model": model for agent, model in MODEL_OF.items()}
+    providers = {"p": {"kind": "openai"}}
+    return load_settings(
+        "tiny", environ={}, models=MODELS, providers=providers, calibration="",
+        **{"policy": "cascade", **agents, **overrides},
     )  # fmt: skip
 
 
-def population(seed=0, size=SIZE, fast=0.5, solve=0.75):
-    """Items with d < 0.35 are always right; the others with these chances."""
+def attempt(rng, agent, chance, index=0, verify=False):
+    """An answer that is right with this chance; wrong ones are seldom equal."""
+    right = bool(rng.random() < chance)
+    answer = "7" if right else str(rng.integers(100, 130))
+    count = int(rng.integers(5, 60))
+    logprob = -float(rng.uniform(0.01, 0.3 if right else 0.5))
+    return Attempt(
+        agent=agent, step=Step.VERIFY if verify else Ask(agent).step, index=index, model=MODEL_OF[agent],
+        text=f"So it is {answer}.", answer=answer, score=float(right), tokens=("x",) * count,
+        logprobs=(logprob,) * count, control=(False,) * count, request=index + 10 * verify,
+        prompt_usd=0.1 * COST[agent], output_usd=0.9 * COST[agent], seconds=1.0,
+    )  # fmt: skip
+
+
+def population(size=240, seed=0, fast=0.7, slow=0.9, samples=5, labels=True):
+    """Items on which fast and second are right with chance `fast`, slow with `slow`, less on difficult ones."""
     rng = np.random.default_rng(seed)
     items = []
     for i in range(size):
-        d = float(rng.random())
-        slow = 1.0 if d < 0.35 else solve
-        attempts = (
-            attempt(rng, Step.ANSWER, 1.0 if d < 0.35 else fast, 0.001),
-            attempt(rng, Step.VERIFY, slow, 0.004),
-            *(attempt(rng, Step.SOLVE, slow, 0.004, index) for index in range(5)),
-        )
+        easy = rng.normal(0, 1.0)
+        chance = {agent: _shifted(skill, easy) for agent, skill in ((FAST, fast), (SECOND, fast), (SLOW, slow))}
+        attempts = [attempt(rng, agent, chance[agent]) for agent in (FAST, SECOND)]
+        attempts.append(attempt(rng, SLOW, chance[SLOW], verify=True))
+        attempts += [attempt(rng, SLOW, chance[SLOW], index) for index in range(samples)]
+        attempts = attempts if labels else [replace(each, score=None) for each in attempts]
         items.append(
             RecordedItem(
-                key=ItemKey("made-up", str(i), 42), category="", metric="accuracy", stratum="", fold=i % 5,
-                query=f"q{i}", gold=["right"], effort=None, features=(), difficulty=d, expert="general",
-                attempts=attempts,
+                key=ItemKey("made-up", str(i), 42), category="", metric="accuracy", fold=i % 5, query=f"What is q{i}?",
+                gold=["7"] if labels else [], features=(), difficulty=float(rng.random()), expert="general",
+                attempts=tuple(attempts),
             )
         )  # fmt: skip
     return items
 
 
-@functools.cache
-def evidence(**options):
-    """Evidence of a population; made once for the same options, as every question is parsed."""
-    return evidence_of(population(**options), 0.1)
+def table(items, **overrides):
+    """The replay table of items, without a calibration."""
+    return ReplayTable(items, settings(**overrides), {step: step.value for step in Step})
 
 
-def setup(**options):
-    """Return a setup without measured statistics."""
-    return Setup(
-        **{
-            "thresholds": Thresholds(0.3, 0.7),
-            "fusion": FusionFit(0.25, 0.0, np.ones(3)),
-            "statistics": (None, None, None),
-            "posterior": PosteriorDifficulty.load(),
-            **options,
-        }
-    )
-
-
-def current_parts(*, may_use_posterior=True, estimator=False, **options):
-    now = setup(**options) if may_use_posterior else setup(**{"posterior": None, **options})
-    return CurrentParts(
-        now, shipped_estimator() if estimator else None, PosteriorDifficulty.load(), may_use_posterior
-    )
+def _shifted(chance, logit):
+    return 1 / (1 + (1 - chance) / chance * np.exp(-logit))

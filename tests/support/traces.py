@@ -15,9 +15,10 @@ from odar.types import (
     Decision,
     Energy,
     Estimate,
-    Path,
+    Plan,
     Query,
     Spend,
+    Stage,
     Step,
     Token,
     Trace,
@@ -31,6 +32,15 @@ def ago(**delta: float) -> str:
     return (datetime.now(UTC) - timedelta(**delta)).isoformat(timespec="milliseconds")
 
 
+STAGES = {"simple": ("fast",), "medium": ("fast", "slow:verify"), "hard": ("fast+slow*5",), "direct": ("direct",)}
+
+
+def make_decisions(path: str = "medium") -> tuple[Decision, ...]:
+    """The stages of a path, and the decision to stop."""
+    stages = [Decision(Stage.parse(text), "τ1 ≤ d < τ2") for text in STAGES[path]]
+    return (*stages, Decision(None, "done"))
+
+
 def make_answer(
     path: str = "medium",
     *,
@@ -40,6 +50,8 @@ def make_answer(
     difficulty: float = 0.5,
     models: tuple[str, str] = ("cheap", "dear"),
     cost: float | None = 0.002,
+    baseline: float | None = 0.003,
+    forced: bool = False,
     seconds: float = 1.5,
     calls: int = 2,
     degradations: tuple[str, ...] = (),
@@ -49,33 +61,36 @@ def make_answer(
     words = tuple(Token(word, -0.25, index == 0) for index, word in enumerate(text.split(" ")))
     fast, slow = models
     candidates = (
-        Candidate(Step.ANSWER, fast, text, "4", words, None, "stop", Energy(0.1, 0.02, 0.102, None)),
-        Candidate(Step.VERIFY, slow, text, "4", words, True, "stop", Energy(0.1, 0.02, 0.102, -0.5)),
+        Candidate(Step.ANSWER, "fast", fast, text, "4", words, None, "stop", Energy(0.1, 0.02, 0.102, None)),
+        Candidate(
+            Step.VERIFY, "slow", slow, text, "4", words, True, "stop", Energy(0.1, 0.02, 0.102, -0.5), stage=1
+        ),
     )
     usage = Usage(20, 0, 10, None)
     bill = (
-        Call(Step.ANSWER, "p", fast, 1, usage, cost, 0.5),
-        Call(Step.VERIFY, "p", slow, 1, usage, cost, 1.0, 1, error),
+        Call(Step.ANSWER, "fast", "p", fast, 1, usage, cost, 0.5),
+        Call(Step.VERIFY, "slow", "p", slow, 1, usage, cost, 1.0, 1, error),
     )
     trace = Trace(
         id=id or uuid.uuid4().hex,
         started_at=started_at or ago(),
         profile="tiny",
-        decision=Decision(
-            Path(path),
+        plan=Plan(
             Estimate(difficulty, "linear", (("f1", 12.0, 0.3),)),
-            5,
-            "τ1 ≤ d < τ2",
-            Assignment("math", cue, fast, slow),
+            Assignment("math", cue, {"direct": fast} if path == "direct" else {"fast": fast, "slow": slow}),
+            forced=forced,
         ),
+        decisions=make_decisions(path),
         candidates=candidates,
         verdict=Verdict(1, "fep", "lowest free energy", (0.4, 0.6)),
         calls=bill,
         spend=Spend(calls, usage, cost, seconds),
         prompts=(("answer", "0cc175b9"), ("verify", "92eb5ffe")),
         degradations=degradations,
+        degradation_summaries=degradations,
+        baseline_usd=baseline,
     )
-    return Answer("4", text, trace)
+    return Answer(text, "4", trace)
 
 
 def make_record(query: str = "What is 2 plus 2?", key_id: str | None = None, **options: Any) -> Record:

@@ -18,8 +18,10 @@ from odar.types import (
     Decision,
     Estimate,
     Path,
+    Plan,
     Query,
     Spend,
+    Stage,
     Step,
     Token,
     Trace,
@@ -42,6 +44,7 @@ STEPS = {
     Path.MEDIUM: (Step.ANSWER, Step.VERIFY),
     Path.HARD: (Step.ANSWER, *[Step.SOLVE] * 5),
 }
+STAGES = {Path.SIMPLE: ("fast",), Path.MEDIUM: ("fast", "slow:verify"), Path.HARD: ("fast+slow*5",)}
 PRICES = {Step.ANSWER: 0.00012, Step.VERIFY: 0.0031, Step.SOLVE: 0.0048}
 
 
@@ -69,15 +72,15 @@ def one(rng: random.Random, started_at: str, id: str) -> Record:
 def answer(rng: random.Random, path: Path, d: float, started_at: str, id: str) -> Answer:
     """Return an answer with consistent tokens, energies and costs."""
     unknown = rng.random() < 0.03
-    candidates = tuple(candidate(rng, step) for step in STEPS[path])
+    candidates = tuple(candidate(rng, step, path) for step in STEPS[path])
     calls, clock = [], 0.004
     for step in STEPS[path]:
         seconds = rng.lognormvariate(-0.6 if step is Step.ANSWER else 0.7, 0.4)
         cost = None if unknown else PRICES[step] * rng.uniform(0.6, 1.6)
         usage = Usage(rng.randint(40, 400), 0, rng.randint(20, 500), 0)
-        model = "quick" if step is Step.ANSWER else "deep"
+        agent, model = ("fast", "quick") if step is Step.ANSWER else ("slow", "deep")
         calls.append(
-            Call(step, "p", model, 1, usage, cost, seconds, 0, None, 0.004 if path is Path.HARD else clock)
+            Call(step, agent, "p", model, 1, usage, cost, seconds, 0, None, 0.004 if path is Path.HARD else clock)
         )
         clock += seconds
     total = max((call.began_s or 0) + call.seconds for call in calls)
@@ -89,8 +92,10 @@ def answer(rng: random.Random, path: Path, d: float, started_at: str, id: str) -
         id=id,
         started_at=started_at,
         profile="custom",
-        decision=Decision(
-            path, estimate(rng, d), 5, reason(d), Assignment("math", "keywords: how many", "quick", "deep")
+        plan=Plan(estimate(rng, d), Assignment("math", "keywords: how many", {"fast": "quick", "slow": "deep"})),
+        decisions=(
+            *(Decision(Stage.parse(text), reason(d)) for text in STAGES[path]),
+            Decision(None, "done"),
         ),
         candidates=candidates,
         verdict=Verdict(best, "fep", "lowest free energy", tuple(w / sum(weights) for w in weights)),
@@ -98,8 +103,9 @@ def answer(rng: random.Random, path: Path, d: float, started_at: str, id: str) -
         spend=Spend(len(calls), usage, cost, total),
         prompts=(("answer", "0cc175b9c0f1b6a831c399e269772661"), ("verify", "92eb5ffee6ae2fec3ad71c777531578f")),
         degradations=("slow agent: p gave no answer within 60 s",) if rng.random() < 0.015 else (),
+        baseline_usd=None if unknown else PRICES[Step.VERIFY] * rng.uniform(0.6, 1.6),
     )
-    return Answer(candidates[best].answer, candidates[best].text, trace)
+    return Answer(candidates[best].text, candidates[best].answer, trace)
 
 
 def estimate(rng: random.Random, d: float) -> Estimate:
@@ -108,7 +114,7 @@ def estimate(rng: random.Random, d: float) -> Estimate:
     return Estimate(d, "learned/1", rows)
 
 
-def candidate(rng: random.Random, step: Step) -> Candidate:
+def candidate(rng: random.Random, step: Step, path: Path) -> Candidate:
     value = rng.choice(("8", "8", "8", "1"))
     words = f"A spider is an arachnid ,\n so it has {value} legs . \n Answer: {value}".split(" ")
     texts = [word if i == 0 else f" {word}" for i, word in enumerate(words)]
@@ -116,8 +122,9 @@ def candidate(rng: random.Random, step: Step) -> Candidate:
     text = "".join(token.text for token in tokens)
     energy = measure_energy(tokens, 0.1, None if step is Step.VERIFY else Alignment(0.2, 0.08))
     judgment = True if step is Step.VERIFY else None
-    model = "quick" if step is Step.ANSWER else "deep"
-    return Candidate(step, model, text, value, tokens, judgment, "stop", energy)
+    agent, model = ("fast", "quick") if step is Step.ANSWER else ("slow", "deep")
+    stage = int(path is Path.MEDIUM and agent == "slow")
+    return Candidate(step, agent, model, text, value, tokens, judgment, "stop", energy, stage=stage)
 
 
 def reason(d: float) -> str:

@@ -17,7 +17,7 @@ TIMEOUT_S = 90.0
 """Long enough for a busy machine to start a process."""
 TOML = """
 profile = "tiny"
-prompts = "default"
+prompts = "paper"
 calibration = ""
 [providers.up]
 kind = "openai"

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from odar.conversation import Format, Options
@@ -67,27 +65,13 @@ def test_reply_attributes_have_only_known_values():
     }
 
 
-def test_free_energies_are_set_if_every_candidate_has_one():
-    trace = make_answer().trace
-    whole = known(result_attributes((list(trace.candidates), trace.verdict)))
-    assert whole["odar.free_energies"] == [0.102, 0.102]
-    assert "odar.aligned_free_energies" not in whole  # one of them is not aligned
-    assert whole["odar.weights"] == [0.4, 0.6]
-    energy = trace.candidates[1].energy
-    aligned = [replace(candidate, energy=energy) for candidate in trace.candidates]
-    assert result_attributes((aligned, trace.verdict))["odar.aligned_free_energies"] == [-0.5, -0.5]
-    missing = known(result_attributes(([replace(aligned[0], energy=None), aligned[1]], trace.verdict)))
-    assert not {"odar.free_energies", "odar.aligned_free_energies"} & missing.keys()
-
-
 @pytest.mark.parametrize(("cost", "told"), [(0.002, True), (0.0, True), (None, False)])
 def test_an_unknown_cost_is_omitted(cost, told):
     found = known(result_attributes(make_answer(cost=cost)))
     assert ("odar.cost_usd" in found) is told
-    assert "odar.posterior" not in found
 
 
 def test_attributes_contain_no_text():
     answer = make_answer(text="The zanzibar is far", cue="keywords: zanzibar")
-    facts = (answer, answer.trace.decision, (list(answer.trace.candidates), answer.trace.verdict))
+    facts = (answer, *answer.trace.decisions, answer.trace.verdict)
     assert "zanzibar" not in str([result_attributes(fact) for fact in facts])

@@ -11,8 +11,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
-from odar.engine import Odar, ServingOptions
+from odar.engine import Odar
 from odar.errors import AllAgentsFailed, InputError, ProviderError, ProviderTimeout
+from odar.options import AskOptions
 from odar.providers.breaker import Breaker, GuardedProvider
 from odar.types import Usage
 from support.scripted import USAGE, ScriptedProvider, completion, step_of
@@ -46,8 +47,8 @@ def engine(book, fast=talk, slow=talk, difficulty=0.9, guard=None, **overrides):
                 "fast": {"kind": "openai", "base_url": "https://api.openai.com/v1"},
                 "slow": {"kind": "openai", "base_url": "http://gpu:8001/v1"},
             },
-            "prompts": "default",
-            "fusion__stop_confidence": None,
+            "prompts": "paper",
+            "policy": "paper",
             "fast__model": "quick",
             "slow__model": "deep",
         }
@@ -73,7 +74,7 @@ async def test_spans_of_the_hard_path(book):
     assert book.tree() == {
         "invoke_workflow odar": {
             "difficulty": {},
-            "dispatch": {},
+            "decision ×2": {},
             "invoke_agent fast": {"chat quick": {}},
             "invoke_agent slow": {"chat deep ×5": {}},
             "fusion": {},
@@ -87,14 +88,8 @@ async def test_spans_of_the_hard_path(book):
 
 
 async def test_spans_of_the_medium_path(book):
-    await engine(book, difficulty=0.5, routing__mode="prior").aask("2 + 2?")
-    assert list(book.tree()["invoke_workflow odar"]) == [
-        "difficulty",
-        "dispatch",
-        "invoke_agent fast",
-        "invoke_agent slow",
-        "fusion",
-    ]
+    await engine(book, difficulty=0.5).aask("2 + 2?")
+    assert [span.attributes.get("odar.stage") for span in book.named("decision")] == ["fast", "slow:verify", None]
     assert book.one("invoke_agent slow").attributes["odar.step"] == "verify"
 
 
@@ -106,14 +101,13 @@ async def test_concurrent_queries_have_separate_spans(book):
 
 
 async def test_attributes_of_the_root_span(book):
-    answer = await engine(book).aask("2 + 2?", serving=ServingOptions(trace_id="t1"))
+    answer = await engine(book).aask("2 + 2?", AskOptions(trace_id="t1"))
     said = book.one("invoke_workflow odar").attributes
     assert said["gen_ai.operation.name"] == "invoke_workflow"
     assert said["gen_ai.workflow.name"] == "odar"
     assert (said["odar.trace_id"], said["odar.path"], said["odar.calls"]) == ("t1", "hard", 6)
-    assert said["odar.difficulty"] == said["odar.prior"] == 0.9
+    assert (said["odar.difficulty"], said["odar.stages"]) == (0.9, ("fast+slow*5",))
     assert said["odar.cost_usd"] == pytest.approx(answer.trace.spend.cost_usd)
-    assert "odar.posterior" not in said
 
 
 async def test_attributes_of_a_call(book):
@@ -143,8 +137,8 @@ async def test_attributes_of_a_call(book):
 
 
 async def test_unknown_tokens_and_prices_are_omitted(book):
-    odar = engine(book, models={**MODELS, "quick": {"provider": "fast"}}, difficulty=0.1, routing__mode="prior")
-    odar.providers["fast"]._provider.usage = Usage()
+    odar = engine(book, models={**MODELS, "quick": {"provider": "fast"}}, difficulty=0.1)
+    odar.agents.providers["fast"]._provider.usage = Usage()
     await odar.aask("2 + 2?")
     assert not [name for name in book.one("chat quick").attributes if "usage" in name]
     assert "odar.cost_usd" not in book.one("invoke_workflow odar").attributes
@@ -153,9 +147,16 @@ async def test_unknown_tokens_and_prices_are_omitted(book):
 async def test_attributes_of_fusion(book):
     answer = await engine(book).aask("2 + 2?")
     said = book.one("fusion").attributes
-    assert (said["odar.candidates"], said["odar.winner"]) == (6, answer.trace.verdict.winner)
-    assert said["odar.scorer"] == answer.trace.verdict.scorer
-    assert said["odar.free_energies"] == tuple(c.energy.free_energy for c in answer.trace.candidates)
+    assert (said["odar.winner"], said["odar.scorer"]) == (answer.trace.verdict.winner, answer.trace.verdict.scorer)
+    assert said["odar.weights"] == answer.trace.verdict.weights
+
+
+async def test_a_decision_of_the_cascade_has_its_numbers(book):
+    await engine(book, policy="cascade", difficulty=0.1).aask("2 + 2?")
+    first, *_, last = book.named("decision")
+    assert first.attributes["odar.price_usd"] > 0
+    assert 0 < last.attributes["odar.p"] < 1
+    assert "odar.stage" not in last.attributes
 
 
 async def test_gen_ai_names_are_in_the_semantic_conventions(book):
@@ -209,7 +210,7 @@ async def test_a_call_rejected_by_the_breaker_has_a_span(book):
 
 async def test_a_cancelled_query_is_not_an_error(book):
     odar = engine(book)
-    slow = odar.providers["slow"]._provider
+    slow = odar.agents.providers["slow"]._provider
     slow.delay_s = 300
     task = asyncio.create_task(odar.aask("2 + 2?"))
     await until(lambda: slow.in_flight)

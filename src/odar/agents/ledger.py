@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from odar.catalogue import ModelCard
 from odar.conversation import Message
-from odar.errors import BudgetExceeded, DeadlineExceeded, ProviderError, ProviderTimeout, one_line
+from odar.errors import BudgetExceeded, DeadlineExceeded, ProviderError, ProviderTimeout, one_line, summary_of
 from odar.providers.base import Reply, Request
-from odar.types import CANCELLED, NO_USAGE, Call, Spend, Step, Usage
+from odar.types import CANCELLED, NO_USAGE, Ask, Call, Spend, Usage
 
 GRACE_S = 0.5
 """Seconds after which a provider that does not enforce its own timeout is cancelled."""
@@ -129,10 +129,20 @@ class Ledger:
                 count = int(min(count, (left + 1e-12) / each))  # with a tolerance for rounding errors
             if count < 1:
                 raise BudgetExceeded(
-                    f"max_cost = ${self.limits.cost_usd:g} leaves ${max(left, 0):.6f}, and one call to {card.name} "
-                    f"can cost ${each:.6f}; raise it, or lower max_tokens = {max_tokens}"
+                    f"max_cost_usd = ${self.limits.cost_usd:g} leaves ${max(left, 0):.6f}, and one call to "
+                    f"{card.name} can cost ${each:.6f}; raise it, or lower max_tokens = {max_tokens}"
                 )
         return count
+
+    def calls_left(self) -> int | None:
+        """Return how many calls are left; None without a limit."""
+        if self.limits.calls is None:
+            return None
+        return self.limits.calls - sum(call.samples for call in self.calls)
+
+    def usd_left(self) -> float | None:
+        """Return how many dollars are left; None without a limit."""
+        return None if self.limits.cost_usd is None else self.limits.cost_usd - self.charged_usd()
 
     def reserve(
         self, card: ModelCard, messages: Sequence[Message], max_tokens: int | None, samples: int
@@ -154,23 +164,20 @@ class Ledger:
 
     async def bill(
         self,
-        step: Step,
+        ask: Ask,
         card: ModelCard,
         request: Request,
         read: Sequence[Message],
-        ask: Callable[[Request], Awaitable[Reply]],
-        *,
-        scoring: bool = False,
+        send: Callable[[Request], Awaitable[Reply]],
     ) -> Reply:
         """Send a request within the limits, and add the call to the ledger. Call `affordable` first.
 
         Args:
-            step: the step of the agent.
+            ask: the agent and its task.
             card: the model.
             request: the request.
             read: all messages that are billed as input.
-            ask: sends the request, with a timeout of at most the remaining time.
-            scoring: whether a text is scored instead of written.
+            send: sends the request, with a timeout of at most the remaining time.
 
         Raises:
             ProviderError: it failed; the ledger contains the failed call.
@@ -187,24 +194,39 @@ class Ledger:
         started = self.seconds()
         samples, usage, retries = request.n, Usage(), 0
         error: str | None = CANCELLED
+        summary: str | None = CANCELLED
         try:
             async with asyncio.timeout(timeout_s + GRACE_S):
-                reply = await ask(request)
+                reply = await send(request)
             # Some servers send more completions than were asked for.
-            samples, error = max(1, min(len(reply.completions), request.n)), None
+            samples = max(1, min(len(reply.completions), request.n))
+            error = summary = None
             usage, retries = reply.usage, reply.retries
             return reply
         except TimeoutError:
-            error = f"{card.provider} gave no answer within {timeout_s:g} s"
+            error = summary = f"{card.provider} gave no answer within {timeout_s:g} s"
             raise ProviderTimeout(error, provider=card.provider, retryable=True) from None
         except ProviderError as failure:
             samples, retries, error = request.n if failure.reached else 0, failure.retries, one_line(failure)
+            summary = summary_of(failure)
             usage = Usage() if failure.may_be_billed else NO_USAGE
             raise
         finally:
             cost = card.price.cost(usage) if card.price else (0.0 if usage == NO_USAGE else None)
-            took, model = self.seconds() - started, card.name
-            call = Call(step, card.provider, model, samples, usage, cost, took, retries, error, started, scoring)
+            call = Call(
+                step=ask.step,
+                agent=ask.agent,
+                provider=card.provider,
+                model=card.name,
+                samples=samples,
+                usage=usage,
+                cost_usd=cost,
+                seconds=self.seconds() - started,
+                retries=retries,
+                error=error,
+                began_s=started,
+                error_summary=summary,
+            )
             self.settle(reservation, call)
 
     def spend(self) -> Spend:
@@ -221,24 +243,26 @@ class Ledger:
         return reserved + spent + self._at_risk_usd
 
     @staticmethod
-    def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None) -> float:
-        """Return the maximum cost of one sample of at most `max_tokens`."""
+    def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None, drafts: int = 0) -> float:
+        """Return the maximum cost of one sample of at most `max_tokens`, which also reads `drafts` more tokens."""
         if max_tokens is None:
-            raise BudgetExceeded(f"max_cost cannot be kept without max_tokens; set how long {card.name} may answer")
+            raise BudgetExceeded(
+                f"max_cost_usd cannot be kept without max_tokens; set how long {card.name} may answer"
+            )
         if card.price is None:
             raise BudgetExceeded(
-                f"the price of {card.name} is unknown, so max_cost cannot be kept; "
+                f"the price of {card.name} is unknown, so max_cost_usd cannot be kept; "
                 f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
             )
-        price, size = card.price, token_upper_bound(messages)
+        price, size = card.price, token_upper_bound(messages) + drafts
         if price.up_to is not None and size > price.up_to:
             raise BudgetExceeded(
                 f"the price of {card.name} holds for prompts of up to {price.up_to:,} tokens, and this one may "
-                f"have {size:,}, so max_cost cannot be kept; shorten it"
+                f"have {size:,}, so max_cost_usd cannot be kept; shorten it"
             )
         if not price.free and price.written is None and writes_cache(messages):
             raise BudgetExceeded(
-                f"what {card.name} charges for cache_control is unknown, so max_cost cannot be kept; "
+                f"what {card.name} charges for cache_control is unknown, so max_cost_usd cannot be kept; "
                 f'add written = … to the price of [models."{card.name}"] in odar.toml'
             )
         return (size * price.max_input_price + max_tokens * price.output) / 1_000_000
@@ -246,6 +270,8 @@ class Ledger:
 
 IMAGE_TOKENS = 4096
 """Upper bound of the tokens of one image, for every provider in the catalogue."""
+DRAFT_BYTES = 4
+"""Estimated bytes of each token of an answer that is not written yet; one that exists is measured."""
 TURN_TOKENS = 16
 """Upper bound of the tokens that a chat template adds to a turn."""
 _FILE_REFERENCES = frozenset({"file_id", "file_url"})
@@ -271,6 +297,16 @@ def token_upper_bound(messages: Iterable[Message]) -> int:
     return total
 
 
+def draft_tokens(card: ModelCard, max_tokens: int) -> int:
+    """Return an upper bound of the tokens that a model reads of drafts of at most so many tokens, none written yet.
+
+    >>> draft_tokens(ModelCard("m", "p", "m", context=8192), 200_000_000)
+    8192
+    """
+    tokens = TURN_TOKENS + DRAFT_BYTES * max_tokens if max_tokens else 0
+    return min(tokens, card.context) if card.context else tokens
+
+
 def writes_cache(messages: Iterable[Message]) -> bool:
     """Return whether the client asks the provider to cache a part of the conversation."""
     return any(message.wire is not None and _has_key(message.wire.value, "cache_control") for message in messages)
@@ -287,7 +323,7 @@ def _json_tokens(value: Any) -> int:
             fetched = isinstance(address, str) and not address.startswith("data:")  # by the provider
             if _FILE_REFERENCES & value.keys() or (kind == "document" and fetched):
                 raise BudgetExceeded(
-                    "max_cost cannot be kept: the conversation refers to a file whose size is not known here; "
+                    "max_cost_usd cannot be kept: the conversation refers to a file whose size is not known here; "
                     "send its content instead"
                 )
             inline = kind == "base64" and str(value.get("media_type", "")).startswith("image/")

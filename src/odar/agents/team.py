@@ -1,22 +1,24 @@
-"""The fast and the slow agent of one query, and their steps: answer, verify, solve.
+"""The agents of one query, and their calls.
 
-Each step returns its candidates, or none if it failed. Errors are collected in `failures`, so that a path can use
-the steps that succeeded.
+A stage returns its candidates; an agent that fails returns none. Errors are collected in `failures`, so that a
+policy can go on with the agents that answered.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+import math
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
-from odar.catalogue import ModelCard, Price
+from odar.catalogue import ModelCard
 from odar.conversation import NO_OPTIONS, Options
 from odar.errors import (
+    AllAgentsFailed,
     BudgetExceeded,
     InputError,
     OdarError,
@@ -25,7 +27,9 @@ from odar.errors import (
     ProviderUnreachable,
     SettingsError,
     UnknownName,
+    detach,
     one_line,
+    summary_of,
 )
 from odar.forwarding import select_fields
 from odar.observer import observed
@@ -35,38 +39,45 @@ from odar.policy.response_format import canonical_json, format_fault
 from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings
-from odar.types import Candidate, Query, Role, Step
+from odar.types import Ask, Candidate, Query, Stage, Step
 
 _CONTINUE_PROMPT = (
     "Your answer was cut off. Continue exactly where it ends, without repeating anything, and end in the form that "
     "was asked for."
 )
-Enough = Callable[[list[Candidate]], Awaitable[bool]]
-"""Receives the answers so far and returns whether they settle the question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The error of an agent that gave no answer."""
+    """The error of an agent that gave no answer, without its traceback."""
 
-    role: Role
+    agent: str
     error: OdarError
-    who: str = ""
-    """Name of the component that failed, if it is not the agent."""
+
+    def __post_init__(self) -> None:
+        detach(self.error)
 
     def __str__(self) -> str:
         # Settings hold paths and names of the operator; traces are shown to clients too.
         unusable = isinstance(self.error, SettingsError | UnknownName)
         why = "its provider cannot be used; `odar doctor` says why" if unusable else one_line(self.error)
-        return f"{self.who or f'{self.role} agent'}: {why}"
+        return f"{self.agent} agent: {why}"
+
+    @property
+    def summary(self) -> str:
+        """The failure without what a provider said, which may quote the request."""
+        if not isinstance(self.error, ProviderError):
+            return str(self)
+        return f"{self.agent} agent: {summary_of(self.error)}"
 
 
 @dataclass(slots=True)
 class Team:
-    """The fast and the slow agent of one query."""
+    """The agents of one query."""
 
     settings: Settings
-    cards: Mapping[Role, ModelCard]
+    cards: Mapping[str, ModelCard]
+    """The model of each agent."""
     prompts: Mapping[Step, Prompt]
     providers: ProviderPool
     query: Query
@@ -74,69 +85,96 @@ class Team:
     seed: int | None = None
     plain: bool = False
     """Whether only the client's own options are sent, as for a model that the client named."""
+    open_ended: bool = False
+    """Whether the request is open-ended: its prompts and the room for its answer are other ones."""
     continues: bool = False
     """Whether an answer that was cut off before it stated its result is continued once (SPEC 3.6)."""
     failures: list[Failure] = field(default_factory=list)
+    shortcuts: list[str] = field(default_factory=list)
+    """Degradations that are not failures."""
     notes: list[str] = field(default_factory=list)
-    """Deviations from the request that are not failures."""
-    extra_prompts: dict[str, str] = field(default_factory=dict)
-    """MD5 of prompts that were used besides those of the steps, by name."""
-    request_templates: dict[tuple[Role, str], Request] = field(default_factory=dict)
-    """Cached `request_template` by role and model; teams share them if the client sets no options."""
+    """Parts of the request that a model did not get."""
+    request_templates: dict[tuple[str, str, bool], Request] = field(default_factory=dict)
+    """Cached `request_template` by agent, model and `open_ended`; teams share them without options of a client."""
+    _asked: dict[str, int] = field(default_factory=dict)
+    """Number of samples that each agent was asked for, so that with a seed none is drawn twice."""
+    _early: dict[Ask, asyncio.Task[list[Candidate]]] = field(default_factory=dict)
 
-    async def answer(self, on_delta: OnDelta | None = None, samples: int = 1) -> list[Candidate]:
-        """Return the fast agent's answer, or several."""
-        return await self._run(Step.ANSWER, samples, on_delta=on_delta)
-
-    async def verify(self, proposal: Candidate, samples: int = 1) -> list[Candidate]:
-        """Return the slow agent's judgment of a proposal, and its own answer."""
-        return await self._run(Step.VERIFY, samples, proposal)
-
-    async def solve(
-        self, samples: int, on_delta: OnDelta | None = None, *, first: int = 0, enough: Enough | None = None
+    async def ask(
+        self, stage: Stage, proposal: Candidate | None = None, on_delta: OnDelta | None = None
     ) -> list[Candidate]:
-        """Return independent answers of the slow agent, sampled concurrently; `enough` cancels calls in flight.
+        """Return the candidates of one stage; its agents are asked concurrently.
 
-        `first` is the number of the first sample, so that with a seed none is drawn twice.
+        Args:
+            stage: the agents and the number of samples.
+            proposal: the answer that a verifier is shown.
+            on_delta: receives the text of the stage's first agent while it is generated.
         """
-        return await self._run(Step.SOLVE, samples, on_delta=on_delta, first=first, enough=enough)
+        await asyncio.gather(*(self.prepare(agent) for agent in sorted(stage.agents)))
+        work = [self._run(ask, proposal, on_delta if i == 0 else None) for i, ask in enumerate(stage.asks)]
+        parts = [await work[0]] if len(work) == 1 else await gather_or_cancel(work)
+        return [candidate for part in parts for candidate in part]
 
-    def check(self, *roles: Role) -> None:
+    def ask_early(self, ask: Ask) -> None:
+        """Start a call before its stage is chosen, unless an agent cannot be used; `ask` waits for it."""
+        with suppress(OdarError):
+            self.check(*self.cards)
+            self._early[ask] = asyncio.create_task(self._call_models(ask, None, None))
+
+    def skip_samples(self, agent: str, samples: int) -> None:
+        """Count samples as asked for, so that with a seed the next ones differ from them."""
+        self._asked[agent] = self._asked.get(agent, 0) + samples
+
+    async def close(self) -> None:
+        """Cancel early calls that no stage needed."""
+        tasks = list(self._early.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def error(self) -> OdarError:
+        """Return the error of a question that no agent answered.
+
+        Failures are cleared: the traceback of the error holds them.
+        """
+        causes = [failure.error for failure in self.failures]
+        if self.plain or not any(isinstance(cause, ProviderError) for cause in causes):
+            self.failures.clear()
+            return causes[0]
+        return AllAgentsFailed(map(str, self.failures), causes)
+
+    def check(self, *agents: str) -> None:
         """Raise an error if an agent cannot answer this query, before another one is paid."""
-        for role in roles:
-            card = self.cards[role]
+        for agent in agents:
+            card = self.cards[agent]
             if self.query.images and not card.images:
-                raise InputError(f"{card.name} cannot see images; choose a {role}.model that can (odar models)")
+                raise InputError(f"{card.name} cannot see images; choose a {agent}.model that can (odar models)")
             _ = self.providers[card.provider]
 
-    async def prepare(self, role: Role) -> None:
-        """Download and load the role's model before its first use, without counting this time."""
-        started, card = self.ledger.clock(), self.cards[role]
+    async def prepare(self, agent: str) -> None:
+        """Download and load the agent's model before its first use, without counting this time."""
+        started, card = self.ledger.clock(), self.cards[agent]
         with suppress(OdarError):  # a provider that cannot be opened is reported by the call
             await self.providers[card.provider].prepare(card.id)
         self.ledger.exclude_time(self.ledger.clock() - started)
 
-    def request_template(self, role: Role, card: ModelCard | None = None) -> Request:
+    def request_template(self, agent: str, card: ModelCard | None = None) -> Request:
         """Return a request of this agent without its conversation, for its own model or another."""
-        card, options = card or self.cards[role], self.query.options
+        card, options = card or self.cards[agent], self.query.options
         if self.plain:
             priced = self.ledger.limits.cost_usd is not None
             return plain_request_template(card, options, self.ledger.time_left(), priced=priced)
-        key, templates = (role, card.name), self.request_templates
+        key, templates = (agent, card.name, self.open_ended), self.request_templates
         if key not in templates:
-            templates[key] = agent_request_template(self.settings.agent(role), card, options, self.seed)
+            settings = self.settings.agent(agent, open_ended=self.open_ended)
+            templates[key] = agent_request_template(settings, card, options, self.seed)
         return templates[key]
 
-    @property
-    def prices(self) -> dict[Role, Price | None]:
-        """Price of each agent's model; None if unknown."""
-        return {role: card.price for role, card in self.cards.items()}
-
-    def models(self, role: Role) -> Iterator[ModelCard]:
+    def models(self, agent: str) -> Iterator[ModelCard]:
         """Yield the agent's model, then its fallbacks."""
-        yield self.cards[role]
-        for name in () if self.plain else self.settings.models_of(role):
-            if name == self.cards[role].name:
+        yield self.cards[agent]
+        for name in () if self.plain else self.settings.models_of(agent):
+            if name == self.cards[agent].name:
                 continue
             card = self.settings.card(name)
             if self.query.images and not card.images:
@@ -145,19 +183,28 @@ class Team:
                 _ = self.providers[card.provider]
                 yield card
 
+    async def _run(self, ask: Ask, proposal: Candidate | None, on_delta: OnDelta | None) -> list[Candidate]:
+        """Return the candidates of one agent; an early call is used if there is one."""
+        early = self._early.pop(ask, None)
+        if early is None:
+            return await self._call_models(ask, proposal, on_delta)
+        try:
+            return await early
+        finally:
+            early.cancel()
+
     @observed("agent")
-    async def _run(
-        self,
-        step: Step,
-        count: int,
-        proposal: Candidate | None = None,
-        on_delta: OnDelta | None = None,
-        *,
-        first: int = 0,
-        enough: Enough | None = None,
-    ) -> list[Candidate]:
-        """Return answers of the first model that gives any, until there are `enough`."""
-        models, streamed = list(self.models(step.role)), False
+    async def _call_models(self, ask: Ask, proposal: Candidate | None, on_delta: OnDelta | None) -> list[Candidate]:
+        """Return the answers of the first of the agent's models that gives any."""
+        try:
+            self.check(ask.agent)
+        except OdarError as error:
+            self.failures.append(Failure(ask.agent, error))
+            return []
+        step = ask.step
+        first = self._asked.get(ask.agent, 0)
+        self._asked[ask.agent] = first + ask.samples
+        streamed = False
 
         def forward(delta: Delta) -> None:
             nonlocal streamed
@@ -165,26 +212,27 @@ class Team:
             assert on_delta is not None
             on_delta(delta)
 
-        handler = None if on_delta is None else forward
-        proposed = (proposal.answer, _draft(proposal)) if proposal else ("", "")
+        shown = proposal if ask.verify else None
+        proposed = (shown.answer, _draft(shown)) if shown else ("", "")
         messages = self.prompts[step].messages(self.query, *proposed)
+        models = list(self.models(ask.agent))
+        candidates: dict[int, Candidate] = {}
         for card in models:
-            before, template = len(self.failures), self.request_template(step.role, card)
+            before = len(self.failures)
+            template = self.request_template(ask.agent, card)
             request = replace(
                 template,
                 messages=messages,
                 sampling=_seeded(template.sampling, first),
-                n=count,
+                n=ask.samples,
                 retry_rate_limit=card is models[-1] and not self.plain,  # otherwise the next model is asked
                 unlisted_model=card.name not in self.settings.models,
                 options=self._options(card, template.quirks),
             )
-            candidates: dict[int, Candidate] = {}
-            async with aclosing(self._samples(step, card, request, handler)) as samples:
+            handler = None if on_delta is None else forward
+            async with aclosing(self._samples(ask, card, request, handler)) as samples:
                 async for index, completion in samples:
-                    candidates[index] = self._candidate(step, card, completion, proposed[0])
-                    if enough is not None and await enough(list(candidates.values())):
-                        break
+                    candidates[index] = self._candidate(ask, card, completion, proposed[0])
             errors = [failure.error for failure in self.failures[before:]]
             if candidates or streamed or not errors or not all(map(_another_may_answer, errors)):
                 break
@@ -195,14 +243,22 @@ class Team:
         read = self.billed_messages(request.messages)
         return self.ledger.affordable(card, read, request.sampling.max_tokens, request.n)
 
-    async def complete(
-        self, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None = None, scoring: bool = False
-    ) -> Reply:
-        """Send a request to a model, and bill it; `scoring` if it only judges other answers."""
+    def worst_usd(self) -> dict[str, float]:
+        """Return the most that one call to each agent can cost; infinite if it is unknown."""
+        costs = {}
+        for agent, card in self.cards.items():
+            messages = self.prompts[Ask(agent).step].messages(self.query, "", "")
+            limit = self.request_template(agent).sampling.max_tokens
+            try:
+                costs[agent] = Ledger.worst_cost(card, self.billed_messages(messages), limit)
+            except BudgetExceeded:
+                costs[agent] = math.inf
+        return costs
+
+    async def complete(self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """Send a request to a model, and bill it."""
         provider, read = self.providers[card.provider], self.billed_messages(request.messages)
-        return await self.ledger.bill(
-            step, card, request, read, lambda sent: provider.complete(sent, on_delta), scoring=scoring
-        )
+        return await self.ledger.bill(ask, card, request, read, lambda sent: provider.complete(sent, on_delta))
 
     def billed_messages(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Return all messages billed as input; descriptions of tools are part of the prompt."""
@@ -231,14 +287,14 @@ class Team:
         if note:
             self.notes.append(f"{card.provider}: {note}")
         if options.tools and kind == "local":
-            self.notes.append(f"{card.provider}: models in this process get no tools")
+            self.shortcuts.append(f"{card.provider}: models in this process get no tools")
         requested = {"temperature": options.temperature, "top_p": options.top_p, "seed": options.seed}
         if refused := [name for name, value in requested.items() if value is not None and name in quirks.drop]:
             self.notes.append(f"{card.name} takes no {', '.join(refused)}")
         return chosen
 
     async def _samples(
-        self, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None
+        self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> AsyncGenerator[tuple[int, Completion]]:
         """Yield numbered samples, as many of `request.n` as fit the limits.
 
@@ -247,15 +303,15 @@ class Team:
         try:
             count = self.affordable(card, request)
         except BudgetExceeded as error:
-            self.failures.append(Failure(step.role, error))
+            self.failures.append(Failure(ask.agent, error))
             return
         if count < request.n:
             short = BudgetExceeded(f"only {count} of {request.n} samples fit the limits")
-            self.failures.append(Failure(step.role, short))
+            self.failures.append(Failure(ask.agent, short))
             request = replace(request, n=count)
         # A client that names a model outside the catalogue asks it as it would without ODAR.
         in_one_request = request.n == 1 or card.n or (self.plain and request.unlisted_model)
-        together = await self._call(step, card, request, on_delta) if in_one_request else []
+        together = await self._call(ask, card, request, on_delta) if in_one_request else []
         for index, completion in enumerate(together):
             yield index, completion
         if len(together) >= request.n or (in_one_request and not together):
@@ -263,7 +319,7 @@ class Team:
 
         async def alone(index: int) -> list[tuple[int, Completion]]:
             one = replace(request, n=1, sampling=_seeded(request.sampling, index))
-            return [(index, completion) for completion in await self._call(step, card, one)]
+            return [(index, completion) for completion in await self._call(ask, card, one)]
 
         tasks = [asyncio.create_task(alone(index)) for index in range(len(together), request.n)]
         try:
@@ -276,13 +332,13 @@ class Team:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _call(
-        self, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None = None
+        self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None = None
     ) -> list[Completion]:
         """Return the usable completions of one request on the ledger. A failure is recorded, not raised."""
         try:
-            reply = await self.complete(step, card, request, on_delta)
+            reply = await self.complete(ask, card, request, on_delta)
         except ProviderError as error:
-            self.failures.append(Failure(step.role, error))
+            self.failures.append(Failure(ask.agent, error))
             return []
         completions = reply.completions[: request.n]
         # A model that spent all its tokens on thinking has neither text nor a tool call.
@@ -291,18 +347,18 @@ class Team:
             finish = completions[0].finish if completions else "no choice"
             empty = max(1, len(completions) - len(usable))
             message = f"{card.name} gave {empty} empty answer(s), finish reason {finish}"
-            message += f"; raise {step.role}.max_tokens" if finish == "length" else ""
+            message += f"; raise {ask.agent}.max_tokens" if finish == "length" else ""
             useless = ProviderProtocolError(message, provider=card.provider)
-            self.failures.append(Failure(step.role, useless))
+            self.failures.append(Failure(ask.agent, useless))
         if not self.continues or all(completion.finish != "length" for completion in usable):
             return usable
-        return await asyncio.gather(*(self._continued(each, step, card, request, on_delta) for each in usable))
+        return await asyncio.gather(*(self._continued(each, ask, card, request, on_delta) for each in usable))
 
     async def _continued(
-        self, completion: Completion, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None
+        self, completion: Completion, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> Completion:
         """Return the completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
-        stated = self._candidate(step, card, completion, "").stated
+        stated = self._candidate(ask, card, completion, "").stated
         kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
         if kind == "replay" or not wants_continuation(completion.finish, stated, request.options):
             return completion
@@ -314,17 +370,17 @@ class Team:
             return completion
         try:
             self.affordable(card, further)
-            rest = (await self.complete(step, card, further, on_delta)).completions[0]
+            rest = (await self.complete(ask, card, further, on_delta)).completions[0]
         except (BudgetExceeded, ProviderError, IndexError):
             return completion  # the answer that exists is used; the trace says that it was cut off
         between = "" if kind == "local" or completion.text[-1:].isspace() else " "
         text, tokens = completion.text + between + rest.text, completion.tokens + rest.tokens
         return Completion(text, tokens, rest.finish, rest.tool_calls)
 
-    def _candidate(self, step: Step, card: ModelCard, completion: Completion, proposal: str) -> Candidate:
+    def _candidate(self, ask: Ask, card: ModelCard, completion: Completion, proposal: str) -> Candidate:
         """Return the candidate in a completion: the answer, a verifier's judgment, and whether it was stated."""
-        text, calls, prompt = completion.text, completion.tool_calls, self.prompts[step]
-        judgment = extract_judgment(text) if step is Step.VERIFY and prompt.asks_for_judgment else None
+        text, calls, prompt = completion.text, completion.tool_calls, self.prompts[ask.step]
+        judgment = extract_judgment(text) if ask.verify and prompt.asks_for_judgment else None
         if calls:
             answer: str | None = "\n".join(map(str, calls))
         elif self.query.options.format is not None:
@@ -337,7 +393,8 @@ class Team:
         if answer is None:
             answer = proposal if judgment else text.strip()
         return Candidate(
-            step=step,
+            step=ask.step,
+            agent=ask.agent,
             model=card.name,
             text=text,
             answer=answer,
@@ -381,14 +438,27 @@ def _seeded(sampling: Sampling, index: int) -> Sampling:
 T = TypeVar("T")
 
 
+async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines at once; if one raises, cancel and await the others."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def agent_request_template(agent: AgentSettings, card: ModelCard, options: Options, seed: int | None) -> Request:
     """Return a request with the client's options, else the agent's; with log-probabilities if possible (SPEC 5)."""
     # Our own limit leaves at least half of a small model's context to the conversation.
     longest = min(agent.max_tokens, max(1, card.context // 2)) if card.context else agent.max_tokens
+    if options.max_tokens is not None:
+        longest = min(options.max_tokens, card.context) if card.context else options.max_tokens
     sampling = Sampling(
         temperature=_or_default(options.temperature, agent.temperature),
         top_p=_or_default(options.top_p, agent.top_p),
-        max_tokens=_or_default(options.max_tokens, longest),
+        max_tokens=longest,
         stop=_or_default(options.stop, agent.stop),
         seed=_or_default(options.seed, seed),
     )

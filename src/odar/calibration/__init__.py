@@ -1,1 +1,1 @@
-"""Recorded answers → everything that is fitted: alignment, skills, β, thresholds, posterior (SPEC 2.7, 5)."""
+"""Recorded answers → statistics, skills and belief of a user's agents, and what pays (SPEC 9.8, 10.1)."""

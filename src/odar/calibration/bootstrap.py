@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,15 +35,6 @@ class Interval(NamedTuple):
         """Return the interval of a difference as text, with signs."""
         value, low, high = (f"{each:+.{digits}f}" for each in self)
         return value if np.isnan(self.low) else f"{value} [{low}, {high}]"
-
-
-def to_plain_data(value: Any) -> Any:
-    """Return a result ready for JSON: intervals and dataclasses become objects."""
-    if isinstance(value, Interval):
-        return {name: round(number, 6) for name, number in value._asdict().items()}
-    if is_dataclass(value):
-        return {field.name: to_plain_data(getattr(value, field.name)) for field in fields(value)}
-    return {name: to_plain_data(each) for name, each in value.items()} if isinstance(value, Mapping) else value
 
 
 def bootstrap_mean(

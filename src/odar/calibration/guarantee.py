@@ -1,39 +1,29 @@
-"""A guarantee on accuracy (SPEC 5.14): the cheapest setting with a bounded loss against a reference.
+"""A guarantee on accuracy (SPEC 5.14): the cheapest dial with a bounded loss against a fixed choice.
 
-One parameter t moves the thresholds from always Hard (t = 1) to always Simple (t = 0). Settings are tested in this
-order, each at the full level, until one fails; the last that passed is certified. Such fixed-sequence testing needs
-no correction for the number of settings. One half of the items chooses the bet at each setting, the other tests.
+Dials are tested from the most expensive down, each at the full level, until one fails; the last that passed is
+certified. Such fixed-sequence testing needs no correction for the number of dials. One half of the items is for
+fits and chooses the bet at each dial, the other half tests.
 
-The test bets against "the loss is larger than allowed". With loss = reference right − ODAR right in {−1, 0, 1},
-capital is multiplied by 1 + λ·(allowed − loss) for each item. If the loss is in fact larger, capital ever reaches
-1/α with a probability of at most α (Ville's inequality). No large sample is needed.
+The test bets against "the loss is larger than allowed". With loss = score of the reference − score of the cascade,
+between −1 and 1, capital is multiplied by 1 + λ·(allowed − loss) for each item. If the loss is in fact larger,
+capital ever reaches 1/α with a probability of at most α (Ville's inequality). No large sample is needed.
 
-It holds for later questions that are exchangeable with these items, and for the same models, prompts, thresholds
-and quantile tables.
+It holds for later questions that are exchangeable with these items, and for the same models, prompts and settings.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from odar.calibration.evidence import Evidence
-from odar.calibration.fit import CurrentParts, fit_setup
-from odar.calibration.setup import Setup
 from odar.errors import InputError
-from odar.policy.arrays import Array, Bools, Ints
-from odar.policy.fusion import SOLVE
-from odar.policy.path import Thresholds
-from odar.policy.target import ThresholdPath
+from odar.policy.arrays import Array, Bools
+from odar.types import SLOW
 
-SEED = 42
-AGAINST = ("always-hard", "always-slow")
-"""References of a certificate: the Hard path, or one slow answer."""
-STEPS = 51
-"""Number of settings on the path."""
 _BETS = np.linspace(0.02, 0.9, 45)
 """Bets that are tried, as shares of the bet that would lose the whole capital on one item."""
 
@@ -43,105 +33,62 @@ class LossBound:
     """The claim to certify."""
 
     at_most_worse: float
-    """Accuracy that may be lost against the reference, such as 0.05."""
+    """Accuracy that may be lost against the reference, such as 0.02."""
     confidence: float = 0.95
-    against: str = AGAINST[0]
+    against: str = SLOW
+    """The fixed choice that is the reference."""
 
     def __post_init__(self) -> None:
         if not 0 < self.at_most_worse < 1:
-            raise InputError(f"--at-most-worse {self.at_most_worse:g}: expected a share such as 0.05")
+            raise InputError(f"--at-most-worse {self.at_most_worse:g}: expected a share such as 0.02")
         if not 0.5 <= self.confidence < 1:
             raise InputError(f"--confidence {self.confidence:g}: expected a share such as 0.95")
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The result of a test along the path."""
+    """The result of a test along the dial."""
 
     bound: LossBound
-    t: float
-    thresholds: Thresholds
+    points: float | None
+    """The cheapest dial that is certified, in points of accuracy; None if none is."""
     items: int
-    """Items of the test; no part was fitted to them."""
+    """Items of the test; nothing was fitted to them."""
     loss: float
-    """Accuracy lost against the reference on those items."""
-    accuracy: float
-    reference: float
-    calls: float
-    reference_calls: float
+    """Accuracy lost against the reference on those items, at that dial or at the most expensive one."""
     more_items: int | None
-    """Further test items that the next cheaper setting would need at its losses; None if no number would do."""
-    path: ThresholdPath
-    """The thresholds for each t; every t from 1 down to this one was certified."""
+    """Further test items that the next cheaper dial would need at its losses; None if no number would do."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as written to a calibration file."""
-        names = ("t", "loss", "accuracy", "calls", "reference_calls", "more_items")
-        return {
-            **asdict(self.bound),
-            **{name: getattr(self, name) for name in names},
-            "tau1": self.thresholds.tau1,
-            "tau2": self.thresholds.tau2,
-            "path": [list(knot) for knot in self.path.knots],
-            "test_items": self.items,
-            "reference_accuracy": self.reference,
-            "assumes": "later questions are exchangeable with these items",
-        }
-
-    @property
-    def cheaper(self) -> bool:
-        """Whether a setting cheaper than always Hard is certified."""
-        return self.t < 1.0
+        rest = {"points": self.points, "test_items": self.items, "loss": self.loss, "more_items": self.more_items}
+        return {**asdict(self.bound), **rest, "assumes": "later questions are exchangeable with these items"}
 
 
 def certify(
-    bound: LossBound,
-    difficulty: Array,
-    correct: Bools,
-    calls: Ints,
-    reference: Bools,
-    path: ThresholdPath,
-    test: Bools,
+    bound: LossBound, dials: Sequence[float], scores: Sequence[Array], reference: Array, test: Bools
 ) -> Certificate:
-    """Certify the cheapest setting on the path that the items support.
+    """Certify the cheapest dial that the items support.
 
     Args:
         bound: the claim to certify.
-        difficulty: of each item, by parts that were fitted to none of the `test` items.
-        correct: (N, 3) whether Simple, Medium and Hard are right.
-        calls: (N, 3) calls of each.
-        reference: whether the reference is right.
-        path: the thresholds for each t.
+        dials: in points, the most expensive first.
+        scores: score of each item at each of the dials, by a cascade that was fitted to none of the `test` items.
+        reference: score of each item by the reference.
         test: the items of the test; the others choose the bets.
     """
-
-    def paths_at(t: float) -> Ints:
-        return Thresholds(*path.thresholds(t)).paths(np.minimum(difficulty, 0.999))
-
-    rows, certified, more_items = np.arange(len(difficulty)), 1.0, None
     needed = math.log(1 / (1 - bound.confidence))
-    for t in np.linspace(1.0, 0.0, STEPS).tolist()[1:]:
-        loss = reference.astype(np.float64) - correct[rows, paths_at(t)]
-        bet = choose_bet(loss[~test], bound.at_most_worse)
-        if log_capital(loss[test], bound.at_most_worse, bet) < needed:
-            more_items = _more_items(loss, bound, needed, int(test.sum()))
+    certified = more_items = None
+    loss = reference - scores[0]
+    for points, score in zip(dials, scores, strict=True):
+        tried = reference - score
+        bet = choose_bet(tried[~test], bound.at_most_worse)
+        if log_capital(tried[test], bound.at_most_worse, bet) < needed:
+            more_items = _more_items(tried, bound, needed, int(test.sum()))
             break
-        certified = t
-    paths = paths_at(certified)
-    right = correct[rows, paths]
-    return Certificate(
-        bound=bound,
-        t=certified,
-        thresholds=Thresholds(*path.thresholds(certified)),
-        items=int(test.sum()),
-        loss=float((reference[test].astype(np.float64) - right[test]).mean()),
-        accuracy=float(right[test].mean()),
-        reference=float(reference[test].mean()),
-        calls=float(calls[rows, paths][test].mean()),
-        reference_calls=float(calls[test, 2].mean()),
-        more_items=more_items,
-        path=path,
-    )
+        certified = points
+        loss = tried
+    return Certificate(bound, certified, int(test.sum()), float(loss[test].mean()), more_items)
 
 
 def _more_items(loss: Array, bound: LossBound, needed: float, items: int) -> int | None:
@@ -173,17 +120,3 @@ def log_capital(loss: Array, allowed: float, bet: float) -> float:
     4.4
     """
     return float(np.cumsum(np.log1p(bet * (allowed - loss))).max(initial=0.0))
-
-
-def guarantee(evidence: Evidence, current: CurrentParts, bound: LossBound) -> tuple[Setup, Certificate]:
-    """Fit everything to one half of the items, certify on the other half, and return the certified setup.
-
-    Estimator, posterior, quantiles, μ, σ, β, skills and bets come from the first half only.
-    """
-    test = np.random.default_rng(SEED).permutation(len(evidence)) % 2 == 0
-    setup, _ = fit_setup(evidence.rows(~test), current, SEED)
-    outcomes, difficulty = setup.outcomes(evidence), setup.route(evidence.fast).difficulty
-    reference = outcomes.correct[:, 2] if bound.against == AGAINST[0] else evidence.correct[:, SOLVE]
-    path = ThresholdPath.through((setup.thresholds.tau1, setup.thresholds.tau2))
-    certificate = certify(bound, difficulty, outcomes.correct, outcomes.calls, reference, path, test)
-    return replace(setup, thresholds=certificate.thresholds), certificate

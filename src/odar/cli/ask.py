@@ -8,22 +8,32 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
 import click
 
 from odar.cli.local import DownloadDisplay, fetch_fast_weights, local_providers
-from odar.cli.options import COUNT, FILE, POSITIVE, USD, Finite, announce_profile, json_option, settings_options
-from odar.cli.terminal import AnswerStream, print_json, strip_control_chars
-from odar.engine import Odar, ServingOptions
+from odar.cli.options import (
+    COUNT,
+    FILE,
+    POSITIVE,
+    USD,
+    agent_options,
+    announce_profile,
+    json_option,
+    settings_options,
+)
+from odar.cli.terminal import print_json, strip_control_chars
+from odar.engine import Odar
 from odar.errors import InputError, OdarError, one_line
 from odar.inputs import check_text, load_image
-from odar.policy.target import Target
+from odar.options import AskOptions
+from odar.policy.dial import Dial
 from odar.settings import Settings
 from odar.store.alignment import alignment_file
-from odar.store.record import Record
-from odar.summary import summary
+from odar.store.record import Record, to_document
 from odar.types import Answer, Decision, Path, Query
 
 _STORE_TIMEOUT_S = 1.0
@@ -35,25 +45,28 @@ _STORE_TIMEOUT_S = 1.0
 @click.option("-f", "--file", type=FILE, metavar="FILE", help="Read the question from a file.")
 @click.option("--image", "images", type=FILE, metavar="FILE", multiple=True, help="An image of it; repeatable.")
 @click.option(
-    "--path", type=click.Choice([each.value for each in Path]), help="Take this path, whatever the difficulty."
+    "--path", type=click.Choice([each.value for each in Path]), help="Take this path of the paper's policy."
 )
+@click.option("--dial", metavar="DIAL", help="economy, balanced, quality, or points of accuracy, such as 5.")
 @click.option("--seed", type=click.IntRange(min=0), help="Random seed, for providers that support one.")
 @click.option("--max-calls", type=COUNT, help="Maximum number of model calls.")
-@click.option("--max-cost", "max_cost_usd", type=USD, metavar="USD", help="Maximum cost.")
+@click.option("--max-cost-usd", type=USD, metavar="USD", help="Maximum cost.")
 @click.option("--deadline", "deadline_s", type=POSITIVE, metavar="S", help="Maximum time in seconds.")
-@click.option(
-    "--target-calls", type=Finite(min=1), metavar="CALLS", help="Target for the mean calls of a question."
-)
-@json_option("Print one JSON object with answer, candidates and costs.")
+@click.option("--short", is_flag=True, help="Print only the final answer, such as 42, if the text states one.")
+@json_option("Print one JSON object with text, final answer, candidates and costs.")
 @click.option("--explain", is_flag=True, help="Show how the answer came about.")
+@click.option("--verbose", is_flag=True, help="With --explain: difficulty, features and energies too.")
+@agent_options
 @settings_options
 def command(
     question: str | None,
     file: str | None,
     images: tuple[str, ...],
-    target_calls: float | None,
+    dial: str | None,
+    short: bool,
     as_json: bool,
     explain: bool,
+    verbose: bool,
     settings: Settings,
     **limits: Any,
 ) -> None:
@@ -61,7 +74,7 @@ def command(
 
     \b
     odar ask "Is Paris the capital of France?"
-    odar ask --path hard --seed 7 --explain "What is 17 + 25?"
+    odar ask --dial quality --explain "What is 17 + 25?"
     odar ask --json - < question.txt
     """
     text = _read_question(question, file)
@@ -69,54 +82,51 @@ def command(
     pictures = [load_image(image) for image in images]
     if not as_json:
         announce_profile(settings)
-    options = {**limits, "images": pictures, "target": Target.from_options(calls=target_calls)}
+    options = AskOptions(**limits, images=pictures, dial=None if dial is None else Dial.parse(dial))
     settings = fetch_fast_weights(settings, quiet=as_json)
     preload_store(settings)
-    answer, printed = asyncio.run(_ask(settings, text, options, show_progress=not as_json))
+    streams = sys.stdout.isatty() and not as_json and not short
+    answer = asyncio.run(_ask(settings, text, options, show_progress=not as_json, streams=streams))
     query = Query(text, tuple(pictures))
     if as_json:
-        print_json(summary(answer))
+        print_json(to_document(Record(query, answer), content=True))
     else:
-        if not printed:
-            click.echo(strip_control_chars(answer.answer) if sys.stdout.isatty() else answer.answer)
-        _print_details(answer, query, settings, explain=explain)
+        reply = answer.final if short else answer.text
+        if streams:
+            click.echo()  # the text itself has been written
+        else:
+            click.echo(strip_control_chars(reply) if sys.stdout.isatty() else reply)
+        _print_details(answer, query, settings, explain=explain or verbose, verbose=verbose)
     if error := record_trace(answer, query, settings):
         click.echo(f"odar: trace not recorded: {error}", err=True)
 
 
-def _print_details(answer: Answer, query: Query, settings: Settings, *, explain: bool) -> None:
+def _print_details(answer: Answer, query: Query, settings: Settings, *, explain: bool, verbose: bool) -> None:
     """Print the explanation, or only the degradations, to standard error."""
     if explain:
         from odar.cli.explain import print_explanation
 
-        print_explanation(answer, query, settings.profile_reason)
+        print_explanation(answer, query, settings.profile_reason, verbose=verbose)
     else:
         for reason in answer.trace.degradations:
             click.echo(f"odar: degraded: {reason}", err=True)
 
 
-async def _ask(
-    settings: Settings, text: str, options: dict[str, Any], *, show_progress: bool
-) -> tuple[Answer, bool]:
-    """Return the answer, and whether it was already printed."""
-    stream = AnswerStream() if show_progress and sys.stdout.isatty() else None
+async def _ask(settings: Settings, text: str, options: AskOptions, *, show_progress: bool, streams: bool) -> Answer:
+    """Return the answer; with `streams`, also write its text to standard output as soon as it is known."""
     with _spinner(show_progress and sys.stderr.isatty()) as update:
         display = DownloadDisplay(before=lambda: update(None))  # if the question needs a model that is missing
         providers = local_providers(settings, display) if show_progress else None
         async with Odar(settings, providers=providers, served=alignment_file(settings.store)) as odar:
-            if odar.learning_certificate is not None:
-                from odar.store.learning import read_t
-
-                odar.use_learned(await asyncio.to_thread(read_t, settings, odar.learning_certificate))
 
             def show_text(text: str) -> None:
                 update(None)
-                if stream is not None:
-                    stream.feed(text)
+                click.echo(strip_control_chars(text), nl=False)
 
-            on_text = None if stream is None else show_text
-            answer = await odar.aask(text, on_text=on_text, serving=ServingOptions(on_decision=update), **options)
-    return answer, stream is not None and stream.finish(answer.answer)
+            on_text = show_text if streams else None
+            return await odar.aask(
+                text, replace(options, on_text=on_text, on_decision=lambda each, _: update(each))
+            )
 
 
 @contextlib.contextmanager
@@ -134,7 +144,7 @@ def _spinner(visible: bool) -> Iterator[Callable[[Decision | None], None]]:
         if decision is None:
             status.stop()
         else:
-            status.update(f"{decision.path} path, {decision.reason}")
+            status.update(f"{decision.stage or 'done'}: {decision.reason}")
 
     try:
         yield update

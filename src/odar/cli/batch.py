@@ -37,7 +37,7 @@ from odar.settings import Settings
 def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json: bool, settings: Settings) -> int:
     """Answer every question of IN.jsonl; OUT.jsonl gets one row for each, in the same order.
 
-    A line has query (or messages), optionally id, image, path, max_cost and seed. You can interrupt or kill the
+    A line has query (or messages), optionally id, image, path, max_cost_usd and seed. You can interrupt or kill the
     command at any time: the same command continues, and no answer is paid for twice. Failed rows are repeated.
 
     \b

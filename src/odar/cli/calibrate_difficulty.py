@@ -32,7 +32,7 @@ from odar.types import Query
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
-def train_difficulty(data: str, settings: Settings, out: str, *, force: bool, as_json: bool) -> int:
+def train_difficulty(data: str, settings: Settings, out: str, *, as_json: bool) -> int:
     """Train from the shipped weights, write the estimator unless it is worse, and return the exit code."""
     if not out.endswith(".json"):
         raise InputError(f"--out {out!r} must end in .json: that is how routing.estimator knows a file from a name")
@@ -46,8 +46,7 @@ def train_difficulty(data: str, settings: Settings, out: str, *, force: bool, as
         held_out = cross_predict(x, target, start=shipped)
     thresholds = settings.routing.tau1, settings.routing.tau2
     before, after = (_score(d, target, thresholds) for d in (shipped.predict(x), held_out))
-    worse = after["mse"] > before["mse"] or after["path_accuracy"] < before["path_accuracy"]
-    refused = worse and not force
+    refused = after["mse"] > before["mse"] or after["path_accuracy"] < before["path_accuracy"]
     report = {"rows": len(rows), "before": before, "after": after}
     if as_json:
         print_json({**report, "written": None if refused else out})
@@ -58,8 +57,7 @@ def train_difficulty(data: str, settings: Settings, out: str, *, force: bool, as
             figures = f"{score['path_accuracy']:>11.1%} {score['mse']:>18.4f}"
             click.echo(f"{name:8} {Interval(*score['r'])!s:>24} {figures}")
     if refused:
-        reason = "the shipped estimator is nearer or finds more right paths"
-        click.echo(f"odar: not written: {reason} (--force writes it anyway)", err=True)
+        click.echo("odar: not written: the shipped estimator is nearer or finds more right paths", err=True)
         return 1
     date = datetime.now(UTC).date().isoformat()
     made = {"made_by": command_line(), "data": data, "rows": len(rows), "date": date}

@@ -1,172 +1,71 @@
-"""Reports of `odar calibrate`: a fit, a certificate, a judge, traffic, and prompt sets."""
+"""Reports of `odar calibrate`: a comparison, a certificate, statistics, and prompt sets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
-import numpy as np
 
-from odar.calibration.fit import Fitted
+from odar.calibration.compare import Choice, Comparison
 from odar.calibration.guarantee import Certificate
-from odar.calibration.judge_fit import JudgeTrial
-from odar.calibration.parts import FittedPart
-from odar.calibration.traffic import MIN_ENERGIES, Traffic, TrafficFit
-from odar.cli.terminal import plain_table, print_facts, print_table
-from odar.engine import Odar
-from odar.policy.path import Thresholds
+from odar.calibration.items import ScoredItems
+from odar.calibration_file import Calibration
+from odar.cli.terminal import plain_table, print_table, print_text
 from odar.recording.schema import RecordedItem
-from odar.settings import Settings
 from odar.types import Step
 
 
-def _print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Print names and texts in the columns of every report."""
-    print_facts(facts, gap=1, labels=11)
-
-
-def print_fit(odar: Odar, fitted: Fitted, count: int) -> None:
-    """Print accuracy and cost before and after, and the fitted parts."""
-    click.echo(f"\n{count} items; everything fitted is judged on held-out folds; 95% intervals\n")
-    click.echo(f"{'':7} {'accuracy':22} {'calls':>6} {'cost, $':>10}  simple / medium / hard")
-    for name, expected in (("before", fitted.before), ("after", fitted.after)):
-        cost = "unknown" if expected.cost_usd is None else f"{expected.cost_usd.value:.6f}"
-        figures = f"{expected.accuracy!s:22} {expected.calls.value:>6.2f} {cost:>10}"
-        click.echo(f"{name:7} {figures}  {_mix_text(expected.mix.values())}")
-    click.echo(f"{'gain':7} {fitted.accuracy_gain.signed()}; calls {fitted.calls_gain.signed(2)}")
-    if fitted.price_gain is fitted.cost_usd_gain:
-        click.echo(f"{'':7} cost, $ {fitted.cost_usd_gain.signed(6)}")
-    click.echo(f"{'':7} {fitted.moved:.0%} of the items take another path\n")
-    for name, interval in fitted.baselines.items():
-        click.echo(f"{name:15} {interval}")
+def print_comparison(items: ScoredItems, comparison: Comparison, *, nominal: bool) -> None:
+    """Print the frontier: all fixed choices, and the cascades that no other cascade beats."""
+    slow = comparison.slow
+    click.echo(f"{len(items)} questions, none of them judged by what was fitted to it; 95% intervals\n")
+    score = "right" if items.labelled else "same as slow"
+    columns = ("", "choice", score, "against one slow call", "cost", "calls")
+    table = plain_table(*columns, gap=1, right=("cost", "calls"))
+    for choice in comparison.frontier():
+        mark = "→" if choice is comparison.best else ""
+        row = (mark, choice.name, str(comparison.score(choice)), comparison.gain(choice).signed())
+        table.add_row(*row, f"{comparison.cost(choice):.2f}", f"{choice.calls.mean():.2f}")
+    print_table(table)
     click.echo()
-    _print_facts(_fit_facts(odar, fitted))
+    notes = [f"cost: one slow call is 1.00, or ${slow.cost_usd.mean():.6f}" + " by nominal prices" * nominal]
+    stages = {choice.cascade: choice.settings.get("routing.stages") for choice in comparison.choices}
+    notes += [f"{name}: stages {', '.join(each)}" for name, each in stages.items() if isinstance(each, list)]
+    if not items.labelled and items.slow_repeats:
+        notes.append("same as slow: as another answer of slow, so the row of slow is how often it repeats itself")
+    elif not items.labelled:
+        notes.append("slow answered once, so how often it repeats itself is unknown: record --samples 2 or more")
+    for note in notes:
+        print_text(note)
 
 
-def _fit_facts(odar: Odar, fitted: Fitted) -> Iterator[tuple[str, str]]:
-    setup, settings = fitted.setup, odar.settings
-    for part in fitted.parts:
-        yield part.name, _part_text(part, taken=part.model in (setup.estimator, setup.posterior))
-    yield "τ1, τ2", f"{settings.routing.tau1:g}, {settings.routing.tau2:g} → {_thresholds_text(setup.thresholds)}"
-    for expert, own in setup.by_expert.items():
-        yield "", f"{expert}: {_thresholds_text(own)}"
-    names = ("fast", "verify", "solve")
-    skills = ", ".join(f"{name} {skill:.2f}" for name, skill in zip(names, setup.fusion.skills, strict=True))
-    yield "fusion", f"β {settings.fusion.beta:g} → {setup.fusion.beta:g}; skills {skills}"
-    if fitted.may_use_posterior:
-        yield "mode", f"{settings.routing.mode} → {'prior' if setup.posterior is None else 'posterior'}"
-    if setup.posterior is None:
-        return
-    for kind, weights in setup.posterior.weights.items():
-        before, after = _weights_text(odar.posterior.weights[kind]), _weights_text(weights)
-        yield "posterior", f"{kind}: {after}"
-        if after != before:
-            yield "", f"before: {before}"
+def print_statistics(calibration: Calibration) -> None:
+    """Print the statistics of each source."""
+    for source, known in calibration.statistics.items():
+        accuracy = "" if known.accuracy is None else f", accuracy {known.accuracy:.3f}"
+        measured = f"μ = {known.mean:.4f}, σ = {known.deviation:.4f} of {known.count} answers"
+        click.echo(f"{source.model}: {measured}{accuracy}")
 
 
-def _weights_text(weights: Mapping[str, float]) -> str:
-    return ", ".join(f"{term} {weight:.2f}" for term, weight in weights.items())
-
-
-def _part_text(part: FittedPart[Any], *, taken: bool) -> str:
-    """Return whether a part was fitted or kept, and its gain."""
-    if part.gain is None:
-        return f"kept: {part.note}"
-    if not part.better:
-        verdict = "kept: not significantly better"
-    else:
-        verdict = "fitted" if taken else "kept: better by itself, but not for routing"
-    return f"{verdict}; {part.measure}, gain {part.gain.signed()}"
-
-
-def _mix_text(shares: Iterable[float]) -> str:
-    """Return the shares of Simple, Medium and Hard."""
-    return " / ".join(f"{share:.0%}" for share in shares)
-
-
-def _thresholds_text(thresholds: Thresholds) -> str:
-    return f"{thresholds.tau1:g}, {thresholds.tau2:g}"
-
-
-def print_judge(trial: JudgeTrial) -> None:
-    """Print the effect of the judge on accuracy and calls, and its position bias."""
-    rejected = trial.rejection_reason()
-    facts = [("judge", f"off: {rejected}" if rejected else 'fusion.judge = "slow"')]
-    if trial.items:
-        bias = f"{trial.first_place:.0%} ({trial.expected_first:.0%} without bias)"
-        facts += [
-            ("", f"{trial.items} items with several free-text answers, each in two opposite orders"),
-            ("", f"accuracy {trial.accuracy_gain.signed()}; calls {trial.calls_gain.signed(2)}"),
-            ("", f"another choice in the other order: {trial.order_dependent:.0%}; the first shown: {bias}"),
-            ("", f"replies that named no answer: {trial.unreadable}"),
-        ]
-    _print_facts(facts)
-
-
-def print_certificate(certificate: Certificate) -> None:
-    """Print the certified thresholds, the test items, and the items needed to certify more."""
-    bound, thresholds = certificate.bound, certificate.thresholds
-    certified = f"nothing cheaper than {bound.against}; thresholds stay as they are"
-    if certificate.cheaper:
-        certified = f"τ1, τ2 = {thresholds.tau1:.3g}, {thresholds.tau2:.3g} (t = {certificate.t:.2f})"
-    loss = f"at most {bound.at_most_worse:g} less accurate than {bound.against}"
-    facts = [
-        ("certified", certified),
-        ("", f"{loss}, with a confidence of {bound.confidence:.0%}, on {certificate.items} items of no fit"),
-        ("on these", f"accuracy {certificate.accuracy:.3f} against {certificate.reference:.3f}"),
-        ("", f"calls {certificate.calls:.2f} against {certificate.reference_calls:.2f}"),
-    ]
-    if (items := certificate.more_items) is not None:
-        facts.append(("more", f"the next cheaper setting would take about {items} more test items"))
-    elif certificate.t > 0:
-        facts.append(("more", "the next cheaper setting loses too much; more items would not help"))
-    stays = "models, prompts, thresholds and quantiles stay as they are"
-    _print_facts([*facts, ("assumes", f"that later questions are exchangeable with these, and that {stays}")])
-
-
-def print_traffic(settings: Settings, traffic: Traffic, fitted: TrafficFit) -> None:
-    """Print the result of a fit to traffic."""
-    fast = traffic.fast
-    click.echo(f"{traffic.traces} traces of these models and prompts, {traffic.marked} with feedback;")
-    click.echo(f"of {len(fast)} it is known whether the fast answer was wrong ({int(fast.wrong.sum())} were)\n")
-    _print_facts(_traffic_facts(settings, traffic, fitted))
-    if len(fast):
-        mixes = f"{_mix_text(fitted.before)} → {_mix_text(fitted.after)}"
-        click.echo(f"\nsimple / medium / hard of these {len(fast)}: {mixes}")
-
-
-def _traffic_facts(settings: Settings, traffic: Traffic, fitted: TrafficFit) -> Iterator[tuple[str, str]]:
-    for step in Step:
-        known = int(np.isfinite(traffic.energies.get(step, np.zeros(0))).sum())
-        lacking = f"{MIN_ENERGIES} candidates with log-probs are needed, {MIN_ENERGIES - known} more"
-        yield f"μ, σ {step}", f"measured on {known} candidates" if step in fitted.measured else f"kept: {lacking}"
-    for part in (fitted.estimator, fitted.posterior):
-        yield part.name, _part_text(part, taken=part.better)
-    if fitted.setup.posterior is None:
-        yield "", f"not in use: routing.mode = {settings.routing.mode}"
-    now, then = settings.routing, fitted.setup.thresholds
-    yield "τ1, τ2", f"{now.tau1:g}, {now.tau2:g} → {then.tau1:.3g}, {then.tau2:.3g}"
-    yield "", "as many take each path as before: traffic does not say what another path would have answered"
-    yield (
-        "fusion",
-        "kept: feedback is on the chosen answer, not on every candidate (`odar calibrate DATA` fits both)",
+def certificate_sentence(certificate: Certificate, choice: Choice | None, reference: Choice) -> str:
+    """Return the result of a test in one sentence."""
+    bound = certificate.bound
+    claim = f"at most {bound.at_most_worse:g} less accurate than {bound.against}, {bound.confidence:.0%} confidence"
+    more = "; more questions would not help"
+    if certificate.more_items is not None:
+        more = f"; the next cheaper dial would take about {certificate.more_items} more test questions"
+    tested = f"on {certificate.items} questions of no fit"
+    if choice is None:
+        return f"Nothing is certified to be {claim} {tested}: statistics are written, the policy stays{more}."
+    cost = choice.cost_usd.mean() / reference.cost_usd.mean()
+    figures = f"{choice.score.mean():.3f} against {reference.score.mean():.3f} {tested}, at {cost:.2f} of its cost"
+    if cost >= 1:
+        return f"No dial cheaper than {bound.against} is certified to be {claim}: the cheapest has {figures}{more}."
+    return (
+        f"Certified: the cascade at dial {certificate.points:g} is {claim}, for questions exchangeable with these: "
+        f"{figures}{more}."
     )
-
-
-def traffic_report(traffic: Traffic, fitted: TrafficFit) -> dict[str, Any]:
-    """Return the result of a fit to traffic as plain data."""
-    return {
-        "traces": traffic.traces,
-        "with_feedback": traffic.marked,
-        "fast_answers": len(traffic.fast),
-        "fast_wrong": int(traffic.fast.wrong.sum()),
-        "measured": {step.value: count for step, count in fitted.measured.items()},
-        "parts": [fitted.estimator.report(), fitted.posterior.report()],
-        "mix": {"before": fitted.before, "after": fitted.after},
-        "thresholds": [fitted.setup.thresholds.tau1, fitted.setup.thresholds.tau2],
-        "kept": ["fusion.beta", "skills"],
-    }
 
 
 PROMPT_FIGURES = {

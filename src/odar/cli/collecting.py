@@ -20,11 +20,10 @@ from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
 from odar.cli.main import exit_code_of
 from odar.cli.options import COUNT, USD
 from odar.cli.terminal import format_known
-from odar.engine import Odar
 from odar.errors import BudgetExceeded, InputError
 from odar.providers.base import Provider
 from odar.recording.collect import collect_work
-from odar.recording.executor import Item, OpenWork, Progress, Work
+from odar.recording.executor import Item, OpenWork, Progress
 from odar.recording.executor import run as run_work
 from odar.recording.journal import Journal
 from odar.recording.limits import check_needs, rates_of
@@ -161,9 +160,8 @@ def record_items(
     journal: Journal,
     *,
     quiet: bool,
-    make_work: Callable[[Odar], Work] = collect_work,
 ) -> int:
-    """Record answers of both agents to every item, or other work, report failures, and return the exit code.
+    """Record answers of both agents to every item, report failures, and return the exit code.
 
     A local model runs once on each core of this process, or once in each Ray worker.
     """
@@ -173,7 +171,7 @@ def record_items(
             run = replace(run, concurrency=run.workers)
         else:
             run, open_providers = replace(run, concurrency=copy_count(settings)), open_copies
-    work = OpenEngineWork(settings, make_work, open_providers)
+    work = OpenEngineWork(settings, collect_work, open_providers)
     done, failed = run_items(run, settings, items, journal, work, quiet=quiet)
     report_failures(failed, done)
     return exit_code(failed, done.stopped)

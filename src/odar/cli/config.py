@@ -14,6 +14,7 @@ from odar.config import KeyPath, environment_name, iter_settings, key_name
 from odar.errors import UnknownName
 from odar.secrets import is_secret, masked
 from odar.settings import Settings
+from odar.types import SECOND
 
 
 @click.command("config")
@@ -30,7 +31,11 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
     Arguments override ODAR_* variables, which override odar.toml, which overrides the profile.
     The variable of a setting is its name in capitals: fast.max_tokens is ODAR_FAST_MAX_TOKENS.
     """
-    documented: dict[KeyPath, str] = {path: field.metadata["doc"] for path, _, field in iter_settings()}
+    documented: dict[KeyPath, str] = {
+        path: field.metadata["doc"]
+        for path, _, field in iter_settings()
+        if path[0] != SECOND or settings.second is not None
+    }
     paths = [*documented, *(path for path in settings.origins if path not in documented)]
     origins = {path: settings.origins.get(path, "default") for path in paths}
     if key is None:  # the shipped catalogue is long, and `odar models` shows it better

@@ -6,18 +6,16 @@ from typing import Any
 
 import click
 
-from odar.calibration_file import load_calibration
-from odar.cli.explain import describe_difficulty
 from odar.cli.options import FILE, json_option, settings_options
 from odar.cli.terminal import print_json
 from odar.difficulty.base import open_estimator
 from odar.errors import InputError, one_line
 from odar.inputs import check_text
 from odar.policy.experts import route_expert
-from odar.policy.path import Routing
+from odar.policy.paper import PaperPolicy
 from odar.recording.questions import QueryLine, load_lines
 from odar.settings import Settings
-from odar.types import Assignment, Decision, Query
+from odar.types import Assignment, Path, Plan, Query
 
 _BAR_WIDTH = 16
 """Maximum width of a bar in characters."""
@@ -29,7 +27,7 @@ _BAR_WIDTH = 16
 @json_option("Print a JSON object; with --file, one a line.")
 @settings_options
 def command(query: str | None, file: str | None, as_json: bool, settings: Settings) -> None:
-    """Show how hard QUERY looks, the path it would take, and what each feature adds to the score.
+    """Show how hard QUERY looks, its path by the paper's thresholds, and what each feature adds to the score.
 
     The score is σ(b + Σ W·φ): bars to the right make it harder, bars to the left easier. No model is called.
 
@@ -44,29 +42,27 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
     else:
         check_text(query)
         queries = [Query(query)]
-    fitted = load_calibration(settings.calibration).estimator
-    estimator = open_estimator(settings.routing.estimator, fitted, settings.calibration)
-    routing = Routing.from_settings(settings.routing)
+    estimator = open_estimator(settings.routing.estimator)
+    policy = PaperPolicy.from_settings(settings.routing)
     for each in queries:
-        decision = routing.decide(estimator.estimate(each), Assignment(*route_expert(each)))
+        plan = Plan(estimator.estimate(each), Assignment(*route_expert(each)))
+        path, reason = policy.choose_path(plan)
         if as_json:
-            print_json(_to_dict(each, decision))
+            print_json(_to_dict(each, plan, path, reason))
         elif file:
-            click.echo(f"{decision.estimate.exact_or_middle:.3f}  {decision.path:<6}  {one_line(each.text, 60)}")
+            click.echo(f"{plan.estimate.difficulty:.3f}  {path:<6}  {one_line(each.text, 60)}")
         else:
-            _print(decision)
+            _print(plan, path, reason)
 
 
-def _to_dict(query: Query, decision: Decision) -> dict[str, Any]:
-    estimate = decision.estimate
+def _to_dict(query: Query, plan: Plan, path: Path, reason: str) -> dict[str, Any]:
+    estimate = plan.estimate
     return {
         "query": query.text,
-        "difficulty": estimate.exact_or_middle,
-        "interval": estimate.interval,
-        "middle": estimate.difficulty,
-        "path": decision.path.value,
-        "reason": decision.reason,
-        "expert": decision.assignment.expert,
+        "difficulty": estimate.difficulty,
+        "path": path.value,
+        "reason": reason,
+        "expert": plan.assignment.expert,
         "estimator": estimate.estimator,
         "features": {
             name: {"value": value, "contribution": share} for name, value, share in estimate.contributions
@@ -74,11 +70,11 @@ def _to_dict(query: Query, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _print(decision: Decision) -> None:
-    estimate, assignment = decision.estimate, decision.assignment
-    click.echo(f"difficulty  {describe_difficulty(estimate)}")
-    click.echo(f"path        {decision.path} ({decision.reason})")
-    click.echo(f"expert      {assignment.expert} ({assignment.cue})")
+def _print(plan: Plan, path: Path, reason: str) -> None:
+    estimate = plan.estimate
+    click.echo(f"difficulty  {estimate.difficulty:.3f} by {estimate.estimator}")
+    click.echo(f"path        {path} ({reason})")
+    click.echo(f"expert      {plan.assignment.expert} ({plan.assignment.cue})")
     if not estimate.contributions:
         return
     largest = max(abs(share) for _, _, share in estimate.contributions) or 1.0

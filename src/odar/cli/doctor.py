@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import platform
 import shutil
@@ -16,20 +17,22 @@ from pathlib import Path
 import click
 
 from odar import __version__
+from odar.catalogue import ModelCard
 from odar.cli.local import available_memory_mb, local_models, memory_mb
 from odar.cli.options import json_option, settings_options
 from odar.cli.terminal import print_json
 from odar.engine import Odar
-from odar.errors import OdarError
+from odar.errors import OdarError, SettingsError
 from odar.files import cache_folder
 from odar.providers.weights import GGUF, catalogue, gguf_path, offline, weights_folder, weights_status
-from odar.secrets import masked
+from odar.secrets import api_key, masked
 from odar.settings import Settings
 from odar.store.alignment import alignment_file, alignment_path
 from odar.store.archive import Archive
 from odar.store.database import Database, database_url
 from odar.store.overview import warnings_of
 from odar.store.record import Filter
+from odar.types import FAST, SLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,30 +173,64 @@ def _check_memory(needed_mb: int) -> Finding:
 
 async def _check_agents(settings: Settings) -> list[Finding]:
     """Check energies, the certificate, and whether each agent's provider answers and has the model."""
-    cards = {role: settings.card(agent.model) for role, agent in (("fast", settings.fast), ("slow", settings.slow))}
+    cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
     async with Odar(settings, served=alignment_file(settings.store)) as odar:
         found = [*_check_energies(odar), *_check_certificate(odar)]
-        for role, card in cards.items():
+        for agent, card in cards.items():
             by = f"{card.name} by {card.provider}"
             try:
-                line = await odar.providers[card.provider].check(card.id)
-                found.append(Finding(f"{role} agent", True, f"{by}: {line}"))
+                line = await odar.agents.providers[card.provider].check(card.id)
+                found.append(Finding(f"{agent} agent", True, f"{by}: {line}"))
             except OdarError as error:
                 remedy = "or use --profile local, which needs no key"
-                found.append(Finding(f"{role} agent", False, f"{by}: {error}", remedy))
+                found.append(Finding(f"{agent} agent", False, f"{by}: {error}", remedy))
     if settings.fast.model == settings.slow.model:
         same = f"fast and slow are the same weights ({settings.fast.model}) with different prompts and budgets: "
         found.append(Finding("pair", True, same + "good for testing the whole path, not for better answers"))
-    for role, card in cards.items():
+    for agent, card in cards.items():
         if not card.logprobs:
             text = f"{card.name} returns no log-probabilities; its answers cannot be scored by free energy"
-            found.append(Finding(f"{role} log-probs", True, text))
-    return found
+            found.append(Finding(f"{agent} log-probs", True, text))
+    return [*found, *_check_second(settings)]
+
+
+def _check_second(settings: Settings) -> Iterator[Finding]:
+    """Yield a suggestion for the second agent: of another family than fast, near its price, with a key."""
+    fast, slow = (settings.card(settings.agent(agent).model) for agent in (FAST, SLOW))
+    second = None if settings.second is None else settings.card(settings.second.model)
+    if second is not None and second.model_family != fast.model_family:
+        return
+    cards = [settings.card(name) for name in settings.models]
+    others = [
+        card
+        for card in cards
+        if card.model_family not in (fast.model_family, slow.model_family) and _has_key(settings, card.provider)
+    ]
+    if fast.price is None or fast.price.free or not (priced := [card for card in others if card.price]):
+        return
+    near = min(priced, key=lambda card: (abs(math.log(_mean_price(card) / _mean_price(fast))), card.name))
+    if slow.price is not None and _mean_price(near) >= _mean_price(slow):
+        return
+    text = "none" if second is None else f"{second.name} is of the same family as {fast.name}"
+    text += "; where two cheap models of different families agree, the slow one need not be asked"
+    yield Finding("second agent", True, text, f"--second {near.name}, or second.model in odar.toml")
+
+
+def _has_key(settings: Settings, provider: str) -> bool:
+    try:
+        return api_key(provider, settings.providers[provider]) is not None
+    except SettingsError:
+        return False
+
+
+def _mean_price(card: ModelCard) -> float:
+    """Return dollars per million tokens, input and output alike; never 0."""
+    return 1e-6 if card.price is None else card.price.input + card.price.output + 1e-6
 
 
 def _check_energies(odar: Odar) -> Iterator[Finding]:
     """Yield warnings about the energies of served answers."""
-    rows = odar.alignment_report()
+    rows = odar.alignment.report(odar.agents.prompt_steps())
     if drifting := [f"{row.model} {row.step} (z = {row.drift_z:+.1f})" for row in rows if row.drifting]:
         text = f"served energies drift from the calibrated ones: {', '.join(drifting)}"
         yield Finding("alignment", True, text, "if it lasts, run odar calibrate again")
@@ -202,10 +239,8 @@ def _check_energies(odar: Odar) -> Iterator[Finding]:
 
 
 def _check_certificate(odar: Odar) -> Iterator[Finding]:
-    """Yield whether the installed certificate holds, and whether thresholds can learn from feedback."""
-    again = "odar calibrate --at-most-worse 0.05"
+    """Yield whether the installed certificate holds."""
     if odar.certificate is not None:
-        problems = odar.certificate_problems()
-        yield Finding("certificate", True, odar.certificate.state(problems), again if problems else "")
-    elif odar.settings.routing.learn:
-        yield Finding("learning", True, "routing.learn is on and no certificate is installed: nothing moves", again)
+        problems = odar.certificate.problems()
+        again = "odar calibrate --at-most-worse 0.05" if problems else ""
+        yield Finding("certificate", True, odar.certificate.certificate.state(problems), again)

@@ -17,7 +17,6 @@ COMMANDS = {
     "replay": ("eval_replay", "Replay policies on a recording, with no further call."),
     "compare": ("eval_replay", "Compare two policies, or two recordings, item by item."),
     "fuse": ("eval_replay", "Compare fusion rules on the candidates of a recording."),
-    "judge": ("eval_collect", "Ask a model which of two recorded answers is better."),
     "report": ("eval_replay", "Write one HTML file with every table and figure."),
 }
 """Module and summary of each subcommand."""

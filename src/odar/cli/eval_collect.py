@@ -1,10 +1,8 @@
-"""`odar eval list`, `collect`, `convert` and `judge`: make recordings, and judge recorded answers with a model."""
+"""`odar eval list`, `collect` and `convert`: make recordings."""
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,20 +11,18 @@ import click
 
 from odar.cli.collecting import (
     RunOptions,
-    confirm_cost,
     confirm_run,
     read_conversation,
     record_items,
     run_options,
     with_long_timeouts,
 )
-from odar.cli.local import fetch_model, fetch_weights, local_models
+from odar.cli.local import fetch_weights
 from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
-from odar.cli.terminal import format_known, print_json
+from odar.cli.terminal import print_json
 from odar.engine import Odar
-from odar.errors import GradedElsewhere, InputError, UsageError
+from odar.errors import GradedElsewhere, InputError, UsageError, plural
 from odar.evals.benchmarks.base import BENCHMARKS, NAMES, Benchmark
-from odar.evals.preference import SIDES, PreferenceResult, answer_pairs, judge_pairs
 from odar.evals.scorers.text import TEXT_SCORERS
 from odar.evals.selection import check_scorer, select_tasks, with_fitting_prompts
 from odar.recording.collect import Job, TaskSet, make_items
@@ -113,7 +109,7 @@ def convert_command(recording: str, out: str) -> None:
     if Path(out).exists():
         raise InputError(f"{out} exists; name another file, or move it away")
     count = write_recording(Path(out), source.header, source.items())
-    click.echo(f"{out}: {count} items, {Path(out).stat().st_size / 1e6:.2f} MB")
+    click.echo(f"{out}: {plural(count, 'item')}, {Path(out).stat().st_size / 1e6:.2f} MB")
 
 
 def _load_sets(name: str, folder: Path | None, score_by: str | None) -> Iterator[LoadedSet]:
@@ -220,65 +216,3 @@ def list_command(as_json: bool) -> None:
         terms = f"{about.licence}{', gated' * about.gated}"
         click.echo(f"{benchmark.name:16}{benchmark.category:20}{benchmark.metric:11}{size:>6}  {terms}")
     click.echo("Sources, notes and what a benchmark needs: --json", err=True)
-
-
-@click.command("judge")
-@click.argument("recording", type=FILE)
-@click.option("--first", type=click.Choice(SIDES), default="hard", help="One of the answers.")
-@click.option("--second", type=click.Choice(SIDES), default="slow", help="The other.")
-@click.option("--only", metavar="SET", help="Only items of this set.")
-@click.option("--model", metavar="NAME", help="The model that judges. Default: slow.model.")
-@click.option("--rubric", type=FILE, metavar="FILE", help="Text that says what a good answer is.")
-@click.option("--limit", type=COUNT, default=100, help="Most items.")
-@click.option("--concurrency", type=COUNT, default=4, help="Concurrent calls.")
-@click.option("--yes", is_flag=True, help="Do not ask before spending money.")
-@json_option("Print one JSON object.")
-@settings_options
-def judge_command(
-    recording: str, first: str, second: str, only: str | None, as_json: bool, settings: Settings, **options: Any
-) -> None:
-    """Ask a model which of two answers in a RECORDING is better: by default the one chosen on the Hard path, or the
-    first slow sample.
-
-    Each pair is shown in both orders, two calls; answers that are the same are ties and cost nothing. Position bias
-    is reported: how often a verdict changes with the order. A judge that wrote one of the answers tends to prefer
-    it; choose another model if you can.
-
-    \b
-    odar eval judge mine.jsonl --model gpt-5.1 --rubric rubric.txt
-    odar eval judge mine.jsonl --first slow --second fast --only truthfulqa_text
-    """
-    if first == second:
-        raise UsageError(f"--first and --second are both {first}: choose two different answers")
-    name = options["model"] or settings.slow.model
-    items = [item for item in open_recording(recording).items() if only in (None, item.key.set)]
-    items = items[: options["limit"]]
-    if not items:
-        raise InputError(f"{recording} holds no items" + (f" of the set {only!r}" if only else ""))
-    price = settings.card(name).price
-    if not options["yes"] and (price is None or price.input or price.output):
-        calls = f"up to {2 * len(items)} calls to {name}"
-        confirm_cost(f"{calls} cost money; add --yes to go on", f"{calls}; go on?")
-    for local in local_models(settings, name):
-        fetch_model(local, quiet=as_json)
-    odar = Odar(settings)
-    pairs = answer_pairs(items, first, second, odar.fusion, settings.fusion.varentropy_weight)
-    rubric = Path(options["rubric"]).read_text("utf-8") if options["rubric"] else ""
-
-    async def run(on_progress: Callable[[], object]) -> PreferenceResult:
-        async with odar:
-            limit = options["concurrency"]
-            return await judge_pairs(odar, name, pairs, rubric, concurrency=limit, on_progress=on_progress)
-
-    with click.progressbar(length=2 * len(pairs), file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
-        result = asyncio.run(run(lambda: bar.update(1)))
-    if as_json:
-        print_json({**asdict(result), "first": first, "second": second, "judge": name})
-        return
-    click.echo(f"{result.pairs} pairs, {result.different} of them with different answers, judged by {name}")
-    click.echo(f"preference for {first} over {second}: {result.preference} (0.5 is a tie)")
-    click.echo(f"verdicts that change with the order: {result.order_dependent:.0%}")
-    click.echo(f"verdicts for the answer shown first: {result.first_place:.0%} (50% is no position bias)")
-    if result.failed:
-        click.echo(f"{result.failed} pairs had no readable verdict and are left out")
-    click.echo(f"{result.calls} calls, cost {format_known(result.cost_usd, '${:.4f}')}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,15 +10,17 @@ from typing import Any
 import click
 
 from odar.cli.options import FILE, command_line, json_option, settings_options
-from odar.cli.terminal import format_known, plain_table, print_json, print_table
-from odar.errors import InputError
-from odar.evals.fusion_study import apply_rules, cross_validate, load_fusion_items, oracle_accuracy
-from odar.evals.replay.arrays import load_arrays, load_panels, shared_rows
-from odar.evals.replay.policies import run_policies, run_policy
-from odar.evals.replay.simulate import PolicyOutcome
+from odar.cli.terminal import fitting_columns, format_known, plain_table, print_json, print_table
+from odar.config import with_values
+from odar.errors import InputError, plural
+from odar.evals.fusion_study import apply_rules, fitted_skills, oracle_accuracy
+from odar.evals.replay.outcomes import Outcomes, cost_at_accuracy
+from odar.evals.replay.policies import run_policies, run_policy, suites
+from odar.evals.replay.table import ReplayTable, load_table, load_tables, shared_rows
 from odar.evals.router_quality import arena_score, path_robustness
 from odar.evals.statistics import PolicySummary, paired_difference, summarize_policies
 from odar.settings import Settings
+from odar.types import SLOW
 
 _calibration_option = click.option(
     "--calibration", type=FILE, metavar="FILE", help="Replay with this one, not the recording's own."
@@ -44,49 +45,78 @@ def replay_command(
 ) -> None:
     """Replay policies on a RECORDING, with no further call.
 
-    POLICY is odar, a baseline, or a list of them: baselines, fusion-rules, ablations, sweep-n, sweep-lambda,
-    sweep-beta, sweep-tau, curve, all. Options follow a colon.
+    POLICY is odar (as in the recording's settings), cascade, paper, a baseline, the stages of a fixed choice
+    (slow*2), or a list of them: fixed, baselines, fusion-rules, ablations, sweep-n, sweep-lambda, sweep-beta,
+    sweep-tau, curve, all. Options follow a colon.
 
     \b
     odar eval replay runs/starter.jsonl
-    odar eval replay runs/starter.jsonl --policy odar:tau1=0.2,tau2=0.6 \\
-      --policy best-of-n:n=3
-    odar eval replay runs/starter.jsonl --policy ablations \\
-      --policy odar:mode=prior,rule=majority,stop=none
+    odar eval replay runs/starter.jsonl --policy cascade:dial=economy \\
+      --policy paper:tau1=0.2,tau2=0.6 --policy best-of-n:n=3
+    odar eval replay runs/starter.jsonl --policy curve --policy fixed
     """
-    arrays = load_arrays(recording, calibration, split or "")
-    reference = run_policy(arrays, against)
-    results = list(run_policies(arrays, policies or ("odar", "baselines")))
-    outcomes = [reference if spec == against else each for spec, each in results if isinstance(each, PolicyOutcome)]
-    rows = summarize_policies(arrays, outcomes, reference)
+    table = load_table(recording, calibration, split or "")
+    reference = run_policy(table, against)
+    results = list(run_policies(table, policies or ("odar", "baselines")))
+    outcomes = [each for _, each in results if isinstance(each, Outcomes)]
+    rows = summarize_policies(table, outcomes, reference, fixed_outcomes(table))
     if as_json:
         print_json([{**asdict(row), "arena_score": _arena_score(row)} for row in rows])
     else:
-        click.echo(f"{len(arrays)} items, {arrays.samples} slow samples each; gains are against {against}")
-        _print_policies(rows)
+        sizes = f"{plural(len(table), 'item')}, {plural(table.samples(SLOW), 'slow sample')} each"
+        click.echo(f"{sizes}; gains are against {against}")
+        print_policies(rows, table)
+        if any(spec.startswith("cascade:dial=") for spec, _ in results):
+            _print_frontier(table, outcomes)
     for spec, each in results:
-        if isinstance(each, InputError):
+        if isinstance(each, Exception):
             click.echo(f"odar: {spec} is left out: {each}", err=True)
 
 
-def _print_policies(rows: Sequence[PolicySummary]) -> None:
-    figures = ("accuracy [95%]", "gain [95%]", "p (BH)", "calls", "$/1000", "p50", "p95", "S/M/H")
-    table = plain_table("policy", gap=2)
-    for name in figures:
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            row.name,
-            str(row.accuracy),
-            "–" if row.gain is None else row.gain.interval.signed(),
-            format_known(row.adjusted, "{:.3f}", "–"),
-            f"{row.calls:.2f}",
-            "unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.3f}",
-            format_known(row.median_s, "{:.1f} s"),
-            format_known(row.tail_s, "{:.1f} s"),
-            "–" if math.isnan(row.mix[0]) else " / ".join(f"{share:.0%}" for share in row.mix),
-        )
-    print_table(table)
+def fixed_outcomes(table: ReplayTable) -> list[Outcomes]:
+    """Return the fixed choices that a recording supports."""
+    return [run_policy(table, spec) for spec in suites(table)["fixed"]]
+
+
+def _print_frontier(table: ReplayTable, outcomes: Sequence[Outcomes]) -> None:
+    """Print the cost at which the dials are as accurate as the slow agent alone."""
+    slow = run_policy(table, "single-slow")
+    curve = [each for each in outcomes if each.name.startswith("cascade:dial=")]
+    equal = cost_at_accuracy(curve, float(slow.score.mean()))
+    if equal is None:
+        click.echo("no dial is as accurate as the slow agent alone")
+    else:
+        share = equal / float(slow.cost_usd.mean())
+        click.echo(f"as accurate as the slow agent alone at {share:.2f} of its cost")
+
+
+def print_policies(rows: Sequence[PolicySummary], table: ReplayTable) -> None:
+    """Print the policies; a terminal gets the first columns that it has room for.
+
+    "over fixed" is the gain over the best mixture of fixed choices at the same cost.
+    """
+    columns = {
+        "policy": [row.name for row in rows],
+        "right": [f"{row.accuracy.value:.3f}" for row in rows],
+        "gain [95%]": ["–" if row.gain is None else row.gain.interval.signed() for row in rows],
+        "calls": [f"{row.calls:.2f}" for row in rows],
+        "$/1000": ["unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.3f}" for row in rows],
+        "over fixed": ["–" if row.over_fixed is None else f"{row.over_fixed.value:+.3f}" for row in rows],
+        "p (BH)": [format_known(row.adjusted, "{:.3f}", "–") for row in rows],
+        "right [95%]": [str(row.accuracy) for row in rows],
+        "p50": [format_known(row.median_s, "{:.1f} s") for row in rows],
+        "p95": [format_known(row.tail_s, "{:.1f} s") for row in rows],
+        "S/M/H": [" / ".join(f"{share:.0%}" for share in row.mix) for row in rows],
+    }
+    shown = fitting_columns(columns)
+    printed = plain_table(*shown, right=set(shown) - {"policy"}, no_wrap=True)
+    for cells in zip(*(columns[name] for name in shown), strict=True):
+        printed.add_row(*cells)
+    print_table(printed)
+    if left_out := [name for name in columns if name not in shown]:
+        click.echo(f"odar: a wider terminal, or a pipe, also shows: {', '.join(left_out)}", err=True)
+    if table.nominal:
+        click.echo("prices are nominal: that of a model without a price is set by its size")
 
 
 def _arena_score(row: PolicySummary) -> float | None:
@@ -108,17 +138,18 @@ def compare_command(first: str, second: str, only: str | None, as_json: bool) ->
     odar eval compare runs/mine.jsonl#always-hard runs/mine.jsonl#single-slow \\
       --only truthfulqa_text
     """
-    panels, outcomes = [], []
+    tables = []
+    outcomes = []
     for text in (first, second):
         recording, _, policy = text.partition("#")
-        panels.append(load_arrays(recording))
-        outcomes.append(run_policy(panels[-1], policy or "odar"))
-    shared = shared_rows(panels[0].items.keys, panels[1].items.keys)
-    sizes = list(map(len, panels))
+        tables.append(load_table(recording))
+        outcomes.append(run_policy(tables[-1], policy or "odar"))
+    shared = shared_rows(tables[0].column("key"), tables[1].column("key"))
+    sizes = list(map(len, tables))
     if only is not None:
-        in_set = panels[0].of_set(only)[shared[0]]
+        in_set = tables[0].of_set(only)[shared[0]]
         shared = shared[0][in_set], shared[1][in_set]
-        sizes = [int(panel.of_set(only).sum()) for panel in panels]
+        sizes = [int(table.of_set(only).sum()) for table in tables]
     items = len(shared[0])
     if not items:
         of_set = f" of the set {only!r}" if only else ": set, id and seed must be the same"
@@ -126,9 +157,8 @@ def compare_command(first: str, second: str, only: str | None, as_json: bool) ->
     pairs = list(zip(outcomes, shared, strict=True))
     scores = [outcome.score[rows] for outcome, rows in pairs]
     paths = [outcome.path[rows] for outcome, rows in pairs]
-    difference = paired_difference(panels[0], scores[0], scores[1], shared[0])
-    have_paths = min(path.min() for path in paths) >= 0
-    same_path, same_path_corrected = path_robustness(*paths) if have_paths else (None, None)
+    difference = paired_difference(tables[0], scores[0], scores[1], shared[0])
+    same_path, same_path_corrected = path_robustness(*paths)
     body: dict[str, Any] = {
         "items": items,
         "left_out": [size - items for size in sizes],
@@ -145,12 +175,11 @@ def compare_command(first: str, second: str, only: str | None, as_json: bool) ->
         print_json(body)
         return
     left_out = sum(body["left_out"])
-    click.echo(f"{items} items in both" + (f", {left_out} left out" if left_out else ""))
+    click.echo(f"{plural(items, 'item')} in both" + (f", {left_out} left out" if left_out else ""))
     for letter, accuracy, calls, name in zip("AB", body["accuracy"], body["calls"], (first, second), strict=True):
         click.echo(f"{letter}  {accuracy:.3f}  {calls:.2f} calls  {name}")
-    if same_path is not None:
-        click.echo(f"same path  {same_path:.0%} of the items, {same_path_corrected:.2f} corrected for chance")
-    click.echo(f"better on {body['only_first_right']} items, worse on {body['only_second_right']}")
+    click.echo(f"same path  {same_path:.0%} of the items, {same_path_corrected:.2f} corrected for chance")
+    click.echo(f"better on {plural(body['only_first_right'], 'item')}, worse on {body['only_second_right']}")
     if difference.p is None:
         reason = f"{items} items are too few for an interval or a p-value"
         click.echo(f"A − B  {difference.interval.value:+.3f}; {reason}")
@@ -169,34 +198,34 @@ def compare_command(first: str, second: str, only: str | None, as_json: bool) ->
 def fuse_command(recording: str, split: str | None, seed: int, as_json: bool, settings: Settings) -> None:
     """Apply every fusion rule to the candidates of a RECORDING and compare their accuracy.
 
-    Candidates are the fast answer and the slow samples of each item. The rule `fep` is shown twice: as configured,
-    and with β and skills fitted to other items of the recording.
+    Candidates are all answers to an item except verifications. The belief of the cascade is shown with the skills
+    that are known without labels, and with skills measured on other items of the recording.
 
     \b
     odar eval fuse runs/mine.jsonl
     odar eval fuse runs/mine.jsonl.gz --set fusion.beta=0.5 --json
     """
     fusion = settings.fusion
-    questions = load_fusion_items(recording, fusion.varentropy_weight, split or "")
-    fitted = cross_validate(questions, seed)
-    results = apply_rules(questions, fusion.beta, seed, None if fitted is None else fitted.right)
-    candidates = sum(len(question.candidates) for question in questions) / len(questions)
-    ceiling = oracle_accuracy(questions)
+    table = load_table(recording, None, split or "")
+    table = table.replaced(
+        settings=with_values(table.settings, {"fusion.varentropy_weight": fusion.varentropy_weight})
+    )
+    results = apply_rules(table, fusion.beta, seed)
+    candidates = sum(map(len, table.candidates_right())) / len(table)
+    ceiling = oracle_accuracy(table)
+    skills = fitted_skills(table)
     if as_json:
-        fit = None if fitted is None else {"beta": fitted.beta, "skills": fitted.skills}
-        about = {"questions": len(questions), "candidates": candidates, "oracle": ceiling}
-        print_json({**about, "rules": [asdict(result) for result in results], "fitted": fit})
+        about = {"questions": len(table), "candidates": candidates, "oracle": ceiling, "skills": skills}
+        print_json({**about, "rules": [asdict(result) for result in results]})
         return
-    sizes = f"{len(questions)} questions, {candidates:.1f} candidates each"
+    sizes = f"{plural(len(table), 'question')}, {candidates:.1f} candidates each"
     click.echo(f"{sizes}; oracle {ceiling:.3f}; 95% intervals\n")
-    click.echo(f"{'rule':19}{'accuracy':9}{'against majority':25} {'against argmin'}")
+    click.echo(f"{'rule':23}{'accuracy':9}{'against majority':25} {'against argmin'}")
     for result in sorted(results, key=lambda result: -result.accuracy.value):
         against = f"{result.against_majority.signed():25} {result.against_argmin.signed()}"
-        click.echo(f"{result.rule:19}{result.accuracy.value:<9.3f}{against}")
-    if fitted is not None:
-        skills = ", ".join(f"{name} {skill:.2f}" for name, skill in sorted(fitted.skills.items()))
-        protocol = "fitted on four folds, judged on the fifth; on all questions"
-        click.echo(f"\n{protocol} β = {fitted.beta:g}, w: {skills}")
+        click.echo(f"{result.rule:23}{result.accuracy.value:<9.3f}{against}")
+    measured = ", ".join(f"{name} {skill:.2f}" for name, skill in skills.items())
+    click.echo(f"\nskills: {measured}")
 
 
 @click.command("report")
@@ -231,12 +260,13 @@ def report_command(
     from odar.evals.report.findings import replay_recordings
     from odar.evals.report.page import to_json, write_report
 
-    parts = replay_recordings(load_panels(recordings, calibration, split or ""), train)
+    parts = replay_recordings(load_tables(recordings, calibration, split or ""), train)
     if as_json:
         click.echo(to_json(parts))
         return
     path = Path(out)
     write_report(parts, path, command_line())
-    items = sum(len(findings.arrays) for findings in parts)
+    items = sum(len(findings.table) for findings in parts)
     policies = max(len(findings.outcomes) for findings in parts)
-    click.echo(f"{path}: {items} items, {policies} policies, {path.stat().st_size / 1000:.0f} kB")
+    kilobytes = path.stat().st_size / 1000
+    click.echo(f"{path}: {plural(items, 'item')}, {plural(policies, 'policy')}, {kilobytes:.0f} kB")

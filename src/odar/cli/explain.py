@@ -1,16 +1,16 @@
 """Explanations of an answer, for `odar ask --explain` and `odar traces show`.
 
-Both print the document of the store, in 80 columns and readable without colour.
+Both print the document of the store, in 80 columns and readable without colour: the story of the stages, and with
+`--verbose` the difficulty, its features and the energies.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
-import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +18,8 @@ from rich.text import Text
 from odar.cli.terminal import WIDTH, format_known, plain_table, print_facts
 from odar.errors import one_line
 from odar.store.record import Record, to_document, to_json
-from odar.types import Answer, Decision, Estimate, Query, Step
+from odar.store.story import dollars, tell_story
+from odar.types import Answer, Query
 
 _ENERGIES = {
     "E": ("energy", "{:.4f}"),
@@ -28,25 +29,26 @@ _ENERGIES = {
 }
 """Name in the document and format of each column."""
 _LEGEND = "E energy per character · V varentropy · F = E + λV · F̃ aligned · * chosen"
-_JUDGMENTS = {True: "agrees: ", False: "disagrees: ", None: ""}
 _MAX_FEATURES = 5
 """Number of features to show: those with the largest contributions."""
-_MAX_ANSWER = 36
-"""Characters of an answer to show."""
+_NO_PRICE = 'unknown: a price (price of [models."NAME"] in odar.toml) or a token count is missing'
 
 
-def print_explanation(answer: Answer, query: Query, profile_reason: str) -> None:
-    """Write difficulty, path, candidates, calls, tokens, cost and time to standard error."""
+def print_explanation(answer: Answer, query: Query, profile_reason: str, *, verbose: bool = False) -> None:
+    """Write the story of an answer, its calls, tokens, cost and time to standard error."""
     document = json.loads(to_json(to_document(Record(query, answer), content=True)))
-    profile = ("profile", f"{answer.trace.profile} ({profile_reason})")
+    facts = list(document_facts(document, verbose=verbose))
+    facts += [("profile", f"{answer.trace.profile} ({profile_reason})"), ("trace", answer.trace.id)]
     click.echo(err=True)
-    print_document(document, [*document_facts(document), profile, ("trace", answer.trace.id)], stderr=True)
+    print_document(document, facts, stderr=True, verbose=verbose)
 
 
-def print_document(document: Mapping[str, Any], facts: Iterable[tuple[str, str]], *, stderr: bool = False) -> None:
-    """Write the facts and a table of the candidates."""
+def print_document(
+    document: Mapping[str, Any], facts: Iterable[tuple[str, str]], *, stderr: bool = False, verbose: bool = False
+) -> None:
+    """Write the facts and, if `verbose`, a table of the candidates with their energies."""
     print_facts(facts, stderr=stderr)
-    if document["candidates"]:
+    if verbose and document["candidates"]:
         console = Console(stderr=stderr, width=WIDTH, highlight=False, markup=False)
         console.print()
         console.print(_candidate_table(document))
@@ -69,77 +71,55 @@ def _candidate_table(document: Mapping[str, Any]) -> Table:
         table.add_column(name, justify="right", min_width=7, no_wrap=True)
     winner = document["verdict"] and document["verdict"]["winner"]
     for index, candidate in enumerate(document["candidates"]):
-        step, energy = Step(candidate["step"]), candidate["energy"] or {}
+        energy = candidate["energy"] or {}
         figures = [format_known(energy.get(name), spec, "-") for name, spec in _ENERGIES.values()]
-        shown = _JUDGMENTS[candidate["judgment"]] + one_line(text_of(candidate, "answer"))
+        shown = one_line(text_of(candidate, "final"))
         mark, style = ("*", "bold") if index == winner else ("", "")
-        table.add_row(*map(Text, [mark, f"{step.role} {step}", shown, *figures]), style=style)
+        table.add_row(*map(Text, [mark, f"{candidate['agent']} {candidate['step']}", shown, *figures]), style=style)
     return table
 
 
-def document_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the reasons for the path and the verdict, and the cost."""
-    spend = document["spend"]
-    if document["decision"] is None:
+def document_facts(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the story, the models and the cost; if `verbose`, also what the difficulty is made of."""
+    spend, plan = document["spend"], document["plan"]
+    if plan is None:
         yield "path", document["path"] or "none was chosen"
         yield "models", ", ".join(dict.fromkeys(call["model"] for call in document["calls"])) or "none"
     else:
-        yield from _decision_facts(msgspec.convert(document["decision"], Decision), document["path"])
-    if document["verdict"] is not None:
-        yield from _verdict_facts(document)
+        yield from tell_story(document)
+        yield (
+            "path",
+            f"{document['path']}, dial {plan['dial']}" if plan["policy"] == "cascade" else document["path"],
+        )
+        yield "models", ", ".join(f"{agent} {name}" for agent, name in plan["assignment"]["models"].items())
+        if plan["certificate"]:
+            yield "certificate", plan["certificate"]
+        if verbose:
+            yield from _plan_facts(plan)
     yield "calls", str(spend["calls"])
     yield "tokens", _tokens(spend["usage"])
-    yield "cost", format_known(spend["cost_usd"], "${:.6f}", "unknown: a price or a token count is missing")
+    cost = format_known(spend["cost_usd"], "${:.6f}", _NO_PRICE)
+    if document["baseline_usd"] is not None:
+        cost += f"; one call to slow: ${document['baseline_usd']:.6f}"
+    yield "cost", cost
     yield "time", f"{spend['seconds'] or 0:.2f} s"
     for reason in document["degradations"]:
         yield "degraded", reason
+    for note in document["notes"]:
+        yield "note", note
 
 
-def _decision_facts(decision: Decision, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the reasons for the path: difficulty, features, fast-answer signals, target, expert and models."""
-    yield "difficulty", describe_difficulty(decision.estimate)
-    if shares := sorted(decision.estimate.contributions, key=lambda each: -abs(each[2]))[:_MAX_FEATURES]:
+def _plan_facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield difficulty, features, expert, kind and prices."""
+    estimate, assignment = plan["estimate"], plan["assignment"]
+    yield "difficulty", f"{estimate['difficulty']:.3f} by {estimate['estimator']}"
+    if shares := sorted(estimate["contributions"], key=lambda each: -abs(each[2]))[:_MAX_FEATURES]:
         yield "features", ", ".join(f"{name} {value:.3g} ({share:+.2f})" for name, value, share in shares)
-    if decision.posterior is not None:
-        yield "posterior", f"{decision.posterior:.3f} after the fast answer"
-    if (look := decision.look) is not None:
-        signals = (
-            f"{name} {value:.3g}" + ("" if rank is None else f" (rank {rank:.2f})")
-            for name, value, rank in look.signals
-        )
-        yield "signals", f"{look.kind} answer: {', '.join(signals)}; quantiles {look.quantiles}"
-        terms = ", ".join(f"{name} {value:.2f} × {share:.0%}" for name, value, share in look.terms)
-        yield "posterior by", terms if look.finished else "an answer that was cut off"
-    if (target := decision.target) is not None:
-        dollars, unit = ("$", "") if target.kind == "cost_usd" else ("", " calls")
-        before = "none yet" if target.actual is None else f"{dollars}{target.actual:.4g}{unit}"
-        chosen = f"t = {target.t:.2f}, τ1 = {target.tau1:.3f}, τ2 = {target.tau2:.3f}"
-        yield "target", f"{dollars}{target.value:g}{unit} a question, so far {before}; {chosen}"
-    if decision.certificate:
-        yield "certificate", decision.certificate
-    assigned = decision.assignment
-    yield "path", f"{path} ({decision.reason})"
-    yield "expert", f"{assigned.expert} ({assigned.cue})"
-    yield "models", f"fast {assigned.fast}, slow {assigned.slow}" if assigned.slow else assigned.fast
-
-
-def _verdict_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the fusion rule, and the weight and free energy of each answer, sorted by weight."""
-    verdict, groups = document["verdict"], document["groups"]
-    yield "decided by", f"{verdict['scorer']}: {verdict['reason']}"
-    if len(groups) < 2 or not verdict["weights"]:
-        return
-    weights = {group: max(_of_group(verdict["weights"], groups, group), default=0.0) for group in groups}
-    for group in sorted(weights, key=lambda each: -weights[each]):
-        energies = _of_group(verdict["energies"], groups, group)
-        energy = f", F(a) = {min(energies):+.3f}" if energies else ""
-        answer = one_line(text_of(document["candidates"][groups.index(group)], "answer"), _MAX_ANSWER)
-        yield "answer", f"weight {weights[group]:.2f}{energy}, {groups.count(group)} of {len(groups)}: {answer}"
-
-
-def _of_group(values: Sequence[float | None], groups: Sequence[int], group: int) -> list[float]:
-    """Return the known values of one group's candidates."""
-    return [value for value, each in zip(values, groups, strict=False) if each == group and value is not None]
+    yield "expert", f"{assignment['expert']} ({assignment['cue']})"
+    yield "kind", plan["kind"] + (f", {plan['plausible']} plausible answers" if plan["plausible"] else "")
+    nominal = " (nominal, because a price is unknown or zero)" if plan["nominal"] else ""
+    prices = ", ".join(f"{agent} {dollars(price)}" for agent, price in plan["prices"].items())
+    yield "prices", f"{prices} a call{nominal}; a right answer is worth {dollars(plan['value_usd'])}"
 
 
 def _tokens(usage: Mapping[str, Any]) -> str:
@@ -147,14 +127,3 @@ def _tokens(usage: Mapping[str, Any]) -> str:
     cached = f" ({usage['cached']:,} cached)" if usage["cached"] else ""
     reasoning = f" ({usage['reasoning']:,} reasoning)" if usage["reasoning"] else ""
     return f"{counts['input']} in{cached}, {counts['output']} out{reasoning}"
-
-
-def describe_difficulty(estimate: Estimate) -> str:
-    """Return the difficulty, its estimator, and whether the question was parsed for it."""
-    shown = f"{estimate.exact_or_middle:.3f} by {estimate.estimator}"
-    if estimate.interval is None:
-        return shown
-    low, high = estimate.interval
-    if estimate.exact is not None:
-        return f"{shown} (parsed; before: {low:.3f} to {high:.3f}, middle {estimate.difficulty:.3f})"
-    return f"{shown} (not parsed: middle of {low:.3f} to {high:.3f})"

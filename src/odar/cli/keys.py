@@ -12,7 +12,7 @@ import click
 from odar.cli.options import COUNT, POSITIVE, USD, Finite, json_option, settings_options
 from odar.cli.terminal import plain_table, print_json, print_table
 from odar.errors import InputError
-from odar.policy.target import Target
+from odar.policy.dial import Dial
 from odar.settings import Settings
 from odar.store.database import Database
 from odar.store.keys import Key, KeyLimits, Spent, all_keys, create_key, revoke_key, spent_by_keys
@@ -49,21 +49,13 @@ def _names_option(context: click.Context, option: click.Parameter, text: str | N
     return names or None
 
 
-def _paths_option(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
-    names = _names_option(context, option, text)
-    for name in names or ():
-        if name not in list(Path):
-            raise InputError(f"--paths: {name!r} is not one of: {', '.join(Path)}")
-    return names
-
-
 @click.group("keys")
 def command() -> None:
     """Make, list and revoke the API keys of the gateway.
 
     \b
     odar keys create ann --budget-day 2 --rate 60/min
-    odar keys create batch --models odar,odar-simple --paths simple,medium
+    odar keys create batch --models odar,odar-economy --max-path medium
     odar keys list
     odar keys revoke ann
 
@@ -87,7 +79,9 @@ def command() -> None:
 @click.option("--tokens", "tokens_per_min", type=Finite(min=1), metavar="N", help="Maximum tokens a minute.")
 @click.option("--models", callback=_names_option, metavar="A,B", help="Allow only these models.")
 @click.option(
-    "--paths", callback=_paths_option, metavar="A,B", help="Allow only these paths: simple, medium, hard."
+    "--max-path",
+    type=click.Choice([each.value for each in Path]),
+    help="Slow calls of a question: simple allows none, medium one, hard any number.",
 )
 @click.option(
     "--target-calls", type=Finite(min=1), metavar="CALLS", help="Target for the mean calls of a question."
@@ -103,10 +97,11 @@ def create(name: str, admin: bool, as_json: bool, settings: Settings, **limits: 
     odar keys create ann --budget-day 2 --budget-month 20 --rate 60/min
     odar keys create batch --target-calls 1.8
 
-    A target moves the thresholds of this key's questions until their mean reaches it. A request can set a lower
-    target (odar.target), not a higher one.
+    A target moves the dial of this key's questions until their mean reaches it. A request can set a lower target
+    (odar.target_calls, odar.target_cost_usd), not a higher one.
     """
-    Target.from_options(calls=limits["target_calls"], cost_usd=limits["target_cost_usd"])  # rejects both at once
+    targets = {name: limits[name] for name in ("target_calls", "target_cost_usd")}
+    Dial.from_options(**targets)  # rejects both at once
     with Database(settings.store) as database:
         key, secret = create_key(database, name, KeyLimits(**limits), admin=admin)
     if as_json:
@@ -181,8 +176,9 @@ _LIMIT_FORMATS = {
     "rate_per_min": "{:g}/min",
     "max_parallel": "{} at a time",
     "tokens_per_min": "{:g} tokens/min",
-    "target_calls": "target {:g} calls",
+    "target_calls": "target {:g} calls a question",
     "target_cost_usd": "target ${:g}",
+    "max_path": "path {} at most",
 }
 
 
@@ -191,5 +187,5 @@ def _limits_text(key: Key) -> str:
     for name, form in _LIMIT_FORMATS.items():
         if (value := getattr(key.limits, name)) is not None:
             parts.append(form.format(value))
-    parts += [", ".join(names) for names in (key.limits.models, key.limits.paths) if names is not None]
+    parts += [", ".join(key.limits.models)] if key.limits.models is not None else []
     return "; ".join(parts) or "none"

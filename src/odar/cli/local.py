@@ -24,14 +24,14 @@ FALLBACK = "tiny"
 
 
 def local_models(settings: Settings, *names: str) -> list[str]:
-    """Return the ids of those models that run in this process; by default of both agents and the surrogate."""
-    names = names or (settings.fast.model, settings.slow.model, settings.fusion.surrogate)
-    cards = [settings.card(name) for name in dict.fromkeys(names) if name]
+    """Return the ids of those models that run in this process; by default of all agents."""
+    names = names or tuple(settings.agent(agent).model for agent in settings.agent_names)
+    cards = [settings.card(name) for name in dict.fromkeys(names)]
     return [card.id for card in cards if settings.providers[card.provider].kind == "local"]
 
 
 def uses_local_model(settings: Settings) -> bool:
-    """Return whether an agent or the surrogate runs in this process."""
+    """Return whether an agent runs in this process."""
     return bool(local_models(settings))
 
 

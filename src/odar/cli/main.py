@@ -111,10 +111,10 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="odar")
 def cli() -> None:
-    """ODAR gives every question as much model compute as it needs.
+    """ODAR gives every question as much model compute as it is worth.
 
-    A difficulty estimate sends it down one of three paths: one fast call; a fast answer that a slow model
-    verifies; or one fast and up to five slow samples, of which the answer with the lowest free energy wins.
+    A fast model answers first. After every answer ODAR asks whether another call is worth its price: a second
+    opinion of another model, the slow model, more samples of it; for hard questions it starts with the slow model.
 
     Exit codes: 0 done · 1 not good enough (doctor, calibrate) · 2 your input or settings · 3 the provider ·
     4 a limit · 5 a local model's weights · 6 the store · 130 interrupted.

@@ -34,7 +34,7 @@ def command(as_json: bool, only_local: bool, settings: Settings) -> None:
     table = plain_table("model", "provider", "can", "price", "read on", no_wrap=True)
     for card in cards:
         abilities = " ".join(name for name in ("logprobs", "n", "images") if getattr(card, name))
-        name, price = _with_role(card.name, settings), _price_text(card.price)
+        name, price = _with_agents(card.name, settings), _price_text(card.price)
         table.add_row(name, card.provider, abilities, price, card.price_date or "")
     print_table(table)
 
@@ -55,15 +55,14 @@ def _list_local(settings: Settings, *, as_json: bool) -> None:
     for weights, status in rows:
         state = status.state if status.state != "partial" else f"partial, {status.size / 1e6:,.0f} MB"
         sizes = f"{weights.size / 1e6:,.0f} MB", f"{weights.memory_mb:,} MB"
-        table.add_row(_with_role(weights.name, settings), *sizes, weights.licence, state)
+        table.add_row(_with_agents(weights.name, settings), *sizes, weights.licence, state)
     print_table(table)
 
 
-def _with_role(model: str, settings: Settings) -> str:
+def _with_agents(model: str, settings: Settings) -> str:
     """Return the name of a model, with the agents that use it."""
-    agents = {"fast": settings.fast.model, "slow": settings.slow.model}
-    roles = ", ".join(role for role, name in agents.items() if name == model)
-    return f"{model} ({roles})" if roles else model
+    agents = ", ".join(agent for agent in settings.agent_names if settings.agent(agent).model == model)
+    return f"{model} ({agents})" if agents else model
 
 
 def _price_text(price: Price | None) -> str:

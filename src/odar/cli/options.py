@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from odar.config import load_settings
+from odar.config import BOTH_NAMED, load_settings
 from odar.errors import SettingsError
 from odar.files import user_path
 from odar.formats import MAX_DEPTH, deeper_than
@@ -69,6 +69,16 @@ def settings_options(command: F) -> F:
     return wrapper  # type: ignore[return-value]  # click's decorators do not carry the signature through
 
 
+def agent_options(command: F) -> F:
+    """Add --fast, --second and --slow, which set the models of the agents."""
+    examples = {"fast": "ollama/qwen3:4b", "second": "ollama/gemma3:4b", "slow": "vllm/Qwen/Qwen3-32B"}
+    kinds = {"fast": "Fast agent", "second": "Second opinion, of another family than fast", "slow": "Slow agent"}
+    for agent in reversed(examples):
+        text = f"{kinds[agent]}, such as {examples[agent]}."
+        command = click.option(f"--{agent}", f"setting_{agent}__model", metavar="MODEL", help=text)(command)
+    return command
+
+
 def json_option(summary: str = "Print a JSON object.") -> Callable[[F], F]:
     """Add --json; the command receives `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=summary)
@@ -101,9 +111,11 @@ def parse_sets(sets: Sequence[str]) -> dict[str, Any]:
 
 
 def announce_profile(settings: Settings) -> None:
-    """Print the profile and the reason for it, unless the user named it."""
-    if not settings.profile_reason.startswith("named by"):
-        click.echo(f"odar: profile {settings.profile}: {settings.profile_reason}", err=True)
+    """Print which models were chosen, why, and how to change them, unless the user named them."""
+    if settings.origins["profile",] != "chosen" or settings.profile_reason == BOTH_NAMED:
+        return
+    models = ", ".join(f"{agent} {settings.agent(agent).model}" for agent in settings.agent_names)
+    click.echo(f"odar: {models} ({settings.profile_reason}); name others in odar.toml", err=True)
 
 
 def command_line() -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from odar.cli.local import fetch_weights
-from odar.cli.options import announce_profile, settings_options
+from odar.cli.options import agent_options, announce_profile, settings_options
 from odar.errors import SettingsError
 from odar.settings import LOG_FORMATS, Settings
 
@@ -27,8 +27,7 @@ _SEND_BUFFER_BYTES = 128 * 2**10
     "--host", "setting_gateway__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1."
 )
 @click.option("--port", "setting_gateway__port", type=_PORT, help="Port; 0 takes a free one. Default: 8088.")
-@click.option("--fast", "setting_fast__model", metavar="MODEL", help="Fast agent, such as ollama/qwen3:4b.")
-@click.option("--slow", "setting_slow__model", metavar="MODEL", help="Slow agent, such as vllm/Qwen/Qwen3-32B.")
+@agent_options
 @click.option("--log-format", "setting_gateway__log_format", type=click.Choice(LOG_FORMATS), help="Default: text.")
 @settings_options
 def command(settings: Settings) -> None:
@@ -40,8 +39,9 @@ def command(settings: Settings) -> None:
     curl http://127.0.0.1:8088/v1/chat/completions -d \\
       '{"model": "odar", "messages": [{"role": "user", "content": "Hi"}]}'
 
-    Models: odar (adaptive), odar-simple, odar-medium, odar-hard, and every model of `odar models` by its own name,
-    passed through. Without keys it listens on this machine only. SIGTERM lets running requests finish.
+    Models: odar, odar-economy and odar-quality (as many calls as a question is worth), odar-simple, odar-medium and
+    odar-hard (the paper's paths), and every model of `odar models` by its own name, passed through. Without keys it
+    listens on this machine only. SIGTERM and SIGHUP let running requests finish.
     It prints which models answer, and `ready` when they are loaded.
 
     It logs a line for every question to standard error, without texts; /dashboard shows the traces.
@@ -71,14 +71,14 @@ def command(settings: Settings) -> None:
             logs.info(line, profile=settings.profile)
 
     app = create_app(settings, store=store, logs=logs, served=alignment_file(settings.store), announce=announce)
-    if (certificate := app.state.service.odar.learning_certificate) is not None:
-        store.learn_from_feedback(certificate, app.state.service.odar.use_learned)
     server = make_server(app, gateway)
     bound.listen(2048)  # from now on clients wait instead of being refused
     for line in _startup_messages(bound, app.state.service.access):
         announce(line)
     # After draining, the server sends itself the signal again: exit only after logs and spans are written.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored under nohup
+        signal.signal(signal.SIGHUP, lambda _, frame: server.handle_exit(signal.SIGTERM, frame))
     try:
         server.run(sockets=[bound])
     finally:

@@ -1,17 +1,17 @@
-"""Terminal output: text without control characters, JSON, tables, and answers that are shown while generated."""
+"""Terminal output: text without control characters, JSON, and tables."""
 
 from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
-from collections.abc import Container, Iterable
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from odar.errors import one_line
-from odar.policy.answers import find_answer
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +23,6 @@ _REPLACEMENTS: dict[int, str] = {
 WIDTH = 80
 """Columns of output that has a fixed width."""
 _UNLIMITED = 100_000
-_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
 def strip_control_chars(text: str) -> str:
@@ -35,31 +34,6 @@ def strip_control_chars(text: str) -> str:
     '4�]0;title�\n\tfür 漢字'
     """
     return text.translate(_REPLACEMENTS)
-
-
-class AnswerStream:
-    """Writes text while it is generated, dimmed, because most of it is reasoning."""
-
-    def __init__(self, out: TextIO | None = None) -> None:
-        self._out = out or sys.stdout
-        self._text = ""
-
-    def feed(self, text: str) -> None:
-        """Write another piece."""
-        if not self._text:
-            text = text.lstrip()
-        self._text += text
-        if text:
-            self._out.write(f"{_DIM}{strip_control_chars(text)}{_PLAIN}")
-        self._out.flush()
-
-    def finish(self, answer: str) -> bool:
-        """End the stream; return whether the text was the answer itself and need not be printed again."""
-        if not self._text:
-            return False
-        self._out.write("\n")
-        self._out.flush()
-        return find_answer(self._text) is None and self._text.strip() == answer
 
 
 def print_json(body: Any, indent: int | None = None) -> None:
@@ -97,6 +71,20 @@ def print_table(table: Table) -> None:
     Console(highlight=False, width=width).print(table)
 
 
+def fitting_columns(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """The first columns that a terminal has room for, at one space between two; all of them in a pipe."""
+    if not sys.stdout.isatty():
+        return list(columns)
+    room = shutil.get_terminal_size().columns
+    shown: list[str] = []
+    for title, cells in columns.items():
+        room -= max(len(title), *map(len, cells), 0) + 1
+        if room < 0 and shown:
+            break
+        shown.append(title)
+    return shown
+
+
 def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **options: Any) -> Table:
     """Return a table with these columns, those of `right` aligned to the right; `options` apply to every column."""
     from rich.table import Table
@@ -105,6 +93,11 @@ def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **optio
     for title in columns:
         table.add_column(title, justify="right" if title in right else "left", **options)
     return table
+
+
+def print_text(text: str) -> None:
+    """Print a text, folded to 80 columns."""
+    click.echo(click.wrap_text(text, WIDTH))
 
 
 def print_facts(facts: Iterable[tuple[str, str]], *, stderr: bool = False, gap: int = 2, labels: int = 0) -> None:

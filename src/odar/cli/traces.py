@@ -14,12 +14,10 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from odar.calibration_file import load_calibration
 from odar.cli.explain import document_facts, print_document, text_of
 from odar.cli.options import FILE, USD, json_option, settings_options
 from odar.cli.terminal import WIDTH, format_known, plain_table, print_json
-from odar.errors import InputError
-from odar.policy.certificate import InstalledCertificate
+from odar.errors import InputError, plural
 from odar.settings import Settings
 from odar.store.archive import Archive
 from odar.store.database import Database
@@ -111,8 +109,9 @@ def command(
 @command.command("show")
 @click.argument("trace")
 @json_option("Print all of it as a JSON object.")
+@click.option("--verbose", is_flag=True, help="Show difficulty, features and energies too.")
 @settings_options
-def show(trace: str, as_json: bool, settings: Settings) -> None:
+def show(trace: str, as_json: bool, verbose: bool, settings: Settings) -> None:
     """Show TRACE; the beginning of its id is enough.
 
     Questions and answers are there only if they were stored with store.content = true.
@@ -122,7 +121,7 @@ def show(trace: str, as_json: bool, settings: Settings) -> None:
     if as_json:
         print_json(row)
     else:
-        print_document(row["document"], _trace_facts(row))
+        print_document(row["document"], _trace_facts(row, verbose=verbose), verbose=verbose)
 
 
 @command.command("export")
@@ -144,7 +143,7 @@ def export(conditions: Filter, out: str, settings: Settings) -> None:
         for count, trace in enumerate(archive.export(conditions), start=1):  # noqa: B007 - the last count is printed
             file.write(json.dumps(trace, ensure_ascii=False) + "\n")
     if out != "-":
-        click.echo(f"odar: {count} traces to {out}", err=True)
+        click.echo(f"odar: {plural(count, 'trace')} to {out}", err=True)
 
 
 def parse_time(text: str, now: datetime | None = None) -> str:
@@ -191,7 +190,7 @@ def print_list(traces: Sequence[dict[str, Any]]) -> None:
     Console(width=WIDTH, highlight=False).print(table)
 
 
-def _trace_facts(trace: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _trace_facts(trace: dict[str, Any], *, verbose: bool) -> Iterator[tuple[str, str]]:
     document = trace["document"]
     for name, key in (("trace", "id"), ("started", "started_at"), ("profile", "profile")):
         yield name, trace[key]
@@ -199,8 +198,8 @@ def _trace_facts(trace: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield trace["status"], trace["error"] or "no reason given"
     yield "question", text_of(document["query"], "text")
     if document["answer"] is not None:
-        yield "answer", text_of(document["answer"], "answer")
-    yield from document_facts(document)
+        yield "answer", text_of(document["answer"], "text")
+    yield from document_facts(document, verbose=verbose)
     if trace["key_id"] is not None:
         yield "key", trace["key_id"]
     if (feedback := trace["feedback"]) is not None:
@@ -223,25 +222,31 @@ def print_summary(overview: dict[str, Any], warnings: Sequence[str]) -> None:
     savings, queries = overview["savings"], overview["queries"]
     columns = ("dollars", "calls", "slow calls")
     table = plain_table("", *columns, right=columns)
-    cost = format_known(savings["cost_usd"], "{:.4f}")
-    table.add_row("actual", cost, str(savings["calls"]), str(savings["slow_calls"]))
-    for name in ("always slow", "always hard"):
-        saved = savings[name.replace(" ", "_")]
-        calls = (format_known(saved.get(key), "{:+,.0f}", "-") for key in ("calls_saved", "slow_calls_saved"))
-        table.add_row(f"saved against {name}", format_known(saved["usd_saved"], "{:+.4f}"), *calls)
+    rows = {
+        "actual": ("cost_usd", "calls", "slow_calls", ""),
+        "one slow call a question": ("always_slow_usd", "questions", "questions", ""),
+        "saved": ("usd_saved", "calls_saved", "slow_calls_saved", "+"),
+    }
+    for name, (usd, calls, slow_calls, sign) in rows.items():
+        whole = (f"{savings[key]:{sign},.0f}" for key in (calls, slow_calls))
+        table.add_row(name, format_known(savings[usd], f"{{:{sign}.4f}}"), *whole)
     shares = ", ".join(f"{name} {path['queries'] / queries:.0%}" for name, path in overview["paths"].items())
     spent = f"spent {format_known(overview['cost_usd'], '{:.4f}')}"
     if overview["cost_unknown"]:
         spent += f"; the cost of {overview['cost_unknown']:,} is unknown"
     console = Console(width=WIDTH, highlight=False, markup=False)
-    console.print(f"{queries:,} questions ({shares}), {overview['calls_per_query']:.2f} calls each")
+    console.print(f"{plural(queries, 'question')} ({shares}), {overview['calls_per_query']:.2f} calls each")
     console.print(f"{spent}; {overview['errors']} failed, {overview['degraded']} degraded\n")
     console.print(table)
+    if savings["unpriced"]:
+        console.print(f"without {savings['unpriced']:,} questions of unknown cost")
     changed = format_known(savings["changed"], f"{{:.0%}} of {savings['compared']:,} answers", "no question")
-    console.print(f"\nchanged by the slow model: {changed}")
-    for role, each in overview["cut_off"].items():
+    console.print(f"\nfast answer changed by another agent: {changed}")
+    for stages, count in overview["stages"].items():
+        console.print(f"asked {stages.replace(',', ', ')}: {count:,}")
+    for agent, each in overview["cut_off"].items():
         share = f" ({each['cut_off'] / each['answers']:.0%})" if each["answers"] else ""
-        console.print(f"{role} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
+        console.print(f"{agent} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
     console.print(f"\n{savings['assumption']}", style="dim")
     for warning in warnings:
         console.print(f"warning: {warning}", style="yellow")
@@ -259,13 +264,10 @@ def feedback(trace: str, verdict: str, note: str | None, settings: Settings) -> 
     odar feedback 3f2a right
     odar feedback 3f2a wrong --note "it is 43"
 
-    Calibration learns from it; with routing.learn = true the thresholds do at once (odar calibrate --history).
     `odar traces --feedback wrong` lists answers marked wrong.
     """
-    made = load_calibration(settings.calibration).made if settings.routing.learn else {}
-    certificate = InstalledCertificate.from_dict(made.get("certificate"))
     with Database(settings.store) as database:
         archive = Archive(database)
         trace_id = archive.full_id(trace)
-        archive.mark(trace_id, verdict == "right", note, certificate=certificate)
+        archive.mark(trace_id, verdict == "right", note)
     click.echo(f"{trace_id} {verdict}")

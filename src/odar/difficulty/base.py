@@ -10,12 +10,13 @@ with w = 1 up to 8 words, falling to 0 at 24. One turn after a hard one is at le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from odar.difficulty.text import READ_LIMIT, lengths
 from odar.files import user_path
+from odar.question import core_question, earlier_questions
 from odar.registry import Registry
 from odar.types import Estimate, Query
 
@@ -39,15 +40,24 @@ class Estimator(Protocol):
         ...
 
 
+class Bounds(NamedTuple):
+    """What is known of d without a dependency parse."""
+
+    estimate: Estimate
+    """d at the middle of the interval."""
+    low: float
+    high: float
+
+
 class LazyEstimator(Estimator, Protocol):
     """An estimator that gives bounds for d first, and the exact value at a higher cost."""
 
-    def estimate_bounds(self, query: Query) -> Estimate:
-        """Return an estimate with an interval."""
+    def estimate_bounds(self, query: Query) -> Bounds:
+        """Return an interval for d."""
         ...
 
-    def refine(self, query: Query, estimate: Estimate) -> Estimate:
-        """Return the same estimate with the exact value."""
+    def refine(self, query: Query, bounds: Bounds) -> Estimate:
+        """Return the exact value."""
         ...
 
 
@@ -63,19 +73,12 @@ ESTIMATORS: Registry[Callable[[], Estimator]] = Registry(
 """Estimators by name; each entry makes one when called without arguments."""
 
 
-def open_estimator(name: str, calibrated: Mapping[str, Any] | None = None, origin: str = "") -> Estimator:
-    """Return an estimator by its registered name, or from a file that `odar calibrate --difficulty` wrote.
-
-    The learned estimator has the weights `calibrated` of the calibration `origin`, if there are any.
-    """
+def open_estimator(name: str) -> Estimator:
+    """Return an estimator by its registered name, or from a file that `odar calibrate --difficulty` wrote."""
     if name not in ESTIMATORS.names() and name.endswith(".json"):
         from odar.difficulty.estimator import LearnedEstimator
 
         return LearnedEstimator.load(user_path(name, setting="routing.estimator"))
-    if calibrated is not None and name == "learned":
-        from odar.difficulty.estimator import calibrated_estimator
-
-        return calibrated_estimator(calibrated, origin)
     return ESTIMATORS[name]()
 
 
@@ -103,7 +106,7 @@ class LengthEstimator:
 
     def estimate(self, query: Query) -> Estimate:
         """Return the difficulty by the number of words."""
-        words = lengths(query.text).words
+        words = lengths(core_question(query).text).words
         difficulty = words / (words + 40)
         return Estimate(difficulty, self.name, (("word_count", float(words), difficulty),))
 
@@ -113,50 +116,34 @@ def estimate_turn(estimator: Estimator, query: Query, thresholds: Sequence[float
 
     With `thresholds`, texts are parsed only if a threshold lies between the bounds of d.
     """
-    turns = [query, *_earlier_turns(query)]
+    weight = inheritance_weight(_count_words(core_question(query).text)) if len(query.turns) > 1 else 0.0
+    turns = [query, *map(Query, earlier_questions(query, MAX_EARLIER_TURNS))] if weight else [query]
     if thresholds is None or not hasattr(estimator, "estimate_bounds"):
-        return combine_turns(query, [estimator.estimate(turn) for turn in turns])
+        return combine_turns(weight, [estimator.estimate(turn) for turn in turns])
     lazy = cast(LazyEstimator, estimator)
     bounds = [lazy.estimate_bounds(turn) for turn in turns]
-    estimate = combine_turns(query, bounds)
-    if not estimate.crosses(thresholds):
-        return estimate
-    return combine_turns(query, list(map(lazy.refine, turns, bounds)))
+    low, high = (_combine(weight, [getattr(each, end) for each in bounds]) for end in ("low", "high"))
+    if any(low < threshold <= high for threshold in thresholds):
+        return combine_turns(weight, list(map(lazy.refine, turns, bounds)))
+    return combine_turns(weight, [each.estimate for each in bounds])
 
 
-def _earlier_turns(query: Query) -> list[Query]:
-    """Return the turns that a query inherits difficulty from, the oldest first."""
-    if not query.earlier or not inheritance_weight(_count_words(query.text)):
-        return []
-    return list(map(Query, query.earlier[-MAX_EARLIER_TURNS:]))
-
-
-def combine_turns(query: Query, estimates: Sequence[Estimate]) -> Estimate:
-    """Return the query's estimate, which comes first, raised by those of the earlier turns."""
+def combine_turns(weight: float, estimates: Sequence[Estimate]) -> Estimate:
+    """Return the query's estimate, which comes first, raised by those of the earlier turns with this weight."""
     own = estimates[0]
-    if len(estimates) == 1:
-        return own
-    weight = inheritance_weight(_count_words(query.text))
-
-    def combine(difficulties: Iterable[float]) -> float:
-        last, *earlier = difficulties
-        return with_inherited(last, weight, earlier)
-
-    interval = own.interval
-    if interval is not None:
-        lows, highs = zip(*(each.interval or (each.difficulty,) * 2 for each in estimates), strict=True)
-        interval = combine(lows), combine(highs)
-    combined = replace(
-        own,
-        difficulty=combine(each.difficulty for each in estimates),
-        interval=interval,
-        exact=None if own.exact is None else combine(each.exact_or_middle for each in estimates),
-    )
-    gain = combined.exact_or_middle - own.exact_or_middle
+    difficulty = _combine(weight, [each.difficulty for each in estimates])
+    gain = difficulty - own.difficulty
     if not gain:
-        return combined
+        return own
     hardest = max(each.difficulty for each in estimates[1:])
-    return replace(combined, contributions=(*own.contributions, ("inherited", hardest, gain)))
+    inherited = ("inherited", hardest, gain)
+    return replace(own, difficulty=difficulty, contributions=(*own.contributions, inherited))
+
+
+def _combine(weight: float, difficulties: Sequence[float]) -> float:
+    """Return the difficulty of a query, which comes first, raised by those of the earlier turns."""
+    own, *earlier = difficulties
+    return with_inherited(own, weight, earlier) if earlier else own
 
 
 def with_inherited(own: float, weight: float, earlier: Sequence[float]) -> float:

@@ -6,7 +6,7 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from odar.difficulty.base import Bounds
 from odar.difficulty.features import FEATURES, PARSED, parsed_features, unparsed_features
 from odar.difficulty.text import DATA
 from odar.errors import InputError
@@ -189,28 +190,27 @@ class LearnedEstimator:
         """Return d(x) from all 24 features, with (feature, value, W·φ) for each (SPEC 2.1)."""
         return self.refine(query, self.estimate_bounds(query))
 
-    def estimate_bounds(self, query: Query) -> Estimate:
+    def estimate_bounds(self, query: Query) -> Bounds:
         """Return an interval for d from the 21 features that need no parse and the bounds of the other three."""
-        plain, x = self._plain_numbers(), self.unparsed_features(query)
+        plain = self._plain_numbers()
+        x = self.unparsed_features(query)
         for index, value in zip(PARSED, plain.middle, strict=True):
             x[index] = value
         shares = self._shares(x)
-        logit, reach = sum(shares) + self.bias_, plain.reach
-        return Estimate(
-            difficulty=self._difficulty(logit),
-            estimator=self.name,
-            contributions=tuple(zip(FEATURES, x, shares, strict=True)),
-            interval=(self._difficulty(logit - reach), self._difficulty(logit + reach)),
+        logit = sum(shares) + self.bias_
+        contributions = tuple(zip(FEATURES, x, shares, strict=True))
+        return Bounds(
+            Estimate(self._difficulty(logit), self.name, contributions),
+            low=self._difficulty(logit - plain.reach),
+            high=self._difficulty(logit + plain.reach),
         )
 
-    def refine(self, query: Query, estimate: Estimate) -> Estimate:
-        """Parse the query; return the estimate of `estimate_bounds` with the exact d and all 24 contributions."""
-        x = self.parsed_features(query, [value for _, value, _ in estimate.contributions])
+    def refine(self, query: Query, bounds: Bounds) -> Estimate:
+        """Parse the query; return the exact d with all 24 contributions."""
+        x = self.parsed_features(query, [value for _, value, _ in bounds.estimate.contributions])
         shares = self._shares(x)
-        return replace(
-            estimate,
-            exact=self._difficulty(sum(shares) + self.bias_),
-            contributions=tuple(zip(FEATURES, x, shares, strict=True)),
+        return Estimate(
+            self._difficulty(sum(shares) + self.bias_), self.name, tuple(zip(FEATURES, x, shares, strict=True))
         )
 
     def _difficulty(self, logit: float) -> float:
@@ -294,7 +294,7 @@ class LearnedEstimator:
     def from_dict(cls, raw: Any, name: str) -> LearnedEstimator:
         """Return the estimator of `to_dict`; raise InputError for another version or shape."""
         saved_format = raw.get("format") if isinstance(raw, dict) else None
-        check_format(saved_format, FORMAT, name, "train it again (`odar calibrate --difficulty`, `odar calibrate`)")
+        check_format(saved_format, FORMAT, name, "train it again (`odar calibrate --difficulty`)")
         try:
             training, scaling = raw["training"], raw["scaling"]
             hyperparameters = {name: training[name] for name in ("learning_rate", "l2", "epochs")}
@@ -369,10 +369,3 @@ def _vector(values: Mapping[str, float], where: str) -> Array:
 def shipped_estimator() -> LearnedEstimator:
     """Return the estimator that comes with ODAR; loaded once."""
     return LearnedEstimator.load()
-
-
-def calibrated_estimator(document: Mapping[str, Any], origin: str) -> LearnedEstimator:
-    """Return the estimator of a calibration; in traces it has a name of its own."""
-    model = LearnedEstimator.from_dict(document, f"the estimator of {origin}")
-    model.name = "calibrated/1"
-    return model

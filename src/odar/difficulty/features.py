@@ -36,6 +36,7 @@ from odar.difficulty.text import (
     terms,
 )
 from odar.difficulty.university import MAX_WORDS, asks_for_a_fact, university_tfidf
+from odar.question import core_question
 from odar.types import Query
 
 _MATH_SYMBOL = re.compile("[+×÷=≠<>≤≥∑∏∫∂∇∞−]")
@@ -63,12 +64,12 @@ _INTERROGATIVE = re.compile(
 # The beginning of a request, as opposed to a mention: the verb opens a clause or follows a word such as "please".
 _REQUEST = (
     r"(?:^|[.;:!?,)]|\b(?:please|and|then|to|you|must|should|us|now|formally|rigorously|carefully|also|can|let's)\b)"
-    r"[\s\"'*(]*(?:(?:formally|rigorously|carefully|now|also)\s+)?"
+    r"(?:[^\S\n]|[\"'*(])*+(?:(?:formally|rigorously|carefully|now|also)\s+)?"
 )
 _PROOF = re.compile(
     rf"{_REQUEST}(?:(?:dis)?prove|derive|deduce|(?:show|demonstrate|establish|verify)\s+(?:that|why|how))\b"
-    r"|\b(?:give|write|provide|construct|find|present|sketch|supply|with|need|want|complete)\s+"
-    r"(?:me\s+)?(?:a|an|the|full|your)?\s*(?:\w+\s+){0,2}?(?:proof|derivation)\b",
+    r"|\b(?:give|write|provide|construct|find|present|sketch|supply|with|need|want|complete)\s++"
+    r"(?:me\s++)?(?:a|an|the|full|your)?\s*+(?:\w++\s++){0,2}?(?:proof|derivation)\b",
     re.IGNORECASE | re.MULTILINE,
 )
 _PROOF_STEMS = ("prove", "deriv", "deduce", "show", "demonstrate", "establish", "verify", "proof")
@@ -286,15 +287,20 @@ def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
 
 def unparsed_features(query: Query) -> list[float]:
     """Return the 21 features that need no parse, and NaN for the other three."""
-    text = clean(query.text[:READ_LIMIT])
+    core = core_question(query)
+    text = clean(core.text[:READ_LIMIT])
+    choice = float(bool(core.options)) or is_multiple_choice(text)
     structural = [math.nan, math.nan, text.count("?"), bool(query.images), math.nan, logical_connectives(text)]
-    return [*lexical_features(query.text, text), *map(float, structural), *semantic_features(query, text)]
+    semantic = semantic_features(Query(text, query.images), choice)
+    return [*lexical_features(core.text, text), *map(float, structural), *semantic]
 
 
 def parsed_features(query: Query, features: list[float]) -> list[float]:
     """Return the features of `unparsed_features` with f9, f10 and f13 filled in."""
     complete = features.copy()
-    for index, value in zip(PARSED, analyse(mask_latex(clean(query.text[:READ_LIMIT]))), strict=True):
+    for index, value in zip(
+        PARSED, analyse(mask_latex(clean(core_question(query).text[:READ_LIMIT]))), strict=True
+    ):
         complete[index] = value
     return complete
 
@@ -328,15 +334,14 @@ def logical_connectives(text: str) -> float:
     return float(sum(1 for _ in _CONNECTIVE.finditer(text.lower())))
 
 
-def semantic_features(query: Query, text: str) -> list[float]:
-    """Return f15-f24."""
+def semantic_features(query: Query, choice: float) -> list[float]:
+    """Return f15-f24; `choice` is f19."""
+    text = query.text
     vocabulary, all_terms = vocabularies(), _all_terms()
     known_terms = [term for term in terms(text) if term in all_terms]
     counts: Mapping[str, int] = Counter(known_terms) if known_terms else {}
     university = university_tfidf(counts, text, university_weights())
-    choice = is_multiple_choice(text)
-    read_part = query if text is query.text else Query(text, query.images)
-    domain: list[float] = shipped_classifier().probabilities(read_part).tolist()
+    domain: list[float] = shipped_classifier().probabilities(query).tolist()
     return [
         tfidf(counts, vocabulary["math"]) + university[0],
         tfidf(counts, vocabulary["code"]) + university[1],

@@ -19,7 +19,7 @@ MAX_WORDS = 24
 _MIN_WORDS = 8
 """Words below which a question counts as one of this length."""
 
-_CLAUSE_START = r"(?:^|[.!?:;,] )\W*"
+_CLAUSE_START = r"(?:^|[.!?:;,] )\W{0,20}+"
 _TERM = r"[\w'-]++"
 _NOUN = (
     "year|century|decade|month|day|date|city|country|town|continent|place|person|people|man|woman|university|college|"

@@ -106,7 +106,7 @@ def with_fitting_prompts(settings: Settings, sources: Sequence[TaskSet]) -> Sett
         InputError: some of the sets need such prompts and others do not; a recording has one set of prompts.
     """
     plain = [source.name for source in sources if getattr(getattr(source, "about", None), "plain", False)]
-    prompts = load_prompts(settings.prompts)
+    prompts = load_prompts(settings.prompts).exact
     if not plain or not any(prompts[step].asks_for_marker for step in (Step.ANSWER, Step.VERIFY, Step.SOLVE)):
         return settings
     if others := [source.name for source in sources if source.name not in plain]:

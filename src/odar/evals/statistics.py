@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 
 from odar.calibration.bootstrap import RESAMPLES, Interval, bootstrap_mean
 from odar.errors import InputError
-from odar.evals.replay.arrays import PanelArrays
-from odar.evals.replay.simulate import PolicyOutcome
+from odar.evals.replay.outcomes import Outcomes, best_mixture
+from odar.evals.replay.table import ReplayTable
 from odar.evals.selection import label_free_strata
 from odar.policy.arrays import Array, Ints
 
@@ -187,39 +187,51 @@ class PolicySummary:
     """Shares of the Simple, Medium and Hard path."""
     efficiency: float | None
     """Percentage points above single-fast per call (SPEC 7.5); None for single-fast, and without that row."""
+    over_fixed: Interval | None
+    """Gain over the best random mixture of fixed choices of the same cost (SPEC 9.9); None for those themselves."""
     note: str
 
 
 def summarize_policies(
-    arrays: PanelArrays, outcomes: Sequence[PolicyOutcome], reference: PolicyOutcome
+    table: ReplayTable, outcomes: Sequence[Outcomes], reference: Outcomes, fixed: Sequence[Outcomes] = ()
 ) -> list[PolicySummary]:
-    """Return a row for every outcome; gains are against the reference."""
-    names, strata = item_names(arrays), sampling_strata(arrays)
-    seeds = [key.seed for key in arrays.items.keys]
+    """Return a row for every outcome; gains are against the reference, and against the fixed choices."""
+    strata = sampling_strata(table)
+    names = item_names(table)
+    folds = np.array(table.column("fold"))
+    seeds = [key.seed for key in table.column("key")]
     base = next((float(each.score.mean()) for each in outcomes if each.name == "single-fast"), None)
     gains = [
-        None if each is reference else paired_difference(arrays, each.score, reference.score) for each in outcomes
+        None if each.name == reference.name else paired_difference(table, each.score, reference.score)
+        for each in outcomes
     ]
     adjusted = benjamini_hochberg([gain.p if gain else None for gain in gains])
+    fixed_names = {each.name for each in fixed}
     rows = []
     for outcome, gain, p in zip(outcomes, gains, adjusted, strict=True):
         means, places = item_means(outcome.score, names)
-        mean, calls = float(outcome.score.mean()), float(outcome.calls.mean())
+        mean = float(outcome.score.mean())
+        calls = float(outcome.calls.mean())
+        over = None
+        if fixed and outcome.name not in fixed_names:
+            mixed = best_mixture(fixed, float(outcome.cost_usd.mean()))
+            over = paired_difference(table, outcome.score, mixed.score).interval
         rows.append(
             PolicySummary(
                 name=outcome.name,
                 accuracy=bootstrap_mean(means, strata=[strata[i] for i in places]),
-                folds=fold_interval(means, arrays.items.fold[places]),
+                folds=fold_interval(means, folds[places]),
                 seeds=seed_deviation(outcome.score, seeds),
                 gain=gain,
                 adjusted=p,
                 calls=calls,
-                cost_usd=mean_if_known(outcome.cost),
+                cost_usd=mean_if_known(outcome.cost_usd),
                 tokens=mean_if_known(outcome.tokens),
                 median_s=float(np.median(outcome.seconds)),
                 tail_s=float(np.percentile(outcome.seconds, 95)),
                 mix=outcome.mix,
-                efficiency=(None if base is None or outcome.name == "single-fast" else 100 * (mean - base) / calls),
+                efficiency=None if base is None or outcome.name == "single-fast" else 100 * (mean - base) / calls,
+                over_fixed=over,
                 note=outcome.note,
             )
         )
@@ -227,36 +239,36 @@ def summarize_policies(
 
 
 def paired_difference(
-    arrays: PanelArrays,
+    table: ReplayTable,
     first: Array,
     second: Array,
     rows: Sequence[int] | Ints | None = None,
     strata: Sequence[Hashable] | None = None,
 ) -> Difference:
     """Return the difference of two policies on some rows; an item with several seeds counts once, by its mean."""
-    strata = sampling_strata(arrays) if strata is None else strata
-    rows = range(len(arrays)) if rows is None else rows
-    names = item_names(arrays)
+    strata = sampling_strata(table) if strata is None else strata
+    rows = range(len(table)) if rows is None else rows
+    names = item_names(table)
     chosen = [names[i] for i in rows]
     first_means, places = item_means(first, chosen)
     second_means, _ = item_means(second, chosen)
     return difference(first_means, second_means, [strata[rows[i]] for i in places])
 
 
-def item_names(arrays: PanelArrays) -> list[tuple[str, str]]:
+def item_names(table: ReplayTable) -> list[tuple[str, str]]:
     """Return the set and the id of each row, without the seed."""
-    return [(key.set, key.id) for key in arrays.items.keys]
+    return [(item.key.set, item.key.id) for item in table.items]
 
 
-def sampling_strata(arrays: PanelArrays) -> list[Hashable]:
+def sampling_strata(table: ReplayTable) -> list[Hashable]:
     """Return the stratum of each row: its benchmark, and its subject or level there."""
-    return [(key.set, stratum) for key, stratum in zip(arrays.items.keys, arrays.items.stratum, strict=True)]
+    return [(item.key.set, item.stratum) for item in table.items]
 
 
-def length_strata(arrays: PanelArrays) -> list[Hashable]:
+def length_strata(table: ReplayTable) -> list[Hashable]:
     """Return strata without labels: benchmark crossed with quarters of question length (SPEC 7.4)."""
-    lengths = [len(text) for text in arrays.items.query]
-    return list(label_free_strata([key.set for key in arrays.items.keys], lengths))
+    lengths = [len(item.query) for item in table.items]
+    return list(label_free_strata([item.key.set for item in table.items], lengths))
 
 
 def mean_if_known(values: Array) -> float | None:

@@ -7,13 +7,16 @@ database, leaves a gateway that rejects every request.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from odar.errors import SettingsError
+from odar.errors import KeyRefused, SettingsError
 from odar.gateway.errors import ApiError
 from odar.settings import GatewaySettings
+from odar.store.budgets import RateLimit, bucket_level
 from odar.store.keys import Key, KeyCache
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -68,13 +71,17 @@ class AccessPolicy:
         return None
 
     def check_metrics(self, scope: Scope) -> None:
-        """Raise ApiError 401 unless the request is from this machine or `gateway.metrics_allow`, or has a key."""
-        if remote_reason(scope) is None or self._is_scraper(scope):
+        """Raise ApiError 401 unless the request is from `gateway.metrics_allow` or has a key.
+
+        Without keys, this machine may read them too. With keys it is not enough: a proxy on this machine that adds
+        no header looks the same.
+        """
+        if self._is_scraper(scope) or (not self.keys_required and remote_reason(scope) is None):
             return
         try:
             self._verify_key(scope["headers"])
         except ApiError as error:
-            message = "/metrics needs a key, unless it is read from this machine or from gateway.metrics_allow"
+            message = "/metrics needs a key, unless it is read from gateway.metrics_allow"
             raise ApiError(error.status, message, error.code) from None
 
     def _verify_key(self, headers: Headers) -> Key:
@@ -90,6 +97,9 @@ class AccessPolicy:
         if not secret:
             raise ApiError(401, "no API key; send `Authorization: Bearer …` or `x-api-key: …`", "missing_api_key")
         key = self.keys.verify(secret.decode("latin-1"))
+        if key is None and self.keys.lost:
+            message = "no key can be checked: the gateway has lost its store; tell its operator"
+            raise ApiError(503, message, "store_unavailable", retry_after=RETRY_S)
         if key is None:
             raise ApiError(401, "unknown API key; make one with `odar keys`", "invalid_api_key")
         return key
@@ -188,7 +198,11 @@ def _parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 class ConcurrencyLimit:
-    """Counts requests in flight and rejects further ones before their bodies are read.
+    """Counts requests in flight, and rejects further ones when their headers have arrived, before their bodies.
+
+    A key can hold as many slots as it leaves free: one key alone half of them, two a third each. Its limits on
+    parallel requests and requests a minute are checked here for this process, and again by the store for all
+    processes once the body is known (`odar.store.budgets`). Every request counts, also one that fails.
 
     >>> concurrency_limit = ConcurrencyLimit(limit=1)
     >>> concurrency_limit.acquire()
@@ -196,20 +210,62 @@ class ConcurrencyLimit:
     1
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
         self.in_flight = 0
         self.draining = False
+        self._clock = clock
+        self._held: Counter[str] = Counter()
+        """Requests in flight of each key."""
+        self._buckets: dict[str, tuple[float, float]] = {}
+        """The requests that the rate of a key allowed at a time."""
 
-    def acquire(self) -> None:
-        """Count a new request; raise ApiError if there are too many, or during shutdown."""
+    def acquire(self, key: Key | None = None) -> None:
+        """Count a new request of a key, or of this machine.
+
+        Raises:
+            ApiError: 429 if there are too many requests in all or of this key, 503 during shutdown.
+            KeyRefused: a limit of the key is used up.
+        """
         if self.draining:
             raise ApiError(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
         if self.in_flight >= self.limit:
             message = f"too many requests: gateway.max_in_flight = {self.limit} are in flight"
             raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
+        if key is not None:
+            held = self._held[key.id]
+            if key.limits.max_parallel is not None and held >= key.limits.max_parallel:
+                message = f"key {key.name!r} may make {key.limits.max_parallel} requests at a time"
+                raise KeyRefused(message, "parallel", RETRY_S)
+            if held >= self.limit - self.in_flight:
+                message = (
+                    f"too many requests of this key: {held} are in flight, and {self.limit - self.in_flight} more"
+                )
+                raise ApiError(429, f"{message} must stay free for others", "overloaded", retry_after=RETRY_S)
+            self.count_request(key)
+            self._held[key.id] += 1
         self.in_flight += 1
 
-    def release(self) -> None:
+    def release(self, key: Key | None = None) -> None:
         """Count a finished request."""
         self.in_flight -= 1
+        if key is not None:
+            self._held[key.id] -= 1
+            if not self._held[key.id]:
+                del self._held[key.id]
+
+    def count_request(self, key: Key) -> None:
+        """Count a request against the rate of its key; raise KeyRefused if it is used up."""
+        rate = key.limits.rate_per_min
+        if rate is None:
+            return
+        now = self._clock()
+        level, at = self._buckets.get(key.id, (None, now))
+        level = bucket_level(rate, level, now - at)
+        if level < 1:
+            refused = KeyRefused(
+                f"key {key.name!r} may make {rate:g} requests a minute", "rate", (1 - level) * 60 / rate
+            )
+            refused.rates = (RateLimit("requests", rate, level),)
+            raise refused
+        self._buckets[key.id] = (level - 1, now)

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from odar.errors import KeyRefused
 from odar.gateway.chat import ChatStream, read_chat, write_chat
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.dashboard import dashboard_routes
@@ -98,9 +99,10 @@ def create_app(
         Route("/openapi.json", utility.openapi),
         *dashboard_routes(service),
     ]
-    handlers: Any = dict.fromkeys((HTTPException, ApiError, ClientLeft), _error_response)
+    handlers: Any = dict.fromkeys((HTTPException, ApiError, ClientLeft, KeyRefused), _error_response)
     app = _Gateway(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.endpoints = endpoints
+    app.router.redirect_slashes = False  # the address would be made from the client's Host header
     if origins := settings.gateway.cors_origins:
         app.cors = CORSMiddleware(
             app.answer,
@@ -132,17 +134,21 @@ class _UtilityRoutes:
         """Return one model; rejected if a question to it would be."""
         key = self._service.access.identify(request.scope)
         name = request.path_params["name"]
-        model = self._service.route(ChatRequest(name, Query("")), key).get("model")
+        model = self._service.route(ChatRequest(name, Query("")), key).model
         owner = self._service.settings.card(model).provider if model else "odar"
         return json_response(self._model_entry(name, owner))
 
     async def feedback(self, request: Request) -> Response:
         """Mark an answer right or wrong; only with the key that asked, or an admin's."""
         key = self._service.access.identify(request.scope)
+        if key is not None:
+            self._service.concurrency_limit.count_request(key)
         gateway = self._service.settings.gateway
         body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES, gateway.body_timeout_s)
         feedback = convert(read_json(body), Feedback)
-        if not await self._service.mark(feedback.trace_id, feedback.correct, feedback.note or None, key):
+        async with self._service.reads.take(key):
+            found = await self._service.mark(feedback.trace_id, feedback.correct, feedback.note or None, key)
+        if not found:
             raise ApiError(404, f"there is no trace {feedback.trace_id!r}", "trace_not_found", "trace_id")
         return json_response({"trace_id": feedback.trace_id, "recorded": True})
 
@@ -151,11 +157,14 @@ class _UtilityRoutes:
         return json_response({"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:
-        """Return 200 if requests are accepted, 503 while loading or shutting down."""
+        """Return 200 if requests are accepted; 503 while loading, shutting down or without the store of keys."""
         if self._service.concurrency_limit.draining:
             return json_response({"status": "draining"}, 503)
-        if not self._service.odar.warm:
+        if not self._service.odar.planner.estimates.loaded:
             return json_response({"status": "loading"}, 503)
+        access = self._service.access
+        if access.keys_required and access.keys.lost:
+            return json_response({"status": "store unavailable"}, 503)
         return json_response({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:

@@ -7,8 +7,6 @@ private address must be blocked by the model server (docs/security.md).
 
 from __future__ import annotations
 
-import base64
-import binascii
 import dataclasses
 import ipaddress
 import socket
@@ -25,39 +23,26 @@ from odar.conversation import Format, Image, Message, ToolChoice, Wire
 from odar.errors import InputError
 from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.fields import Count, convert, required
-from odar.inputs import MAX_BYTES
+from odar.inputs import MAX_BYTES, decode_base64, image_from_url
+from odar.policy.dial import Dial
 from odar.policy.json_schema import schema_fault
-from odar.policy.target import Target
 from odar.types import Query
 
 MAX_BETAS = 50
 LIMIT_HEADERS = {
     b"x-odar-path": "path",
     b"x-odar-max-calls": "max_calls",
-    b"x-odar-max-cost": "max_cost",
+    b"x-odar-max-cost-usd": "max_cost_usd",
     b"x-odar-deadline-s": "deadline_s",
-    b"x-odar-target-calls": "calls",
-    b"x-odar-target-cost-usd": "cost_usd",
+    b"x-odar-dial": "dial",
+    b"x-odar-value-usd": "value_usd",
+    b"x-odar-target-calls": "target_calls",
+    b"x-odar-target-cost-usd": "target_cost_usd",
 }
-"""Fields of `Extras` and `TargetField` that can be sent as headers."""
+"""Fields of `Extras` that can be sent as headers."""
+DIAL_FIELDS = ("dial", "value_usd", "target_calls", "target_cost_usd")
+"""The forms of the dial; a request has at most one of them."""
 ToolMode = Literal["auto", "none", "required"]
-
-
-class TargetField(Struct, frozen=True, forbid_unknown_fields=True):
-    """Mean calls or US dollars of all requests with this target; one of the two."""
-
-    calls: Annotated[float, Meta(ge=1)] | None = None
-    cost_usd: Annotated[float, Meta(gt=0)] | None = None
-
-    def __post_init__(self) -> None:
-        try:
-            self.to_target()
-        except InputError as error:
-            raise ValueError(str(error)) from None
-
-    def to_target(self) -> Target | None:
-        """Return the target for the policy."""
-        return Target.from_options(calls=self.calls, cost_usd=self.cost_usd)
 
 
 class Extras(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,10 +50,24 @@ class Extras(Struct, frozen=True, forbid_unknown_fields=True):
 
     path: Annotated[Literal["simple", "medium", "hard"], Meta(description="Path, with model odar.")] | None = None
     max_calls: Count | None = None
-    max_cost: Annotated[float, Meta(ge=0, description="US dollars.")] | None = None
+    max_cost_usd: Annotated[float, Meta(ge=0, description="US dollars.")] | None = None
     deadline_s: Annotated[float, Meta(gt=0)] | None = None
     explain: Annotated[bool, Meta(description="Return candidates, energies and the ledger too.")] | None = None
-    target: TargetField | None = None
+    dial: Annotated[str | float, Meta(description="economy, balanced, quality, or points of accuracy.")] | None = (
+        None
+    )
+    value_usd: Annotated[float, Meta(gt=0, description="What a right answer is worth.")] | None = None
+    target_calls: Annotated[float, Meta(ge=1, description="Mean calls of such requests.")] | None = None
+    target_cost_usd: Annotated[float, Meta(gt=0, description="Mean US dollars of such requests.")] | None = None
+
+    def read_dial(self) -> Dial | None:
+        """Return the dial; raise ApiError if it is invalid or given in two forms."""
+        forms = {name: getattr(self, name) for name in DIAL_FIELDS}
+        try:
+            return Dial.from_options(**forms)
+        except InputError as error:
+            name = next(name for name, value in forms.items() if value is not None)
+            raise bad_field(f"odar.{name}", str(error)) from None
 
 
 NO_EXTRAS = Extras()
@@ -169,10 +168,10 @@ def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -
             request = dataclasses.replace(request, query=dataclasses.replace(request.query, options=options))
     if not limits:
         return request
-    if target := {name: limits.pop(name) for name in TargetField.__struct_fields__ if name in limits}:
-        limits["target"] = target
     in_headers = msgspec.structs.asdict(convert(limits, Extras, "header x-odar", strict=False))
     in_body = {name: value for name, value in msgspec.structs.asdict(request.extras).items() if value is not None}
+    if not in_body.keys().isdisjoint(DIAL_FIELDS):
+        in_headers |= dict.fromkeys(DIAL_FIELDS)
     return dataclasses.replace(request, extras=Extras(**{**in_headers, **in_body}))
 
 
@@ -216,7 +215,11 @@ def _read_part_image(part: Part, where: str) -> Image:
         source = convert(required(part.source, where), ImageSource, where)
         if required(source.type, f"{where}.type") == "base64":
             media_type = required(source.media_type, f"{where}.media_type")
-            return Image(media_type, _decode_base64(required(source.data, f"{where}.data"), f"{where}.data"))
+            where = f"{where}.data"
+            try:
+                return _check_size(Image(media_type, decode_base64(required(source.data, where))), where)
+            except InputError as error:
+                raise bad_field(where, str(error)) from None
         return read_image(source.url, f"{where}.url")
     image, where = part.image_url, f"{where}.image_url"
     url = image.url if isinstance(image, ImageSource) else image
@@ -225,22 +228,14 @@ def _read_part_image(part: Part, where: str) -> Image:
 
 def read_image(url: str | None, where: str) -> Image:
     """Read an image from an http(s) or data: URL."""
-    url = required(url, where)
-    if url.startswith(("http://", "https://")):
-        return Image("image/*", url=url)
-    head, comma, data = url.partition(",")
-    media_type, _, encoding = head.removeprefix("data:").partition(";")
-    if not (url.startswith("data:image/") and comma and encoding.endswith("base64")):
-        raise bad_field(where, "must be an http(s) URL or data:image/…;base64,…")
-    return Image(media_type, _decode_base64(data, where))
-
-
-def _decode_base64(data: str, where: str) -> bytes:
     try:
-        image = base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        raise bad_field(where, "is not valid base64") from None
-    if len(image) > MAX_BYTES:
+        return _check_size(image_from_url(required(url, where)), where)
+    except InputError as error:
+        raise bad_field(where, str(error)) from None
+
+
+def _check_size(image: Image, where: str) -> Image:
+    if len(image.data) > MAX_BYTES:
         message = f"{where}: the image is larger than {MAX_BYTES // 1024**2} MB"
         raise ApiError(413, message, "image_too_large", where)
     return image

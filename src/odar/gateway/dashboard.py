@@ -7,13 +7,12 @@ only; other programs use /v1, /metrics and `odar traces`.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import hashlib
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from functools import cache
 from importlib import resources
-from itertools import chain
+from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
@@ -23,7 +22,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from odar import __version__
-from odar.agents.prompts import load_prompts
 from odar.errors import InputError, StoreError, UnknownName
 from odar.formats import dump_json
 from odar.gateway.chat import ChatStream, read_chat
@@ -33,10 +31,12 @@ from odar.gateway.errors import ApiError, bad_field, openai_body, operator_error
 from odar.gateway.exchange import json_response
 from odar.gateway.fields import convert
 from odar.gateway.service import ADAPTIVE, Service
+from odar.store.keys import Key
 from odar.store.overview import warnings_of
 from odar.store.record import Cursor, Filter, Record, Text, to_document
 from odar.store.store import Store
-from odar.types import Answer, Role, Step
+from odar.store.story import tell_story
+from odar.types import Answer
 
 API = "/dashboard/api"
 INDEX = "index.html"
@@ -60,6 +60,7 @@ _MEDIA_TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
+_EXPORT_LINES = 50
 _PRIVATE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -132,61 +133,80 @@ class _DataRoutes:
                 "recording": settings.store.enabled and self._service.store is not None,
                 "content": settings.store.content,
                 "retention_days": settings.store.retention_days,
-                "routing": dataclasses.asdict(settings.routing),
+                "policy": settings.policy,
+                "dial": str(settings.dial()),
                 "fusion": {"rule": settings.fusion.rule, "lambda": settings.fusion.varentropy_weight},
             }
         )
 
     async def overview(self, request: Request) -> Response:
         """Return sums and distributions over the traces that match."""
-        store, query = self._store_and_query(request)
-        overview = await _read_store(asyncio.to_thread(store.archive.overview, query, query.step))
+        key, store, query = self._key_store_query(request)
+        reads = self._service.reads
+        async with reads.take(key):
+            overview = await _read_store(reads.run(store.archive.overview, query, query.step))
+            certificate = self._service.odar.certificate
+            problems = [] if certificate is None else await reads.run(certificate.problems)
         targets = [dataclasses.asdict(row) for row in self._service.odar.targets.report()]
         if query.key is not None:
             targets = [row for row in targets if f"key {query.key}" in row["scope"]]
-        problems = await asyncio.to_thread(self._service.odar.certificate_problems)
         warnings = [f"certificate removed: {problem}" for problem in problems]
         warnings += warnings_of(overview, self._service.odar.settings)
         return _private_json({**overview, "targets": targets, "warnings": warnings})
 
     async def page(self, request: Request) -> Response:
         """Return a page of traces, newest first, and the cursor of the next page."""
-        store, query = self._store_and_query(request)
-        page = await _read_store(asyncio.to_thread(store.archive.page, query, query.cursor(), query.limit))
+        key, store, query = self._key_store_query(request)
+        async with self._service.reads.take(key):
+            work = self._service.reads.run(store.archive.page, query, query.cursor(), query.limit)
+            page = await _read_store(work)
         return _private_json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
 
     async def trace(self, request: Request) -> Response:
         """Return one trace with its document; a trace of another key is reported as unknown."""
-        store, query = self._store_and_query(request)
+        key, store, query = self._key_store_query(request)
         trace_id = request.path_params["id"]
-        trace = await _read_store(store.get(trace_id), trace_id)
+        async with self._service.reads.take(key):
+            trace = await _read_store(store.get(trace_id), trace_id)
         if query.key is not None and trace["key_id"] != query.key:
             raise _trace_not_found(trace_id)
-        return _private_json(trace)
+        return _private_json({**trace, "story": tell_story(trace["document"])})
 
     async def export(self, request: Request) -> Response:
         """Stream the traces that match as JSONL."""
-        store, query = self._store_and_query(request)
+        key, store, query = self._key_store_query(request)
+        reads = self._service.reads
         lines = (dump_json(trace) + b"\n" for trace in store.archive.export(query))
-        first = await _read_store(
-            asyncio.to_thread(next, lines, b"")
-        )  # an error is reported before the response starts
+
+        async def next_part() -> bytes:
+            async with reads.take(key):  # not while the client reads
+                part: bytes = await _read_store(reads.run(lambda: b"".join(islice(lines, _EXPORT_LINES))))
+            return part
+
+        async def parts(part: bytes) -> AsyncIterator[bytes]:
+            while part:
+                yield part
+                part = await next_part()
+
+        first = await next_part()  # an error is reported before the response starts
         headers = {**_PRIVATE_HEADERS, "content-disposition": 'attachment; filename="odar-traces.jsonl"'}
-        return StreamingResponse(chain([first], lines), headers=headers, media_type="application/jsonl")
+        return StreamingResponse(parts(first), headers=headers, media_type="application/jsonl")
 
     async def models(self, request: Request) -> Response:
         """Return the models."""
-        self._service.access.identify(request.scope)
-        return _private_json(await asyncio.to_thread(report_models, self._service))  # may wait for a file lock
+        key = self._service.access.identify(request.scope)
+        async with self._service.reads.take(key):
+            report = await self._service.reads.run(report_models, self._service, key)  # may wait for a file lock
+        return _private_json(report)
 
-    def _store_and_query(self, request: Request) -> tuple[Store, TraceQuery]:
-        """Return the store and the parameters, limited to the traces that the key may read."""
+    def _key_store_query(self, request: Request) -> tuple[Key | None, Store, TraceQuery]:
+        """Return the key, the store, and the parameters, limited to the traces that the key may read."""
         key = self._service.access.identify(request.scope)
         if self._service.store is None:
             raise ApiError(503, "this gateway keeps no traces: it was started without a store", "no_store")
         query = TraceQuery.read(request.query_params)
         limited = query if key is None or key.admin else msgspec.structs.replace(query, key=key.id)
-        return self._service.store, limited
+        return key, self._service.store, limited
 
 
 async def _read_store(work: Awaitable[Any], trace_id: str = "") -> Any:
@@ -238,15 +258,21 @@ _CARD_FIELDS = (
 )  # fmt: skip
 
 
-def report_models(service: Service) -> dict[str, Any]:
-    """Return the models of the agents and of the catalogue, in this order, and the circuit breakers."""
+def report_models(service: Service, key: Key | None = None) -> dict[str, Any]:
+    """Return the models of the agents and of the catalogue, in this order, and the circuit breakers.
+
+    A key that may use some models sees only these and their providers, unless it is an admin's.
+    """
     settings = service.settings
     agents: dict[str, list[dict[str, Any]]] = {}
-    for role in Role:
-        for i, name in enumerate(settings.models_of(role)):
-            agents.setdefault(name, []).append({"agent": role.value, "default": i == 0})
+    for agent in settings.agent_names:
+        for i, name in enumerate(settings.models_of(agent)):
+            agents.setdefault(name, []).append({"agent": agent, "default": i == 0})
     names = dict.fromkeys([*agents, *settings.models])
-    drift = [dataclasses.asdict(row) for row in service.odar.alignment_report()]
+    if key is not None and key.limits.models is not None and not key.admin:
+        names = {name: None for name in names if name in key.limits.models}
+    providers = {settings.card(name).provider for name in names}
+    drift = [dataclasses.asdict(row) for row in service.alignment_report()]
     cards = [dataclasses.asdict(settings.card(name)) for name in names]
     return {
         "models": [
@@ -262,6 +288,7 @@ def report_models(service: Service) -> dict[str, Any]:
         "breakers": {  # of providers that have been used
             name: {"state": breaker.state.value, "failures": breaker.failures, "retry_s": breaker.waiting()}
             for name, breaker in service.breakers.items()
+            if name in providers
         },
     }
 
@@ -269,9 +296,12 @@ def report_models(service: Service) -> dict[str, Any]:
 def _statistics(service: Service, model: str) -> list[dict[str, Any]]:
     """Return μ and σ of every calibrated source of a model, and whether the gateway uses it."""
     odar = service.odar
-    in_use = {odar.source(model, step) for step in Step if model in odar.settings.models_of(step.role)}
-    prompt_sets = (load_prompts(service.settings.prompts), odar.prompts)  # of `odar ask`, and of the gateway
-    steps = {prompt.md5: step.value for prompts in prompt_sets for step, prompt in prompts.items()}
+    in_use = {
+        odar.agents.source(model, agent, step)
+        for agent, step in odar.agents.sources()
+        if model in odar.settings.models_of(agent)
+    }
+    steps = odar.agents.prompts.steps()
     return [
         dataclasses.asdict(source)
         | dataclasses.asdict(statistics)
@@ -287,7 +317,8 @@ class PlaygroundBody(Struct, forbid_unknown_fields=True):
     question: str
     model: str | None = None
     path: str | None = None
-    max_cost: Annotated[float, Meta(ge=0)] | None = None
+    dial: str | None = None
+    max_cost_usd: Annotated[float, Meta(ge=0)] | None = None
 
 
 def read_question(body: Any) -> ChatRequest:
@@ -295,14 +326,15 @@ def read_question(body: Any) -> ChatRequest:
     request = convert(body, PlaygroundBody)
     if not request.question.strip():
         raise bad_field("question", "is empty")
-    extras = {"path": request.path, "max_cost": request.max_cost}
+    extras = {"path": request.path, "dial": request.dial, "max_cost_usd": request.max_cost_usd}
     turn = {"role": "user", "content": request.question}
     return read_chat({"model": request.model or ADAPTIVE, "messages": [turn], "odar": extras})
 
 
 def write_document(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     """Return the trace with its texts in the format of stored traces."""
-    return {"id": answer.trace.id, "document": to_document(Record(request.query, answer), content=True)}
+    document = to_document(Record(request.query, answer), content=True)
+    return {"id": answer.trace.id, "document": document, "story": tell_story(document)}
 
 
 PLAYGROUND = WireProtocol("playground", read_question, write_document, ChatStream, openai_body)

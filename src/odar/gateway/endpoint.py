@@ -11,33 +11,33 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 from odar.agents.ledger import Ledger
-from odar.engine import ServingOptions
-from odar.errors import OdarError, one_line
+from odar.background import MAX_INLINE_BYTES, run_by_size
+from odar.errors import OdarError, one_line, summary_of
 from odar.formats import dump_json
 from odar.gateway.chat_request import ChatRequest, check_addresses, with_headers
-from odar.gateway.errors import INTERNAL, SHUTDOWN_TIMEOUT, ApiError, api_error_of, bad_field
+from odar.gateway.errors import INTERNAL, SHUTDOWN_TIMEOUT, ApiError, api_error_of, bad_field, rate_headers
 from odar.gateway.exchange import JSON_HEADERS, CancelOnDisconnect, ClientLeft, Exchange, Receive, Scope, Send
 from odar.gateway.fields import check_parts, check_values, estimated_tokens, read_json
 from odar.gateway.logs import CURRENT_REQUEST
 from odar.gateway.records import CLIENT_LEFT, Entry
 from odar.gateway.reply import AlreadyReported, EventStream, EventWriter, answer_headers
-from odar.gateway.reservations import rate_headers, request_ledger, reserve, settle, with_max_tokens
-from odar.gateway.service import ADAPTIVE, Service
+from odar.gateway.reservations import request_ledger, reserve, settle, with_max_tokens
+from odar.gateway.service import DIAL_MODELS, Service
 from odar.gateway.sessions import OpenSession
 from odar.observer import Observer, observed
+from odar.options import AskOptions
 from odar.providers.base import OnDelta
+from odar.store.alignment import CURRENT_KEY
 from odar.store.keys import Key
 from odar.store.store import Store
-from odar.types import NO_USAGE, Answer, Decision, Spend
+from odar.types import NO_USAGE, Answer, Decision, Plan, Spend
 
 LOG = logging.getLogger("odar.gateway")
-_MAX_INLINE_BYTES = 32_000
-"""Largest body that is parsed in the event loop; starting a thread would take longer."""
 
 
 class WireProtocol(NamedTuple):
@@ -65,10 +65,13 @@ class RequestState:
     """Replaces the reservation by the actual use; None if the key has no limits."""
     session: OpenSession | None = None
     """The session of the conversation, if ODAR chooses the path."""
-    decision: Decision | None = None
+    plan: Plan | None = None
+    decisions: list[Decision] = field(default_factory=list)
     answer: Answer | None = None
     items: list[Any] | None = None
-    """The conversation as items of the Responses API, if it is stored."""
+    """The request's own items of the Responses API, if the conversation is stored."""
+    previous: str | None = None
+    """The stored response that it continues."""
 
     @property
     def key_id(self) -> str | None:
@@ -101,11 +104,12 @@ class Endpoint:
         error: BaseException | None = None
         try:
             state.key = self._service.access.identify(scope)
-            self._service.concurrency_limit.acquire()
+            CURRENT_KEY.set(state.key_id or "")
+            self._service.concurrency_limit.acquire(state.key)
             try:
                 await self._answer(state)
             finally:
-                self._service.concurrency_limit.release()
+                self._service.concurrency_limit.release(state.key)
                 if state.settle is not None:
                     state.settle()
         except ClientLeft as left:
@@ -125,42 +129,43 @@ class Endpoint:
 
     async def _answer(self, state: RequestState) -> None:
         request, options = await self._receive(state)
-        if request.model == ADAPTIVE and request.extras.path is None and self._gateway.sessions:
+        if request.model in DIAL_MODELS and options.path is None and self._gateway.sessions:
             state.session = self._service.sessions.open(request.query, state.exchange.headers, state.key_id)
-            options["session"] = state.session.request
+            options = dataclasses.replace(options, session=state.session.request)
         ledger, options = await self._open_ledger(state, request, options)
         if request.stream:
             await self._stream(state, request, options, ledger)
         else:
             await self._send_answer(state, request, options)
 
-    async def _receive(self, state: RequestState) -> tuple[ChatRequest, dict[str, Any]]:
+    async def _receive(self, state: RequestState) -> tuple[ChatRequest, AskOptions]:
         """Read the request; return it and the engine's options for it."""
         body = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
         state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
         options = self._service.route(request, state.key)
-        if "model" in options and state.key is not None and state.key.limits.needs_reservation:
-            state.request = request = with_max_tokens(request, self._gateway.max_tokens)
+        if options.model is not None and state.key is not None and state.key.limits.needs_reservation:
+            state.request = request = with_max_tokens(request, self._service.settings.limits.max_tokens)
         return request, options
 
     async def _open_ledger(
-        self, state: RequestState, request: ChatRequest, options: dict[str, Any]
-    ) -> tuple[Ledger, dict[str, Any]]:
+        self, state: RequestState, request: ChatRequest, options: AskOptions
+    ) -> tuple[Ledger, AskOptions]:
         """Open the request's ledger; for a key with limits, first reserve the request's highest cost."""
         service, key = self._service, state.key
         if key is None or service.store is None or not key.limits.needs_reservation:
             state.ledger = request_ledger(service.odar, request)
-            return state.ledger, options
+            return state.ledger, dataclasses.replace(options, ledger=state.ledger)
         budgets = service.store.budgets
-        reserved, ledger, options = await reserve(service.odar, budgets, request, key, options, state.trace_id)
-        state.ledger = ledger
+        reserved, options = await reserve(service.odar, budgets, request, key, options, state.trace_id)
+        assert options.ledger is not None
+        state.ledger = ledger = options.ledger
         state.settle = partial(settle, budgets, reserved, key, ledger)
         state.exchange.more_headers = rate_headers(reserved.rates)
         return ledger, options
 
     async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
         """Parse a body, in a thread if it is large."""
-        return self._read(body) if len(body) <= _MAX_INLINE_BYTES else await asyncio.to_thread(self._read, body)
+        return self._read(body) if len(body) <= MAX_INLINE_BYTES else await asyncio.to_thread(self._read, body)
 
     def _read(self, body: bytes) -> ChatRequest:
         """Parse a body; raise ApiError if it is invalid or too complex."""
@@ -173,15 +178,14 @@ class Endpoint:
         check_addresses(request.query, self._gateway.image_urls)
         return request
 
-    async def _send_answer(self, state: RequestState, request: ChatRequest, options: dict[str, Any]) -> None:
+    async def _send_answer(self, state: RequestState, request: ChatRequest, options: AskOptions) -> None:
         with CancelOnDisconnect(state.exchange):
             answer = await self._ask(state, request, options)
-        body = dump_json(self._protocol.write(answer, request))
+        size = sum(len(candidate.text) + 100 * len(candidate.tokens) for candidate in answer.trace.candidates)
+        body = await run_by_size(size, lambda: dump_json(self._protocol.write(answer, request)))
         await state.exchange.respond(200, body, [*JSON_HEADERS, *answer_headers(answer)])
 
-    async def _stream(
-        self, state: RequestState, request: ChatRequest, options: dict[str, Any], ledger: Ledger
-    ) -> None:
+    async def _stream(self, state: RequestState, request: ChatRequest, options: AskOptions, ledger: Ledger) -> None:
         writer = self._protocol.stream(request, state.trace_id)
         stream = EventStream(state.exchange, writer, state.trace_id, self._gateway.keepalive_s)
         answer = self._ask(state, request, options, on_delta=stream.on_delta, on_decision=stream.on_decision)
@@ -199,33 +203,27 @@ class Endpoint:
         self,
         state: RequestState,
         request: ChatRequest,
-        options: dict[str, Any],
+        options: AskOptions,
         on_delta: OnDelta | None = None,
-        on_decision: Callable[[Decision], None] | None = None,
+        on_decision: Callable[[Decision, Plan], None] | None = None,
     ) -> Answer:
-        def check_decision(decision: Decision) -> None:
-            self._service.check_path(decision.path, state.key)
-            state.decision = decision
+        def record_decision(decision: Decision, plan: Plan) -> None:
+            state.plan = plan
+            state.decisions.append(decision)
             if on_decision is not None:
-                on_decision(decision)
+                on_decision(decision, plan)
 
-        state.answer = await self._service.odar.aask(
-            request.query,
-            path=options.get("path"),
-            target=options.get("target"),
-            serving=ServingOptions(
-                ledger=state.ledger,
-                on_delta=on_delta,
-                on_decision=check_decision,
-                final=True,
-                progress=self._gateway.stream_progress,
-                trace_id=state.trace_id,
-                **{name: value for name, value in options.items() if name not in ("path", "target")},
-            ),
+        options = dataclasses.replace(
+            options,
+            on_delta=on_delta,
+            on_decision=record_decision,
+            final=True,
+            progress=self._gateway.stream_progress,
+            trace_id=state.trace_id,
         )
+        state.answer = await self._service.odar.aask(request.query, options)
         if state.session is not None:
-            trace = state.answer.trace
-            self._service.sessions.close(state.session, trace.decision, trace.calls)
+            self._service.sessions.close(state.session, state.answer.trace)
         return state.answer
 
     async def _send_error(self, state: RequestState, error: Exception) -> None:
@@ -257,10 +255,12 @@ class Endpoint:
                 key_id=state.key_id,
                 query=request.query if request else None,
                 trace=trace,
-                decision=trace.decision if trace else state.decision,
+                plan=trace.plan if trace else state.plan,
+                decisions=tuple(state.decisions),
                 calls=tuple(ledger.calls) if ledger else (),
                 spend=trace.spend if trace else ledger.spend() if ledger else Spend(0, NO_USAGE, 0.0, seconds),
                 error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
+                error_summary=None if error is None else summary_of(error),
                 request_id=state.exchange.request_id,
                 settled=state.settle is not None,
             )
@@ -284,10 +284,11 @@ class StoredResponses(Endpoint):
             items = [{"role": "user", "content": items}]
         if isinstance(items, list):
             earlier = [] if previous is None else await self._earlier_items(previous, state, len(body))
-            value["input"] = items = [*earlier, *items]
+            value["input"] = [*earlier, *items]
         request = await asyncio.to_thread(self._parse, value)
         if value.get("store") is not False:
             state.items = items
+            state.previous = previous
         return dataclasses.replace(request, echo={**request.echo, "previous_response_id": previous})
 
     async def _earlier_items(self, previous: Any, state: RequestState, size: int) -> list[Any]:
@@ -313,7 +314,8 @@ class StoredResponses(Endpoint):
             items = [*state.items, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()
-                await asyncio.to_thread(self._archive.save_response, response["id"], state.key_id or "", text)
+                save = partial(self._archive.save_response, response["id"], state.key_id or "", text)
+                await asyncio.to_thread(save, state.previous)
             except OdarError as error:  # the answer is paid for, so it is returned nevertheless
                 LOG.error("a response was not stored: %s", type(error).__name__)
         return answer
@@ -323,8 +325,10 @@ class TokenCount(Endpoint):
     """POST /v1/messages/count_tokens: counts with one tokenizer for every model, without calling a provider."""
 
     async def _answer(self, state: RequestState) -> None:
-        body = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
-        request = await asyncio.to_thread(self._read, body)
-        self._service.route(request, state.key)
-        tokens = await asyncio.to_thread(estimated_tokens, request.query)
+        counts = self._service.counts
+        async with counts.take(state.key):  # before the body: few large bodies are in memory at a time
+            body = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
+            request = await counts.run(self._read, body)
+            self._service.route(request, state.key)
+            tokens = await counts.run(estimated_tokens, request.query)
         await state.exchange.respond(200, dump_json({"input_tokens": tokens}))

@@ -23,6 +23,7 @@ import dataclasses
 import logging
 import math
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,7 @@ from odar.errors import (
     BudgetExceeded,
     DeadlineExceeded,
     InputError,
+    KeyRefused,
     OdarError,
     ProviderError,
     ProviderTimeout,
@@ -38,6 +40,7 @@ from odar.errors import (
 )
 from odar.formats import load_json
 from odar.gateway.logs import CURRENT_REQUEST
+from odar.store.budgets import RateLimit
 
 LOG = logging.getLogger("odar.gateway")
 INTERNAL = "internal_error"
@@ -108,9 +111,29 @@ def api_error_of(error: BaseException) -> ApiError:
             return ApiError(422, one_line(error), "budget_exceeded")
         case InputError():
             return ApiError(400, one_line(error), "invalid_value", "messages")
+        case KeyRefused():
+            headers = rate_headers(error.rates)
+            return ApiError(429, str(error), "key_limit", retry_after=error.retry_after, more_headers=headers)
         case OdarError():
             return operator_error(error)
     return ApiError(500, "internal error; the server's log has the details", INTERNAL)
+
+
+def rate_headers(rates: Iterable[RateLimit]) -> list[tuple[bytes, bytes]]:
+    """Return a key's limits per minute as the headers of OpenAI's API.
+
+    >>> rate_headers([RateLimit("requests", 60, 59)])[2]
+    (b'x-ratelimit-reset-requests', b'1.000s')
+    """
+    headers = []
+    for rate in rates:
+        of = rate.of.encode()
+        headers += [
+            (b"x-ratelimit-limit-" + of, b"%d" % max(1, rate.per_minute)),
+            (b"x-ratelimit-remaining-" + of, b"%d" % rate.remaining),
+            (b"x-ratelimit-reset-" + of, b"%.3fs" % rate.reset_s),
+        ]
+    return headers
 
 
 def operator_error(error: OdarError) -> ApiError:
@@ -152,8 +175,8 @@ def _all_agents_failed(error: AllAgentsFailed) -> ApiError:
 def _provider_failed(error: ProviderError) -> ApiError:
     if isinstance(error, ProviderTimeout):
         return ApiError(504, one_line(error), "timeout", retry_after=error.retry_after)
-    # A status below 400 is the upstream's fault, not the client's: a redirect, or an invalid answer.
-    status = error.status if error.status is not None and error.status >= 400 else 502
+    # Any other status is the upstream's fault, not the client's: a redirect, or an invalid answer.
+    status = error.status if error.status is not None and 400 <= error.status <= 599 else 502
     code = error.code or ("upstream_failed" if status == 502 else None)
     upstream = _upstream_error(error.body, error.provider)
     return ApiError(status, one_line(error), code, retry_after=error.retry_after, upstream=upstream)

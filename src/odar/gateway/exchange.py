@@ -26,6 +26,9 @@ EVENT_STREAM_HEADERS: Headers = (
 )
 
 
+_MAX_DIGITS = 20
+
+
 class ClientLeft(Exception):
     """The client has disconnected."""
 
@@ -119,7 +122,8 @@ class CancelOnDisconnect:
 async def read_body(headers: Headers, receive: Receive, limit: int, timeout_s: float) -> bytes:
     """Return a request's body; raise ApiError as soon as it is too large or too slow."""
     length = next((value for name, value in headers if name == b"content-length"), b"0")
-    if length.isdigit() and int(length) > limit:
+    length = length.lstrip(b"0")  # Python reads no number of more than 4,300 digits
+    if length.isdigit() and (len(length) > _MAX_DIGITS or int(length) > limit):
         raise _too_large(limit)
     pieces: list[bytes] = []
     size = 0

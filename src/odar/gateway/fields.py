@@ -15,7 +15,7 @@ import msgspec
 
 from odar.difficulty.features import token_count
 from odar.errors import one_line
-from odar.formats import deeper_than, dump_json
+from odar.formats import dump_json, json_deeper_than
 from odar.gateway.errors import ApiError, bad_field
 from odar.types import Query
 
@@ -33,7 +33,6 @@ _TYPE_NAMES = {
     "str": "a string",
 }
 """JSON types by their names in msgspec's errors."""
-_LOCATED_ERROR = re.compile(r"(.+) - at `\$(.*)`", re.DOTALL)
 _TYPE_ERROR = re.compile(r"Expected `([^`]*)`(?:, got `(\w+)`|(.*))")
 _NESTED_SCHEMA_KEYS = frozenset({"$ref", "enum", "items", "properties"})
 _FIELD_ERROR = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
@@ -61,8 +60,10 @@ def convert(value: Any, kind: type[T], where: str = "", *, strict: bool = True) 
 def _validation_error(error: str, kind: Any, where: str) -> ApiError:
     """Reword an error of msgspec, which can quote the value and does not list the allowed ones."""
     message, path = error, ""
-    if located := _LOCATED_ERROR.fullmatch(error):
-        message, path = located.groups()
+    before, located, after = error.rpartition(" - at `$")
+    if located and after.endswith("`"):
+        message = before
+        path = after[:-1]
     param = (where + path).lstrip(".")
     if match := _FIELD_ERROR.fullmatch(message):
         name = one_line(match[2], 60)
@@ -116,14 +117,12 @@ def read_json(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
     >>> read_json(b'{"a": [1.0, 0.5]}', max_depth=2)
     {'a': [1, 0.5]}
     """
-    try:
-        value = _DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else one_line(error, 120)
-        raise bad_field("body", f"is not valid JSON: {why}") from None
-    if body.count(b"{") + body.count(b"[") > max_depth and deeper_than(max_depth, value):
+    if json_deeper_than(max_depth, body):
         raise bad_field("body", f"is nested more than {max_depth} deep")
-    return value
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise bad_field("body", f"is not valid JSON: {one_line(error, 120)}") from None
 
 
 def _read_number(text: str) -> float:
@@ -146,8 +145,8 @@ MAX_SCHEMA_KB = 128
 """Largest size of a response schema or a tool."""
 _MAX_TOOLS_KB = 8 * MAX_SCHEMA_KB
 """Largest size of all tools together."""
-_VALUE_OR_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{\[,]', re.DOTALL)
-"""A string, or the character before a value."""
+_VALUE_OR_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{\[,]', re.DOTALL)
+"""A string, closed or not, or the character before a value."""
 _QUOTE = ord('"')
 _TOKENIZED_CHARS = 100_000
 """Characters at the beginning of a text whose tokens are counted; the count is extrapolated to the rest."""

@@ -22,7 +22,6 @@ from typing import Any
 from odar import errors
 from odar.gateway.records import Entry
 from odar.observer import outgoing_headers
-from odar.providers.response import quotes_prompt
 
 Line = Mapping[str, Any]
 """Time, level, logger, message and further values by name; None if unknown."""
@@ -35,8 +34,6 @@ _CLOSE_TIMEOUT_S = 2.0
 _HEAD_FIELDS = ("time", "level", "logger", "message")
 _UNQUOTED_VALUE = re.compile(r"[^\s\"'=\\]+")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-_SAFE_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"ApiError"}
-"""Names of exceptions whose messages contain neither keys nor prompts."""
 
 
 def request_id(client_id: bytes | None, default: str) -> str:
@@ -60,7 +57,7 @@ def request_line(entry: Entry) -> Line:
         "key_id": entry.key_id,
         "endpoint": entry.endpoint,
         "model": entry.model or None,
-        "path": entry.decision.path.value if entry.decision else None,
+        "path": entry.path,
         "status": entry.status,
         "seconds": round(entry.seconds, 4),
         "stream": entry.stream,
@@ -70,11 +67,7 @@ def request_line(entry: Entry) -> Line:
     if entry.trace and entry.trace.degradations:
         line["degraded"] = True
     if entry.error is not None:
-        # The whole message only if ODAR wrote it: others may quote the client or the prompt.
-        texts = [message.text for message in entry.query.messages if message.text] if entry.query else []
-        kind = entry.error.partition(":")[0]
-        safe = entry.status >= 500 and kind in _SAFE_ERRORS and not quotes_prompt(entry.error, texts)
-        line["error"] = entry.error if safe else kind
+        line["error"] = entry.error_summary  # messages may quote the client or the prompt
     if headers := outgoing_headers():
         line["traceparent"] = headers.get("traceparent")
     return line

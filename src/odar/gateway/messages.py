@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from odar.agents.flow import PROGRESS
+from odar.agents.stream import PROGRESS
 from odar.conversation import Message, Options, Tool, ToolCall, ToolChoice, Wire
 from odar.gateway.chat_request import (
     AnswerFormat,

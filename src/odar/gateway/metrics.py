@@ -21,7 +21,7 @@ from odar.providers.breaker import Breaker, State
 from odar.store.overview import RoutedTotals, savings
 from odar.store.targets import TargetReport
 from odar.store.writer import Health
-from odar.types import Path
+from odar.types import DIRECT, Path
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -62,7 +62,7 @@ class Metrics(Collector):
         seconds = Histogram(
             "odar_request_seconds", "Time per request.", ("path",), buckets=_BUCKETS, registry=self._registry
         )
-        self._seconds_of = {path: seconds.labels(path) for path in (*Path, "none")}
+        self._seconds_of = {path: seconds.labels(path) for path in (*Path, DIRECT, "none")}
 
     def add_source(self, source: Callable[..., Iterable[Metric]], *args: object) -> None:
         """Add the metrics that a function returns; it is called with `args` for every scrape."""
@@ -71,7 +71,7 @@ class Metrics(Collector):
     def count(self, entry: Entry) -> None:
         """Count one request; its model must be in the settings or `other`, because it becomes a label."""
         add, trace = self._add, entry.trace
-        path = trace.decision.path.value if trace else "none"
+        path = (entry.path if trace else None) or "none"
         add("odar_requests", 1, entry.endpoint, path, str(entry.status))
         self._seconds_of[path].observe(entry.seconds)
         for call in entry.calls:
@@ -87,13 +87,13 @@ class Metrics(Collector):
                 add("odar_cost_usd", call.cost_usd)
         if trace is None:
             return
-        if trace.decision.session is not None:
-            add("odar_session_requests", 1, trace.decision.session.event)
+        if trace.plan.session is not None:
+            add("odar_session_requests", 1, trace.plan.session.event)
         self._routed.add_trace(trace)
         options = entry.query.options if entry.query else NO_OPTIONS
-        for role, (answers, cut) in cut_off_counts(trace.candidates, options).items():
-            add("odar_answers", answers, role.value)
-            add("odar_cut_off_answers", cut, role.value)
+        for agent, (answers, cut) in cut_off_counts(trace.candidates, options).items():
+            add("odar_answers", answers, agent)
+            add("odar_cut_off_answers", cut, agent)
         if trace.degradations:
             add("odar_degraded", 1)
 
@@ -181,17 +181,13 @@ def store_metrics(health: Callable[[], Health]) -> Iterator[Metric]:
 def _savings_metrics(totals: RoutedTotals) -> Iterator[Metric]:
     """Yield the savings of routing since the gateway started, as far as they are known."""
     saved = savings(totals)
-    for name, text, key in (
-        ("odar_saved_calls", "Calls saved, net of ODAR's own.", "calls_saved"),
-        ("odar_saved_cost_usd", "US dollars saved, net of ODAR's own.", "usd_saved"),
-    ):
-        values = {(against,): saved[against][key] for against in ("always_slow", "always_hard")}
-        known = {labels: value for labels, value in values.items() if value is not None}
-        yield _gauge(name, text, known, "against")
+    yield _gauge("odar_saved_calls", "Calls saved against one slow call a question.", saved["calls_saved"])
+    known = {} if saved["usd_saved"] is None else {(): saved["usd_saved"]}
+    yield _gauge("odar_saved_cost_usd", "US dollars saved against one slow call a question.", known)
     text = "1 where always asking the slow model would cost less."
     yield _gauge("odar_costs_more_than_slow", text, bool(saved["warning"]))
-    yield _counter("odar_slow_compared", "Questions both agents answered.", totals.compared)
-    yield _counter("odar_slow_changed", "Those whose answer is not the fast agent's.", totals.changed)
+    yield _counter("odar_compared", "Questions that fast and another agent answered.", totals.compared)
+    yield _counter("odar_changed", "Those whose answer is not the fast agent's.", totals.changed)
 
 
 def _gauge(name: str, text: str, values: Values, *labels: str) -> Metric:

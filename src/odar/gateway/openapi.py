@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from odar import __version__
 from odar.gateway.chat import ChatBody
-from odar.gateway.chat_request import LIMIT_HEADERS, Extras, TargetField
+from odar.gateway.chat_request import LIMIT_HEADERS, Extras
 from odar.gateway.messages import CountBody, MessagesBody
 from odar.gateway.passthrough import CompletionsBody, EmbeddingsBody
 from odar.gateway.responses import ResponsesBody
@@ -60,8 +60,8 @@ _POSTS: dict[str, tuple[str, type[Struct]]] = {
 def openapi_document() -> Schema:
     """Return the OpenAPI document."""
     kinds = [body for _, body in _POSTS.values()]
-    _, schemas = msgspec.json.schema_components([*kinds, Extras, TargetField], ref_template=_REF)
-    limits = schemas["Extras"]["properties"] | schemas["TargetField"]["properties"]
+    _, schemas = msgspec.json.schema_components([*kinds, Extras], ref_template=_REF)
+    limits = schemas["Extras"]["properties"]
     text = "As in `odar`, for clients that cannot add a field to the body; the body wins."
     headers = [
         {"name": header.decode(), "in": "header", "schema": limits[name]["anyOf"][0], "description": text}
@@ -77,8 +77,9 @@ def openapi_document() -> Schema:
         "info": {
             "title": "ODAR gateway",
             "version": __version__,
-            "description": "As much model compute as each question needs. Models: odar (adaptive), odar-simple, "
-            "odar-medium, odar-hard, and every configured model by its own name, passed through.",
+            "description": "As much model compute as each question is worth. "
+            "Models: odar, odar-economy and odar-quality; odar-simple, odar-medium and odar-hard (the paper's "
+            "paths); and every configured model by its own name, passed through.",
         },
         "security": [{"bearer": []}, {"x-api-key": []}, {}],
         "paths": {

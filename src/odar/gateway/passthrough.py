@@ -12,18 +12,18 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from odar.conversation import Options, Wire
-from odar.errors import BudgetExceeded
+from odar.errors import BudgetExceeded, plural
 from odar.formats import dump_json
 from odar.forwarding import select_body
 from odar.gateway.chat import DONE
 from odar.gateway.chat_request import ChatRequest, RequestBody
 from odar.gateway.endpoint import Endpoint, RequestState
-from odar.gateway.errors import ApiError, bad_field
+from odar.gateway.errors import bad_field
 from odar.gateway.exchange import EVENT_STREAM_HEADERS, JSON_HEADERS, CancelOnDisconnect
 from odar.gateway.fields import MAX_INTEGER, convert
 from odar.gateway.reply import spend_headers
 from odar.providers.base import Message, Reply, Request, Sampling
-from odar.types import Path, Query, Spend, Step
+from odar.types import DIRECT, Ask, Query, Spend
 
 MAX_INPUTS = 2048
 """Largest number of texts in a request, as at OpenAI."""
@@ -99,11 +99,9 @@ class PassThrough(Endpoint):
     async def _answer(self, state: RequestState) -> None:
         service = self._service
         chat_request, options = await self._receive(state)
-        if "model" not in options:
+        if options.model is None:
             raise bad_field("model", f"{chat_request.model!r} is for questions only; send the name of one model")
-        if Path.SIMPLE not in options.get("paths", Path):
-            raise ApiError(403, "this key may not use the simple path", "path_not_allowed", "model")
-        card = service.settings.card(options["model"])
+        card = service.settings.card(options.model)
         provider = service.settings.providers.get(card.provider)
         if provider is not None and provider.kind != "openai":
             kind = f"{card.provider} is of kind {provider.kind}"
@@ -113,7 +111,8 @@ class PassThrough(Endpoint):
         max_tokens = chat_request.query.options.max_tokens
         calls = len(messages) * n if self._protocol.name == "completions" else 1
         if ledger.limits.calls is not None and calls > ledger.limits.calls:
-            raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, but this request needs {calls} calls")
+            needed = plural(calls, "call")
+            raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, but this request needs {needed}")
         if ledger.affordable(card, messages, max_tokens, n) < n:
             raise BudgetExceeded(f"the limits do not allow all {n} samples; lower best_of or n")
         request = Request(
@@ -132,9 +131,9 @@ class PassThrough(Endpoint):
             dropped=card.drop,
             cost_limited=ledger.limits.cost_usd is not None,
         )
-        forward = partial(service.odar.providers[card.provider].forward, f"/{self._protocol.name}", body)
+        forward = partial(service.odar.agents.providers[card.provider].forward, f"/{self._protocol.name}", body)
         with CancelOnDisconnect(state.exchange):
-            reply = await ledger.bill(Step.ANSWER, card, request, messages, forward)
+            reply = await ledger.bill(Ask(DIRECT), card, request, messages, forward)
         await self._respond(state, reply, ledger.spend(), note, stream=chat_request.stream)
 
     async def _respond(self, state: RequestState, reply: Reply, spend: Spend, note: str, *, stream: bool) -> None:
@@ -145,8 +144,9 @@ class PassThrough(Endpoint):
             "trace_id": state.trace_id,
             "calls": spend.calls,
             "cost_usd": spend.cost_usd,
-            "degraded": bool(note),
-            "degradations": [note] if note else [],
+            "degraded": False,
+            "degradations": [],
+            "notes": [note] if note else [],
         }
         headers = [(b"x-odar-trace", state.trace_id.encode()), *spend_headers(spend)]
         data = await asyncio.to_thread(dump_json, payload)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from odar.store.record import CANCELLED, DIRECT, ERROR, NOTHING_SPENT, OK, Record, Unanswered, path_of
-from odar.types import Answer, Call, Decision, Query, Spend, Trace
+from odar.store.record import CANCELLED, ERROR, NOTHING_SPENT, OK, Record, Unanswered, path_name
+from odar.types import DIRECT, Answer, Call, Decision, Plan, Query, Spend, Trace
 
 CLIENT_LEFT = 499
 """The status of a request whose client left before the answer."""
@@ -32,8 +32,11 @@ class Entry:
     trace: Trace | None = None
     """None if there is no answer."""
     error: str | None = None
-    decision: Decision | None = None
-    """The path, even if there is no answer."""
+    error_summary: str | None = None
+    """The error without its message, which may quote the request."""
+    plan: Plan | None = None
+    decisions: tuple[Decision, ...] = ()
+    """What was decided, even if there is no answer."""
     calls: tuple[Call, ...] = ()
     """All requests to providers; cancelled ones have an unknown usage."""
     spend: Spend = NOTHING_SPENT
@@ -42,15 +45,20 @@ class Entry:
     settled: bool = False
     """Whether its key has already been charged."""
 
+    @property
+    def path(self) -> str | None:
+        """The path; None if nothing was decided."""
+        return None if self.plan is None else path_name(self.plan, self.decisions)
+
     def record(self, profile: str) -> Record:
         """Return the record for the store."""
         extra = {"endpoint": self.endpoint, "asked": self.model, "status": self.status, "stream": self.stream}
         outcome: Answer | Unanswered
         if self.trace is not None:
             winner = self.trace.candidates[self.trace.verdict.winner]
-            outcome = Answer(winner.answer, winner.text, self.trace)
+            outcome = Answer(winner.text, winner.answer, self.trace)
         else:
-            status, path = ERROR, path_of(self.decision) if self.decision else None
+            status, path = ERROR, self.path
             if self.error is None and self.status == 200:  # embeddings or completions: no decision
                 status, path = OK, DIRECT
             elif self.status == CLIENT_LEFT:
@@ -61,8 +69,10 @@ class Entry:
                 profile=profile,
                 status=status,
                 error=self.error,
+                error_summary=self.error_summary,
                 path=path,
-                decision=self.decision,
+                plan=self.plan,
+                decisions=self.decisions,
                 calls=self.calls,
                 spend=self.spend,
             )
@@ -71,22 +81,24 @@ class Entry:
     def without_model_name(self) -> Entry:
         """Return the record without the model's name, for a name that is not in the settings."""
 
-        def without_name(decision: Decision) -> Decision:
-            return replace(decision, assignment=replace(decision.assignment, fast=OTHER))
-
-        calls = tuple(replace(call, model=OTHER, error=call.error and "error") for call in self.calls)
+        plan = self.plan and replace(self.plan, assignment=replace(self.plan.assignment, models={DIRECT: OTHER}))
+        calls = tuple(replace(call, model=OTHER, error=call.error_summary) for call in self.calls)
         trace = self.trace and replace(
             self.trace,
-            decision=without_name(self.trace.decision),
+            plan=plan or self.trace.plan,
             candidates=tuple(replace(candidate, model=OTHER) for candidate in self.trace.candidates),
             calls=calls,
             degradations=tuple(text.replace(self.model, OTHER) for text in self.trace.degradations),
+            notes=tuple(text.replace(self.model, OTHER) for text in self.trace.notes),
+            degradation_summaries=tuple(
+                text.replace(self.model, OTHER) for text in self.trace.degradation_summaries
+            ),
         )
         return replace(
             self,
             model=OTHER,
-            error=self.error and self.error.partition(":")[0],
+            error=self.error_summary,
             calls=calls,
             trace=trace,
-            decision=self.decision and without_name(self.decision),
+            plan=plan,
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol
 
 from odar.conversation import ToolCall
@@ -13,9 +14,10 @@ from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import SHUTDOWN_TIMEOUT, ApiError
 from odar.gateway.exchange import EVENT_STREAM_HEADERS, ClientLeft, Exchange
 from odar.policy.fusion import rank
+from odar.policy.paper import STOP
 from odar.providers.base import CallDelta, Delta
-from odar.summary import summary
-from odar.types import Answer, Candidate, Decision, Path, Role, Spend
+from odar.store.record import Record, path_name, to_document
+from odar.types import Answer, Candidate, Decision, Plan, Spend
 
 _PIECE = re.compile(r"(?s).{1,23}\S*\s*")
 """A few words of a text."""
@@ -52,39 +54,39 @@ def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
 def extras_of(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     """Return the `odar` object of a response."""
     trace = answer.trace
+    winner = trace.candidates[trace.verdict.winner]
+    reasons = [decision.reason for decision in trace.decisions if decision.reason != STOP]
     extras: dict[str, Any] = {
         "trace_id": trace.id,
-        "path": trace.decision.path.value,
-        "difficulty": trace.decision.difficulty,
-        "prior": trace.decision.estimate.difficulty,
-        "reason": trace.decision.reason,
-        "model": trace.candidates[trace.verdict.winner].model,
+        "path": path_name(trace.plan, trace.decisions),
+        "stages": [str(decision.stage) for decision in trace.decisions if decision.stage is not None],
+        "difficulty": trace.plan.estimate.difficulty,
+        "dial": trace.plan.dial,
+        "p": trace.decisions[-1].p,
+        "reason": reasons[-1] if reasons else "",
+        "agent": winner.agent,
+        "model": winner.model,
         "scorer": trace.verdict.scorer,
         "calls": trace.spend.calls,
         "cost_usd": trace.spend.cost_usd,
         "degraded": answer.degraded,
         "degradations": list(trace.degradations),
+        "notes": list(trace.notes),
     }
-    if (session := trace.decision.session) is not None:
-        extras["session"] = {
-            "event": session.event,
-            "agent": (Role.SLOW if session.slow else Role.FAST).value,
-            "requests": session.requests,
-            "switches": session.switches,
-            "cached_tokens": session.cached_tokens,
-        }
+    if trace.plan.session is not None:
+        extras["session"] = dataclasses.asdict(trace.plan.session)
     if request.extras.explain:
-        extras["explanation"] = summary(answer)
+        extras["explanation"] = to_document(Record(request.query, answer), content=True)
     return extras
 
 
-def decision_headers(decision: Decision, trace_id: str) -> list[tuple[bytes, bytes]]:
-    """Return the headers that are known before the answer."""
-    return [
-        (b"x-odar-trace", trace_id.encode()),
-        (b"x-odar-path", decision.path.encode()),
-        (b"x-odar-difficulty", b"%.4f" % decision.difficulty),
-    ]
+def plan_headers(plan: Plan, decisions: Sequence[Decision], trace_id: str) -> list[tuple[bytes, bytes]]:
+    """Return the headers that are known before the answer; the path only if no other stage can follow."""
+    headers = [(b"x-odar-trace", trace_id.encode()), (b"x-odar-difficulty", b"%.4f" % plan.estimate.difficulty)]
+    last = decisions[-1]
+    if last.final or last.stage is None:
+        headers.append((b"x-odar-path", path_name(plan, decisions).encode()))
+    return headers
 
 
 def spend_headers(spend: Spend) -> list[tuple[bytes, bytes]]:
@@ -95,7 +97,8 @@ def spend_headers(spend: Spend) -> list[tuple[bytes, bytes]]:
 
 def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
     """Return the headers of a finished answer."""
-    headers = decision_headers(answer.trace.decision, answer.trace.id) + spend_headers(answer.trace.spend)
+    trace = answer.trace
+    headers = plan_headers(trace.plan, trace.decisions, trace.id) + spend_headers(trace.spend)
     if answer.degraded:
         headers.append((b"x-odar-degraded", b"true"))
     return headers
@@ -141,10 +144,19 @@ class AlreadyReported(Exception):
     """A failure that was already sent to the client; `__cause__` is the failure."""
 
 
+async def _cancel(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks that are still running, and wait for their end."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.gather(*running, return_exceptions=True)
+
+
 class EventStream:
     """Sends one answer to the client while it is generated, and a keep-alive after `keepalive_s` idle seconds.
 
-    On the Simple path the status is sent with the first piece, so that an error before it has its own status.
+    The status is sent with the first piece, so that an error before it has its own status.
     """
 
     def __init__(self, exchange: Exchange, writer: EventWriter, trace_id: str, keepalive_s: float) -> None:
@@ -156,7 +168,8 @@ class EventStream:
         self._unread = 0
         """Size of `_pending`."""
         self._writing = False
-        self._decision: Decision | None = None
+        self._plan: Plan | None = None
+        self._decisions: list[Decision] = []
         self._wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_delta(self, delta: Delta) -> None:
@@ -167,10 +180,10 @@ class EventStream:
             self._exchange.abort()
         self._wake()
 
-    def on_decision(self, decision: Decision) -> None:
-        """Store the first decision, for the headers."""
-        self._decision = self._decision or decision
-        self._wake()
+    def on_decision(self, decision: Decision, plan: Plan) -> None:
+        """Store a decision, for the headers."""
+        self._plan = plan
+        self._decisions.append(decision)
 
     async def send(
         self, answer: Coroutine[Any, Any, Answer], api_error_of: Callable[[BaseException], ApiError]
@@ -201,18 +214,14 @@ class EventStream:
                 await self._exchange.write(self._writer.error(SHUTDOWN_TIMEOUT), more=False)
             raise
         finally:
-            running: list[asyncio.Future[Any]] = [task for task in (work, disconnect) if not task.done()]
-            for task in running:
-                task.cancel()
-            if running:
-                await asyncio.gather(*running, return_exceptions=True)
+            await _cancel(work, disconnect)
+            del work  # the traceback of its error refers to this frame: break the reference cycle
 
     async def _send_pieces(self, work: asyncio.Future[Answer], disconnect: asyncio.Future[None]) -> None:
         """Write pieces and keep-alives until the work is done."""
         while not work.done() or self._pending:
-            if self._pending or (self._decision is not None and self._decision.path is not Path.SIMPLE):
-                await self._send_head()
             if self._pending:
+                await self._send_head()
                 pieces, self._pending, self._unread = self._pending, [], 0
                 self._writing = True
                 await self._exchange.write(b"".join(map(self._writer.piece, pieces)))
@@ -230,7 +239,7 @@ class EventStream:
 
     async def _send_head(self) -> None:
         if not self._exchange.status:
-            headers = decision_headers(self._decision, self._trace_id) if self._decision is not None else []
+            headers = plan_headers(self._plan, self._decisions, self._trace_id) if self._plan is not None else []
             await self._exchange.start(200, [*EVENT_STREAM_HEADERS, *headers])
             await self._exchange.write(self._writer.begin() + self._writer.keepalive)
 

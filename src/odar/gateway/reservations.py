@@ -5,46 +5,45 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import Any
 
-from odar.agents.ledger import Ledger, token_upper_bound
+from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound
 from odar.agents.team import Team
-from odar.conversation import Message
+from odar.catalogue import ModelCard
 from odar.engine import Odar
-from odar.errors import BudgetExceeded, KeyRefused
+from odar.errors import BudgetExceeded
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError
-from odar.store.budgets import Budgets, Need, RateLimit, Reservation
+from odar.gateway.fields import MAX_INTEGER
+from odar.options import AskOptions
+from odar.policy.policies import Walk, possible_walks
+from odar.store.budgets import Budgets, Need, Reservation
 from odar.store.keys import Key
-from odar.types import Path, Query, Role, Step
-
-_DRAFT_BYTES = 4
-"""Estimated bytes of each token of a draft; the ledger measures the draft itself."""
+from odar.types import DIRECT, FAST, Ask, Query, Stage, path_of
 
 
 def request_ledger(odar: Odar, request: ChatRequest, reserved_usd: float | None = None) -> Ledger:
     """Return the ledger of a request, limited by the request and by its reservation."""
-    costs = [cost for cost in (request.extras.max_cost, reserved_usd) if cost is not None]
-    return odar.ledger(request.extras.max_calls, min(costs, default=None), request.extras.deadline_s)
+    costs = [cost for cost in (request.extras.max_cost_usd, reserved_usd) if cost is not None]
+    return odar.agents.ledger(request.extras.max_calls, min(costs, default=None), request.extras.deadline_s)
 
 
 async def reserve(
-    odar: Odar, budgets: Budgets, request: ChatRequest, key: Key, options: dict[str, Any], trace_id: str
-) -> tuple[Reservation, Ledger, dict[str, Any]]:
-    """Reserve the highest cost of a request, on the most expensive allowed path that fits the key's limits.
+    odar: Odar, budgets: Budgets, request: ChatRequest, key: Key, options: AskOptions, trace_id: str
+) -> tuple[Reservation, AskOptions]:
+    """Reserve the cost of the most expensive walk that fits the key's limits; stages beyond it are left out.
 
     Returns:
-        The reservation, the ledger, and the engine's options limited to that path.
+        The reservation, and the engine's options with a ledger and a path that keep within it.
 
     Raises:
-        ApiError: 403 if a price is unknown, 429 if no path fits.
+        ApiError: 403 if a price is unknown.
+        KeyRefused: no walk fits the key's limits.
     """
-    offers = path_needs(odar, request.query, options, priced=key.limits.has_budget)
+    offers = walk_needs(odar, request.query, options, priced=key.limits.has_budget)
     limits = request_ledger(odar, request).limits
     max_cost = float("inf") if limits.cost_usd is None else limits.cost_usd
-    needs = [Need(min(need.usd, max_cost), need.tokens) for _, need in offers]
+    needs = [Need(min(need.usd, max_cost), min(need.tokens, MAX_INTEGER)) for _, need in offers]
     future = budgets.reserve(key.id, trace_id, needs, limits.deadline_s)
 
     def release(future: Future[Reservation]) -> None:
@@ -56,14 +55,10 @@ async def reserve(
     except asyncio.CancelledError:
         future.add_done_callback(release)  # the client has left
         raise
-    except KeyRefused as error:
-        headers = rate_headers(error.rates)
-        raise ApiError(429, str(error), "key_limit", retry_after=error.retry_after, more_headers=headers) from None
-    path = offers[reserved.choice][0] if reserved.choice else None
-    if path is not None:
-        options = options | {"max_path": path}
+    if reserved.choice:
+        options = dataclasses.replace(options, max_path=path_of(offers[reserved.choice][0]))
     ledger = request_ledger(odar, request, reserved.need.usd if key.limits.has_budget else None)
-    return reserved, ledger, options
+    return reserved, dataclasses.replace(options, ledger=ledger)
 
 
 def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) -> None:
@@ -83,82 +78,52 @@ def with_max_tokens(request: ChatRequest, max_tokens: int) -> ChatRequest:
     return dataclasses.replace(request, query=dataclasses.replace(request.query, options=options))
 
 
-def path_needs(
-    odar: Odar, query: Query, options: dict[str, Any], *, priced: bool
-) -> list[tuple[Path | None, Need]]:
-    """Return the highest need of each allowed path, the most expensive first; `priced` if money is limited.
+def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -> list[tuple[Walk, Need]]:
+    """Return the highest need of each walk, the most expensive first; `priced` if money is limited.
 
     Raises:
         ApiError: 403 if money is limited and a price is unknown.
     """
+    walks: list[Walk]
+    if options.model is not None:
+        team = odar.agents.plain_team(query, options.model)
+        walks = [(Stage((Ask(DIRECT, query.options.n),)),)]
+    else:
+        models = odar.planner.assign(query, options.session).models
+        team = odar.agents.team(query, odar.agents.ledger(), models=models)
+        walks = possible_walks(odar.policy(options), query.options.n, options.max_path)
+    if not priced:
+        # Tokens are limited by the path alone, so walks of the same path cannot be told apart.
+        walks = list({path_of(walk): walk for walk in reversed(walks)}.values())[::-1]
     try:
-        if (model := options.get("model")) is not None:
-            team = odar.plain_team(query, model)
-            return [(None, _multiply(query.options.n, _call_need(team, Step.ANSWER, priced)))]
-        team = odar.team(query, odar.ledger(), assignment=odar.dispatcher.assign(query))
-        forced = options.get("path")
-        allowed = options.get("paths", tuple(Path)) if forced is None else (forced,)
-        samples = odar.settings.routing.samples
-        return [(path, _path_need(team, path, samples, priced)) for path in reversed(Path) if path in allowed]
+        needs = [(walk, _walk_need(team, walk, priced)) for walk in walks]
     except BudgetExceeded as error:
         raise ApiError(403, f"this key has a budget, and {error}", "price_unknown", "model") from None
+    return sorted(needs, key=lambda each: (-each[1].usd, -each[1].tokens))
 
 
-def rate_headers(rates: Iterable[RateLimit]) -> list[tuple[bytes, bytes]]:
-    """Return a key's limits per minute as the headers of OpenAI's API.
-
-    >>> rate_headers([RateLimit("requests", 60, 59)])[2]
-    (b'x-ratelimit-reset-requests', b'1.000s')
-    """
-    headers = []
-    for rate in rates:
-        of = rate.of.encode()
-        headers += [
-            (b"x-ratelimit-limit-" + of, b"%d" % max(1, rate.per_minute)),
-            (b"x-ratelimit-remaining-" + of, b"%d" % rate.remaining),
-            (b"x-ratelimit-reset-" + of, b"%.3fs" % rate.reset_s),
-        ]
-    return headers
+def _walk_need(team: Team, walk: Walk, priced: bool) -> Need:
+    """Return the highest need of a walk; agents that cannot answer this query are left out."""
+    asks = [ask for stage in walk for ask in stage.asks if ask.agent in team.cards]
+    needs = [(ask.samples, _call_need(team, ask, priced)) for ask in asks]
+    return Need(sum(count * need.usd for count, need in needs), sum(count * need.tokens for count, need in needs))
 
 
-def _path_need(team: Team, path: Path, samples: int, priced: bool) -> Need:
-    n, fast = team.query.options.n, _call_need(team, Step.ANSWER, priced)
-    if path is Path.SIMPLE:
-        return _multiply(n, fast)
-    if path is Path.MEDIUM:
-        return _add(fast, _multiply(n, _call_need(team, Step.VERIFY, priced)))
-    count = max(samples, n)
-    need = _add(fast, _multiply(count, _call_need(team, Step.SOLVE, priced)))
-    if team.settings.fusion.judge:
-        need = _add(need, _call_need(team, Step.SOLVE, priced, drafts=count + 1))
-    return need
-
-
-def _call_need(team: Team, step: Step, priced: bool, drafts: int = 0) -> Need:
-    """Return the highest need of one call of a step; a judge also reads this many drafts."""
-    card, *fallbacks = team.models(step.role)
-    max_tokens = team.request_template(step.role).sampling.max_tokens
-    messages = team.prompts[step].messages(team.query, "", "")
-    if step is Step.VERIFY:
-        draft = _DRAFT_BYTES * (team.request_template(Role.FAST).sampling.max_tokens or 0)
-        messages = (*messages, Message("assistant", "x" * draft))
-    if drafts:
-        longest = max(team.request_template(role).sampling.max_tokens or 0 for role in Role)
-        messages = (*messages, Message("assistant", "x" * (_DRAFT_BYTES * longest * drafts)))
-    read = team.billed_messages(messages)
-    tokens = token_upper_bound(read) + (max_tokens or 0)
+def _call_need(team: Team, ask: Ask, priced: bool) -> Need:
+    """Return the highest need of one call of an agent."""
+    card, *fallbacks = team.models(ask.agent)
+    max_tokens = team.request_template(ask.agent).sampling.max_tokens
+    read = team.billed_messages(team.prompts[ask.step].messages(team.query, "", ""))
+    drafted = (team.request_template(FAST).sampling.max_tokens or 0) if ask.verify else 0
+    tokens = token_upper_bound(read) + (max_tokens or 0) + draft_tokens(card, drafted)
     if not priced:
         return Need(0.0, tokens)
-    usd = Ledger.worst_cost(card, read, max_tokens)
+
+    def cost(card: ModelCard) -> float:
+        return Ledger.worst_cost(card, read, max_tokens, draft_tokens(card, drafted))
+
+    usd = cost(card)
     for fallback in fallbacks:
         with contextlib.suppress(BudgetExceeded):  # of unknown cost: not used under a budget
-            usd = max(usd, Ledger.worst_cost(fallback, read, max_tokens))
+            usd = max(usd, cost(fallback))
     return Need(usd, tokens)
-
-
-def _add(first: Need, second: Need) -> Need:
-    return Need(first.usd + second.usd, first.tokens + second.tokens)
-
-
-def _multiply(count: int, need: Need) -> Need:
-    return Need(count * need.usd, count * need.tokens)

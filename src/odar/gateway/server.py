@@ -1,7 +1,7 @@
 """The server: uvicorn with limits on connections, fewer system calls and a graceful shutdown.
 
-On SIGTERM or SIGINT, /readyz returns 503 and new requests are rejected, so that a load balancer notices; after
-`gateway.notice_s` the listening socket is closed; running requests are cancelled after `gateway.drain_s`.
+On SIGTERM, SIGHUP or SIGINT, /readyz returns 503 and new requests are rejected, so that a load balancer notices;
+after `gateway.notice_s` the listening socket is closed; running requests are cancelled after `gateway.drain_s`.
 
 uvicorn does not limit the size of headers, the time to send them, or the time to read an answer. These limits apply
 before a key is checked:
@@ -14,6 +14,7 @@ before a key is checked:
 | time between requests | 30 seconds | closed |
 | time to read an answer | `write_timeout_s` | closed |
 | connections of one address | `max_connections_per_peer` | 429, closed |
+| connections of all addresses | half of the file descriptors | 429, closed |
 | pipelined requests | 16 | closed |
 
 uvicorn also writes the head and the body of a response in two system calls, and each wakes the client: a seventh of
@@ -24,12 +25,15 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import gc
 import ipaddress
+import logging
 import socket
 from collections import Counter
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from types import FrameType
 from typing import Any
 
@@ -38,20 +42,29 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from odar.descriptors import client_connections, descriptor_limit, raise_descriptor_limit
 from odar.formats import dump_json
 from odar.gateway.access import ConcurrencyLimit
 from odar.gateway.errors import ApiError, openai_body
 from odar.settings import GatewaySettings
 
+LOG = logging.getLogger("odar.gateway")
 MAX_HEADER_KB, MAX_HEADERS = 32, 100
 _MAX_PIPELINED = 16
 _LINGER_S = 2.0
 """Seconds for a client to send the rest of a request that has been answered, so that it reads the answer."""
-_PHRASES = {400: b"Bad Request", 408: b"Request Timeout", 429: b"Too Many Requests", 431: b"Headers Too Large"}
+_HEAD_TOO_LARGE = (
+    431,
+    "headers_too_large",
+    f"too many or too large headers; the limits are {MAX_HEADERS} headers and {MAX_HEADER_KB} kB",
+)
 
 
 class ConnectionLimits:
     """Limits on the connections of a server, and the number of connections of each peer.
+
+    A peer can have as many connections as it leaves free, so that one alone has half of them; `most` is by default
+    half of the file descriptors that the system allows.
 
     >>> limits = ConnectionLimits(GatewaySettings(max_connections_per_peer=1))
     >>> limits.acquire("10.0.0.1"), limits.acquire("10.0.0.1"), limits.acquire("10.0.0.2")
@@ -60,7 +73,8 @@ class ConnectionLimits:
     True
     """
 
-    def __init__(self, gateway: GatewaySettings) -> None:
+    def __init__(self, gateway: GatewaySettings, most: int | None = None) -> None:
+        self._most = most
         self.header_timeout_s = gateway.header_timeout_s
         self.write_timeout_s = gateway.write_timeout_s
         self.per_peer = gateway.max_connections_per_peer
@@ -69,13 +83,18 @@ class ConnectionLimits:
         self._open: Counter[str] = Counter()
 
     @property
+    def most(self) -> int:
+        """Connections of all peers, at most."""
+        return client_connections() if self._most is None else self._most
+
+    @property
     def open(self) -> int:
         """The connections of all peers."""
         return self._open.total()
 
     def acquire(self, peer: str) -> bool:
         """Count a connection of this peer; return False if it has too many."""
-        if self._open[peer] >= self.per_peer:
+        if self._open[peer] >= min(self.per_peer, self.most - self._open.total()):
             return False
         self._open[peer] += 1
         return True
@@ -135,8 +154,8 @@ class CoalescingTransport:
         return getattr(self._transport, name)
 
 
-class _HeadTooLarge(Exception):
-    """The number or the size of headers is over the limit."""
+class _BadHead(Exception):
+    """The headers of a request are over a limit or not valid; `args` are status, code and message."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -161,7 +180,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_made(CoalescingTransport(transport))  # type: ignore[arg-type]  # it has every method that uvicorn calls
         peer = peer_key(self.client[0]) if self.client else ""
         if not self._limits.acquire(peer):
-            message = f"too many connections; one address can have {self._limits.per_peer}"
+            message = f"too many connections: one address can have {self._limits.per_peer}, all {self._limits.most}"
             self._refuse(429, "too_many_connections", message)
             return
         self._peer = peer
@@ -182,18 +201,21 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         self._unparsed += len(data)
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # answered without the upgrade
-        except httptools.HttpParserError as error:
-            if isinstance(error.__context__, _HeadTooLarge):
-                self._refuse_head()
-            else:
-                self._refuse(400, "invalid_http", "the request is not valid HTTP")
-            return
+        while data and len(self.pipeline) <= _MAX_PIPELINED:
+            try:
+                self.parser.feed_data(data)
+                break
+            except httptools.HttpParserUpgrade as upgrade:
+                # The parser has skipped the body, which follows if the offer is ignored (RFC 9110, 7.8).
+                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+            except httptools.HttpParserError as error:
+                if isinstance(error.__context__, _BadHead):
+                    self._refuse(*error.__context__.args)
+                else:
+                    self._refuse(400, "invalid_http", "the request is not valid HTTP")
+                return
         if self._unparsed > MAX_HEADER_KB * 1000:
-            self._refuse_head()
+            self._refuse(*_HEAD_TOO_LARGE)
         elif len(self.pipeline) > _MAX_PIPELINED:
             self._refuse(400, "pipelined", "too many requests were sent before their answers")
         else:
@@ -222,11 +244,21 @@ class LimitedProtocol(HttpToolsProtocol):
         """Count a header or trailer."""
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > MAX_HEADER_KB * 1000 or len(self.headers) >= MAX_HEADERS:
-            raise _HeadTooLarge
+            raise _BadHead(*_HEAD_TOO_LARGE)
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Stop the header timeout."""
+        """Stop the header timeout, unless `data_received` is about to repeat the headers without an upgrade."""
+        if self.parser.get_method() == b"CONNECT":
+            raise _BadHead(400, "invalid_http", "the gateway is not a proxy")
+        version = self.parser.get_http_version()
+        if version not in ("1.0", "1.1"):
+            raise _BadHead(505, "http_version", "the gateway speaks HTTP/1.1")
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (version == "1.1" and not hosts):
+            raise _BadHead(400, "invalid_host", f"the request has {hosts} Host headers; send one")
+        if self.parser.should_upgrade():
+            return
         self._in_head, self._in_body, self._unparsed = False, True, 0
         self._stop_read_timer()
         super().on_headers_complete()
@@ -238,6 +270,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Stop the timeout of the request."""
+        if self.parser.should_upgrade():
+            return
         self._in_body, self._unparsed = False, 0
         self._stop_read_timer()
         super().on_message_complete()
@@ -259,6 +293,14 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.message_event.set()
         self.flow.resume_writing()
         self.transport.abort()
+
+    def _head_without_upgrade(self) -> bytes:
+        """Return the head of the request that offered an upgrade, without the offer, for a new parser."""
+        line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        kept = (b"%b: %b" % pair for pair in self.headers if pair[0] not in (b"upgrade", b"http2-settings"))
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        return b"\r\n".join((line, *kept, b"", b""))
 
     def _start_header_timer(self) -> None:
         """Start the timeout for incomplete headers; endpoints have one for bodies."""
@@ -285,10 +327,6 @@ class LimitedProtocol(HttpToolsProtocol):
         else:
             self.abort("silent")
 
-    def _refuse_head(self) -> None:
-        message = f"too many or too large headers; the limits are {MAX_HEADERS} headers and {MAX_HEADER_KB} kB"
-        self._refuse(431, "headers_too_large", message)
-
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Send an error, unless another answer is being sent, and close the connection."""
         if self.cycle is not None and not self.cycle.response_complete:
@@ -299,7 +337,7 @@ class LimitedProtocol(HttpToolsProtocol):
         head = (
             b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         )
-        self.transport.write(head % (status, _PHRASES[status], len(body)) + body)
+        self.transport.write(head % (status, HTTPStatus(status).phrase.encode(), len(body)) + body)
         self.transport.close()
 
 
@@ -321,6 +359,15 @@ def return_freed_memory() -> None:
         mallopt(_ARENA_MAX, 1)
 
 
+def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error that no task handles; those of full tables of files say what to do."""
+    error = context.get("exception")
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        LOG.error("no connection can be accepted: %s (%d); raise ulimit -n", error.strerror, descriptor_limit())
+    else:
+        loop.default_exception_handler(context)
+
+
 class DrainingServer(uvicorn.Server):
     """A uvicorn server that announces its shutdown and lets running requests finish."""
 
@@ -333,6 +380,7 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and tune the garbage collector."""
         self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(_on_loop_error)
         await super().startup(sockets)
         # Imported objects never become garbage, and requests leave hardly any reference cycles.
         gc.collect()
@@ -352,6 +400,7 @@ class DrainingServer(uvicorn.Server):
 def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
     """Return a server for an application of `create_app`."""
     return_freed_memory()  # before the difficulty models are loaded
+    raise_descriptor_limit()
     protocol: Any = partial(LimitedProtocol, app.state.service.connections)  # uvicorn only calls it
     config = uvicorn.Config(
         app,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import math
 import time
@@ -35,15 +36,18 @@ from odar.gateway.metrics import (
 from odar.gateway.records import Entry
 from odar.gateway.server import ConnectionLimits
 from odar.gateway.sessions import SessionTable
+from odar.gateway.turns import Turns
 from odar.observer import tell
-from odar.policy.target import Target
+from odar.options import AskOptions
+from odar.policy.alignment import AlignmentRow
+from odar.policy.dial import Dial
 from odar.providers.base import Provider
 from odar.providers.breaker import Breaker, GuardedProvider
 from odar.secrets import api_key
-from odar.settings import AgentSettings, ProviderSettings, Settings
+from odar.settings import ProviderSettings, Settings
 from odar.store.keys import Key, KeyCache
 from odar.store.store import Store
-from odar.types import Path, Role
+from odar.types import CHEAP_AGENTS, Path
 
 ADAPTIVE = "odar"
 MAX_RETRY_AFTER_S = 2.0
@@ -53,14 +57,17 @@ SESSION_TTL_S = 3600.0
 _CHECK_AGAIN_S = 30.0
 _CHECK_TIMEOUT_S = 3.0
 _BUILT_IN_ORIGINS = frozenset(f"profile {name}" for name in PROFILES)
+DIAL_MODELS = {ADAPTIVE: None, f"{ADAPTIVE}-economy": "economy", f"{ADAPTIVE}-quality": "quality"}
+"""Models whose stages ODAR chooses, and their dial; None is the one of the request or the settings."""
 _PATH_MODELS = {f"{ADAPTIVE}-{path}": path for path in Path}
+"""The paths of the paper (SPEC 1)."""
 
 
 class Service:
     """The parts of a gateway that all endpoints share.
 
     Args:
-        settings: the user's settings; the engine gets `chat_settings` of them.
+        settings: the user's settings; the engine waits less long for a provider that is too busy.
         store: keys and traces; without one, only this machine has access and no trace is kept.
         logs: receives a line for each request.
         engine_options: for `Odar`, such as ready-made providers.
@@ -74,23 +81,31 @@ class Service:
         self.logs = logs
         self.access = AccessPolicy(KeyCache() if store is None else store.key_cache, settings.gateway)
         self.concurrency_limit = ConcurrencyLimit(settings.gateway.max_in_flight)
+        self.reads = Turns("odar-reads", 2)
+        """Of the dashboard and of feedback."""
+        self.counts = Turns("odar-counts", 2)
+        """Of tokens."""
         self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S)
         self.connections = ConnectionLimits(settings.gateway)
         self.breakers: dict[str, Breaker] = {}
-        self.odar = Odar(chat_settings(settings), guard=self._with_breaker, **engine_options)
-        agents = (name for role in Role for name in settings.models_of(role))
-        self._known_models = frozenset(["", ADAPTIVE, *_PATH_MODELS, *settings.models, *agents])
+        max_retry_after_s = min(settings.retry.max_retry_after_s, MAX_RETRY_AFTER_S)
+        retry = dataclasses.replace(settings.retry, max_retry_after_s=max_retry_after_s)
+        engine_settings = dataclasses.replace(settings, retry=retry)
+        self.odar = Odar(engine_settings, guard=self._with_breaker, **engine_options)
+        agents = (name for agent in settings.agent_names for name in settings.models_of(agent))
+        models = dict.fromkeys([*settings.models, *agents])
+        self._known_models = frozenset(["", *DIAL_MODELS, *_PATH_MODELS, *models])
         self.metrics = Metrics(self.concurrency_limit)
         self.metrics.add_source(connection_metrics, self.connections)
         self.metrics.add_source(breaker_metrics, self.breakers)
-        self.metrics.add_source(drift_metrics, self.odar.alignment_report)
+        self.metrics.add_source(drift_metrics, self.alignment_report)
         self.metrics.add_source(target_metrics, self.odar.targets.report)
         if self.odar.certificate is not None:
-            self.metrics.add_source(certificate_metrics, self.odar.certificate_problems)
+            self.metrics.add_source(certificate_metrics, self.odar.certificate.problems)
         if store is not None:
             self.metrics.add_source(store_metrics, store.health)
         self._configured = configured_providers(settings) | set(engine_options.get("providers") or ())
-        self._usable = {name: self.usable(name) for name in settings.models}
+        self._usable = {name: self.usable(name) for name in models}
         self._unreachable: frozenset[str] = frozenset()
         """Providers that did not answer the last check."""
         self._checked_at = -math.inf
@@ -98,9 +113,8 @@ class Service:
     async def models(self, key: Key | None = None) -> list[tuple[str, str]]:
         """Return the name and the owner of every model that this key can use and whose server answers."""
         await self._check_providers()
-        paths = key.limits.paths if key is not None else None
-        models = [(ADAPTIVE, "odar")]
-        models += [(name, "odar") for name, path in _PATH_MODELS.items() if paths is None or path in paths]
+        models = [(name, "odar") for name in DIAL_MODELS]
+        models += [(name, "odar") for name, path in _PATH_MODELS.items() if _allows(key, path)]
         models += [(name, owner) for name, owner in self._usable_models() if owner not in self._unreachable]
         allowed = key.limits.models if key is not None else None
         return [(name, owner) for name, owner in models if allowed is None or name in allowed]
@@ -112,14 +126,17 @@ class Service:
     async def agent_status_lines(self) -> list[str]:
         """Return a line for each agent: its model answers, or why not."""
         lines = []
-        for role in Role:
-            card = self.settings.card(self.settings.agent(role).model)
+        for agent, (card, *_) in self.odar.agents.cards.items():
             try:
-                found = await self.odar.providers[card.provider].check(card.id)
-                lines.append(f"{role} agent: {card.name} answers ({card.provider}: {found})")
+                found = await self.odar.agents.providers[card.provider].check(card.id)
+                lines.append(f"{agent} agent: {card.name} answers ({card.provider}: {found})")
             except OdarError as error:
-                lines.append(f"{role} agent: {card.name} does not answer: {one_line(error)}")
+                lines.append(f"{agent} agent: {card.name} does not answer: {one_line(error)}")
         return lines
+
+    def alignment_report(self) -> list[AlignmentRow]:
+        """Return the served energies of each model; can read a file."""
+        return self.odar.alignment.report(self.odar.agents.prompt_steps())
 
     async def _check_providers(self) -> None:
         """Update the list of unreachable providers, unless it is recent."""
@@ -130,7 +147,7 @@ class Service:
         async def answers(name: str) -> bool:
             try:
                 async with asyncio.timeout(_CHECK_TIMEOUT_S):
-                    await self.odar.providers[name].check()
+                    await self.odar.agents.providers[name].check()
             except (ProviderUnreachable, ProviderTimeout, SettingsError, TimeoutError):
                 return False
             except ProviderError:
@@ -141,34 +158,40 @@ class Service:
         reachable = await asyncio.gather(*map(answers, names))
         self._unreachable = frozenset(name for name, answered in zip(names, reachable, strict=True) if not answered)
 
-    def route(self, request: ChatRequest, key: Key | None) -> dict[str, Any]:
+    def route(self, request: ChatRequest, key: Key | None) -> AskOptions:
         """Return the engine's options for a request; raise ApiError if the key or the model does not allow it."""
-        options: dict[str, Any] = {}
-        if key is not None:
-            if key.limits.models is not None and request.model not in key.limits.models:
-                raise ApiError(403, f"this key may not use model {request.model!r}", "model_not_allowed", "model")
-            if key.limits.paths is not None:
-                options["paths"] = key.limits.paths
-        if request.model == ADAPTIVE:
-            requested = request.extras.target
-            target, scope = scoped_target(requested.to_target() if requested else None, key)
-            return options | {"path": request.extras.path, "target": target, "target_scope": scope}
-        path = _PATH_MODELS.get(request.model)
-        if path is None:
-            self._check_model(request.model)
-            options["model"] = request.model
-        else:
-            self.check_path(path, key)
-            options["path"] = path
-        if request.extras.path is not None:
-            raise bad_field("odar.path", f"needs model {ADAPTIVE!r}; {request.model!r} has no choice of path")
-        return options
-
-    def check_path(self, path: Path, key: Key | None) -> None:
-        """Raise ApiError if the key does not allow a path."""
-        if key is not None and key.limits.paths is not None and path.value not in key.limits.paths:
+        name, extras = request.model, request.extras
+        if key is not None and key.limits.models is not None and name not in key.limits.models:
+            raise ApiError(403, f"this key may not use model {name!r}", "model_not_allowed", "model")
+        max_path = None if key is None or key.limits.max_path is None else Path(key.limits.max_path)
+        dial, path = extras.read_dial(), None if extras.path is None else Path(extras.path)
+        if name not in DIAL_MODELS:
+            if path is not None:
+                raise bad_field("odar.path", f"needs model {ADAPTIVE!r}; {name!r} has no choice of path")
+            path = _PATH_MODELS.get(name)
+            if path is None:
+                self._check_model(name)
+                self._check_agents(name, key)
+                return AskOptions(model=name, max_path=max_path)
+        elif (preset := DIAL_MODELS[name]) is not None:
+            if dial is not None:
+                raise bad_field("odar.dial", f"needs model {ADAPTIVE!r}; the dial of {name!r} is {preset}")
+            dial = Dial.parse(preset)
+        if path is not None and not _allows(key, path):
             message = f"this question takes the {path} path, which this key may not use"
             raise ApiError(403, message, "path_not_allowed", "odar.path")
+        dial, scope = scoped_dial(dial, key)
+        return AskOptions(path=path, dial=dial, scope=scope, max_path=max_path)
+
+    def _check_agents(self, model: str, key: Key | None) -> None:
+        """Raise ApiError if no cheap agent has this model, and the key may not ask the others."""
+        if key is None or key.limits.max_path != Path.SIMPLE:
+            return
+        settings = self.settings
+        agents = {agent for agent in settings.agent_names if model in settings.models_of(agent)}
+        if agents and not agents & set(CHEAP_AGENTS):
+            message = f"model {model!r} is the slow agent's, which this key may not ask"
+            raise ApiError(403, message, "path_not_allowed", "model")
 
     def finish(self, entry: Entry) -> None:
         """Count, log and store a request that has ended; the store also charges its key."""
@@ -194,7 +217,7 @@ class Service:
         try:
             if key is not None and not key.admin and (await self.store.get(trace_id))["key_id"] != key.id:
                 return False
-            await self.store.mark(trace_id, correct, note, None if key is None else key.id)
+            await self.store.mark(trace_id, correct, note)
         except UnknownName:
             return False
         return True
@@ -213,15 +236,14 @@ class Service:
     def _check_model(self, name: str) -> None:
         if self._usable.get(name):
             return
-        try:
-            provider = self.settings.card(name).provider
-        except UnknownName:
-            provider = None
-        if provider not in self._configured:
-            message = f"there is no model {name!r}; GET /v1/models lists them"
-            raise ApiError(404, message, "model_not_found", "model")
-        if not self.usable(name):
-            raise SettingsError(f"model {name!r} was requested, but no API key is set for provider {provider}")
+        message = f"there is no model {name!r}; GET /v1/models lists them"
+        with contextlib.suppress(UnknownName):
+            if self.usable(name):  # provider/model
+                return
+            provider = self.settings.providers.get(self.settings.card(name).provider)
+            if provider is not None and provider.api_key_env:
+                message = f"model {name!r} cannot be used: {provider.api_key_env} is not set for `odar serve`"
+        raise ApiError(404, message, "model_not_found", "model")
 
     def _with_breaker(self, provider: Provider) -> Provider:
         gateway = self.settings.gateway
@@ -230,17 +252,26 @@ class Service:
         return GuardedProvider(provider, breaker)
 
 
-def scoped_target(requested: Target | None, key: Key | None) -> tuple[Target | None, str]:
-    """Return the target of a request, and the scope of the requests that share it.
+def _allows(key: Key | None, path: Path) -> bool:
+    """Return whether a key may use a path."""
+    paths = list(Path)
+    most = None if key is None else key.limits.max_path
+    return most is None or paths.index(path) <= paths.index(Path(most))
 
-    A key's target is a limit: its requests can ask for less of the same kind, not for more.
+
+def scoped_dial(requested: Dial | None, key: Key | None) -> tuple[Dial | None, str]:
+    """Return the dial of a request, and the scope of the requests that meet its target together.
+
+    A key's target is a limit: its requests can have a lower target of the same kind, but no other dial.
     """
     if key is None:
         return requested, "request"
-    limit = Target.from_options(calls=key.limits.target_calls, cost_usd=key.limits.target_cost_usd)
-    if limit is None or (requested and requested.kind == limit.kind and requested.value < limit.value):
+    limits = key.limits
+    limit = Dial.from_options(target_calls=limits.target_calls, target_cost_usd=limits.target_cost_usd)
+    if limit is None:
         return requested, f"request of key {key.id}"
-    return limit, f"key {key.id}"
+    lower = requested and requested.target == limit.target and requested.target_value < limit.target_value
+    return (requested, f"request of key {key.id}") if lower else (limit, f"key {key.id}")
 
 
 def configured_providers(settings: Settings) -> set[str]:
@@ -248,8 +279,7 @@ def configured_providers(settings: Settings) -> set[str]:
 
     The settings name it, define a model of it or use it for an agent, or its API key is set.
     """
-    names = [*settings.models_of(Role.FAST), *settings.models_of(Role.SLOW)]
-    names += [settings.fusion.surrogate] if settings.fusion.surrogate else []
+    names = {name for agent in settings.agent_names for name in settings.models_of(agent)}
     found = {settings.card(name).provider for name in names}
     for path, origin in settings.origins.items():
         if origin == "catalogue" or origin in _BUILT_IN_ORIGINS:
@@ -266,26 +296,3 @@ def _has_key(name: str, provider: ProviderSettings) -> bool:
         return api_key(name, provider) is not None
     except SettingsError:
         return True  # a key is configured but cannot be read: reported when it is needed
-
-
-def chat_settings(settings: Settings) -> Settings:
-    """Return the settings for conversations: prompts that do not prescribe a format, and room for long answers.
-
-    The agents' stop strings are part of ODAR's own answer format, and would cut a client's answers short.
-    """
-    gateway = settings.gateway
-
-    def with_room(agent: AgentSettings) -> AgentSettings:
-        return dataclasses.replace(
-            agent,
-            max_tokens=max(agent.max_tokens, gateway.max_tokens),
-            timeout_s=max(agent.timeout_s, gateway.reply_timeout_s),
-            stop=(),
-        )
-
-    retry = dataclasses.replace(
-        settings.retry, max_retry_after_s=min(settings.retry.max_retry_after_s, MAX_RETRY_AFTER_S)
-    )
-    return dataclasses.replace(
-        settings, prompts=gateway.prompts, fast=with_room(settings.fast), slow=with_room(settings.slow), retry=retry
-    )

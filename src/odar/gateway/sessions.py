@@ -17,7 +17,7 @@ import msgspec
 
 from odar.conversation import Message
 from odar.policy.session import Session, SessionRequest
-from odar.types import Call, Decision, Query
+from odar.types import Query, Trace
 
 _SESSION_HEADERS = (b"x-session-id", b"session_id")
 
@@ -73,10 +73,12 @@ class SessionTable:
         request = entry.session.request(query, now, same_prefix=entry.prefix == before)
         return OpenSession(request, scope if name else whole, whole)
 
-    def close(self, opened: OpenSession, decision: Decision, calls: Sequence[Call]) -> None:
+    def close(self, opened: OpenSession, trace: Trace) -> None:
         """Store the state of the session after its answer."""
         now = self._clock()
-        entry = _StoredSession(opened.request.after(decision, calls, now), opened.prefix, now)
+        assert trace.plan.session is not None
+        session = opened.request.after(trace.plan.session, trace.plan.agents, trace.calls, now)
+        entry = _StoredSession(session, opened.prefix, now)
         self._entries[opened.key] = msgspec.msgpack.encode(entry)
         self._entries.move_to_end(opened.key)
         while len(self._entries) > self._size:

@@ -27,8 +27,6 @@ class Source:
     top_p: float
     max_tokens: int
     varentropy_weight: float
-    scorer: str = ""
-    """The surrogate that computed the log-probs; empty for the model's own."""
     signal: str = ""
     """`kind/name` of a counted signal (SPEC 5.11); empty for free energies."""
 
@@ -45,8 +43,14 @@ class Statistics:
     """Candidates behind μ and σ."""
     skill: float = 1.0
     """w_m: its weight in a vote, from its accuracy; 1 is the best source of the set."""
+    accuracy: float | None = None
+    """Share of its answers that were right, for the belief (SPEC 9.3); None if not measured."""
     quantiles: Mapping[str, Mapping[str, Sequence[float]]] | None = None
-    """Quantiles of the signals of its answers, for the posterior difficulty (SPEC 5.11); None if not measured."""
+    """Quantiles of the signals of its answers (SPEC 5.11); None if not measured."""
+    prompt_tokens: float | None = None
+    """Mean tokens of its prompts beyond those of the question, for prices (SPEC 9.4); None if not measured."""
+    output_tokens: float | None = None
+    """Mean tokens of its answers; None if not measured."""
 
     @property
     def alignment(self) -> Alignment:
@@ -130,6 +134,10 @@ class Histogram:
         bins = {number: weight * decay for number, weight in self.bins.items() if weight * decay > _MIN_WEIGHT}
         return Histogram(bins, max(day, self.day), self.seen)
 
+    def scaled(self, factor: float) -> Histogram:
+        """Return the histogram with every weight multiplied by a factor."""
+        return Histogram({number: weight * factor for number, weight in self.bins.items()}, self.day, self.seen)
+
     def quantiles(self, levels: ArrayLike = GRID) -> Array:
         """Return the smallest values that these shares of the weight do not exceed; by default those of a table."""
         values, weights = self._sorted_bins()
@@ -203,8 +211,6 @@ class AlignmentRow:
     model: str
     step: str
     """answer, verify or solve; the prompt's MD5 if it is not a current prompt."""
-    scorer: str
-    """The surrogate that scored its texts; empty if the model's own log-probs did."""
     used: str
     """Statistics that its energies are aligned by: calibrated, running or nothing."""
     count: float
@@ -231,7 +237,6 @@ def alignment_row(source: Source, step: str, calibrated: Statistics | None, runn
     return AlignmentRow(
         model=source.model,
         step=step,
-        scorer=source.scorer,
         used=used,
         count=running.count,
         seen=running.seen,

@@ -124,7 +124,7 @@ def _unwrap(answer: str) -> str:
     return bare or answer.strip()
 
 
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(?P<braces>\{)|(?P<bare>[^\s{}$.,]+))")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(?P<braces>\{)|(?P<bare>[^\s{}$.,]{1,80}+))")
 
 
 def last_boxed(text: str, *, bare: bool = False) -> str | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from odar.conversation import Options
-from odar.types import Candidate, Role
+from odar.types import Candidate
 
 WARN_SHARE = 0.2
 """Share of an agent's answers above which the user is warned."""
@@ -15,7 +15,7 @@ MIN_ANSWERS = 10
 _ACCEPTED_SHARE = 0.05
 _MAX_FACTOR = 4.0
 
-Counts = Mapping[Role, tuple[int, int]]
+Counts = Mapping[str, tuple[int, int]]
 """Number of answers of each agent, and how many of them were cut off."""
 
 
@@ -28,13 +28,13 @@ def wants_continuation(finish: str, stated: bool, options: Options) -> bool:
     return finish == "length" and not stated and not set_by_client
 
 
-def cut_off_counts(candidates: Sequence[Candidate], options: Options) -> dict[Role, tuple[int, int]]:
+def cut_off_counts(candidates: Sequence[Candidate], options: Options) -> dict[str, tuple[int, int]]:
     """Count the answers of each agent and those cut off; all are 0 if the client set the limit."""
-    counts = {Role.FAST: (0, 0), Role.SLOW: (0, 0)}
+    counts: dict[str, tuple[int, int]] = {}
     if options.max_tokens is None:
         for candidate in candidates:
-            answers, cut_off = counts[candidate.role]
-            counts[candidate.role] = answers + 1, cut_off + (candidate.finish == "length")
+            answers, cut_off = counts.get(candidate.agent, (0, 0))
+            counts[candidate.agent] = answers + 1, cut_off + (candidate.finish == "length")
     return counts
 
 
@@ -49,25 +49,30 @@ def tokens_needed(limit: int, answers: int, cut_off: int) -> int:
     return math.ceil(limit * factor / 128) * 128
 
 
-def cut_off_notes(counts: Counts, limits: Mapping[Role, int | None]) -> list[str]:
-    """Return a note for each agent that had most of its answers to one question cut off."""
-    return _describe({role: each for role, each in counts.items() if 2 * each[1] > each[0]}, limits)
+def cut_off_notes(counts: Counts, limits: Mapping[str, int | None], setting: str = "") -> list[str]:
+    """Return a note for each agent that had most of its answers to one question cut off.
+
+    `setting` is the one that limits the length, if it is not the agent's `max_tokens`.
+    """
+    return _describe({agent: each for agent, each in counts.items() if 2 * each[1] > each[0]}, limits, setting)
 
 
-def cut_off_warnings(counts: Counts, limits: Mapping[Role, int | None]) -> list[str]:
+def cut_off_warnings(counts: Counts, limits: Mapping[str, int | None]) -> list[str]:
     """Return a warning for each agent that has more than 20% of its answers to many questions cut off.
 
-    >>> cut_off_warnings({Role.SLOW: (100, 31)}, {Role.SLOW: 1024})
+    >>> cut_off_warnings({"slow": (100, 31)}, {"slow": 1024})
     ['slow agent: 31 of 100 answers were cut off at 1024 tokens; about 2688 would do (slow.max_tokens)']
     """
-    many = {role: (n, cut) for role, (n, cut) in counts.items() if n >= MIN_ANSWERS and cut > WARN_SHARE * n}
+    many = {agent: (n, cut) for agent, (n, cut) in counts.items() if n >= MIN_ANSWERS and cut > WARN_SHARE * n}
     return _describe(many, limits)
 
 
-def _describe(counts: Counts, limits: Mapping[Role, int | None]) -> list[str]:
-    return [
-        f"{role} agent: {cut} of {answers} answers were cut off at {limit} tokens; "
-        f"about {tokens_needed(limit, answers, cut)} would do ({role}.max_tokens)"
-        for role, (answers, cut) in counts.items()
-        if (limit := limits.get(role)) is not None
-    ]
+def _describe(counts: Counts, limits: Mapping[str, int | None], setting: str = "") -> list[str]:
+    lines = []
+    for agent, (answers, cut) in counts.items():
+        if (limit := limits.get(agent)) is None:
+            continue
+        which = "the answer was" if answers == 1 else f"{cut} of {answers} answers were"
+        remedy = f"about {tokens_needed(limit, answers, cut)} would do ({setting or f'{agent}.max_tokens'})"
+        lines.append(f"{agent} agent: {which} cut off at {limit} tokens; {remedy}")
+    return lines

@@ -60,6 +60,11 @@ def measure_energy(tokens: Sequence[Token], weight: float, alignment: Alignment 
         return None
     energy = -math.fsum(logprobs) / characters
     variance = varentropy(content)
+    return align_energy(energy, variance, weight, alignment)
+
+
+def align_energy(energy: float, variance: float, weight: float, alignment: Alignment | None) -> Energy:
+    """Return the free energy of a candidate, given E and V."""
     raw = free_energy(energy, variance, weight)
     return Energy(energy, variance, raw, alignment.align(raw) if alignment else None)
 

@@ -172,7 +172,7 @@ def _collection(text: str, levels: int) -> Form | None:
         inner, kind = text[2:-2], "set"
     elif not re.search(r",\S|, | and |;", text) or len(text) > 200:
         return None
-    parts = [part for part in re.split(r"\s*(?:,\s*and\s|[,;]|\sand\s)\s*", inner) if part.strip()]
+    parts = [part for part in re.split(r"(?<!\s)\s*(?:,\s*and\s|[,;]|\sand\s)\s*", inner) if part.strip()]
     if len(parts) < 2 and kind == "list" and inner == text:
         return None
     if any(len(part.split()) > 4 for part in parts):

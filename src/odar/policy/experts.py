@@ -14,7 +14,8 @@ from functools import cache
 from importlib import resources
 
 from odar.catalogue import ModelCard
-from odar.types import Assignment, Query, Role
+from odar.question import core_question
+from odar.types import Assignment, Query
 
 
 class Expert(StrEnum):
@@ -43,7 +44,7 @@ def route_expert(query: Query) -> tuple[Expert, str]:
     if query.images:
         return Expert.MULTIMODAL, "modality: image"
     rules = _rules()
-    text = query.text[:_READ].lower()
+    text = core_question(query).text[:_READ].lower()
     if any(map(text.__contains__, rules.ambiguous_words)):
         text = rules.other_senses.sub(" ", text)
     words = rules.keyword_parts.intersection(_WORD.findall(text))
@@ -132,10 +133,10 @@ def _rules() -> _Rules:
 def route_model(
     cards: Sequence[ModelCard], expert: Expert, *, images: bool, tokens: int = 0, fallbacks: Collection[str] = ()
 ) -> ModelCard:
-    """Return the model for one role: of those that can see the images (SPEC 3.4), the best in the expert's field.
+    """Return the model for one agent: of those that can see the images (SPEC 3.4), the best in the expert's field.
 
     A model whose context is shorter than the conversation (`tokens`) is skipped if another is long enough.
-    The first card is the role's default. Another replaces it only if the default cannot see the image, or if both
+    The first card is the agent's default. Another replaces it only if the default cannot see the image, or if both
     have a score in this field and the other's is higher. Fallbacks only replace a model that cannot answer.
 
     >>> plain = ModelCard("plain", "p", "plain", scores={"math": 0.6})
@@ -160,22 +161,28 @@ class Dispatcher:
     """Both dispatch rules, each of which can be switched off for an ablation (SPEC 4.4).
 
     Args:
-        cards: for each role its default model, then the alternatives.
+        cards: for each agent its default model, then the alternatives.
         by_expert: if False, every query goes to the general expert.
-        by_model: if False, every query gets the default pair.
+        by_model: if False, every query gets the default models.
         fallbacks: names among the cards that only replace a model that cannot answer.
     """
 
-    cards: Mapping[Role, Sequence[ModelCard]]
+    cards: Mapping[str, Sequence[ModelCard]]
     by_expert: bool = True
     by_model: bool = True
     fallbacks: Collection[str] = ()
 
     def assign(self, query: Query) -> Assignment:
-        """Return the expert and the pair of models for a query."""
+        """Return the expert, and the model of each agent that can answer the query.
+
+        Agents whose models cannot see the images of the query are left out, unless none can.
+        """
         expert, cue = route_expert(query) if self.by_expert else (Expert.GENERAL, "switched off")
-        images, tokens, pair = bool(query.images), query.estimated_tokens, {}
-        for role, cards in self.cards.items():
-            able = cards if self.by_model else cards[:1]
-            pair[role] = route_model(able, expert, images=images, tokens=tokens, fallbacks=self.fallbacks)
-        return Assignment(expert, cue, pair[Role.FAST].name, pair[Role.SLOW].name)
+        chosen = {}
+        for agent, cards in self.cards.items():
+            usable = cards if self.by_model else cards[:1]
+            chosen[agent] = route_model(
+                usable, expert, images=bool(query.images), tokens=query.estimated_tokens, fallbacks=self.fallbacks
+            )
+        seeing = {agent: card for agent, card in chosen.items() if card.images or not query.images} or chosen
+        return Assignment(expert, cue, {agent: card.name for agent, card in seeing.items()})

@@ -2,36 +2,35 @@
 
 The configured rule decides if enough tokens have log-probabilities; else agreement among the slow samples, the
 verifier's judgment, or the slow answer. The verdict names what decided.
-
-`Fusion.choose` decides about one question, `Fusion.choose_rows` about recorded questions as arrays;
-tests/policy/test_agreement.py checks that they agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from odar.policy.arrays import Array, Bools, Ints, Rows
+from odar.policy.arrays import Array
+from odar.policy.energy import measure_energy
 from odar.policy.equivalence import group_answers
 from odar.policy.response_format import call_key
-from odar.policy.rules import RULES, Ballot, Rule, answer_energies, majority, same_answer, winners
+from odar.policy.rules import RULES, Ballot, answer_energies, majority, same_answer, winners
 from odar.policy.similarity import (
     EXACT_ONLY,
-    SIMILARITIES,
     AnswerForm,
-    AnswerRows,
     answer_form,
     asks_for_choice,
     is_free_text,
     similarity_matrix,
 )
-from odar.types import Candidate, Role, Step, Verdict
+from odar.types import CHEAP_AGENTS, Candidate, Step, TokenFigures, Verdict
 
-FAST, VERIFY, SOLVE = range(3)
-"""Columns of arrays over recorded questions: the fast answer, the verification, the first of the slow samples."""
+if TYPE_CHECKING:
+    from odar.policy.alignment import Source, Statistics
+    from odar.settings import FusionSettings
+
 MISSING_LIMIT = 0.2
 """Maximum share of tokens without log-probabilities for free energy to decide (SPEC 5.6)."""
 CONFIDENCES = ("mean_logprob", "mean_probability", "lowest_window")
@@ -50,7 +49,7 @@ class Fusion:
         rule: the name of a rule in `RULES`.
         beta: β of the answer free energy (SPEC 5.10).
         skills: w_m, the prior weight of each model at each step (SPEC 5.10b); 1 if missing.
-        similarity: the name of a similarity of free text in `SIMILARITIES` (SPEC 5.15); `none` compares exactly.
+        similarity: how free text is compared (SPEC 5.15): `lexical`, or `none` for exactly.
     """
 
     rule: str = "fep"
@@ -60,13 +59,21 @@ class Fusion:
 
     def __post_init__(self) -> None:
         _ = RULES[self.rule]  # raises UnknownName now, not after answers have been paid for
-        if self.similarity != EXACT_ONLY:
-            _ = SIMILARITIES[self.similarity]
 
-    @property
-    def slow_similarity(self) -> bool:
-        """Whether the similarity takes too long for an event loop, as an encoder does."""
-        return self.similarity not in ("lexical", EXACT_ONLY)
+    @classmethod
+    def from_settings(
+        cls,
+        settings: FusionSettings,
+        statistics: Mapping[Source, Statistics],
+        sources: Mapping[tuple[str, Step], Source],
+    ) -> Fusion:
+        """Return the fusion that the settings describe, with the calibrated skills of these sources."""
+        skills = {
+            (source.model, step): known.skill
+            for (_, step), source in sources.items()
+            if (known := statistics.get(source)) is not None
+        }
+        return cls(settings.rule, settings.beta, skills, settings.similarity)
 
     def choose(self, candidates: Sequence[Candidate], question: str = "") -> Verdict:
         """Return the winner (SPEC 5.7), regardless of the order of the candidates.
@@ -103,19 +110,13 @@ class Fusion:
         ]
         if not is_free_text(forms):
             return None
-        return similarity_matrix(
-            [candidate.answer for candidate in candidates], self.groups(candidates), self.similarity
-        )
+        return similarity_matrix([candidate.answer for candidate in candidates], self.groups(candidates))
 
     def votes(self, candidates: Sequence[Candidate], question: str = "") -> Array:
         """Return s between the eligible candidates (SPEC 5.6b); 1 or 0 if their answers have an exact form."""
         voting = [candidates[i] for i in eligible(candidates)]
         s = self.free_text_similarity(voting, question)
         return same_answer(np.array(self.groups(voting))) if s is None else s
-
-    def needs_surrogate(self, candidates: Sequence[Candidate]) -> bool:
-        """Return whether too many tokens of these eligible candidates have no log-probabilities."""
-        return len(candidates) > 1 and missing_share(candidates) > MISSING_LIMIT
 
     def _choose(self, candidates: Sequence[Candidate], question: str) -> Verdict:
         """Return the winner of eligible candidates, which are in the order that breaks exact ties."""
@@ -128,7 +129,7 @@ class Fusion:
         scored = [i for i, candidate in enumerate(candidates) if candidate.energy is not None]
         if not scored:
             return self._without_energy(candidates, "no candidate has any text to score", question)
-        raw, scorer, reason = self._energy_basis([candidates[i] for i in scored])
+        raw, scorer, note = self._energy_basis([candidates[i] for i in scored])
         ballot = self._ballot([candidates[i] for i in scored], raw, question)
         keys = RULES[self.rule](ballot)
         weights = np.zeros(len(candidates))
@@ -138,9 +139,21 @@ class Fusion:
             of_all = np.full(len(candidates), np.nan)
             of_all[scored] = answer_energies(ballot)
             energies = of_all.tolist()
-        best = scored[int(winners(keys, ballot.present))]
+        first = int(winners(keys, ballot.present))
+        best = scored[first]
+        reason = self._description(int((ballot.groups == ballot.groups[first]).sum()), len(scored)) + note
         reason += self._similarity_note(ballot.similarity)
         return Verdict(best, scorer, reason, tuple(weights.tolist()), tuple(energies))
+
+    def _description(self, agree: int, voters: int) -> str:
+        """Return what the rule did: without energies in the weights (β = 0), it is a vote."""
+        if self.rule == "fep" and self.beta == np.inf:
+            return "lowest free energy"
+        if self.rule == "majority" or (self.rule == "fep" and self.beta == 0):
+            return f"vote: {agree} of {voters} answers agree"
+        if self.rule == "fep":
+            return f"lowest free energy of an answer: {agree} of {voters} agree"
+        return f"chosen by {self.rule}"
 
     def _similarity_note(self, similarity: Array | None) -> str:
         """Return the note on the similarity of free text for a trace; empty for answers of an exact form."""
@@ -151,7 +164,7 @@ class Fusion:
 
     def _without_energy(self, candidates: Sequence[Candidate], why: str, question: str) -> Verdict:
         """Return the winner by agreement, by the verifier's judgment, or the slow answer (SPEC 5.6)."""
-        slow = np.array([candidate.role is Role.SLOW for candidate in candidates])
+        slow = np.array([candidate.agent not in CHEAP_AGENTS for candidate in candidates])
         pool = slow if slow.any() else ~slow
         # All candidates decide whether the answers are free text; only the pool votes.
         similarity = self.free_text_similarity(candidates, question)
@@ -171,21 +184,18 @@ class Fusion:
         return Verdict(winner, scorer, f"{why}; {how}", tuple(np.where(pool, votes / voters, 0.0).tolist()))
 
     def _energy_basis(self, candidates: Sequence[Candidate]) -> tuple[bool, str, str]:
-        """Return whether raw energies are compared, and scorer and reason of the verdict (SPEC 5.5, 5.6).
+        """Return whether raw energies are compared, the scorer, and a note for the reason (SPEC 5.5, 5.6).
 
         An aligned energy is never compared with a raw one: if one candidate has no alignment statistics, all are
-        compared raw. The reason names surrogates and the models that are aligned by served traffic.
+        compared raw. The note names the models that are aligned by served traffic.
         """
         measured = [(candidate.model, energy) for candidate in candidates if (energy := candidate.energy)]
-        scorers = sorted({energy.scorer for _, energy in measured if energy.scorer})
-        by = f" by surrogate {', '.join(scorers)}" if scorers else ""
         if unaligned := sorted({model for model, energy in measured if energy.aligned is None}):
-            reason = f"raw free energy{by}: no alignment statistics for {', '.join(unaligned)}"
-            return True, f"{self.rule}{by} (uncalibrated)", reason
-        reason = ("lowest free energy" if self.rule == "fep" else f"chosen by {self.rule}") + by
+            note = f"; raw energies: no alignment statistics for {', '.join(unaligned)}"
+            return True, f"{self.rule} (uncalibrated)", note
         if running := sorted({model for model, energy in measured if energy.origin == "running"}):
-            return False, f"{self.rule}{by} (running)", f"{reason}; {', '.join(running)} aligned by served traffic"
-        return False, f"{self.rule}{by}", reason
+            return False, f"{self.rule} (running)", f"; {', '.join(running)} aligned by served traffic"
+        return False, self.rule, ""
 
     def _ballot(self, candidates: Sequence[Candidate], raw: bool, question: str) -> Ballot:
         """Return the arrays that a rule sees."""
@@ -201,44 +211,6 @@ class Fusion:
             return ballot
         confidence = np.array([confidences(candidate) for candidate in candidates]).T
         return replace(ballot, **dict(zip(CONFIDENCES, confidence, strict=True)))
-
-    def choose_rows(self, candidates: CandidateArrays, among: Bools) -> Ints:
-        """Return the winning column of each row among some of its candidates, at least one: `choose` as arrays."""
-        view = self.compare(candidates, among)
-        voting = np.where(view.without_energy[:, None], view.eligible, view.scored)
-        by_rule = self._choose_rows(candidates, voting, RULES[self.rule], view.energy, voting)
-        if not view.without_energy.any():
-            return by_rule
-        slow = view.eligible.copy()
-        slow[:, FAST] &= ~slow[:, FAST + 1 :].any(axis=1)  # the fast answer votes only if it is alone
-        by_vote = self._choose_rows(candidates, slow, majority, np.zeros(slow.shape), view.eligible)
-        return np.where(view.without_energy, by_vote, by_rule)
-
-    def _choose_rows(
-        self, candidates: CandidateArrays, voting: Bools, rule: Rule, energy: Array, seen: Bools
-    ) -> Ints:
-        """Return the winner by a rule; `seen` are the candidates that decide whether a row is free text."""
-        groups, similarity = candidates.answers.groups_and_similarity(seen)
-        groups = np.where(voting, groups, -1)
-        confidence = {name: getattr(candidates, name) for name in CONFIDENCES}
-        keys = rule(Ballot(energy, groups, candidates.skills, self.beta, similarity, **confidence))
-        position = -np.argsort(candidates.order, axis=1).astype(np.float64)
-        return winners((*keys, position), voting)
-
-    def compare(self, candidates: CandidateArrays, among: Bools) -> Comparison:
-        """Return for every row which candidates are eligible, and the energies by which they are compared."""
-        able = candidates.eligible(among)
-        total, missing = (np.where(able, each, 0).sum(axis=1) for each in (candidates.total, candidates.missing))
-        share = np.divide(missing, total, out=np.ones(len(able)), where=total > 0)
-        missing_energy = (able.sum(axis=1) > 1) & (share > MISSING_LIMIT)
-        by_surrogate = missing_energy & (np.isfinite(candidates.surrogate) | ~able).all(axis=1)
-        column = by_surrogate[:, None]
-        energy = np.where(column, candidates.surrogate, candidates.energy)
-        aligned = np.where(column, candidates.surrogate_aligned, candidates.aligned)
-        scored = able & np.isfinite(energy)
-        without_energy = (missing_energy & ~by_surrogate) | ~scored.any(axis=1)
-        calibrated = ~(scored & np.isnan(aligned)).any(axis=1, keepdims=True)
-        return Comparison(able, scored, by_surrogate, without_energy, np.where(calibrated, aligned, energy))
 
 
 def eligible(candidates: Sequence[Candidate]) -> list[int]:
@@ -268,6 +240,8 @@ def token_counts(candidate: Candidate) -> tuple[int, int]:
 
     If the provider lists no tokens, their number is estimated, and all of them are without a log-probability.
     """
+    if candidate.figures is not None:
+        return candidate.figures.total, candidate.figures.missing
     counted = [token for token in candidate.tokens if not token.control]
     if counted:
         return len(counted), sum(token.logprob is None for token in counted)
@@ -278,9 +252,20 @@ def token_counts(candidate: Candidate) -> tuple[int, int]:
 
 def confidences(candidate: Candidate) -> tuple[float, float, float]:
     """Return mean log-probability, mean probability and lowest window of a candidate with log-probabilities."""
+    if (known := candidate.figures) is not None:
+        return known.mean_logprob or 0.0, known.mean_probability or 0.0, known.lowest_window or 0.0
     logprobs = np.array([t.logprob for t in candidate.tokens if t.logprob is not None and not t.control])
     size = logprobs.size  # `add.reduce` is faster than `mean`, which calls it through five layers of Python
     return np.add.reduce(logprobs) / size, np.add.reduce(np.exp(logprobs)) / size, _lowest_window(logprobs)
+
+
+def token_figures(candidate: Candidate) -> TokenFigures:
+    """Return the numbers of a candidate's tokens, so that they need not be kept."""
+    total, missing = token_counts(candidate)
+    energy = measure_energy(candidate.tokens, 0.0, None)
+    if energy is None:
+        return TokenFigures(total, missing)
+    return TokenFigures(total, missing, energy.energy, energy.varentropy, *map(float, confidences(candidate)))
 
 
 def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
@@ -310,7 +295,7 @@ def distinct(order: Iterable[int], groups: Sequence[int] | Mapping[int, int]) ->
 
 def tie_break_key(candidate: Candidate) -> tuple[bool, str, str]:
     """Return the key that breaks exact ties by content, never by position: slow before fast, then by text."""
-    return candidate.role is Role.SLOW, candidate.text, candidate.step
+    return candidate.agent not in CHEAP_AGENTS, candidate.text, candidate.step
 
 
 def tie_order(candidates: Sequence[Candidate]) -> list[int]:
@@ -341,66 +326,3 @@ def _lowest_window(logprobs: Array) -> float:
     width = min(_WINDOW, len(logprobs))
     sums = np.concatenate(([0.0], np.cumsum(logprobs)))
     return float((sums[width:] - sums[:-width]).min() / width)
-
-
-@dataclass(frozen=True, slots=True)
-class CandidateArrays(Rows):
-    """N recorded questions with up to M candidates each; every array is (N, M).
-
-    Columns are the fast answer, the verification, then the slow samples. Where there is no candidate, `present` is
-    False and the other arrays may hold anything.
-    """
-
-    present: Bools
-    energy: Array
-    """F by the log-probabilities of the model itself; NaN if there are none."""
-    aligned: Array
-    """F̃; NaN if the source has no statistics."""
-    surrogate: Array
-    """F by a surrogate's log-probabilities (SPEC 5.6); NaN if no surrogate scored the candidate."""
-    surrogate_aligned: Array
-    total: Array
-    """Number of tokens, see `token_counts`."""
-    missing: Array
-    """Number of tokens without a log-probability."""
-    complete: Bools
-    """Whether the candidate states an answer and was not cut off (SPEC 5.6b)."""
-    skills: Array
-    """w_m of the source (SPEC 5.10b)."""
-    order: Ints
-    """The columns of each row in the order that breaks exact ties, see `tie_order`."""
-    mean_logprob: Array
-    mean_probability: Array
-    lowest_window: Array
-    answers: AnswerRows
-
-    def __len__(self) -> int:
-        return len(self.present)
-
-    def eligible(self, among: Bools) -> Bools:
-        """Return those of some candidates that may win: `eligible` as arrays."""
-        among = among & self.present
-        stated = among & self.complete
-        return np.where(stated.any(axis=1, keepdims=True), stated, among)
-
-    def votes(self, among: Bools) -> Array:
-        """Return (N, M, M) s between the eligible candidates, 0 for others: `Fusion.votes` as arrays."""
-        voting = self.eligible(among)
-        groups, s = self.answers.groups_and_similarity(voting)
-        return same_answer(groups) if s is None else np.where(voting[:, :, None] & voting[:, None, :], s, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Eligible candidates and energies of each recorded question."""
-
-    eligible: Bools
-    """(N, M) the candidates that may win."""
-    scored: Bools
-    """(N, M) the eligible candidates that have an energy."""
-    by_surrogate: Bools
-    """(N,) whether a surrogate's scores decide; it scores every eligible candidate."""
-    without_energy: Bools
-    """(N,) whether too few tokens have log-probabilities for energies to decide."""
-    energy: Array
-    """(N, M) F̃ if every scored candidate of the row has one, else F: the two are never compared (SPEC 5.5)."""

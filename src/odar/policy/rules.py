@@ -7,11 +7,11 @@ first key wins, the other keys break ties. The first key is the share of the wei
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from odar.policy.arrays import Array, Bools, Ints, Rows
+from odar.policy.arrays import Array, Bools, Ints
 from odar.registry import Registry
 
 TIE = 1e-12
@@ -184,53 +184,3 @@ def _softmax(values: Array, ballot: Ballot) -> Array:
     values = np.where(ballot.present, values, -np.inf)
     weights = np.exp(values - values.max(axis=-1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Votes(Rows):
-    """N questions with up to M candidates each; a column is always the same source, such as one model."""
-
-    energy: Array
-    """(N, M) aligned free energies; NaN if a candidate has none."""
-    groups: Ints
-    """(N, M) equal answers of a row share a number; −1 for an absent candidate."""
-    correct: Bools
-    """(N, M) whether the candidate is right."""
-    sources: tuple[int, ...] = ()
-    """(M,) columns of the same source share a number; if empty, each column is a source."""
-    similarity: Array | None = None
-    """(N, M, M) s between the answers (SPEC 5.15); None if `groups` says which are equal."""
-
-    def __len__(self) -> int:
-        return len(self.groups)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Votes]) -> Votes:
-        """Return the questions of several parts, in order; the columns of all have the same sources."""
-        if any(part.similarity is not None for part in parts):
-            parts = [replace(part, similarity=part.similarities) for part in parts]
-        return super(Votes, cls).concatenate(parts)
-
-    @property
-    def similarities(self) -> Array:
-        """(N, M, M) s between the answers."""
-        return same_answer(self.groups) if self.similarity is None else self.similarity
-
-    @property
-    def present(self) -> Bools:
-        """(N, M) whether there is a candidate."""
-        return self.groups >= 0
-
-    def ballot(self, beta: float, skills: Array) -> Ballot:
-        """Return the input of `free_energy_rule`; skills are those of each column, or of each candidate."""
-        return Ballot(self.energy, self.groups, np.broadcast_to(skills, self.groups.shape), beta, self.similarity)
-
-
-def fuse(votes: Votes, beta: float, skills: Array) -> Ints:
-    """Return the winning column of each question by answer free energy (SPEC 5.10).
-
-    >>> votes = Votes(np.array([[-2.0, 0.0, 0.1]]), np.array([[0, 1, 1]]), np.array([[False, True, True]]))
-    >>> fuse(votes, beta=np.inf, skills=np.ones(3)).tolist(), fuse(votes, beta=0.0, skills=np.ones(3)).tolist()
-    ([0], [1])
-    """
-    return winners(free_energy_rule(votes.ballot(beta, skills)), votes.present)

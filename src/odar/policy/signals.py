@@ -7,21 +7,21 @@ from a table: of a calibration, of served answers, or shipped with the package.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from functools import cache
+from importlib import resources
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from odar.policy.answers import MAX_ANSWER_WORDS
-from odar.policy.arrays import Array, Bools, Rows
-from odar.policy.equivalence import equivalent
-from odar.policy.similarity import answer_form, is_free_text, word_overlap
+from odar.policy.arrays import Array
 from odar.types import Candidate, Token
 
 
@@ -36,7 +36,7 @@ class AnswerKind(StrEnum):
     """Prose that is the answer itself."""
 
 
-RANKED = ("answer_logprob", "mean_logprob", "length", "prior")
+RANKED = ("answer_logprob", "mean_logprob", "length")
 """The signals that are turned into ranks. The others are used as they are."""
 LEVELS = 51
 """Number of quantiles in a table."""
@@ -55,8 +55,6 @@ class AnswerSignals:
     """Signals of one fast answer; None if unknown."""
 
     kind: AnswerKind
-    prior: float
-    """d(x), the difficulty of the question alone."""
     stated: bool
     """Whether it marked a final answer, if the prompt asks for it."""
     length: float | None
@@ -65,34 +63,8 @@ class AnswerSignals:
     """Mean log-probability of its tokens."""
     answer_logprob: float | None = None
     """Log-probability of the final answer: the sum over its tokens."""
-    agreement: float | None = None
-    """Agreement with a second fast sample, from 0 to 1; None without one."""
     finished: bool = True
     """False if it was cut off before its answer, or has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class SignalArrays(Rows):
-    """Signals of many answers of one model; NaN if unknown."""
-
-    kind: NDArray[np.str_]
-    prior: Array
-    stated: Bools
-    length: Array
-    mean_logprob: Array
-    answer_logprob: Array
-    agreement: Array
-    finished: Bools
-
-    @classmethod
-    def from_answers(cls, answers: Sequence[AnswerSignals]) -> SignalArrays:
-        """Return arrays with one row for each answer."""
-        dtypes: dict[str, Any] = {"kind": "<U9", "stated": bool, "finished": bool}  # None becomes NaN in the others
-        columns = {each.name: [getattr(answer, each.name) for answer in answers] for each in fields(cls)}
-        return cls(**{n: np.array(values, dtype=dtypes.get(n, np.float64)) for n, values in columns.items()})
-
-    def __len__(self) -> int:
-        return len(self.prior)
 
 
 class QuantileTables:
@@ -117,10 +89,13 @@ class QuantileTables:
         return cls({key: np.quantile(v, GRID) for key, v in finite.items() if len(v) >= minimum})
 
     @classmethod
-    def from_signals(cls, signals: SignalArrays, minimum: int = MIN_ANSWERS) -> QuantileTables:
+    def of_answers(cls, answers: Iterable[AnswerSignals], minimum: int = MIN_ANSWERS) -> QuantileTables:
         """Return tables of a model's own answers, without unfinished ones."""
-        rows = {kind: signals.rows((signals.kind == kind.value) & signals.finished) for kind in AnswerKind}
-        values = {(kind.value, name): getattr(part, name) for kind, part in rows.items() for name in RANKED}
+        values: dict[tuple[str, str], list[float]] = {}
+        for answer in answers:
+            for name in RANKED if answer.finished else ():
+                if (value := getattr(answer, name)) is not None:
+                    values.setdefault((answer.kind.value, name), []).append(value)
         return cls.fit(values, minimum)
 
     def rank(self, kind: str, signal: str, values: ArrayLike) -> Array:
@@ -177,6 +152,13 @@ class QuantileTables:
         return cls(tables)
 
 
+@cache
+def shipped_tables() -> QuantileTables:
+    """Return the quantiles that stand in for a model with too few known answers, by kind of answer."""
+    text = resources.files("odar.policy").joinpath("quantiles.json").read_text("utf-8")
+    return QuantileTables.from_dict(json.loads(text))
+
+
 def interpolate(x: float, points: Sequence[float], levels: Sequence[float]) -> float:
     """Return `numpy.interp` of one number, ten times as fast.
 
@@ -200,7 +182,7 @@ def _curve(table: Array) -> tuple[list[float], list[float], float]:
     return points.tolist(), levels.tolist(), max(float(points[-1] - points[0]), 1e-9)
 
 
-def answer_signals(candidate: Candidate, prior: float, agreement: float | None = None) -> AnswerSignals:
+def answer_signals(candidate: Candidate) -> AnswerSignals:
     """Return the signals of a fast answer."""
     logprobs = [t.logprob for t in candidate.tokens if t.logprob is not None and not t.control]
     kind = answer_kind(candidate.text, candidate.answer, candidate.stated)
@@ -208,13 +190,11 @@ def answer_signals(candidate: Candidate, prior: float, agreement: float | None =
     cut_off = candidate.finish == "length" and (kind is AnswerKind.REASONED or not candidate.stated)
     return AnswerSignals(
         kind=kind,
-        prior=prior,
         stated=candidate.stated,
         length=float(len(candidate.text)),
         mean_logprob=math.fsum(logprobs) / len(logprobs) if logprobs else None,
         # The sum over a tool call depends mostly on the length of its arguments.
         answer_logprob=None if candidate.tool_calls else answer_logprob(candidate.tokens, candidate.answer),
-        agreement=agreement,
         finished=not cut_off and (candidate.stated or bool(candidate.answer.strip())),
     )
 
@@ -276,17 +256,3 @@ def _find_last(text: str, answer: str) -> int:
             return start
         start = text.rfind(answer, 0, start + len(answer) - 1)
     return last
-
-
-def sample_agreement(samples: Sequence[Candidate]) -> float | None:
-    """Return the agreement of two samples of a model, from 0 to 1; None if there is only one.
-
-    Answers of an exact form agree or not; the agreement of free text is its word overlap (SPEC 5.15).
-    """
-    if len(samples) < 2:
-        return None
-    first, second = samples[0], samples[1]
-    if equivalent(first.answer, second.answer):
-        return 1.0
-    forms = [answer_form(sample.answer, stated=sample.stated) for sample in (first, second)]
-    return word_overlap(first.answer, second.answer) if is_free_text(forms) else 0.0

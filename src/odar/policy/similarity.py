@@ -11,31 +11,19 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
 from odar.difficulty.features import word_rarity
-from odar.policy.arrays import Array, Bools, Ints, Rows
-from odar.policy.equivalence import canonical, equivalent, group_answers, grouping_depends_on_others
+from odar.policy.arrays import Array
+from odar.policy.equivalence import canonical, equivalent
 from odar.policy.rules import same_answer
-from odar.registry import Registry
 
-Similarity = Callable[[Sequence[str]], Array]
-"""Returns a symmetric (n, n) matrix in [0, 1]; s of two texts must not depend on the others.
-
-s should be 0 if two texts have nothing in common. The entry point group is `odar.similarities`."""
 EXACT_ONLY = "none"
 """The setting for no similarity: free text is equal or not, as other answers are."""
-SIMILARITIES: Registry[Similarity] = Registry(
-    "similarity",
-    {"lexical": "odar.policy.similarity:lexical", "minilm": "odar.providers.minilm:similarity"},
-    group="odar.similarities",
-)
-"""Similarities by name."""
 FLOOR = 0.2
 """Word overlap below which s is 0: answers to the same question share some words by chance."""
 SENTENCE_WORDS = 6
@@ -70,7 +58,7 @@ def answer_form(answer: str, *, stated: bool = True) -> AnswerForm:
     return AnswerForm.FREE if form.kind == "text" and words >= SENTENCE_WORDS else AnswerForm.SHORT
 
 
-_OPTION = re.compile(r"^\s*(?:\(([A-J])\)|([A-J])[.):])\s+\S", re.MULTILINE)
+_OPTION = re.compile(r"^[^\S\n]*(?:\(([A-J])\)|([A-J])[.):])\s+\S", re.MULTILINE)
 
 
 def asks_for_choice(question: str) -> bool:
@@ -89,16 +77,9 @@ def is_free_text(forms: Sequence[int]) -> bool:
     return len(forms) > 1 and min(forms) >= 0 and 2 * sum(form > 0 for form in forms) > len(forms)
 
 
-def prepare_similarity(name: str) -> None:
-    """Load the files of a similarity, so that errors are raised before answers are paid for."""
-    prepare = None if name == EXACT_ONLY else getattr(SIMILARITIES[name], "prepare", None)
-    if prepare is not None:
-        prepare()
-
-
-def similarity_matrix(texts: Sequence[str], groups: Sequence[int], similarity: str) -> Array:
+def similarity_matrix(texts: Sequence[str], groups: Sequence[int]) -> Array:
     """Return s between all answers: 1 if they share a group, else their similarity."""
-    return np.maximum(same_answer(np.asarray(groups)), SIMILARITIES[similarity](texts))
+    return np.maximum(same_answer(np.asarray(groups)), lexical(texts))
 
 
 def lexical(texts: Sequence[str]) -> Array:
@@ -213,64 +194,3 @@ def _compare_leaves(first: Any, second: Any) -> float:
     if is_free_text((answer_form(first), answer_form(second))):
         return word_overlap(first, second)
     return float(equivalent(first, second))
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerRows(Rows):
-    """Groups and similarities of N recorded questions with up to M candidates, for any subset of candidates."""
-
-    groups: Ints
-    """(N, M) the group number of each answer if all candidates are present; −1 for an absent candidate."""
-    forms: Ints
-    """(N, M) the `AnswerForm` of each answer."""
-    regrouped: list[Sequence[str] | None]
-    """The answers of each row whose groups depend on which candidates are present, else None."""
-    matrices: list[Array | None]
-    """(M, M) similarities of each row that can be free text, else None; equal answers may be below 1."""
-
-    @classmethod
-    def of_answers(
-        cls,
-        rows: Sequence[Sequence[str]],
-        stated: Sequence[Sequence[bool]],
-        questions: Sequence[str],
-        similarity: str,
-    ) -> AnswerRows:
-        """Group and compare the answers of each question."""
-        width = max(map(len, rows), default=0)
-        groups, forms = np.full((len(rows), width), -1), np.zeros((len(rows), width), dtype=np.int64)
-        matrices: list[Array | None] = [None] * len(rows)
-        for i, (answers, are_stated, question) in enumerate(zip(rows, stated, questions, strict=True)):
-            spellings = list(dict.fromkeys(answers))  # samples are often identical; each text is parsed once
-            numbers = dict(zip(spellings, group_answers(spellings), strict=True))
-            size = len(answers)
-            groups[i, :size] = [numbers[answer] for answer in answers]
-            if similarity == EXACT_ONLY or asks_for_choice(question):
-                continue
-            forms[i, :size] = [
-                answer_form(a, stated=is_stated) for a, is_stated in zip(answers, are_stated, strict=True)
-            ]
-            if (forms[i, :size] == AnswerForm.FREE).sum() > 1:
-                matrix = np.eye(width)
-                matrix[:size, :size] = SIMILARITIES[similarity](answers)
-                matrices[i] = matrix
-        regrouped = [row if grouping_depends_on_others(row) else None for row in rows]
-        return cls(groups, forms, regrouped, matrices)
-
-    def exact(self) -> AnswerRows:
-        """Return a copy without similarities, in which answers are equal or not."""
-        return replace(self, matrices=[None] * len(self.matrices))
-
-    def groups_and_similarity(self, present: Bools) -> tuple[Ints, Array | None]:
-        """Return groups, −1 for the absent, and (N, M, M) similarities; None if no row is free text."""
-        groups = np.where(present, self.groups, -1)
-        for row, answers in enumerate(self.regrouped):
-            if answers is not None:
-                columns = np.flatnonzero(present[row])
-                groups[row, columns] = group_answers([answers[column] for column in columns.tolist()])
-        similarity: Array | None = None
-        for row, matrix in enumerate(self.matrices):
-            if matrix is not None and is_free_text(self.forms[row, present[row]].tolist()):
-                similarity = same_answer(groups) if similarity is None else similarity
-                similarity[row] = np.maximum(similarity[row], matrix)
-        return groups, similarity

@@ -141,7 +141,7 @@ def check_translatable(messages: Iterable[Message], protocol: str) -> None:
 class Provider(ABC):
     """Base class of providers. A subclass implements `complete`, and the other methods as far as it supports them.
 
-    `complete`, `score` and `forward` raise only `ProviderError` and its subclasses, return within
+    `complete` and `forward` raise only `ProviderError` and its subclasses, return within
     `request.timeout_s`, and leave no task or connection busy when they are cancelled.
     """
 
@@ -150,11 +150,6 @@ class Provider(ABC):
     @abstractmethod
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Answer the request; with `on_delta` and n = 1, pass on the text while it is generated."""
-
-    async def score(self, request: Request, text: str) -> Reply:
-        """Return one completion: the text as the next turn, with its log-probabilities."""
-        why = f"{self.name} cannot score a given text; choose another fusion.surrogate"
-        raise ProviderError(why, provider=self.name, may_be_billed=False)
 
     async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
         """Send a body to an address of the server; the `wire` of the first completion is the response.
@@ -186,16 +181,12 @@ class ProviderWrapper(Provider):
         """Answer the request."""
         return await self.call(request, lambda provider: provider.complete(request, on_delta))
 
-    async def score(self, request: Request, text: str) -> Reply:
-        """Score a text, if the provider supports it."""
-        return await self.call(request, lambda provider: provider.score(request, text))
-
     async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
         """Forward a body, if the provider supports it."""
         return await self.call(request, lambda provider: provider.forward(address, body, request))
 
     async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
-        """Run one of the three calls on the wrapped provider."""
+        """Run one of the two calls on the wrapped provider."""
         return await work(self._provider)
 
     async def prepare(self, model: str) -> None:

@@ -113,7 +113,7 @@ class GuardedProvider(ProviderWrapper):
         except ProviderError as error:
             if not is_down(error):
                 self.breaker.succeeded()
-            elif _is_caused_by_caller(error, request):
+            elif _is_not_its_fault(error, request):
                 self.breaker.abandoned()
             else:
                 self.breaker.failed()
@@ -136,8 +136,10 @@ def is_down(error: ProviderError) -> bool:
     return isinstance(error, ProviderTimeout | ProviderUnreachable | ProviderProtocolError)
 
 
-def _is_caused_by_caller(error: ProviderError, request: Request) -> bool:
-    """Return whether a choice of the caller, a short timeout or an unknown model, can have caused the failure."""
-    if isinstance(error, ProviderTimeout):
-        return request.short_timeout
-    return request.unlisted_model and error.status is not None
+def _is_not_its_fault(error: ProviderError, request: Request) -> bool:
+    """Return whether a limit of this process or a choice of the caller, timeout or model, caused the failure."""
+    if error.local:
+        return True
+    if isinstance(error, ProviderTimeout) and request.short_timeout:
+        return True
+    return request.unlisted_model and error.reached

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import ipaddress
+import logging
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,9 +20,12 @@ from urllib.parse import quote, unquote, urlsplit
 
 import httptools
 
+from odar.descriptors import server_connections
+
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+LOG = logging.getLogger("odar.providers")
 KEEP_ALIVE_S = 15.0
 """Time after which an idle connection is closed; servers close theirs without notice."""
 _MAX_HEADER_BYTES = 64 * 2**10
@@ -36,12 +41,17 @@ _PORTS = {"http": 80, "https": 443}
 _SAFE = "%/:@!$&'()*+,;=~-._"  # characters of a path that need no quoting
 
 
+_LOCAL_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+"""This machine has no socket, port or memory left."""
+
+
 class ConnectError(Exception):
     """The connection could not be established."""
 
-    def __init__(self, why: str, *, retryable: bool = True) -> None:
+    def __init__(self, why: str, *, retryable: bool = True, local: bool = False) -> None:
         super().__init__(why)
         self.retryable = retryable
+        self.local = local
 
 
 class ReadError(Exception):
@@ -356,6 +366,7 @@ class Connections:
         if self.proxy is not None and not address.secure:  # the request line names the server for the proxy
             self._target = address._replace(path=f"http://{address.authority}{address.path}")
             self._headers = self._proxy_headers
+        self._free = asyncio.Semaphore(server_connections())
         self._idle: dict[Connection, asyncio.TimerHandle] = {}
         """Connections with their expiry timers, in order of last use; the last is the least likely to be closed."""
 
@@ -372,16 +383,17 @@ class Connections:
             ReadError: the connection was lost.
             InvalidResponse: the response is not HTTP.
         """
-        connection = await self._acquire()
-        try:
-            connection.send(self._target.request(method, path, {**headers, **self._headers}, body))
-            await connection.read_head()
-            yield connection
-        finally:
-            if connection.reusable:
-                self._idle[connection] = self.loop.call_later(KEEP_ALIVE_S, self._expire, connection)
-            else:
-                connection.close()
+        async with self._free:  # beyond the limit requests wait; their timeouts run
+            connection = await self._acquire()
+            try:
+                connection.send(self._target.request(method, path, {**headers, **self._headers}, body))
+                await connection.read_head()
+                yield connection
+            finally:
+                if connection.reusable:
+                    self._idle[connection] = self.loop.call_later(KEEP_ALIVE_S, self._expire, connection)
+                else:
+                    connection.close()
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -427,9 +439,13 @@ class Connections:
             raise ConnectError(f"no trusted TLS connection to {server}; {remedy}", retryable=False) from None
         except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             why = getattr(error, "strerror", None) or type(error).__name__
+            if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
+                LOG.error("no connection to a model server can be opened: %s; raise ulimit -n", why)
+                raise ConnectError(f"cannot connect to {server}: {why} on this machine") from None
             what = f"the proxy {host}:{port}" if self.proxy else server
             check = "the proxy variables" if self.proxy else "base_url"
-            raise ConnectError(f"cannot connect to {what} ({why}); check {check}") from None
+            local = getattr(error, "errno", None) in _LOCAL_ERRORS
+            raise ConnectError(f"cannot connect to {what} ({why}); check {check}", local=local) from None
         return connection
 
     async def _tunnel(self, raw: socket.socket) -> None:

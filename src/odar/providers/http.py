@@ -12,9 +12,18 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable, SettingsError
+from odar.background import run_by_size
+from odar.errors import (
+    ProviderError,
+    ProviderProtocolError,
+    ProviderTimeout,
+    ProviderUnreachable,
+    SettingsError,
+    detach,
+)
 from odar.formats import dump_json
 from odar.observer import outgoing_headers
 from odar.providers.base import CallDelta, Delta, OnDelta, Provider, Reply, Request
@@ -116,7 +125,8 @@ class HttpProvider(Provider):
 
         async def attempt() -> list[str]:
             async with self._request("GET", self.models_path) as response:
-                return await response.read(lambda payload: [str_or_empty(entry["id"]) for entry in payload["data"]])
+                body = await response.read()
+                return await response.interpret(body, lambda p: [str_or_empty(entry["id"]) for entry in p["data"]])
 
         names, _ = await self._call_with_retries(Request(model, (), timeout_s=_CHECK_TIMEOUT_S), attempt)
         forms = (f"{model}:", f"{model}-")
@@ -142,11 +152,17 @@ class HttpProvider(Provider):
         create_collector: Callable[[], Collector] | None = None,
         on_delta: OnDelta | None = None,
         headers: Mapping[str, str] = NO_HEADERS,
+        unread: str = "",
     ) -> Reply:
-        """POST a request; read the reply at once, or as a stream if there are a collector and `on_delta`."""
-        data = dump_json(body, errors="backslashreplace")
-        prompts = [message.text for message in request.messages if message.text]
+        """POST a request; read the reply at once, or as a stream if there are a collector and `on_delta`.
+
+        The field `unread` of the reply is not parsed.
+        """
+        size = sum(len(message.text) for message in request.messages)
+        data = await run_by_size(size, partial(dump_json, body, errors="backslashreplace"))
         started = False
+        arrived = False
+        """Whether the whole response is here."""
 
         def pass_on(delta: Delta) -> None:
             nonlocal started
@@ -155,10 +171,14 @@ class HttpProvider(Provider):
                 on_delta(delta)
 
         async def attempt() -> Reply:
-            async with self._request("POST", path, data, prompts, headers) as response:
+            nonlocal arrived
+            async with self._request("POST", path, data, headers) as response:
                 if on_delta and create_collector and response.content_type == "text/event-stream":
                     return await response.stream(create_collector(), pass_on)
-                reply = await response.read(interpret)
+                received = await response.read()
+                arrived = True
+                reply = await response.interpret(received, interpret, unread)
+                arrived = False
             if on_delta is not None:  # a server that cannot stream
                 only = reply.completions[0]
                 calls = (CallDelta(i, c.id, c.name, c.arguments) for i, c in enumerate(only.tool_calls))
@@ -166,7 +186,7 @@ class HttpProvider(Provider):
             return reply
 
         # After a part of the answer has been passed on, a second attempt would repeat it.
-        reply, failed = await self._call_with_retries(request, attempt, lambda: not started)
+        reply, failed = await self._call_with_retries(request, attempt, lambda: not started, lambda: arrived)
         if not failed:
             return reply
         # An interrupted attempt may have been billed by an unknown amount: then the sum is unknown.
@@ -174,7 +194,11 @@ class HttpProvider(Provider):
         return replace(reply, retries=len(failed), usage=Usage() if billed else reply.usage)
 
     async def _call_with_retries(
-        self, request: Request, attempt: Callable[[], Awaitable[T]], may_retry: Callable[[], bool] = lambda: True
+        self,
+        request: Request,
+        attempt: Callable[[], Awaitable[T]],
+        may_retry: Callable[[], bool] = lambda: True,
+        has_arrived: Callable[[], bool] = lambda: False,
     ) -> tuple[T, list[ProviderError]]:
         """Return the first result within the timeout, and the errors of earlier attempts."""
         loop = asyncio.get_running_loop()
@@ -193,15 +217,16 @@ class HttpProvider(Provider):
                             error.may_be_billed = any(each.may_be_billed for each in failed)
                             error.reached = any(each.reached for each in failed)
                             error.retries = len(failed) - 1
+                            failed.clear()  # its traceback refers to this list
                             raise
+                        detach(error)
                     await asyncio.sleep(wait)
         except TimeoutError:
             if not limit.expired():  # raised by the caller's `on_delta`
                 raise
         before = f" (the attempt before: {failed[-1]})" if failed else ""
-        timeout = self._errors.create(ProviderTimeout, f"no answer within {request.timeout_s:g} s{before}")
-        timeout.retries = len(failed)
-        raise timeout
+        why = f"no answer within {request.timeout_s:g} s{before}"
+        raise self._errors.create(ProviderTimeout, why, retries=len(failed), local=has_arrived())
 
     def _allows_retry(self, request: Request, failed: Sequence[ProviderError]) -> bool:
         """Return whether the settings and the request allow another attempt after these errors."""
@@ -221,7 +246,6 @@ class HttpProvider(Provider):
         method: str,
         path: str,
         data: bytes = b"",
-        prompts: Sequence[str] = (),
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> AsyncIterator[Response]:
         """Send one request; yield the response if it is a success. Every failure is a ProviderError."""
@@ -231,14 +255,19 @@ class HttpProvider(Provider):
                 # A redirect is an error too: following it would send the key to another host.
                 if not 200 <= connection.status < 300:
                     body = (await connection.read_all(_MAX_ERROR_BYTES)).decode("utf-8", errors="replace")
-                    raise errors.from_status(connection.status, connection.headers, body, prompts)
+                    raise errors.from_status(connection.status, connection.headers, body)
                 if encoding := connection.headers.get("content-encoding", "").lower().removeprefix("identity"):
                     why = f"the answer is compressed ({encoding}) although the request forbids it; check base_url"
                     raise errors.create(ProviderProtocolError, why, retryable=False)
-                yield Response(connection, errors, prompts)
+                yield Response(connection, errors)
         except ConnectError as error:
             raise errors.create(
-                ProviderUnreachable, str(error), retryable=error.retryable, may_be_billed=False, reached=False
+                ProviderUnreachable,
+                str(error),
+                retryable=error.retryable,
+                may_be_billed=False,
+                reached=False,
+                local=error.local,
             ) from None
         except ReadError as error:
             raise errors.create(ProviderUnreachable, str(error)) from None

@@ -22,13 +22,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from odar.errors import ProviderError
-from odar.types import Token
 
 Chunk = Mapping[str, Any]
 OnChunk = Callable[[Chunk], None]
@@ -262,7 +260,7 @@ class Engine:
             rejection = self._server.handle_completions(dict(body), on_data)
         self._check_speed(tokens, monotonic() - first)
         if failures:
-            raise failures[0]
+            raise failures.pop(0)  # its traceback refers to this list
         if cancelled():
             raise StoppedError
         if rejection:
@@ -325,17 +323,10 @@ class Engine:
         name = self.settings.path.name
         return ProviderError(f"the chat template of {name} rejects the conversation: {why}", status=400)
 
-    def tokenize(self, text: str) -> list[Mapping[str, Any]]:
-        """Return the tokens of a plain text, each with its id and its piece. Call on the engine's thread."""
-        return self._tokens(text, with_pieces=True, parse_special=False, add_special=False)
-
     def _ids(self, text: str, special: bool, first: bool) -> tuple[int, ...]:
         """Return the token ids of a text; `special` parses control tokens, `first` adds the start of a prompt."""
-        return tuple(self._tokens(text, with_pieces=False, parse_special=special, add_special=first))
-
-    def _tokens(self, text: str, **options: bool) -> list[Any]:
-        tokens: list[Any] = self._call("/tokenize", {"content": text, **options})[1]["tokens"]
-        return tokens
+        body = {"content": text, "with_pieces": False, "parse_special": special, "add_special": first}
+        return tuple(self._call("/tokenize", body)[1]["tokens"])
 
     def _call(self, path: str, body: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
         """Return status and body of a request to the runtime's port, the only access to tokenizer and template."""
@@ -355,72 +346,6 @@ class Engine:
         self.closing.set()
         self._worker.shutdown()
         self._server = None
-
-
-def teacher_force(
-    engine: Engine, prompt: Sequence[int], text: str, stop: threading.Event
-) -> tuple[tuple[Token, ...], int]:
-    """Make the model write `text` after `prompt`; return its tokens and the number of cached prompt tokens.
-
-    llama.cpp's server returns log-probabilities of generated tokens only (ggml-org/llama.cpp, issue 27174). A
-    grammar that allows one token at each place makes it generate the text. The grammar acts on a copy of the
-    distribution, so the values are the same as when the model samples this text after a cached prompt.
-
-    Call on the engine's thread.
-
-    Raises:
-        StoppedError: `stop` was set or the engine closed.
-        ProviderError: the runtime rejected the request, for instance because the text does not fit the context.
-    """
-    pieces = engine.tokenize(text)
-    total = len(prompt) + len(pieces)
-    if total > engine.settings.context:  # the runtime would report it only after writing that much
-        counts = {"n_prompt_tokens": total, "n_ctx": engine.settings.context}
-        raise runtime_error({"type": "exceed_context_size_error", "code": 400, **counts})
-    tokens: list[Token] = []
-    written = list(prompt)
-    cached: int | None = None
-    for whole, run in groupby(pieces, lambda piece: isinstance(piece["piece"], str)):
-        entries = list(run)
-        ids = [int(entry["id"]) for entry in entries]
-        if whole:
-            logprobs, cached_now = _force_tokens(engine, written, ids, stop)
-            tokens += [Token(entry["piece"], logprob) for entry, logprob in zip(entries, logprobs, strict=True)]
-            cached = cached_now if cached is None else cached
-        else:  # parts of characters, for which llama.cpp reports no log-probability
-            tokens += [Token("", None)] * len(ids)
-        written += ids
-    return tuple(tokens), cached or 0
-
-
-def _force_tokens(
-    engine: Engine, prompt: list[int], ids: list[int], stop: threading.Event
-) -> tuple[list[float], int]:
-    """Return the log-probabilities of the tokens after the prompt, and the number of cached tokens."""
-    generated: list[tuple[int, float]] = []
-    cached = 0
-
-    def on_chunk(chunk: Chunk) -> None:
-        nonlocal cached
-        usage = chunk.get("usage") or {}
-        cached = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens", cached))
-        for choice in chunk.get("choices", ()):
-            entries = (choice.get("logprobs") or {}).get("content") or ()
-            generated.extend((entry["id"], entry["logprob"]) for entry in entries)
-
-    body = {
-        "prompt": prompt,
-        "grammar": "root ::= " + " ".join(f"<[{number}]>" for number in ids),
-        "max_tokens": len(ids),
-        "temperature": 0.0,
-        "samplers": ["temperature"],
-        "logprobs": 1,
-        **STREAMED,
-    }
-    engine.generate(body, on_chunk, stop)
-    if [number for number, _ in generated] != ids:
-        raise runtime_error({"message": "the generated tokens differ from those of the text", "code": 500})
-    return [logprob for _, logprob in generated], cached
 
 
 _engines: dict[EngineSettings, Engine] = {}

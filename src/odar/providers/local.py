@@ -22,7 +22,6 @@ from odar.providers.llamacpp import (
     StoppedError,
     acquire_engine,
     release_engine,
-    teacher_force,
 )
 from odar.providers.weights import GGUF, OnMessage, OnProgress, ensure_weights, find_weights, gguf_path
 from odar.types import NO_USAGE, Token, Usage
@@ -102,17 +101,6 @@ class LocalProvider(Provider):
             return Reply(completions, _usage(samples), model=engine.settings.path.stem)
 
         return await self._run(request, cancelled, generate)
-
-    async def score(self, request: Request, text: str) -> Reply:
-        """Return the text with its log-probabilities as the next turn; one decoding step a token."""
-        cancelled = threading.Event()
-
-        def score(engine: Engine, prompt: list[int]) -> Reply:
-            tokens, cached = teacher_force(engine, prompt, text, cancelled)
-            usage = Usage(len(prompt), cached, len(tokens), 0, 0, 0)
-            return Reply((Completion(text, tokens),), usage, model=engine.settings.path.stem)
-
-        return await self._run(request, cancelled, score)
 
     async def prepare(self, model: str) -> None:
         """Download missing weights and load the model; the first call reports a failure."""

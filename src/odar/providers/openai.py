@@ -11,9 +11,11 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
+from sys import intern
 from typing import Any
+
+import orjson
 
 from odar.conversation import Format, Image, Tool, ToolCall, ToolChoice, Wire
 from odar.providers.base import (
@@ -24,7 +26,6 @@ from odar.providers.base import (
     OnDelta,
     Reply,
     Request,
-    Sampling,
     check_translatable,
     wire_value,
 )
@@ -37,7 +38,6 @@ _CONTROL = re.compile(
     r"|<｜[^｜<>]*｜>"  # DeepSeek's, with wide bars
     r"|</?s>|<(?:bos|eos|pad|unk|start_of_turn|end_of_turn)>"
 )
-_UNREADABLE = "\ufffd"
 """Text of a token that is part of a character."""
 _Decoder = codecs.getincrementaldecoder("utf-8")
 _NOT_COMPUTED = -9999.0
@@ -63,16 +63,12 @@ class OpenAIProvider(HttpProvider):
         """Send a chat-completions request. Servers may return fewer completions than `n`; some ignore it."""
         on_delta = on_delta if request.n == 1 else None
         body = chat_body(request, stream=on_delta is not None)
-        return await self.post("/chat/completions", body, request, read_reply, StreamedReply, on_delta)
-
-    async def score(self, request: Request, text: str) -> Reply:
-        """Return the text with its log-probabilities as the next turn; few servers other than vLLM support it."""
-        body = score_body(request, text)
-        return await self.post("/chat/completions", body, request, partial(read_scores, text=text))
+        interpret = partial(read_reply, alternatives=request.options.top_logprobs is not None)
+        return await self.post("/chat/completions", body, request, interpret, StreamedReply, on_delta)
 
     async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
         """Send a body to an address of the server, such as /embeddings, and return its response."""
-        return await self.post(address, dict(body), request, read_forwarded)
+        return await self.post(address, dict(body), request, read_forwarded, unread="data")
 
 
 def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
@@ -113,8 +109,8 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
     return {**options.extra, **body} if options.protocol == PROTOCOL else body
 
 
-def read_reply(payload: Mapping[str, Any]) -> Reply:
-    """Return the reply of a chat-completions response.
+def read_reply(payload: Mapping[str, Any], *, alternatives: bool = True) -> Reply:
+    """Return the reply of a chat-completions response; its log-probabilities as they came only with `alternatives`.
 
     >>> reply = read_reply({"choices": [{"message": {"content": "<think>hm</think>4"}}]})
     >>> reply.completions
@@ -124,7 +120,8 @@ def read_reply(payload: Mapping[str, Any]) -> Reply:
     """
     choices = []
     for part in sorted(payload["choices"], key=_index):
-        choice = _Choice(Wire(PROTOCOL, part))
+        wire = part if alternatives else {name: value for name, value in part.items() if name != "logprobs"}
+        choice = _Choice(Wire(PROTOCOL, wire))
         choice.add(part, part["message"])
         choices.append(choice)
     return _reply(choices, payload)
@@ -138,7 +135,7 @@ def read_forwarded(payload: Mapping[str, Any]) -> Reply:
     """
     choices, usage = payload.get("choices"), payload.get("usage") or {}
     if choices is None:
-        if not isinstance(payload["data"], list):
+        if not isinstance(payload["data"], list | orjson.Fragment):
             raise ValueError("data is not a list")
         usage, texts = {**usage, "completion_tokens": 0}, [""]
     else:
@@ -280,7 +277,7 @@ class _Choice:
                 self._partial = bool(self._decoder.getstate()[0])
             # llama.cpp reports the end of the turn as a token without text.
             control = not (raw or token) or (token.startswith("<") and _CONTROL.fullmatch(token) is not None)
-            self._tokens.append(Token(text, logprob, control))
+            self._tokens.append(Token(intern(text), logprob, control))  # most texts occur again and again
 
 
 def _reply(choices: list[_Choice], payload: Mapping[str, Any]) -> Reply:
@@ -429,66 +426,3 @@ def image_url(image: Image) -> str:
     'data:image/png;base64,Li4u'
     """
     return image.url or f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}"
-
-
-def score_body(request: Request, text: str) -> dict[str, Any]:
-    """Return a chat-completions request that generates one token and scores the prompt, as vLLM can.
-
-    The text is sent as an unfinished turn, and `prompt_logprobs` come back.
-
-    >>> body = score_body(Request("m", (Message("user", "2 + 2?"),)), "4")
-    >>> body["messages"][-1], body["prompt_logprobs"], body["max_tokens"]
-    ({'role': 'assistant', 'content': '4'}, 0, 1)
-    """
-    conversation = (*request.messages, Message("assistant", text.strip()))
-    plain = replace(request, messages=conversation, sampling=Sampling(0.0, None, 1), n=1, logprobs=False)
-    return chat_body(plain) | {
-        "prompt_logprobs": 0,  # of the prompt's own tokens, and no alternatives
-        "add_generation_prompt": False,
-        "continue_final_message": True,
-    }
-
-
-def read_scores(payload: Mapping[str, Any], text: str) -> Reply:
-    """Return the reply to `score_body`: the tokens of the text, which are the last of the prompt.
-
-    Raises:
-        ValueError: the server sent no `prompt_logprobs`, or they do not end with the text.
-    """
-    entries = payload.get("prompt_logprobs")
-    if not entries:
-        raise ValueError("no prompt_logprobs: this server cannot score a given text")
-    tokens = _tokens_of_text(text.strip(), [_prompt_token(entry) for entry in entries])
-    return Reply((Completion(text, tuple(tokens)),), read_usage(payload), str_or_empty(payload.get("model")))
-
-
-def _prompt_token(entry: Mapping[str, Any] | None) -> Token:
-    """Return the token of the prompt: the first entry; any others are alternatives."""
-    if not entry:  # the first token of a prompt has no log-probability
-        return Token("", None)
-    token = next(iter(entry.values()))
-    return Token(token.get("decoded_token") or "", _valid_logprob(token["logprob"]))
-
-
-def _tokens_of_text(text: str, tokens: Sequence[Token]) -> list[Token]:
-    """Return the last tokens, which make up the text.
-
-    Only ASCII characters are compared: a token with a part of a character is not readable. The last
-    characters of the chat template may share a token with the first of the text.
-
-    >>> [t.text for t in _tokens_of_text("is 4", [Token("\\n", -1.0), Token("is", -1.0), Token(" 4", -2.0)])]
-    ['is', ' 4']
-    """
-    wanted, found, start = _ascii(text), "", len(tokens)
-    while start and (len(found) < len(wanted) or not _ascii(tokens[start - 1].text or "-")):
-        start -= 1
-        found = _ascii(tokens[start].text) + found
-    if not found.endswith(wanted) or start == len(tokens):
-        raise ValueError("prompt_logprobs do not end with the text that was sent")
-    own = [Token(token.text.replace(_UNREADABLE, ""), token.logprob) for token in tokens[start:]]
-    shared = len(found) - len(wanted)
-    return [Token(own[0].text[shared:], own[0].logprob), *own[1:]]
-
-
-def _ascii(text: str) -> str:
-    return text.encode("ascii", "ignore").decode()

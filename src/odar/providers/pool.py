@@ -125,7 +125,6 @@ class ObservedProvider(ProviderWrapper):
     """A provider whose calls are reported to the observer as steps of the question."""
 
     complete: Any = observed("chat")(ProviderWrapper.complete)
-    score: Any = observed("score")(ProviderWrapper.score)
     forward: Any = observed("forward")(ProviderWrapper.forward)
 
 

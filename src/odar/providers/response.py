@@ -1,7 +1,7 @@
 """Responses of model servers, read at once or as a stream: each becomes a `Reply` or a `ProviderError`.
 
-API keys are redacted from everything in an error. Its message is one line and does not quote prompts; the redacted
-body of the response is its `body`.
+API keys are redacted from everything in an error. Its message is one line; the redacted body of the response is
+its `body`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from odar.background import run_by_size
 from odar.errors import ProviderError, ProviderProtocolError, ProviderUnreachable, one_line
-from odar.formats import load_json
+from odar.formats import MAX_STDLIB_BYTES, load_json
 from odar.providers.base import Delta, OnDelta, Reply
 from odar.providers.connection import Connection
 
@@ -32,11 +35,13 @@ BODY_CHARS = 8_000
 """Length to which the body of an error is cut."""
 
 _MESSAGE_CHARS = 200
-_QUOTE_CHARS = 24
-"""A message that shares this many consecutive characters with a prompt quotes it."""
 _SHORTEST_SECRET = 5
 """Shorter values are placeholders such as "none"; redacting them would garble messages."""
 _REDACTED = "[redacted]"
+_HALF_PAIR = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"  # the first half of a surrogate pair alone
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"  # the second
+)
 
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
@@ -119,26 +124,29 @@ class Collector(Protocol):
 class Response:
     """A response with a success status; it can be read once."""
 
-    def __init__(self, connection: Connection, errors: ErrorFactory, prompts: Sequence[str]) -> None:
+    def __init__(self, connection: Connection, errors: ErrorFactory) -> None:
         self.content_type = connection.content_type
         self._connection = connection
         self._errors = errors
-        self._prompts = prompts
         self._received = 0
 
-    async def read(self, interpret: Callable[[Payload], T]) -> T:
-        """Read the body to its end and interpret its JSON."""
-        body = bytearray()
+    async def read(self) -> bytes:
+        """Read the body to its end."""
+        chunks = []
         while chunk := await self._read_chunk():
-            body += chunk
-        return self._parse(interpret, bytes(body))
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    async def interpret(self, body: bytes, interpret: Callable[[Payload], T], unread: str = "") -> T:
+        """Interpret the JSON of the body, without its field `unread`."""
+        return await run_by_size(len(body), partial(self._parse, interpret, body, unread))
 
     async def stream(self, collector: Collector, on_delta: OnDelta) -> Reply:
         """Read server-sent events and pass on the text while it arrives."""
         reader = SseReader()
         while not reader.done and (chunk := await self._read_chunk()):
             for event in reader.feed(chunk):
-                piece = self._parse(collector.feed, event)
+                piece = await run_by_size(len(event), partial(self._parse, collector.feed, event))
                 if piece.text or piece.calls or piece.wire or piece.thinking:
                     on_delta(piece)
         if not (reader.done or collector.finished):
@@ -155,18 +163,18 @@ class Response:
         self._received += len(chunk)
         if self._received > MAX_BODY_BYTES:
             why = f"the answer is larger than {MAX_BODY_BYTES} bytes"
-            raise self._errors.create(ProviderProtocolError, why, retryable=False)
+            raise self._errors.create(ProviderProtocolError, why, retryable=False, local=True)
         return chunk
 
-    def _parse(self, interpret: Callable[[Payload], T], body: str | bytes) -> T:
-        payload = _parse_json(body)
+    def _parse(self, interpret: Callable[[Payload], T], body: str | bytes, unread: str = "") -> T:
+        payload = _parse_json(body, unread)
         if not isinstance(payload, dict):
             is_json = "json" in self.content_type or "event-stream" in self.content_type
             remedy = "" if is_json else f" but {self.content_type or 'of no known type'}, check base_url"
             why = f"the answer is not a JSON object{remedy}"
             raise self._errors.create(ProviderProtocolError, why, body=_decode(body), retryable=is_json)
         if payload.get("error"):
-            raise self._errors.from_payload(payload, self._prompts)
+            raise self._errors.from_payload(payload)
         return self._interpret(lambda: interpret(payload), body)
 
     def _interpret(self, interpret: Callable[[], T], body: str | bytes | None = None) -> T:
@@ -177,15 +185,17 @@ class Response:
         raise self._errors.create(ProviderProtocolError, why, body=None if body is None else _decode(body))
 
 
-def _parse_json(body: str | bytes) -> Any:
+def _parse_json(body: str | bytes, unread: str = "") -> Any:
     """Return the parsed JSON, or None if it is invalid; characters that cannot be encoded are replaced."""
     try:
-        text = _decode(body)
         try:
-            payload = load_json(body)
+            payload = load_json(body, unread)
         except UnicodeDecodeError:
-            payload = load_json(text)
-        if "\\u" in text and "\\ud" in text.lower():  # perhaps half a surrogate pair
+            payload = load_json(_decode(body), unread)
+        raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+        if _HALF_PAIR.search(raw):
+            if len(raw) > MAX_STDLIB_BYTES:
+                return None
             payload = json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
     except ValueError:
         return None
@@ -233,17 +243,15 @@ class ErrorFactory:
                 text = text.replace(secret, _REDACTED)
         return text
 
-    def from_status(
-        self, status: int, headers: Mapping[str, str], body: str, prompts: Sequence[str] = ()
-    ) -> ProviderError:
+    def from_status(self, status: int, headers: Mapping[str, str], body: str) -> ProviderError:
         """Return the error for an HTTP status that is not a success."""
-        error = self._from_body(f"HTTP {status}", status, body, prompts, retry_after(headers))
+        error = self._from_body(f"HTTP {status}", status, body, retry_after(headers))
         error.may_be_billed = status in _PROXY_TIMEOUTS
         return error
 
-    def from_payload(self, payload: Mapping[str, Any], prompts: Sequence[str] = ()) -> ProviderError:
+    def from_payload(self, payload: Mapping[str, Any]) -> ProviderError:
         """Return the error inside a response with a success status, such as one in the middle of a stream."""
-        return self._from_body("error in the answer", None, json.dumps(payload, ensure_ascii=False), prompts)
+        return self._from_body("error in the answer", None, json.dumps(payload, ensure_ascii=False))
 
     def create(self, kind: type[E], why: str, *, body: str | None = None, retryable: bool = True, **more: Any) -> E:
         """Return an error without a status: no connection, an interrupted one, or an invalid response."""
@@ -255,17 +263,13 @@ class ErrorFactory:
             **more,
         )
 
-    def _from_body(
-        self, what: str, status: int | None, body: str, prompts: Sequence[str], wait: float | None = None
-    ) -> ProviderError:
+    def _from_body(self, what: str, status: int | None, body: str, wait: float | None = None) -> ProviderError:
         body = self.redact(body)
         code, text = parse_error_body(body)
         if status is None and code is not None:
             # OpenRouter's code is the status of its upstream provider.
             is_status = len(code) == 3 and code.isdecimal() and code[0] in "45"
             status = int(code) if is_status else _STATUS_OF_TYPE.get(code)
-        if quotes_prompt(text, prompts):
-            text = "(upstream message withheld: it quotes the prompt)"
         message = f"{self.provider}: {what}"
         if code:
             message += f" ({_short(code)})"
@@ -331,22 +335,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             if math.isfinite(seconds):
                 return max(0.0, seconds)
     return None
-
-
-def quotes_prompt(message: str, prompts: Iterable[str]) -> bool:
-    """Return whether a message repeats part of a prompt.
-
-    >>> quotes_prompt("invalid input: 'What is the capital of France?'", ["What is the capital of France?"])
-    True
-    >>> quotes_prompt("the model `gpt-9` does not exist", ["What is the capital of France?"])
-    False
-    """
-    start = message[: 4 * _MESSAGE_CHARS]
-    windows = {start[i : i + _QUOTE_CHARS] for i in range(len(start) - _QUOTE_CHARS + 1)}
-    return any(
-        (_SHORTEST_SECRET <= len(prompt) <= _QUOTE_CHARS and prompt in start) or any(w in prompt for w in windows)
-        for prompt in prompts
-    )
 
 
 def _short(text: str) -> str:

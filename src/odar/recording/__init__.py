@@ -3,7 +3,7 @@
 schema.py          items with attempts, the form of every recorded answer
 header.py          everything that answers depend on; files with another header are refused
 files.py           reading and writing: .jsonl, .jsonl.gz, .parquet
-collect.py         both agents on every item once
+collect.py         every agent on every item
 questions.py       the one reader of users' question files
 batch.py           the work of `odar batch`
 journal.py         rows on disk: survive kill -9, torn lines and a second process
@@ -12,5 +12,5 @@ work.py            work that needs an engine: maximum needs, replies kept in a m
 limits.py          requests and tokens in any 60 seconds, by provider
 cluster.py         the same on many machines (Ray)
 importers.py       answers that other tools recorded
-joining.py         imported answers of a fast and a slow model, joined into items
+joining.py         imported answers of several models, joined into items
 """

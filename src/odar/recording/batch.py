@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from odar.engine import Odar
 from odar.errors import OdarError
+from odar.options import AskOptions
+from odar.policy.policies import possible_walks
 from odar.recording.executor import Item, Outcome, Work, failure
 from odar.recording.journal import Memo, digest_of
 from odar.recording.questions import Question
@@ -16,7 +18,7 @@ from odar.recording.work import RememberingProvider, use_memo, used_amounts, wor
 from odar.settings import Settings
 from odar.store.record import NOTHING_SPENT, Record
 from odar.store.store import Store
-from odar.types import Answer, Path, Spend, Step
+from odar.types import SLOW, Answer, Ask, Path, Spend
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ async def answer_question(odar: Odar, item: Item, seed: int | None, store: Store
             max_cost_usd=question.max_cost_usd,
         )
     except OdarError as error:
-        unanswered = dict.fromkeys(("answer", "text", "path", "difficulty"))
+        unanswered = dict.fromkeys(("text", "final", "path", "difficulty"))
         spent = _spend_fields(error.spend or NOTHING_SPENT)
         return failure(item, error, **unanswered, **spent, degradations=[], trace_id=None)
     if store is not None:
@@ -67,7 +69,7 @@ def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = Non
     """Return the questions as work items, each with its maximum needs and cost."""
     items = []
     for question in questions:
-        needs, cost = worst_case(odar, question.query, _longest_way(odar, question))
+        needs, cost = worst_case(odar, question.query, _longest_walk(odar, question))
         bounds = [x for x in (question.max_cost_usd, odar.settings.limits.max_cost_usd, cost) if x is not None]
         digest = digest_question(question, odar, seed)
         items.append(Item(question.id, question, digest, needs, min(bounds, default=None)))
@@ -80,31 +82,29 @@ def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
     return digest_of(
         *(question.query, question.path, question.max_cost_usd),
         *(seed if question.seed is None else question.seed, settings.seed),
-        *(settings.fast, settings.slow, settings.routing, settings.dispatch, settings.fusion, settings.limits),
-        {step.value: prompt.md5 for step, prompt in odar.prompts.items()},
+        *(settings.agent(agent) for agent in settings.agent_names),
+        *(settings.policy, settings.routing, settings.dispatch, settings.fusion, settings.limits),
+        odar.agents.prompts.steps(),
     )
 
 
-def _longest_way(odar: Odar, question: Question) -> Sequence[tuple[Step, int]]:
-    """Return the most steps that a question can take: if the fast agent fails, the slow one solves (SPEC 6.3)."""
-    n, samples = question.query.options.n, odar.settings.routing.samples
-    match question.path:
-        case Path.SIMPLE:
-            return (Step.ANSWER, n), (Step.SOLVE, n)
-        case Path.MEDIUM:
-            return (Step.ANSWER, 1), (Step.VERIFY, n)
-        case _:
-            return (Step.ANSWER, n), (Step.SOLVE, max(samples, n))
+def _longest_walk(odar: Odar, question: Question) -> list[Ask]:
+    """Return the most that a question can ask; on the Simple path slow may replace fast (SPEC 6.3)."""
+    n = question.query.options.n
+    walks = possible_walks(odar.policy(AskOptions(path=question.path)), n)
+    walk = max(walks, key=lambda each: sum(stage.calls for stage in each))
+    asks = [ask for stage in walk for ask in stage.asks]
+    return [*asks, Ask(SLOW, n)] if question.path is Path.SIMPLE else asks
 
 
 def _row(item: Item, answer: Answer) -> dict[str, Any]:
     trace = answer.trace
     return {
         "id": item.key,
-        "answer": answer.answer,
         "text": answer.text,
-        "path": trace.decision.path.value,
-        "difficulty": trace.decision.difficulty,
+        "final": answer.final,
+        "path": trace.path.value,
+        "difficulty": trace.plan.estimate.difficulty,
         **_spend_fields(trace.spend),
         "degradations": list(trace.degradations),
         "trace_id": trace.id,

@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any
 
 from odar.errors import OdarError, SettingsError, one_line
+from odar.files import install_command
 from odar.recording.executor import Item, OpenWork, Outcome, Work
 from odar.recording.journal import Memo, write_in_thread
 
@@ -169,7 +170,8 @@ def _connect(address: str | None) -> Any:
     try:
         import ray
     except ImportError:
-        raise SettingsError("--engine ray needs Ray: pip install 'odar[ray]', here and on the cluster") from None
+        install = install_command("ray")
+        raise SettingsError(f"--engine ray needs Ray: {install}, here and on the cluster") from None
     options: dict[str, Any] = {"include_dashboard": False} if address == LOCAL else {}
     try:
         _check_reachable(address or "auto")

@@ -1,4 +1,4 @@
-"""Collecting a recording: both agents answer every item once, and each answer is on disk as soon as it arrives.
+"""Collecting a recording: all agents answer every item, and each answer is on disk as soon as it arrives.
 
 A run can be resumed after any request: an answer that the journal holds is not requested again.
 """
@@ -21,7 +21,6 @@ from odar.recording.schema import (
     Attempt,
     ItemKey,
     RecordedItem,
-    SurrogateScore,
     Task,
     attempt_from_json,
     attempt_to_json,
@@ -33,8 +32,9 @@ from odar.recording.schema import (
     sum_costs,
     total_cost,
 )
-from odar.recording.work import use_memo, used_amounts, worst_case
-from odar.types import Assignment, Call, Candidate, Step
+from odar.recording.work import used_amounts, worst_case
+from odar.settings import Settings
+from odar.types import SLOW, Ask, Assignment, Call, Candidate, Query, Stage
 
 
 class TaskSet(Protocol):
@@ -75,18 +75,33 @@ class Job:
         return ItemKey(self.source.name, self.task.id, self.seed)
 
 
+def recorded_asks(settings: Settings) -> list[Ask]:
+    """Return the requests for each item: every agent once, a verification, and samples of the slow agent."""
+    samples = Ask(SLOW, settings.routing.samples)
+    asks = [samples if name == SLOW else Ask(name) for name in settings.agent_names]
+    asks.insert(asks.index(samples), Ask(SLOW, verify=True))
+    return asks
+
+
 def make_items(odar: Odar, jobs: Iterable[Job]) -> list[Item]:
     """Return the jobs as work items, each with its maximum needs and cost."""
-    steps = ((Step.ANSWER, 1), (Step.VERIFY, 1), (Step.SOLVE, odar.settings.routing.samples))
+    asks = recorded_asks(odar.settings)
     return [
         Item(
             row_id(job.key),
             job,
-            digest_of(job.task.query, job.task.gold, job.task.split),
-            *worst_case(odar, job.task.query, steps, scored=True),
+            digest_of(job.task.query, job.task.gold, job.task.split, *_open_prompts(odar, job.task.query)),
+            *worst_case(odar, job.task.query, asks),
         )
         for job in jobs
     ]
+
+
+def _open_prompts(odar: Odar, query: Query) -> list[Any]:
+    """What the answers to an open-ended request depend on besides the header, which is about exact questions."""
+    if not odar.agents.prompts.is_open(query):
+        return []
+    return [[prompt.md5 for prompt in (odar.agents.prompts.open or {}).values()], odar.settings.limits.max_tokens]
 
 
 def collect_work(odar: Odar) -> Work:
@@ -116,26 +131,23 @@ class ItemCalls:
         self.odar = odar
         self.job = job
         self.memo = memo
-        self.assignment = odar.dispatcher.assign(job.task.query)
-        kept = (rows for name, rows in memo.known.items() if name.partition(":")[0] in list(Step))
+        self.assignment = odar.planner.assign(job.task.query)
+        self.asks = recorded_asks(odar.settings)
+        kept = (rows for name, rows in memo.known.items() if name.partition(":")[0] in odar.settings.agent_names)
         self.attempts = [attempt_from_json(row) for rows in kept for row in rows]
         self._calls: list[Call] = []
         self._failed_costs: list[float | None] = []
         """Cost of requests that gave no answer."""
 
     async def run(self) -> None:
-        """Request what is missing: the fast answer, its verification, the slow samples, surrogate scores."""
-        for step in (Step.ANSWER, Step.VERIFY):
-            if not self._attempts_at(step):
-                await self._request(step, 1, 0)
-        samples, together = self.odar.settings.routing.samples, self.odar.settings.card(self.assignment.slow).n
-        while missing := sorted(set(range(samples)) - {each.index for each in self._attempts_at(Step.SOLVE)}):
-            if together and missing == list(range(missing[0], samples)):
-                await self._request(Step.SOLVE, len(missing), missing[0])
-            else:
-                await _gather_all(self._request(Step.SOLVE, 1, index) for index in missing)
-        with use_memo(self.memo):
-            await self._score_by_surrogate()
+        """Request what is missing; a verification follows the fast answer."""
+        for ask in self.asks:
+            together = self.odar.settings.card(self.assignment.models[ask.agent]).n
+            while missing := sorted(set(range(ask.samples)) - {each.index for each in self._attempts_of(ask)}):
+                if together and missing == list(range(missing[0], ask.samples)):
+                    await self._request(ask._replace(samples=len(missing)), missing[0])
+                else:
+                    await _gather_all(self._request(ask._replace(samples=1), index) for index in missing)
 
     def used(self, item: Item) -> Needs:
         """Return the requests and tokens of this run, by provider."""
@@ -145,63 +157,36 @@ class ItemCalls:
         """Return the cost of the item so far, in all runs; None if a price is unknown."""
         return sum_costs([total_cost(self.attempts), *self._failed_costs])
 
-    def _attempts_at(self, step: Step) -> list[Attempt]:
-        return [each for each in self.attempts if each.step is step]
+    def _attempts_of(self, ask: Ask) -> list[Attempt]:
+        return [each for each in self.attempts if each.agent == ask.agent and each.step is ask.step]
 
-    async def _request(self, step: Step, count: int, index: int) -> None:
-        """Make one request on a ledger of its own, and keep its answers."""
-        ledger = self.odar.ledger()
-        team = self.odar.team(self.job.task.query, ledger, self.job.seed, self.assignment)
+    async def _request(self, ask: Ask, index: int) -> None:
+        """Make one request on a ledger of its own, and keep its answers, which are numbered from `index`."""
+        ledger = self.odar.agents.ledger()
+        team = self.odar.agents.team(self.job.task.query, ledger, self.job.seed, self.assignment.models)
+        team.skip_samples(ask.agent, index)
+        proposal = self._attempts_of(self.asks[0])[0].candidate if ask.verify else None
         candidates: list[Candidate] = []
         try:
-            if step is Step.ANSWER:
-                candidates = await team.answer()
-            elif step is Step.VERIFY:
-                candidates = await team.verify(self._attempts_at(Step.ANSWER)[0].candidate)
-            else:
-                candidates = await team.solve(count, first=index)
+            candidates = await team.ask(Stage((ask,)), proposal)
         finally:
             self._calls += ledger.calls
             if not candidates:
                 self._failed_costs.append(ledger.spend().cost_usd)
         if not candidates:
             raise team.failures[-1].error
-        spend, number = ledger.spend(), list(Step).index(step) + index
-        price = team.cards[step.role].price
+        spend = ledger.spend()
+        number = self._first_request(ask) + index
+        price = team.cards[ask.agent].price
         attempts = attempts_of(candidates, index, number, spend.usage, price, spend.seconds)
-        await write_in_thread(self.memo.keep, f"{step.value}:{index}", list(map(attempt_to_json, attempts)))
+        rows = list(map(attempt_to_json, attempts))
+        await write_in_thread(self.memo.keep, f"{ask.agent}:{ask.step.value}:{index}", rows)
         self.attempts += attempts
 
-    async def _score_by_surrogate(self) -> None:
-        """Score all answers by the surrogate if the Medium or the Hard path would use it (SPEC 5.6).
-
-        Raises:
-            OdarError: the surrogate failed; the next run tries the item again.
-        """
-        surrogate = self.odar.judge.surrogate
-        if surrogate is None:
-            return
-        ledger = self.odar.ledger()
-        team = self.odar.team(self.job.task.query, ledger, self.job.seed, self.assignment)
-        self.attempts = sort_attempts(self.attempts)
-        candidates = [each.candidate for each in self.attempts]
-        by_step = {step: [each for each in candidates if each.step is step] for step in Step}
-        paths = (by_step[Step.ANSWER] + by_step[slow] for slow in (Step.VERIFY, Step.SOLVE))
-        if not any(surrogate.is_needed(path, team) for path in paths):
-            return
-        try:
-            scored = await surrogate.score(candidates, team)
-        except OdarError:
-            self._failed_costs.append(ledger.spend().cost_usd)
-            raise
-        finally:
-            self._calls += ledger.calls
-        cost = ledger.spend().cost_usd
-        share = None if cost is None else cost / len(candidates)
-        for i, view in enumerate(scored):
-            if (energy := view.energy) is not None:
-                score = SurrogateScore(surrogate.card.name, energy.energy, energy.varentropy, share)
-                self.attempts[i] = replace(self.attempts[i], surrogate=score)
+    def _first_request(self, ask: Ask) -> int:
+        """Return the number of the first request of an agent at a step; those of one item are numbered."""
+        place = next(i for i, each in enumerate(self.asks) if (each.agent, each.step) == (ask.agent, ask.step))
+        return sum(each.samples for each in self.asks[:place])
 
 
 def score_item(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Attempt]) -> RecordedItem:

@@ -2,7 +2,7 @@
 
 `odar eval collect` appends to a `.jsonl` file, which is its journal and can grow. The other two are written once,
 by `odar eval convert`: `.jsonl.gz` is small enough to be committed, `.parquet` loads fastest. Parquet also stores
-the figures that fusion needs, so that a replay reads no tokens.
+the numbers that a replay needs of the tokens, so that it reads no tokens.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
@@ -25,17 +25,16 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from odar.errors import InputError, one_line
-from odar.files import atomic_write, user_path
+from odar.files import atomic_write, install_command, user_path
 from odar.formats import load_json
+from odar.policy.signals import AnswerKind
 from odar.recording.header import Header
 from odar.recording.journal import sync_folder, to_line
 from odar.recording.schema import (
     Attempt,
-    Figures,
     ItemKey,
     RecordedItem,
     attempt_from_json,
-    figures_of,
     item_from_json,
     item_to_json,
     round_logprob,
@@ -50,6 +49,9 @@ _TABLE_ROWS = 64
 """Rows of a user's Parquet file that are read at once: some hold several pictures."""
 _MAX_CSV_FIELD = 2**31 - 1
 """Characters of a field in a CSV file; Python's default of 131,072 is too little for some answers."""
+_ATTEMPT = "attempts.list.element."
+_MEASURED = tuple(_ATTEMPT + name for name in ("figures", "signals"))
+_TOKENS = tuple(_ATTEMPT + name for name in ("tokens", "logprobs", "control"))
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 _DAMAGE = (
     *(LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError),
@@ -65,16 +67,18 @@ class Recording:
     path: Path
     header: Header
 
-    def items(self, split: str = "") -> Iterator[RecordedItem]:
-        """Iterate over the items, or over those of this split and those without one."""
-        read_items = _parquet_items if _suffix(self.path) == ".parquet" else _json_items
-        return (item for item in read_items(self.path) if not split or item.split in ("", split))
+    def items(self, split: str = "", *, tokens: bool = True) -> Iterator[RecordedItem]:
+        """Iterate over the items, or over those of this split and those without one.
 
-    def tables(self, columns: Sequence[str], split: str = "") -> Iterator[Any]:
-        """Iterate over Arrow tables with at least these columns and up to ROW_GROUP_ITEMS items each."""
-        if _suffix(self.path) == ".parquet" and not split:
-            return _row_groups(self.path, list(columns))
-        return _to_tables(self.items(split), _schema(import_arrow()[0]))
+        Without `tokens` their attempts hold the numbers that a replay needs in place of the tokens.
+        """
+        if _suffix(self.path) == ".parquet":
+            found = _parquet_items(self.path, tokens=tokens)
+        else:
+            found = _json_items(self.path)
+        for item in found:
+            if not split or item.split in ("", split):
+                yield item if tokens else item.measured()
 
 
 def open_recording(place: str | Path) -> Recording:
@@ -121,7 +125,7 @@ def write_recording(path: Path, header: Header, items: Iterable[RecordedItem]) -
 
 
 def import_arrow() -> tuple[Any, Any]:
-    """Import pyarrow and its Parquet module, which are optional.
+    """Import pyarrow and its Parquet module, which are optional; replays and Parquet files need them.
 
     Raises:
         InputError: pyarrow is not installed.
@@ -130,7 +134,8 @@ def import_arrow() -> tuple[Any, Any]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise InputError("Parquet files need pyarrow: pip install 'odar[evals]'") from None
+        message = f"replays of recordings, and Parquet files, need pyarrow: {install_command('evals')}"
+        raise InputError(message) from None
     return pyarrow, parquet
 
 
@@ -232,17 +237,14 @@ def _to_tables(items: Iterable[RecordedItem], schema: Any) -> Iterator[Any]:
         yield pa.Table.from_pylist(batch, schema=schema)
 
 
-def _parquet_items(path: Path) -> Iterator[RecordedItem]:
-    for table in _row_groups(path):
-        with report_damage(path):
-            yield from map(_parquet_item, table.to_pylist())
-
-
-def _row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[Any]:
+def _parquet_items(path: Path, *, tokens: bool) -> Iterator[RecordedItem]:
     file, _ = _open_parquet(path)
+    unwanted = _MEASURED if tokens else _TOKENS
+    columns = [name for name in _leaves(file.schema_arrow) if not name.startswith(unwanted)]
     with report_damage(path):
         for number in range(file.num_row_groups):
-            yield file.read_row_group(number, columns=columns)
+            for row in file.read_row_group(number, columns=columns).to_pylist():
+                yield _parquet_item(row)
 
 
 def _open_parquet(path: Path) -> tuple[Any, Header]:
@@ -263,31 +265,38 @@ def _open_parquet(path: Path) -> tuple[Any, Header]:
 def _parquet_row(item: RecordedItem) -> dict[str, Any]:
     row: dict[str, Any] = msgspec.to_builtins(item, enc_hook=float)  # NumPy's floats
     row |= {"key": item.key._asdict(), "gold": json.dumps(item.gold, ensure_ascii=False)}
+    for tree, attempt in zip(row["attempts"], item.measured().attempts, strict=True):
+        tree["figures"] = msgspec.to_builtins(attempt.figures)
+        tree["signals"] = msgspec.to_builtins(attempt.signals)
     for tree, attempt in zip(row["attempts"], item.attempts, strict=True):
-        tree["figures"] = msgspec.to_builtins(figures_of(attempt), enc_hook=float)
         tree["control"] = [i for i, control in enumerate(attempt.control) if control]
     return row
 
 
 def _parquet_item(row: dict[str, Any]) -> RecordedItem:
-    attempts = []
     for nested in row["attempts"]:
-        del nested["figures"]
-        nested["logprobs"] = [round_logprob(value) for value in nested["logprobs"]]
+        if "tokens" in nested:
+            nested["logprobs"] = [round_logprob(value) for value in nested["logprobs"]]
         nested["usage"] = {k: v for k, v in nested["usage"].items() if v is not None}
-        attempts.append(attempt_from_json(nested))
-    key = ItemKey(**row["key"])
-    rest = {"key": key, "gold": json.loads(row["gold"]), "features": tuple(row["features"])}
-    return RecordedItem(**{**row, **rest, "attempts": tuple(attempts)})
+    own = {"key": ItemKey(**row["key"]), "gold": json.loads(row["gold"]), "attempts": []}
+    item = msgspec.convert({**row, **own}, RecordedItem)
+    return replace(item, attempts=tuple(map(attempt_from_json, row["attempts"])))
 
 
 def _schema(pa: Any) -> Any:
     attempt = _columns(pa, Attempt) | {
         "logprobs": pa.list_(pa.float32()),
         "control": pa.list_(pa.int64()),  # the places of control tokens
-        "figures": pa.struct(_columns(pa, Figures).items()),
     }
     return pa.schema((_columns(pa, RecordedItem) | {"attempts": pa.list_(pa.struct(attempt.items()))}).items())
+
+
+def _leaves(schema: Any) -> list[str]:
+    """Return the columns of a recording, and the fields of its attempts."""
+    attempt = schema.field("attempts").type.value_type
+    return [name for name in schema.names if name != "attempts"] + [
+        _ATTEMPT + attempt.field(i).name for i in range(attempt.num_fields)
+    ]
 
 
 def _columns(pa: Any, kind: type) -> dict[str, Any]:
@@ -302,5 +311,5 @@ def _column(pa: Any, kind: Any) -> Any:
     if get_origin(kind) is tuple:
         return pa.list_(_column(pa, get_args(kind)[0]))
     scalars = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-    scalars |= {Step: pa.string(), Any: pa.string()}
+    scalars |= {Step: pa.string(), AnswerKind: pa.string(), Any: pa.string()}
     return scalars[kind] if kind in scalars else pa.struct(_columns(pa, kind).items())

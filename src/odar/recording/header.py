@@ -9,27 +9,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from odar import __version__
-from odar.agents.team import agent_request_template
 from odar.calibration_file import Calibration
-from odar.conversation import NO_OPTIONS
 from odar.errors import InputError
 from odar.formats import check_format, load_json
 from odar.providers.weights import model_sha256
-from odar.types import Role, Step
+from odar.settings import Settings
+from odar.types import Step
 
 if TYPE_CHECKING:
     from odar.catalogue import ModelCard
     from odar.engine import Odar
 
-FORMAT = "odar-recording-1"
+FORMAT = "odar-recording-2"
 """The version of the schema; a recording of another version is refused."""
-_SECTIONS = ("fast", "slow", "routing", "fusion", "dispatch")
+_SECTIONS = ("profile", "prompts", "calibration", "policy", "fast", "second", "slow", "agents", "routing", "fusion",
+             "dispatch")  # fmt: skip
 """Sections of the settings that a header records."""
 
 
@@ -45,15 +48,9 @@ class Header:
     samples: int
     """Slow samples of each item."""
     settings: Mapping[str, Any]
-    """Profile, both agents, routing, fusion and dispatch at the time of recording."""
-    models: Mapping[str, list[str]]
-    """The models of each role, the default first."""
-    together: Mapping[str, bool]
-    """Whether one request returns several samples, by model."""
+    """Agents, their models, routing, fusion and dispatch at the time of recording; `to_settings` reads them."""
     prompts: Mapping[str, str]
-    """The MD5 of each step's prompt."""
-    sources: list[dict[str, Any]]
-    """Sampling of each model at each step: the key of alignment statistics."""
+    """The MD5 of each step's prompt for exact questions."""
     calibration: Mapping[str, Any]
     """The calibration in use, complete."""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -74,9 +71,28 @@ class Header:
         try:
             body = load_json(text)
             check_format(body.get("format"), FORMAT, origin, "collect it again, into another file")
-            return cls(**body)
+            return msgspec.convert(body, cls)
         except (ValueError, TypeError, AttributeError) as error:
             raise InputError(f"{origin} is not a recording: {error}") from None
+
+    def to_settings(self) -> Settings:
+        """Return the settings of the engine that made the recording, as far as a replay needs them.
+
+        Raises:
+            InputError: they are incomplete.
+        """
+        try:
+            return msgspec.convert({**self.settings, "limits": {"deadline_s": 60.0}}, Settings, strict=False)
+        except msgspec.ValidationError as error:
+            raise InputError(f"the settings in the recording cannot be read: {error}") from None
+
+    def to_calibration(self) -> Calibration:
+        """Return the calibration that was in use when the recording was made."""
+        return Calibration.from_json(json.dumps(self.calibration), "the calibration in the recording")
+
+    def prompt_md5s(self) -> dict[Step, str]:
+        """Return the MD5 of each step's prompt; empty for imported answers, whose prompts are unknown."""
+        return {step: self.prompts.get(step.value, "") for step in Step}
 
 
 def header_of(odar: Odar, path_samples: int | None = None) -> Header:
@@ -84,24 +100,18 @@ def header_of(odar: Odar, path_samples: int | None = None) -> Header:
 
     It records `routing.samples` slow samples; the Hard path may use fewer of them (`path_samples`).
     """
-    settings, facts = odar.settings, facts_of(odar)
-    sections = {name: _plain(asdict(getattr(settings, name))) for name in _SECTIONS}
+    settings = odar.settings
+    facts = facts_of(odar)
+    sections = {name: _plain(getattr(settings, name)) for name in _SECTIONS}
     if path_samples is not None:
         sections["routing"]["samples"] = path_samples
+    cards = {card.name: card for cards in odar.agents.cards.values() for card in cards}
     return Header(
         made_by=digest_json(facts),
         facts=facts,
         samples=settings.routing.samples,
-        settings={
-            "profile": settings.profile,
-            "prompts": settings.prompts,
-            "calibration": settings.calibration,
-            **sections,
-        },
-        models={role.value: [card.name for card in odar.cards[role]] for role in Role},
-        together={card.name: card.n for cards in odar.cards.values() for card in cards},
+        settings={**sections, "models": {name: model_entry(card) for name, card in cards.items()}},
         prompts=facts["prompts"],
-        sources=[_source(odar, card, step) for step in Step for card in odar.cards[step.role]],
         calibration=json.loads(odar.calibration.to_json()),
         versions={"odar": __version__, "python": platform.python_version()},
     )
@@ -113,34 +123,33 @@ def facts_of(odar: Odar) -> dict[str, Any]:
     Timeouts, thresholds and fusion are left out: a replay can change them.
     """
     settings = odar.settings
-    agents = {role.value: _plain(asdict(settings.agent(role))) for role in Role}
+    agents = {name: _plain(settings.agent(name)) for name in settings.agent_names}
     for agent in agents.values():
         del agent["timeout_s"]
         if not settings.dispatch.models:
             del agent["alternatives"]
-    cards = {role: odar.cards[role] if settings.dispatch.models else odar.cards[role][:1] for role in Role}
+    cards = [
+        card for each in odar.agents.cards.values() for card in (each if settings.dispatch.models else each[:1])
+    ]
     facts: dict[str, Any] = {
-        **agents,
-        "models": {card.name: _card_facts(odar, card) for role in Role for card in cards[role]},
-        "prompts": {step.value: prompt.md5 for step, prompt in odar.prompts.items()},
+        "agents": agents,
+        "models": {card.name: _card_facts(odar, card) for card in cards},
+        "prompts": {step.value: prompt.md5 for step, prompt in odar.agents.prompts.exact.items()},
         "samples": settings.routing.samples,
         "dispatch": settings.dispatch.models,
     }
-    if settings.fusion.surrogate:
-        card = settings.card(settings.fusion.surrogate)
-        facts["surrogate"] = {**_card_facts(odar, card), "name": card.name}
     return dict(json.loads(json.dumps(facts)))
 
 
-def pair_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts about the default pair of models, without dispatch and the number of samples."""
-    agents = {role.value: dict(facts.get(role.value) or {}) for role in Role}
+def model_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts about the default model of each agent, without dispatch and the number of samples."""
+    agents = {name: dict(agent) for name, agent in (facts.get("agents") or {}).items()}
     for agent in agents.values():
         agent.pop("alternatives", None)
     names = {agent.get("model") for agent in agents.values()}
     models = {name: card for name, card in (facts.get("models") or {}).items() if name in names}
-    rest = {name: value for name, value in facts.items() if name not in ("samples", "dispatch", "models", *agents)}
-    return {**rest, **agents, "models": models}
+    rest = {name: value for name, value in facts.items() if name not in ("samples", "dispatch", "models", "agents")}
+    return {**rest, "agents": agents, "models": models}
 
 
 def describe_changes(now: Any, before: Any) -> str:
@@ -176,11 +185,6 @@ def _flatten(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield prefix + name, value
 
 
-def calibration_of(header: Header) -> Calibration:
-    """Return the calibration that was in use when the recording was made."""
-    return Calibration.from_json(json.dumps(header.calibration), "the calibration in the recording")
-
-
 def digest_json(value: Any) -> str:
     """Return a short hash of plain data."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
@@ -202,20 +206,18 @@ def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:
     }
 
 
-def _source(odar: Odar, card: ModelCard, step: Step) -> dict[str, Any]:
-    """Return a source of answers as the engine looks it up; `max_tokens` is what fits the model's context."""
-    sampling = agent_request_template(odar.settings.agent(step.role), card, NO_OPTIONS, None).sampling
-    return {
-        "step": step.value,
-        "model": card.name,
-        "prompt_md5": odar.prompts[step].md5,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
-    }
+def model_entry(card: ModelCard) -> dict[str, Any]:
+    """Return the catalogue entry of a model; extra fields may hold a secret, so they are left out."""
+    entry = {key: value for key, value in _plain(card).items() if key not in ("name", "extra")}
+    return {**entry, "price": entry["price"] or {}}
 
 
-def _plain(tree: dict[str, Any]) -> dict[str, Any]:
-    """Return settings ready for JSON: lists for tuples, and infinity as a string that float() reads."""
-    listed = {name: list(value) if isinstance(value, tuple) else value for name, value in tree.items()}
-    return {name: str(value) if value == float("inf") else value for name, value in listed.items()}
+def _plain(value: Any) -> Any:
+    """Return settings ready for JSON: infinity is a string that `to_settings` reads."""
+    if isinstance(value, float) and math.isinf(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return list(map(_plain, value))
+    return _plain(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else value

@@ -2,7 +2,7 @@
 
 lm-evaluation-harness `samples_*.jsonl`, inspect_ai `.eval` logs, OpenAI Batch output, reports of the SWE-bench
 harness, and tables (JSONL, CSV, Parquet) with a column map. A reader returns the fields of each row, and one
-function makes an `ImportedAnswer` of them. `joining` joins the files of a fast and a slow model.
+function makes an `ImportedAnswer` of them. `joining` joins the files of several models.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ _TIE = "tie"
 class ImportedAnswer(Attempt):
     """One answer as a tool recorded it; unknown fields are None or empty."""
 
+    agent: str = ""
     step: Step = Step.ANSWER
     model: str = ""
     text: str = ""

@@ -1,50 +1,54 @@
-"""Answers of a fast and a slow model, imported from different files, joined by question into recorded items."""
+"""Answers of several models, imported from different files, joined by question into recorded items."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 
-from odar.catalogue import Price
+from odar.calibration_file import Calibration
+from odar.catalogue import ModelCard, Price
 from odar.difficulty.base import Estimator
 from odar.engine import Odar
-from odar.errors import InputError, one_line
+from odar.errors import InputError, UnknownName, one_line
 from odar.policy.equivalence import equivalent
-from odar.recording.header import Header, digest_json, header_of
+from odar.recording.header import Header, digest_json, header_of, model_entry
 from odar.recording.importers import ImportedAnswer, KnownQuestion
-from odar.recording.schema import Attempt, ItemKey, RecordedItem, Task, features_of
-from odar.types import Query, Role, Step
+from odar.recording.schema import Attempt, ItemKey, RecordedItem, Task, features_of, sort_attempts
+from odar.settings import Settings
+from odar.types import FAST, SLOW, Ask, Query
 
 Score = Callable[[Task, str, str], float]
 """Scores an answer from 0 to 1, given the task, the text and the final answer."""
 UNKNOWN_DIFFICULTY = 0.5
 """The prior of a question whose text is unknown."""
-_SAMPLING = ("temperature", "top_p", "max_tokens")
 
-
-Joined = tuple[ImportedAnswer, ...]
-"""The scored answers to one question, which all hold its text and its right answer: the fast one, then the slow."""
+_UNCALIBRATED = {"policy": "cascade", "stages": [], "dial": "balanced", "tau1": 0.3, "tau2": 0.7}
+"""Values of the settings that a calibration can set."""
+Joined = Mapping[str, Sequence[ImportedAnswer]]
+"""The scored answers to one question by agent, which all hold its text and its right answer."""
 
 
 def join_answers(
-    fast: Sequence[ImportedAnswer],
-    slow: Sequence[Sequence[ImportedAnswer]],
+    answers: Mapping[str, Sequence[Sequence[ImportedAnswer]]],
     known: Mapping[str, KnownQuestion] | None = None,
     score: Score | None = None,
 ) -> list[Joined]:
-    """Join the answers of a fast and a slow model by question: by its text, or by set and id where it is unknown.
+    """Join the answers of several agents by question: by its text, or by set and id where it is unknown.
 
     Args:
-        fast: of each question the first answer counts.
-        slow: one list per file; each answer to a question becomes a sample.
+        answers: one list per file, by agent. Of the slow agent every answer to a question becomes a sample, of the
+            others the first one counts. A question needs a fast and a slow answer.
         known: texts and right answers, by id, for files that do not hold them.
         score: rates every answer; without it, the scores of the files count, or else equivalence.
 
     Raises:
-        InputError: no question is in both, or an answer cannot be scored.
+        InputError: no question is in all files, or an answer cannot be scored.
     """
     known = known or {}
-    by_text = all(_question_text(each, known) for answers in (fast, *slow) for each in answers)
+    every = [answer for files in answers.values() for file in files for answer in file]
+    by_text = all(_question_text(each, known) for each in every)
+    fast = [answer for file in answers[FAST] for answer in file]
     names: dict[str, set[str]] = {}
     for answer in fast if by_text else ():
         names.setdefault(_normalized(_question_text(answer, known)), set()).add(answer.id)
@@ -54,19 +58,16 @@ def join_answers(
         # Two questions may have the same text, and other options: then the id decides.
         return text if by_text and len(names.get(text, ())) < 2 else f"{answer.set}/{answer.id}"
 
-    first: dict[str, ImportedAnswer] = {}
-    for answer in fast:
-        first.setdefault(key_of(answer), answer)
-    found: dict[str, list[ImportedAnswer]] = {key: [] for key in first}
-    for answers in slow:
-        for answer in answers:
-            if (key := key_of(answer)) in found:
-                found[key].append(answer)
-    joined = [_join((first[key], *others), known, score) for key, others in found.items() if others]
+    found: dict[str, dict[str, list[ImportedAnswer]]] = {key_of(answer): {} for answer in fast}
+    for agent, files in answers.items():
+        for answer in (answer for file in files for answer in file):
+            if (own := found.get(key_of(answer))) is not None and (agent == SLOW or agent not in own):
+                own.setdefault(agent, []).append(answer)
+    joined = [_join(own, known, score) for own in found.values() if own.keys() == answers.keys()]
     if not joined:
         how = "text" if by_text else "id"
-        examples = [repr(one_line(key_of(each[0]), 40)) for each in (fast, slow[0])]
-        raise InputError(f"no question is in both files, by {how}: the first are {examples[0]} and {examples[1]}")
+        examples = " and ".join(repr(one_line(key_of(files[0][0]), 40)) for files in answers.values())
+        raise InputError(f"no question is in all files, by {how}: the first are {examples}")
     return joined
 
 
@@ -78,12 +79,19 @@ def _normalized(text: str) -> str:
     return " ".join(text.split())
 
 
-def _join(answers: Joined, known: Mapping[str, KnownQuestion], score: Score | None) -> Joined:
-    query = _question_text(answers[0], known)
-    gold = next((each.gold for each in answers if each.gold is not None), None)
-    if gold is None and answers[0].id in known:
-        gold = known[answers[0].id].gold
-    return tuple(_score(replace(each, query=query, gold=gold), score) for each in answers)
+def _join(
+    answers: Mapping[str, Sequence[ImportedAnswer]], known: Mapping[str, KnownQuestion], score: Score | None
+) -> Joined:
+    first = answers[FAST][0]
+    query = _question_text(first, known)
+    golds = (each.gold for own in answers.values() for each in own)
+    gold = next((gold for gold in golds if gold is not None), None)
+    if gold is None and first.id in known:
+        gold = known[first.id].gold
+    return {
+        agent: [_score(replace(each, query=query, gold=gold), score) for each in own]
+        for agent, own in answers.items()
+    }
 
 
 def _score(answer: ImportedAnswer, score: Score | None) -> ImportedAnswer:
@@ -105,7 +113,7 @@ def to_items(
     joined: Sequence[Joined],
     estimator: Estimator,
     name: str,
-    prices: Mapping[Role, Price | None],
+    prices: Mapping[str, Price | None],
     kinds: Mapping[str, tuple[str, str]] | None = None,
 ) -> list[RecordedItem]:
     """Make recorded items of joined questions.
@@ -114,11 +122,16 @@ def to_items(
     `kinds` holds category and metric of the sets that are benchmarks.
     """
     items: list[RecordedItem] = []
-    for fast, *slow in joined:
+    for answers in joined:
+        fast = answers[FAST][0]
         name_of_set = fast.set or name
         category, metric = (kinds or {}).get(name_of_set, ("Imported", "score"))
         estimate = estimator.estimate(Query(fast.query)) if fast.query.strip() else None
-        samples = (_attempt(each, Step.SOLVE, index, prices.get(Role.SLOW)) for index, each in enumerate(slow))
+        numbered = [(agent, index, each) for agent, own in answers.items() for index, each in enumerate(own)]
+        attempts = [
+            _attempt(each, agent, index, number, prices.get(agent))
+            for number, (agent, index, each) in enumerate(numbered)
+        ]
         items.append(
             RecordedItem(
                 key=ItemKey(name_of_set, fast.id, 0),
@@ -130,43 +143,72 @@ def to_items(
                 features=() if estimate is None else features_of(estimate),
                 difficulty=UNKNOWN_DIFFICULTY if estimate is None else estimate.difficulty,
                 expert="general",
-                attempts=(_attempt(fast, Step.ANSWER, 0, prices.get(Role.FAST)), *samples),
+                attempts=tuple(sort_attempts(attempts)),
             )
         )
     return items
 
 
-def _attempt(answer: ImportedAnswer, step: Step, index: int, price: Price | None) -> Attempt:
+def _attempt(answer: ImportedAnswer, agent: str, index: int, request: int, price: Price | None) -> Attempt:
     usage, paid = answer.usage, answer.cost_usd
+    prompt_usd, output_usd = (None, None) if paid is None else (0.0, paid)
     if paid is None and price is not None:
-        prompt_usd, output_usd = price.cost(replace(usage, output=0)), price.cost(replace(usage, input=0, cached=0))
-    else:
-        prompt_usd, output_usd = (None, None) if paid is None else (0.0, paid)
+        prompt_usd = price.cost(replace(usage, output=0))
+        output_usd = price.cost(replace(usage, input=0, cached=0))
     recorded = {each.name: getattr(answer, each.name) for each in fields(Attempt)}
-    own = {"step": step, "index": index, "request": list(Step).index(step) + index}
-    own |= {"model": answer.model or step.role.value, "control": (False,) * len(answer.tokens)}
+    own = {"agent": agent, "step": Ask(agent).step, "index": index, "request": request}
+    own |= {"model": answer.model or agent, "control": (False,) * len(answer.tokens)}
     return Attempt(**recorded | own | {"prompt_usd": prompt_usd, "output_usd": output_usd})
 
 
-def imported_header(odar: Odar, items: Sequence[RecordedItem], files: Mapping[str, str]) -> Header:
+def imported_header(
+    odar: Odar,
+    items: Sequence[RecordedItem],
+    files: Mapping[str, str],
+    prices: Mapping[str, Price | None] | None = None,
+) -> Header:
     """Return the header of an imported recording, with the hash of each imported file."""
-    models = {
-        role.value: sorted({each.model for item in items for each in item.attempts if each.step.role is role})
-        for role in Role
-    }
+    models: dict[str, list[str]] = {}
+    for attempt in (attempt for item in items for attempt in item.attempts):
+        if attempt.model not in models.setdefault(attempt.agent, []):
+            models[attempt.agent].append(attempt.model)
     facts = {"imported": dict(files), "models": models}
+    header = header_of(odar)
+    agents = {agent: _agent(header, agent, names) for agent, names in models.items()}
+    cards = {
+        name: _card(odar.settings, name, (prices or {}).get(agent))
+        for agent, names in models.items()
+        for name in names
+    }
+    entries = {name: model_entry(card) for name, card in cards.items()}
+    settings = {**header.settings, "second": None, "agents": {}, **agents, "models": entries, "calibration": ""}
+    # What a calibration has set was fitted to other models.
+    fitted = {path[-1] for path, origin in odar.settings.origins.items() if origin.startswith("calibration")}
+    defaults = {name: value for name, value in _UNCALIBRATED.items() if name in fitted}
+    settings |= {"policy": defaults.pop("policy", settings["policy"])}
+    settings |= {"routing": {**settings["routing"], **defaults}}
     return replace(
-        header_of(odar),
+        header,
         made_by=digest_json(facts),
         facts=facts,
-        samples=min(len(item.attempts) - 1 for item in items),  # what every item has
-        models=models,
-        together={name: False for names in models.values() for name in names},
+        samples=min(sum(each.agent == SLOW for each in item.attempts) for item in items),  # what every item has
+        settings=settings,
         prompts={},
-        sources=[
-            {"step": step.value, "model": name, "prompt_md5": "", **dict.fromkeys(_SAMPLING)}
-            for step in (Step.ANSWER, Step.SOLVE)
-            for name in models[step.role.value]
-        ],
+        calibration=json.loads(Calibration().to_json()),
         imported=True,
     )
+
+
+def _agent(header: Header, agent: str, models: Sequence[str]) -> dict[str, object]:
+    """Return the settings of an agent, whose sampling is unknown, with the models that answered."""
+    own = header.settings.get(agent) or header.settings[FAST]
+    return {**own, "model": models[0], "alternatives": list(models[1:]), "fallbacks": []}
+
+
+def _card(settings: Settings, name: str, price: Price | None) -> ModelCard:
+    """Return the catalogue entry of a model, with another price if one is given."""
+    try:
+        card = settings.card(name)
+    except UnknownName:
+        card = ModelCard(name, "imported", name)
+    return card if price is None else replace(card, price=price, n=False)

@@ -1,4 +1,4 @@
-"""Questions in JSON Lines files: one reader for `odar batch`, `odar calibrate` and `odar eval collect`.
+"""Questions in JSON Lines files: one reader for `odar batch`, `odar calibrate` and `odar eval collect` (SPEC 8.3).
 
 Every line is checked before the first call is paid for, and an error names the lines at fault.
 """
@@ -75,7 +75,7 @@ class _Line(QueryLine):
     stratum: str = ""
     domain: str = ""
     path: Path | None = None
-    max_cost: _Number | None = None
+    max_cost_usd: _Number | None = None
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
     meta: Any = None
     difficulty: Any = None
@@ -201,7 +201,7 @@ def _question(
         effort=line.effort,
         split=line.split,
         path=line.path,
-        max_cost_usd=line.max_cost,
+        max_cost_usd=line.max_cost_usd,
         seed=line.seed,
         set=line.set,
         by_benchmark=line.gold is not None,

@@ -1,25 +1,24 @@
 """The schema of a recording: items with attempts (SPEC 8.1).
 
-An item is a question with its reference answer; an attempt is one answer that a model gave to it, with tokens,
-log-probabilities, score and price. Collected, imported and exported answers all have this form, and calibration,
-replay, fusion studies and reports read it.
+An item is a question with its reference answer; an attempt is one answer that an agent gave to it, with tokens,
+log-probabilities, score and price. Samples of one agent are numbered. Collected, imported and exported answers all
+have this form, and calibration, replay, fusion studies and reports read it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import msgspec
 
 from odar.catalogue import Price
 from odar.difficulty.features import FEATURES
-from odar.policy.energy import measure_energy
-from odar.policy.fusion import confidences, token_counts
+from odar.policy.fusion import token_figures
 from odar.policy.signals import AnswerKind, AnswerSignals, answer_signals
-from odar.types import Candidate, Estimate, Query, Step, Token, Usage
+from odar.types import FAST, SECOND, SLOW, Candidate, Energy, Estimate, Query, Step, Token, TokenFigures, Usage
 
 LOGPROB_DECIMALS = 4
 """Decimals of a recorded log-probability: enough for every reported figure, at a third of the size."""
@@ -64,23 +63,14 @@ class ItemKey(NamedTuple):
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
-class SurrogateScore:
-    """The free energy of an attempt by a surrogate, for models without log-probabilities (SPEC 5.6)."""
-
-    model: str
-    energy: float
-    varentropy: float
-    cost_usd: float | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One answer by one agent."""
 
+    agent: str
     step: Step
     index: int = 0
-    """The number of the slow sample; 0 for the other steps."""
+    """The number of the sample among those of the same agent and step."""
     model: str
     text: str
     answer: str
@@ -104,19 +94,47 @@ class Attempt:
     """Duration of the request; None if unknown."""
     stated: bool = True
     """Whether it marked its final answer, if the prompt asks for that."""
-    surrogate: SurrogateScore | None = None
     mean_logprob: float | None = None
     """Mean log-probability of the tokens of an imported answer whose tokens are unknown."""
     answer_logprob: float | None = None
     """Log-probability of the final answer of an imported answer."""
+    figures: TokenFigures | None = None
+    """Numbers of the tokens, which need not be in memory; see `measured`."""
+    signals: AnswerSignals | None = None
 
     @property
     def candidate(self) -> Candidate:
         """The answer in the form that fusion and agents use."""
-        triples = zip(self.tokens, self.logprobs, self.control, strict=True)
-        tokens = tuple(Token(*triple) for triple in triples)
-        output = (self.text, self.answer, tokens, self.judgment, self.finish)
-        return Candidate(self.step, self.model, *output, stated=self.stated)
+        return self.to_candidate()
+
+    def to_candidate(self, energy: Energy | None = None) -> Candidate:
+        """Return the answer in the form that fusion and agents use, with its free energy."""
+        return Candidate(
+            step=self.step,
+            agent=self.agent,
+            model=self.model,
+            text=self.text,
+            answer=self.answer,
+            tokens=tuple(map(Token, self.tokens, self.logprobs, self.control)),
+            judgment=self.judgment,
+            finish=self.finish,
+            energy=energy,
+            stated=self.stated,
+            figures=self.figures,
+        )
+
+    def measured(self) -> Attempt:
+        """Return the attempt with the numbers of its tokens in place of the tokens."""
+        if self.figures is not None:
+            return self
+        return replace(
+            self,
+            figures=token_figures(self.candidate),
+            signals=recorded_signals(self),
+            tokens=(),
+            logprobs=(),
+            control=(),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,53 +156,28 @@ class RecordedItem:
     """The prior d(x)."""
     expert: str
     attempts: tuple[Attempt, ...]
-    """The fast answer, the verification and the slow samples, in this order; any of them may be missing."""
+    """In the order of `sort_attempts`; any of them may be missing."""
     split: str = ""
     """One of SPLITS."""
     digest: str = ""
     """A hash of question and reference answer: a row with another one is never reused."""
 
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Numbers computed from one answer by the functions of fusion; None if it has no log-probabilities."""
-
-    energy: float | None
-    """E (SPEC 5.1)."""
-    varentropy: float | None
-    """V (SPEC 5.2)."""
-    mean_logprob: float | None
-    mean_probability: float | None
-    lowest_window: float | None
-    total: int
-    """Tokens that count for SPEC 5.6; an estimate if no tokens are listed."""
-    missing: int
-    """Number of tokens without a log-probability."""
-    stated: int
-    """1 if it marked its final answer, or the prompt does not ask for that, else 0."""
+    def measured(self) -> RecordedItem:
+        """Return the item with the numbers of its tokens in place of the tokens."""
+        return replace(self, attempts=tuple(attempt.measured() for attempt in self.attempts))
 
 
-def figures_of(attempt: Attempt) -> Figures:
-    """Compute the figures of an attempt."""
-    candidate = attempt.candidate
-    counts = (*token_counts(candidate), int(candidate.stated))
-    energy = measure_energy(candidate.tokens, 0.0, None)
-    if energy is None:
-        return Figures(None, None, None, None, None, *counts)
-    return Figures(energy.energy, energy.varentropy, *confidences(candidate), *counts)
-
-
-def recorded_signals(attempt: Attempt, prior: float) -> AnswerSignals:
-    """Return the signals of a recorded fast answer (SPEC 5.11), as the engine would see them.
+def recorded_signals(attempt: Attempt) -> AnswerSignals:
+    """Return the signals of a recorded answer (SPEC 5.11), as the engine would see them.
 
     A table may hold only the final answer and the number of generated tokens, which then give the length. An answer
     whose probability is all that is known is rated like a direct one.
 
-    >>> row = Attempt(step=Step.ANSWER, model="m", text="B", answer="B", usage=Usage(output=300))
-    >>> recorded_signals(row, 0.5).kind, recorded_signals(row, 0.5).length
+    >>> row = Attempt(agent="fast", step=Step.ANSWER, model="m", text="B", answer="B", usage=Usage(output=300))
+    >>> recorded_signals(row).kind, recorded_signals(row).length
     (<AnswerKind.REASONED: 'reasoned'>, 1200.0)
     """
-    signals = answer_signals(attempt.candidate, prior)
+    signals = answer_signals(attempt.candidate)
     if attempt.answer_logprob is not None:
         signals = replace(signals, answer_logprob=attempt.answer_logprob)
     if attempt.tokens:
@@ -217,6 +210,7 @@ def attempts_of(
     prompt_usd = price.cost(Usage(usage.input, usage.cached, 0, 0)) if price else None
     return [
         Attempt(
+            agent=candidate.agent,
             step=candidate.step,
             index=index,
             model=candidate.model,
@@ -241,7 +235,7 @@ def attempts_of(
 def output_shares(total: int | None, candidates: Sequence[Candidate]) -> list[int | None]:
     """Divide a request's generated tokens among its samples: by token lists if all have one, else by length.
 
-    >>> output_shares(10, [Candidate(Step.SOLVE, "m", "abc", ""), Candidate(Step.SOLVE, "m", "abcdefg", "")])
+    >>> output_shares(10, [Candidate(Step.SOLVE, "slow", "m", text, "") for text in ("abc", "abcdefg")])
     [3, 7]
     """
     if total is None:
@@ -253,9 +247,12 @@ def output_shares(total: int | None, candidates: Sequence[Candidate]) -> list[in
 
 
 def sort_attempts(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Sort attempts: the fast answer, the verification, the samples."""
+    """Sort attempts: cheap agents, verifications, then the samples of each of the others."""
     order = list(Step)
-    return sorted(attempts, key=lambda each: (order.index(each.step), each.index))
+    agents = {FAST: 0, SECOND: 1, SLOW: 2}
+    return sorted(
+        attempts, key=lambda each: (order.index(each.step), agents.get(each.agent, 3), each.agent, each.index)
+    )
 
 
 def total_cost(attempts: Iterable[Attempt]) -> float | None:
@@ -263,14 +260,13 @@ def total_cost(attempts: Iterable[Attempt]) -> float | None:
 
     Samples of one request share its prompt, which counts once.
 
-    >>> row = Attempt(step=Step.SOLVE, model="m", text="", answer="", request=2, prompt_usd=3.0, output_usd=0.25)
-    >>> total_cost([row, replace(row, index=1), replace(row, request=0)])
+    >>> row = Attempt(agent="slow", step=Step.SOLVE, model="m", text="", answer="", prompt_usd=3.0, output_usd=0.25)
+    >>> total_cost([row, replace(row, index=1), replace(row, request=1)])
     6.75
     """
     attempts = list(attempts)
     prompts = {each.request: each.prompt_usd for each in attempts}
-    scores = [each.surrogate.cost_usd for each in attempts if each.surrogate]
-    return sum_costs([*(each.output_usd for each in attempts), *scores, *prompts.values()])
+    return sum_costs([*(each.output_usd for each in attempts), *prompts.values()])
 
 
 def sum_costs(costs: Sequence[float | None]) -> float | None:
@@ -315,7 +311,7 @@ def without_defaults(instance: Any) -> dict[str, Any]:
 
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
     """Return an attempt as one JSON object; values that are the default, or follow from others, are left out."""
-    row = without_defaults(attempt)
+    row = without_defaults(replace(attempt, figures=None, signals=None))
     if attempt.text == _visible_text(attempt.tokens, attempt.control):
         row.pop("text", None)
     row.pop("control", None)
@@ -323,8 +319,6 @@ def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
         row["control"] = [i for i, control in enumerate(attempt.control) if control]
     if "usage" in row:
         row["usage"] = without_defaults(attempt.usage)
-    if attempt.surrogate is not None:
-        row["surrogate"] = asdict(attempt.surrogate)
     return row
 
 

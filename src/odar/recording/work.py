@@ -9,14 +9,12 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
-from odar.agents.ledger import Ledger, token_upper_bound
-from odar.agents.scoring import SCORING_TOKENS
+from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound
 from odar.agents.team import agent_request_template
 from odar.catalogue import ModelCard
 from odar.conversation import Message
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
-from odar.inputs import MAX_CHARACTERS_PER_TOKEN
 from odar.providers.base import OnDelta, Provider, ProviderWrapper, Reply, Request
 from odar.providers.replay import reply_from_json, reply_to_json
 from odar.recording.executor import Work
@@ -24,49 +22,41 @@ from odar.recording.journal import Memo, write_in_thread
 from odar.recording.limits import NOTHING, Amount, Needs
 from odar.recording.schema import sum_costs
 from odar.settings import Settings
-from odar.types import Call, Query, Step
-
-_BYTES_PER_TOKEN = 4
-"""Assumed for the length of a proposal that does not exist yet."""
+from odar.types import Ask, Call, Query
 
 
-def worst_case(
-    odar: Odar, query: Query, steps: Sequence[tuple[Step, int]], *, scored: bool = False
-) -> tuple[Needs, float | None]:
-    """Return the maximum needs and cost of these steps, each with its number of calls, for one query.
+def worst_case(odar: Odar, query: Query, asks: Iterable[Ask]) -> tuple[Needs, float | None]:
+    """Return the maximum needs and cost of these requests for one query.
 
     The cost is None if a price is unknown. If an agent may choose among models, the most expensive one counts for
-    the cost, and all of them for the needs. With `scored` a surrogate, if there is one, scores every answer too.
+    the cost, and all of them for the needs.
     """
     needs: dict[str, Amount] = {}
-
-    def add(card: ModelCard, messages: Sequence[Message], max_tokens: int, count: int) -> float | None:
-        need = Amount(count, count * (token_upper_bound(messages) + max_tokens))
-        needs[card.provider] = needs.get(card.provider, NOTHING).plus(need)
-        return worst_cost(card, messages, max_tokens, count)
-
     costs: list[float | None] = []
-    for step, count in steps:
-        draft = "x" * _BYTES_PER_TOKEN * (odar.settings.fast.max_tokens if step is Step.VERIFY else 0)
-        messages = odar.prompts[step].messages(query, draft, draft)
-        agent = odar.settings.agent(step.role)
+    open_ended = odar.agents.prompts.is_open(query)
+    prompts = odar.agents.prompts.choose(open_ended=open_ended)
+    for ask in asks:
+        drafted = odar.settings.fast.max_tokens if ask.verify else 0
+        messages = prompts[ask.step].messages(query, "", "")
+        settings = odar.settings.agent(ask.agent, open_ended=open_ended)
         choices = []
-        for card in odar.cards[step.role]:
-            max_tokens = agent_request_template(agent, card, query.options, None).sampling.max_tokens or 0
-            choices.append(add(card, messages, max_tokens, count))
+        for card in odar.agents.cards[ask.agent]:
+            template = agent_request_template(settings, card, query.options, None)
+            max_tokens = template.sampling.max_tokens or 0
+            drafts = draft_tokens(card, drafted)
+            need = Amount(ask.samples, ask.samples * (token_upper_bound(messages) + drafts + max_tokens))
+            needs[card.provider] = needs.get(card.provider, NOTHING).plus(need)
+            choices.append(worst_cost(card, messages, max_tokens, ask.samples, drafts))
         costs.append(None if None in choices else max(cost or 0.0 for cost in choices))
-    if scored and odar.judge.surrogate is not None:
-        for step, count in steps:
-            text = "x" * MAX_CHARACTERS_PER_TOKEN * odar.settings.agent(step.role).max_tokens
-            read = (*query.messages, Message("assistant", text))
-            costs.append(add(odar.judge.surrogate.card, read, SCORING_TOKENS, count))
     return needs, sum_costs(costs)
 
 
-def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int, count: int) -> float | None:
+def worst_cost(
+    card: ModelCard, messages: Sequence[Message], max_tokens: int, count: int, drafts: int = 0
+) -> float | None:
     """Return the maximum cost of this many calls; None if the price is unknown."""
     try:
-        return count * Ledger.worst_cost(card, messages, max_tokens)
+        return count * Ledger.worst_cost(card, messages, max_tokens, drafts)
     except BudgetExceeded:
         return None
 
@@ -111,11 +101,6 @@ class RememberingProvider(ProviderWrapper):
         """Return the reply from the memo, or else the provider's, which is kept."""
         name = request_name(self.name, request)
         return await _recall_or_request(name, lambda: self._provider.complete(request, on_delta))
-
-    async def score(self, request: Request, text: str) -> Reply:
-        """Return the score from the memo, or else the provider's."""
-        name = request_name(f"{self.name} score {text}", request)
-        return await _recall_or_request(name, lambda: self._provider.score(request, text))
 
 
 async def _recall_or_request(request: str, send: Callable[[], Awaitable[Reply]]) -> Reply:

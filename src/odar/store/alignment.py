@@ -1,14 +1,19 @@
 """Statistics for aligning energies: μ and σ of the calibration, or of served traffic where it has none (SPEC 5.5).
 
-Calibrated statistics are the reference. Statistics of served traffic replace missing ones once enough answers were
-served, and are compared with calibrated ones: drift is reported, and changes nothing.
+Calibrated statistics are the reference. Statistics of served traffic are compared with them: drift is reported, and
+changes nothing. With `alignment.running`, μ and σ of served traffic replace missing ones once enough answers were
+served. Quantiles of the signals of served answers are mixed with the shipped ones, with a weight that grows with
+their number. For the questions of a key its own answers count, and a few of every other key: nobody's traffic
+decides about the questions of others.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +25,7 @@ from odar.files import user_path
 from odar.policy.alignment import MIN_SERVED, AlignmentRow, Histogram, Source, Statistics, alignment_row
 from odar.policy.arrays import Array
 from odar.policy.energy import Alignment
-from odar.policy.signals import MIN_ANSWERS, RANKED, AnswerSignals, QuantileTables
+from odar.policy.signals import MIN_ANSWERS, RANKED, AnswerSignals, QuantileTables, shipped_tables
 from odar.settings import AlignmentSettings, StoreSettings
 from odar.store.shared_counts import SharedCounts
 
@@ -29,12 +34,20 @@ CALIBRATED, RUNNING = "calibrated", "running"
 SERVED, SHIPPED = "served", "shipped"
 """Origins of the quantiles of signals, besides `CALIBRATED`."""
 _MAX_SOURCES = 3000
+_MAX_SOURCES_PER_KEY = 1000
 """Maximum number of sources in the file; the rarest are dropped. Every temperature of a client is a new source."""
 _MAX_WAITING = 20_000
+_MAX_WAITING_PER_KEY = 5000
 """Maximum number of energies between two syncs; further ones are dropped, because they would change little."""
+_OTHERS_SHARE = 0.2
+"""Maximum weight of each other key, as a share of the number of answers that are enough."""
+CURRENT_KEY: ContextVar[str] = ContextVar("odar_key", default="")
+"""Id of the API key that asks the question; empty without keys."""
 _MIN_WEIGHT = 0.5
 """Minimum weight of a source in the file."""
 _DAY_S = 86_400.0
+SHIPPED_ANSWERS = 100
+"""Number of served answers that count as much as the shipped quantiles."""
 _HALF_LIFE_DAYS = 7.0
 """Days after which a served candidate counts half."""
 
@@ -65,13 +78,20 @@ class KnownAlignment(NamedTuple):
     origin: str
 
 
-class ServedAlignment(SharedCounts[Source, Histogram]):
+class Served(NamedTuple):
+    """A source, and the key whose questions it answered."""
+
+    source: Source
+    key: str
+
+
+class ServedAlignment(SharedCounts[Served, Histogram]):
     """The statistics of one engine's sources; served energies are shared by all processes of a machine.
 
     `clock` gives seconds since 1970, for the decay of counts; `timer` monotonic seconds, for the syncs.
     """
 
-    FORMAT = "odar-alignment-2"
+    FORMAT = "odar-alignment-3"
 
     def __init__(
         self,
@@ -83,12 +103,12 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
     ) -> None:
         super().__init__(file, timer)
         self.calibrated = calibrated
-        self._learns = settings.running
+        self._uses_served = settings.running
         self._clock = clock
         self._sync_at = -math.inf
-        self._waiting: list[tuple[Source, float]] = []
-        self._served: dict[Source, Alignment] = {}
-        self._served_tables: dict[Source, QuantileTables] = {}
+        self._waiting: list[tuple[Served, float]] = []
+        self._waiting_by_key: Counter[str] = Counter()
+        self._counts = _Counts({})
         self._calibrated_tables: dict[Source, QuantileTables | None] = {}
 
     def find(self, source: Source) -> KnownAlignment | None:
@@ -97,12 +117,12 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
         if calibrated is not None and calibrated.count:  # without log-probabilities it holds quantiles alone
             return KnownAlignment(calibrated.alignment, CALIBRATED)
         self.warm_up()
-        served = self._served.get(source)
+        served = self._counts.alignment(Served(source, CURRENT_KEY.get())) if self._uses_served else None
         return None if served is None else KnownAlignment(served, RUNNING)
 
     def warm_up(self) -> None:
         """Read the file, unless it was read before."""
-        if self._learns and self.total is None:
+        if self.total is None:
             self.sync()
 
     def tables(self, source: Source) -> tuple[QuantileTables | None, str]:
@@ -113,7 +133,7 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
                 self._calibrated_tables[source] = calibrated.tables
             return self._calibrated_tables[source], CALIBRATED
         self.warm_up()
-        served = self._served_tables.get(source)
+        served = self._counts.tables(Served(source, CURRENT_KEY.get()))
         return (None, SHIPPED) if served is None else (served, SERVED)
 
     def observe_signals(self, source: Source, answer: AnswerSignals) -> None:
@@ -126,11 +146,11 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
 
     def observe(self, source: Source, energy: float) -> None:
         """Count a served candidate; takes microseconds and never raises."""
-        if not self._learns:
-            return
+        key = CURRENT_KEY.get()
         with self._lock:
-            if len(self._waiting) < _MAX_WAITING:
-                self._waiting.append((source, energy))
+            if len(self._waiting) < _MAX_WAITING and self._waiting_by_key[key] < _MAX_WAITING_PER_KEY:
+                self._waiting.append((Served(source, key), energy))
+                self._waiting_by_key[key] += 1
             due = self._is_due()
         if due:
             self._sync_in_thread()
@@ -139,7 +159,9 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
         """Return every calibrated or served source, most served first; `steps` names prompts by their MD5."""
         if self.total is None or self._timer() >= self._sync_at:
             self.sync()
-        served = self._decay(self.total or {})
+        served: dict[Source, Histogram] = {}
+        for (source, _), running in self._decay(self.total or {}).items():
+            served[source] = served.get(source, Histogram()).merged(running, _HALF_LIFE_DAYS)
         sources = dict.fromkeys(source for source in (*self.calibrated, *served) if not source.signal)
         rows = [
             alignment_row(
@@ -150,51 +172,55 @@ class ServedAlignment(SharedCounts[Source, Histogram]):
             )
             for source in sources
         ]
+        if not self._uses_served:
+            rows = [replace(row, used="nothing") if row.used == RUNNING else row for row in rows]
         return sorted(rows, key=lambda row: (-row.count, row.model, row.step))
 
     def _before_sync(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, []
-        energies: dict[Source, list[float]] = {}
-        for source, energy in waiting:
-            energies.setdefault(source, []).append(energy)
+            self._waiting_by_key.clear()
+        energies: dict[Served, list[float]] = {}
+        for served, energy in waiting:
+            energies.setdefault(served, []).append(energy)
         day = self._clock() / _DAY_S
-        new = {source: Histogram.from_values(values, day) for source, values in energies.items()}
+        new = {served: Histogram.from_values(values, day) for served, values in energies.items()}
         with self._lock:
             self._unsaved = self._merge(self._unsaved, new)
 
-    def _decay(self, counts: Mapping[Source, Histogram]) -> dict[Source, Histogram]:
+    def _decay(self, counts: Mapping[Served, Histogram]) -> dict[Served, Histogram]:
         day = self._clock() / _DAY_S
-        return {source: running.decayed(day, _HALF_LIFE_DAYS) for source, running in counts.items()}
+        return {served: running.decayed(day, _HALF_LIFE_DAYS) for served, running in counts.items()}
 
-    def _after_sync(self, total: Mapping[Source, Histogram]) -> None:
-        served = self._decay(total)
-        self._served = {
-            source: alignment
-            for source, running in served.items()
-            if not source.signal and running.count >= MIN_SERVED and (alignment := running.alignment()) is not None
-        }
-        self._served_tables = _quantile_tables(served)
+    def _after_sync(self, total: Mapping[Served, Histogram]) -> None:
+        self._counts = _Counts(self._decay(total))
 
-    def _merge(self, old: dict[Source, Histogram], new: Mapping[Source, Histogram]) -> dict[Source, Histogram]:
+    def _merge(self, old: dict[Served, Histogram], new: Mapping[Served, Histogram]) -> dict[Served, Histogram]:
         total = dict(old)
-        for source, running in new.items():
-            total[source] = total.get(source, Histogram()).merged(running, _HALF_LIFE_DAYS)
+        for served, running in new.items():
+            total[served] = total.get(served, Histogram()).merged(running, _HALF_LIFE_DAYS)
         today = max((running.day for running in total.values()), default=0.0)
-        weights = {source: running.decayed(today, _HALF_LIFE_DAYS).count for source, running in total.items()}
-        heaviest = sorted(total, key=lambda source: -weights[source])[:_MAX_SOURCES]
-        return {source: total[source] for source in heaviest if weights[source] >= _MIN_WEIGHT}
+        weights = {served: running.decayed(today, _HALF_LIFE_DAYS).count for served, running in total.items()}
+        by_key: Counter[str] = Counter()
+        kept = []
+        for served in sorted(total, key=lambda served: -weights[served]):
+            by_key[served.key] += 1
+            if weights[served] >= _MIN_WEIGHT and by_key[served.key] <= _MAX_SOURCES_PER_KEY:
+                kept.append(served)
+        return {served: total[served] for served in kept[:_MAX_SOURCES]}
 
-    def _to_json(self, counts: dict[Source, Histogram]) -> dict[str, Any]:
+    def _to_json(self, counts: dict[Served, Histogram]) -> dict[str, Any]:
         rows = []
-        for source, running in counts.items():
+        for (source, key), running in counts.items():
             bins = {str(number): round(weight, 6) for number, weight in sorted(running.bins.items())}
-            rows.append({**asdict(source), "day": running.day, "seen": running.seen, "bins": bins})
+            rows.append({**asdict(source), "key": key, "day": running.day, "seen": running.seen, "bins": bins})
         return {"sources": rows}
 
-    def _from_json(self, body: Mapping[str, Any]) -> dict[Source, Histogram]:
-        rows = body["sources"]
-        found = {msgspec.convert(row, Source): msgspec.convert(row, Histogram, str_keys=True) for row in rows}
+    def _from_json(self, body: Mapping[str, Any]) -> dict[Served, Histogram]:
+        found = {
+            Served(msgspec.convert(row, Source), str(row["key"])): msgspec.convert(row, Histogram, str_keys=True)
+            for row in body["sources"]
+        }
         numbers = [number for running in found.values() for number in (running.day, *running.bins.values())]
         if not all(math.isfinite(number) and number >= 0 for number in numbers):
             raise ValueError("a count is negative or infinite")
@@ -207,13 +233,57 @@ def _signal_sources(source: Source, kind: str) -> tuple[Source, ...]:
     return tuple(replace(source, signal=f"{kind}/{name}") for name in RANKED)
 
 
-def _quantile_tables(served: Mapping[Source, Histogram]) -> dict[Source, QuantileTables]:
-    """Return the quantiles of the signals of each source that has enough answers."""
-    found: dict[Source, dict[tuple[str, str], Array]] = {}
-    for source, running in served.items():
-        kind, _, name = source.signal.partition("/")
-        if name and running.count >= MIN_ANSWERS:
-            values = running.quantiles()
-            ascending = -values[::-1] if name.endswith("logprob") else values
-            found.setdefault(replace(source, signal=""), {})[kind, name] = ascending
-    return {source: QuantileTables(tables) for source, tables in found.items()}
+class _Counts:
+    """What was served until a sync, as each key sees it; computed when it is needed."""
+
+    def __init__(self, served: Mapping[Served, Histogram]) -> None:
+        self._served = served
+        self._sums: dict[Source, Histogram] = {}
+        """All keys together, none with more than its share."""
+        self._signals: dict[Source, list[Source]] = {}
+        for (source, _), running in served.items():
+            known = self._sums.get(source)
+            if known is None and source.signal:
+                self._signals.setdefault(replace(source, signal=""), []).append(source)
+            part = running.scaled(_others_part(source, running))
+            self._sums[source] = part if known is None else known.merged(part, _HALF_LIFE_DAYS)
+        self._alignments: dict[Served, Alignment | None] = {}
+        self._tables: dict[Served, QuantileTables | None] = {}
+
+    def alignment(self, asked: Served) -> Alignment | None:
+        """Return μ and σ of a source for a key; None if too little was served."""
+        if asked not in self._alignments:
+            running = self._seen_by(asked)
+            self._alignments[asked] = running.alignment() if running.count >= MIN_SERVED else None
+        return self._alignments[asked]
+
+    def tables(self, asked: Served) -> QuantileTables | None:
+        """Return the quantiles of the signals of a source for a key; None if too little was served."""
+        if asked not in self._tables:
+            tables: dict[tuple[str, str], Array] = {}
+            for signal in self._signals.get(asked.source, ()):
+                kind, _, name = signal.signal.partition("/")
+                running = self._seen_by(Served(signal, asked.key))
+                if name and running.count >= MIN_ANSWERS:
+                    values = running.quantiles()
+                    own = -values[::-1] if name.endswith("logprob") else values
+                    shipped = shipped_tables().tables.get((kind, name))
+                    weight = running.count / (running.count + SHIPPED_ANSWERS)
+                    tables[kind, name] = own if shipped is None else weight * own + (1 - weight) * shipped
+            self._tables[asked] = QuantileTables(tables) if tables else None
+        return self._tables[asked]
+
+    def _seen_by(self, asked: Served) -> Histogram:
+        """Return all answers to the key's questions, and a few of every other key."""
+        everybody = self._sums.get(asked.source, Histogram())
+        own = self._served.get(asked)
+        if own is None:
+            return everybody
+        part = _others_part(asked.source, own)  # of it is in the sum already
+        return own if own.seen == everybody.seen else everybody.merged(own.scaled(1 - part), _HALF_LIFE_DAYS)
+
+
+def _others_part(source: Source, running: Histogram) -> float:
+    """Return the part of a key's answers that counts for other keys."""
+    most = _OTHERS_SHARE * (MIN_ANSWERS if source.signal else MIN_SERVED)
+    return min(1.0, most / running.count) if running.count else 0.0

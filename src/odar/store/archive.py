@@ -7,12 +7,24 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, insert, or_, select, tuple_
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Select,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from odar.errors import InputError, UnknownName
-from odar.policy.certificate import InstalledCertificate
 from odar.store.database import Database, documents, feedback, responses, traces
-from odar.store.learning import learn
 from odar.store.overview import overview
 from odar.store.record import UNMARKED, Cursor, Filter, Page, to_utc
 from odar.store.writer import replace_invalid_chars
@@ -72,32 +84,30 @@ class Archive:
             next_page = _position > tuple_(rows[-1]["started_at"], rows[-1]["id"])
             page = query.where(next_page).order_by(traces.c.started_at, traces.c.id).limit(_EXPORT_PAGE)
 
-    def save_response(self, response_id: str, key_id: str, items: str) -> None:
-        """Keep a conversation, a JSON list, under the id of its last response."""
+    def save_response(self, response_id: str, key_id: str, items: str, previous: str | None = None) -> None:
+        """Keep the items of a response, a JSON list; earlier ones are kept under the response that it continues."""
         day = datetime.now(UTC).date().isoformat()
+        row = {"id": response_id, "key_id": key_id, "day": day, "previous": previous, "added": items}
         with self._database.write() as connection:
-            connection.execute(insert(responses).values(id=response_id, key_id=key_id, day=day, conversation=items))
+            connection.execute(insert(responses).values(**row))
+            if previous is not None:  # the whole conversation is as old as its last response
+                chain = select(_chain(previous, key_id).c.id)
+                connection.execute(
+                    update(responses).where(responses.c.id.in_(chain), responses.c.day < day).values(day=day)
+                )
 
     def response_items(self, response_id: str, key_id: str) -> str | None:
-        """Return the conversation up to a stored response of this key, or None if it is not stored."""
-        query = select(responses.c.conversation).where(responses.c.id == response_id, responses.c.key_id == key_id)
+        """Return the conversation up to a stored response of this key, a JSON list, or None if it is not stored."""
+        chain = _chain(response_id, key_id)
+        query = select(chain.c.previous, responses.c.added).join(responses, responses.c.id == chain.c.id)
         with self._database.read() as connection:
-            items: str | None = connection.scalar(query)
-        return items
+            rows = connection.execute(query.order_by(chain.c.depth.desc())).all()
+        if not rows or rows[0].previous is not None:
+            return None
+        return f"[{','.join(row.added[1:-1] for row in rows if row.added != '[]')}]"
 
-    def mark(
-        self,
-        trace_id: str,
-        correct: bool,
-        note: str | None = None,
-        *,
-        by: str | None = None,
-        certificate: InstalledCertificate | None = None,
-    ) -> None:
-        """Mark an answer right or wrong; the last mark counts. Raise UnknownName if there is no such trace.
-
-        With a certificate the thresholds learn from it, see `learning.py`; `by` is the key that marks.
-        """
+    def mark(self, trace_id: str, correct: bool, note: str | None = None) -> None:
+        """Mark an answer right or wrong; the last mark counts. Raise UnknownName if there is no such trace."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         note = replace_invalid_chars(note)
         with self._database.write() as connection:
@@ -105,13 +115,20 @@ class Archive:
                 raise UnknownName("trace", trace_id, [])
             connection.execute(delete(feedback).where(feedback.c.trace_id == trace_id))
             connection.execute(insert(feedback).values(trace_id=trace_id, correct=correct, note=note, at=now))
-            if certificate is not None:
-                learn(connection, certificate, trace_id, by, correct)
 
     def overview(self, wanted: Filter | None = None, step: str = "day") -> dict[str, Any]:
         """Return counts, costs, latencies and the difficulty histogram; see `overview.py`."""
         with self._database.read() as connection:
             return overview(connection, conditions(wanted), step)
+
+
+def _chain(response_id: str, key_id: str) -> CTE:
+    """Return the ids of a stored response and of those that it continues; `depth` counts from the last."""
+    c = responses.c
+    last = select(c.id, c.previous, literal(0).label("depth")).where(c.id == response_id, c.key_id == key_id)
+    chain = last.cte("chain", recursive=True)
+    earlier = select(c.id, c.previous, chain.c.depth + 1).where(c.id == chain.c.previous, c.key_id == key_id)
+    return chain.union_all(earlier)
 
 
 def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
@@ -174,5 +191,5 @@ def _row(mapping: Any) -> dict[str, Any]:
 def _utc_or_error(text: str) -> str:
     try:
         return to_utc(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # years 1 and 9999 may leave the calendar in UTC
         raise InputError(f"time {text!r} is not ISO 8601, such as 2026-11-15 or 2026-11-15T10:30") from None

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, extract, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from odar.errors import KeyRefused, OdarError, StoreError
+from odar.errors import KeyRefused, OdarError, StoreError, plural
 from odar.store.database import Database, key_buckets, keys, reservations, spending
 from odar.store.keys import KeyLimits, limits_of
 
@@ -218,11 +218,12 @@ class _Account:
             raise KeyRefused(f"key {self.name!r} has been revoked", "revoked", 0.0)
         if limits.max_parallel is not None and self.running >= limits.max_parallel:
             raise KeyRefused(
-                f"key {self.name!r} may make {limits.max_parallel} requests at a time", "parallel", 1.0
+                f"key {self.name!r} may make {plural(limits.max_parallel, 'request')} at a time", "parallel", 1.0
             )
         if limits.rate_per_min is not None and self.requests < 1:
             wait = (1 - self.requests) * 60 / limits.rate_per_min
-            raise KeyRefused(f"key {self.name!r} may make {limits.rate_per_min:g} requests a minute", "rate", wait)
+            rate = plural(limits.rate_per_min, "request")
+            raise KeyRefused(f"key {self.name!r} may make {rate} a minute", "rate", wait)
         refusals: list[tuple[Need, KeyRefused]] = []
         for choice, need in enumerate(request.needs):
             refusal = self._refusal(need, now)
@@ -259,8 +260,8 @@ class _Account:
         for period in _periods(reservation.day, self.day):
             self.reserved[period] -= reservation.need.usd if alive else 0.0
             self.spent[period] += usd
-        if settlement.tokens is not None:
-            self.tokens += reservation.need.tokens - settlement.tokens
+        if settlement.tokens is not None:  # what a server reports beyond the most that is possible does not count
+            self.tokens += max(0, reservation.need.tokens - settlement.tokens)
         add_spending(connection, self.key_id, reservation.day, 1, usd, int(settlement.usd is None))
 
     def save(self, connection: Connection, now: float) -> None:
@@ -314,8 +315,8 @@ def _load(connection: Connection, key_id: str, now: float) -> _Account:
         _sum_by_period(connection.execute(spent).all(), today),
         _sum_by_period(reserved, today),
         len(reserved),
-        _bucket_level(limits.rate_per_min, requests, max(0.0, now - at)),
-        _bucket_level(limits.tokens_per_min, tokens, max(0.0, now - at)),
+        bucket_level(limits.rate_per_min, requests, max(0.0, now - at)),
+        bucket_level(limits.tokens_per_min, tokens, max(0.0, now - at)),
     )
 
 
@@ -335,10 +336,10 @@ def _periods(day: str, today: str) -> list[str]:
     return ["month"] if day[:7] == today[:7] else []
 
 
-def _bucket_level(per_minute: float | None, before: float | None, elapsed: float) -> float:
+def bucket_level(per_minute: float | None, before: float | None, elapsed: float) -> float:
     """Return the level of a token bucket, which fills at this rate and holds a minute's worth, at least one.
 
-    >>> _bucket_level(60, 0.0, 0.5), _bucket_level(60, None, 0.0), _bucket_level(0.5, 0.0, 600)
+    >>> bucket_level(60, 0.0, 0.5), bucket_level(60, None, 0.0), bucket_level(0.5, 0.0, 600)
     (0.5, 60, 1)
     """
     if per_minute is None:

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -40,11 +40,11 @@ from sqlalchemy import (
 )
 
 from odar.errors import SettingsError, StoreError
-from odar.files import user_path
+from odar.files import install_command, user_path
 from odar.secrets import masked
 from odar.settings import StoreSettings
 
-VERSION = 5
+VERSION = 6
 """Schema version of the tables below; increase it with every change of them."""
 _LOCK = 0x0DA2_5708
 """PostgreSQL's advisory lock for creating tables: an arbitrary number that identifies odar."""
@@ -77,14 +77,12 @@ traces = Table(
     Column("query_characters", BigInteger, nullable=False),
     Column("answer_characters", BigInteger),
     Column("key_id", _KEY),
-    Column("forced", Boolean),  # the caller chose the path; NULL without a decision
-    Column("slow_calls", Integer),  # answers by the slow agent, without failed calls
-    Column("slow_cost_usd", Float),  # their cost; NULL if unknown
-    Column("changed", Boolean),  # the answer given is not the fast agent's; NULL unless both agents answered
-    Column("fast_answers", Integer),
-    Column("fast_cut_off", Integer),  # ended at max_tokens, without a limit set by the client
-    Column("slow_answers", Integer),
-    Column("slow_cut_off", Integer),
+    Column("forced", Boolean),  # the caller chose the path; NULL without a plan
+    Column("stages", Text),  # "fast,second,slow*2"; NULL without a decision
+    Column("slow_calls", Integer),  # answers of agents that are not cheap, without failed calls
+    Column("baseline_usd", Float),  # of one call to the slow agent; NULL if unknown
+    Column("changed", Boolean),  # the answer given is not the fast agent's; NULL unless others answered too
+    Column("answers", Text, nullable=False),  # "fast 1 0,slow 5 1": answers by agent, and those cut off
     Index("traces_by_time", "started_at", "id"),
     Index("traces_by_day", "day"),
     Index("traces_by_key", "key_id", "started_at"),
@@ -118,7 +116,7 @@ keys = Table(
     Column("budget_month_usd", Float),
     Column("rate_per_min", Float),
     Column("models", Text),  # JSON list; NULL allows all
-    Column("paths", Text),
+    Column("max_path", Text),
     Column("admin", Boolean, nullable=False),  # may read every key's traces
     Column("max_parallel", Integer),
     Column("tokens_per_min", Float),
@@ -169,27 +167,11 @@ responses = Table(
     Column("id", _KEY, primary_key=True),
     Column("key_id", _KEY, nullable=False),  # empty without keys
     Column("day", _KEY, nullable=False),
-    Column("conversation", Text, nullable=False),  # JSON list of items, including this response
+    Column("previous", _KEY),  # the response that this one continues
+    Column("added", Text, nullable=False),  # JSON list of the items since then, including this response
     Index("responses_by_day", "day"),
 )
 """Conversations of /v1/responses; with `store.responses` only."""
-threshold_changes = Table(
-    "threshold_changes",
-    metadata,
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("at", Text, nullable=False),
-    Column("certificate", Text, nullable=False),  # digest of the certificate within which t moves
-    Column("kind", Text, nullable=False),  # feedback, or undo
-    Column("key_id", _KEY),
-    Column("trace_id", _KEY),
-    Column("correct", Boolean),
-    Column("t_before", Float, nullable=False),
-    Column("t_after", Float, nullable=False),
-    Column("tau1", Float, nullable=False),
-    Column("tau2", Float, nullable=False),
-    Index("threshold_changes_by_trace", "trace_id"),
-)
-"""Changes of the thresholds by feedback (`routing.learn`), numbered from 1; rows are added and never changed."""
 _NOT_ODAR = ("no such table", "no such column", "not a database", "malformed")
 """Messages of SQLite for a file that is not an odar database, or no longer one."""
 LOCK_TIMEOUT_S = 5.0
@@ -221,13 +203,16 @@ class Database:
         """Open the file again if another one has its name now, such as a restored backup.
 
         Raises:
-            StoreError: the file is gone, or the new one cannot be opened.
+            StoreError: the file is gone or overwritten, or the new one cannot be opened.
         """
         file = self._file_id()
+        if file is None and self.is_sqlite:
+            raise StoreError(f"store {self.name} is gone; put it back, or start again", "schema")
+        if file is not None:
+            with self._store_errors():
+                self._read_afresh()
         if file == self._file:
             return
-        if file is None:
-            raise StoreError(f"store {self.name} is gone; put it back, or start again", "schema")
         self.engine.dispose()
         try:
             self._prepare()
@@ -273,6 +258,15 @@ class Database:
         except OSError:
             return None
         return facts.st_dev, facts.st_ino
+
+    def _read_afresh(self) -> None:
+        """Read the file with a new connection: the open ones do not see what is in their caches.
+
+        SQLite must open it: closing any other descriptor of the file would release SQLite's locks.
+        """
+        address = Path(str(self.url.database)).absolute().as_uri() + "?mode=rw"
+        with closing(sqlite3.connect(address, uri=True, timeout=self._lock_timeout_s)) as connection:
+            connection.execute("PRAGMA schema_version").fetchone()
 
     @contextmanager
     def _store_errors(self) -> Iterator[None]:
@@ -321,7 +315,7 @@ class Database:
             import psycopg  # noqa: F401 - only to see whether it is installed
         except ImportError:
             raise SettingsError(
-                f"store.url = {self.name!r} needs psycopg; run: pip install 'odar[postgres]'"
+                f"store.url = {self.name!r} needs psycopg; run: {install_command('postgres')}"
             ) from None
         options = f"{self.url.query.get('options', '')} -c lock_timeout={self._lock_timeout_s * 1000:.0f}"
         connect = {"connect_timeout": max(2, round(self._lock_timeout_s)), "options": options.strip()}

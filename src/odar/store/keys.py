@@ -26,8 +26,6 @@ PREFIX_LENGTH = len(KEY_PREFIX) + 6
 """Number of characters that are stored in the clear; the others, about 36, cannot be guessed."""
 _MAX_LENGTH = 200
 """Maximum length of a secret; a longer one cannot be a key, so it is not hashed."""
-_LIST_LIMITS = ("models", "paths")
-"""Limits that are stored as JSON lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +36,12 @@ class KeyLimits:
     budget_month_usd: float | None = None
     rate_per_min: float | None = None
     models: tuple[str, ...] | None = None
-    paths: tuple[str, ...] | None = None
+    max_path: str | None = None
+    """The longest path: simple allows no slow call, medium one, hard any number."""
     max_parallel: int | None = None
     tokens_per_min: float | None = None
     target_calls: float | None = None
-    """Target for the mean number of calls of the key's questions (SPEC 5.13)."""
+    """Target for the mean number of calls of the key's questions (SPEC 9.5)."""
     target_cost_usd: float | None = None
 
     @property
@@ -89,6 +88,8 @@ class KeyCache:
 
     def __init__(self) -> None:
         self._by_prefix: dict[str, list[Key]] = {}
+        self.lost = False
+        """Whether the database of the keys was deleted or damaged while in use; no key can be checked then."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_prefix.values()))
@@ -100,6 +101,12 @@ class KeyCache:
             if key.revoked_at is None:
                 table.setdefault(key.prefix, []).append(key)
         self._by_prefix = table  # one assignment: a reader sees the old table or the new
+        self.lost = False
+
+    def lose(self) -> None:
+        """Forget all keys, because their database is deleted or damaged."""
+        self.lost = True
+        self._by_prefix = {}
 
     def verify(self, secret: str) -> Key | None:
         """Return the key of this secret, or None."""
@@ -199,14 +206,14 @@ def _increment_version(connection: Connection) -> None:
 
 def _row(key: Key) -> dict[str, Any]:
     row = {name: value for name, value in asdict(key).items() if name != "limits"} | asdict(key.limits)
-    return row | {name: None if row[name] is None else json.dumps(row[name]) for name in _LIST_LIMITS}
+    return row | {"models": None if row["models"] is None else json.dumps(row["models"])}
 
 
 def limits_of(row: RowMapping) -> KeyLimits:
     """Return the limits in a row of the key table."""
     limits = {field.name: row[field.name] for field in fields(KeyLimits)}
-    lists = {name: None if row[name] is None else tuple(json.loads(row[name])) for name in _LIST_LIMITS}
-    return KeyLimits(**limits | lists)
+    models = None if row["models"] is None else tuple(json.loads(row["models"]))
+    return KeyLimits(**limits | {"models": models})
 
 
 def _key(row: RowMapping) -> Key:

@@ -1,30 +1,30 @@
 """Figures over many traces, computed by the database in SQL that SQLite and PostgreSQL share.
 
-The savings of routing are relative to always asking the slow model and to always Hard (SPEC 7.9), and include all
-that ODAR itself spent. The costs of these alternatives are estimated from the same traffic, see ASSUMPTION: the
-questions behind the estimate looked difficult, so it is probably too high for easy ones.
+Savings are relative to one call to the slow agent for every question (SPEC 7.9), and include all that ODAR itself
+spent. The cost of that call is estimated for each question from its own tokens, see ASSUMPTION.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, and_, case, func, literal_column, select
 
 from odar.policy.cut_off import cut_off_warnings
 from odar.policy.fusion import Fusion
 from odar.settings import Settings
 from odar.store.database import feedback, traces
-from odar.store.record import ERROR, OK, finite_or_none, path_of
-from odar.types import Call, Candidate, Path, Role, Trace
+from odar.store.record import ERROR, OK, finite_or_none, path_name
+from odar.types import CHEAP_AGENTS, FAST, Call, Candidate, Path, Trace
 
 BINS = 100
 """Resolution of the difficulty histogram."""
 ASSUMPTION = (
-    "always slow: one slow answer per question at the mean cost of the recorded slow answers; always Hard: the "
-    "mean of the recorded Hard questions. Questions whose path or model the caller chose are left out."
+    "always slow: one slow call for each question, with the tokens of its own slow call, or of its fast answer if "
+    "slow was not asked. Questions whose path or model the caller chose are left out."
 )
 MIN_QUESTIONS = 20
 """Minimum number of questions of known cost for a warning."""
@@ -37,7 +37,7 @@ Conditions = Sequence[ColumnElement[bool]]
 
 @dataclass(slots=True)
 class RoutedTotals:
-    """Sums over questions. The first block counts those that ODAR routed itself, the second all of them."""
+    """Sums over the questions whose path ODAR chose."""
 
     questions: int = 0
     """Answered questions."""
@@ -45,40 +45,31 @@ class RoutedTotals:
     """Calls, including those of failed questions."""
     slow_calls: int = 0
     priced: int = 0
-    """Answered questions with a known cost."""
+    """Answered questions with a known cost and a known baseline."""
     cost_usd: float = 0.0
-    """Cost of the questions with a known cost, including failed ones."""
-    unpriced: int = 0
+    """Cost of these questions, and of failed ones."""
+    baseline_usd: float = 0.0
     compared: int = 0
-    """Questions that both agents answered."""
+    """Questions that the fast agent and another one answered."""
     changed: int = 0
     """Compared questions whose returned answer is not the fast agent's."""
 
-    slow_answers: int = 0
-    """Slow answers with a known cost."""
-    slow_cost_usd: float = 0.0
-    hard: int = 0
-    hard_calls: int = 0
-    hard_priced: int = 0
-    hard_cost_usd: float = 0.0
-
     def add_trace(self, trace: Trace) -> None:
         """Add an answered question."""
-        decision, cost = trace.decision, finite_or_none(trace.spend.cost_usd)
-        slow_calls, slow_cost = slow_calls_and_cost(trace.calls)
-        changed = None if decision.forced else changed_by_slow(trace.candidates, trace.verdict.winner)
+        cost, baseline = finite_or_none(trace.spend.cost_usd), finite_or_none(trace.baseline_usd)
+        priced = cost is not None and baseline is not None
+        changed = changed_by_others(trace.candidates, trace.verdict.winner)
         self.add_cell(
             {
-                "path": path_of(decision),
+                "path": path_name(trace.plan, trace.decisions),
                 "status": OK,
-                "forced": decision.forced,
+                "forced": trace.plan.forced,
                 "queries": 1,
                 "calls": trace.spend.calls,
-                "priced": int(cost is not None),
-                "cost_usd": cost or 0.0,
-                "slow_calls": slow_calls,
-                "slow_priced": 0 if slow_cost is None else slow_calls,
-                "slow_cost_usd": slow_cost or 0.0,
+                "slow_calls": count_slow_calls(trace.calls),
+                "priced": int(priced),
+                "priced_usd": cost if priced else 0.0,
+                "baseline_usd": baseline if priced else 0.0,
                 "compared": int(changed is not None),
                 "changed": int(bool(changed)),
             }
@@ -86,77 +77,61 @@ class RoutedTotals:
 
     def add_cell(self, cell: Mapping[str, Any]) -> None:
         """Add a cell of `_cells`, the sums over questions of one path and status, forced or not."""
-        path, answered = cell["path"], cell["status"] == OK
-        if path not in _ROUTED:
+        if cell["path"] not in _ROUTED or cell["forced"]:
             return
-        self.slow_answers += cell["slow_priced"]
-        self.slow_cost_usd += cell["slow_cost_usd"]
-        if path == Path.HARD.value and answered:
-            self.hard += cell["queries"]
-            self.hard_calls += cell["calls"]
-            self.hard_priced += cell["priced"]
-            self.hard_cost_usd += cell["cost_usd"]
-        if cell["forced"]:
-            return
-        if answered:
+        if cell["status"] == OK:
             self.questions += cell["queries"]
             self.priced += cell["priced"]
+            self.cost_usd += cell["priced_usd"]
+            self.baseline_usd += cell["baseline_usd"]
+        else:
+            self.cost_usd += cell["cost_usd"]
         self.calls += cell["calls"]
         self.slow_calls += cell["slow_calls"]
-        self.cost_usd += cell["cost_usd"]
-        self.unpriced += cell["queries"] - cell["priced"]
         self.compared += cell["compared"]
         self.changed += cell["changed"]
 
 
 def savings(totals: RoutedTotals) -> dict[str, Any]:
-    """Return the savings against both alternatives, and a warning if always asking the slow model costs less.
+    """Return the savings against always asking the slow agent, and a warning if that costs less.
+
+    Dollars are None if no question has a known cost and baseline; `unpriced` is the number of questions left out.
 
     >>> found = savings(RoutedTotals(questions=40, calls=70, slow_calls=20, priced=40, cost_usd=0.30,
-    ...                              slow_answers=20, slow_cost_usd=0.20, compared=20, changed=5))
-    >>> found["always_slow"]["calls_saved"], round(found["always_slow"]["usd_saved"], 2), found["changed"]
-    (-30, 0.1, 0.25)
-    >>> found["always_hard"]["cost_usd"] is None, found["warning"] is None
-    (True, True)
+    ...                              baseline_usd=0.40, compared=20, changed=5))
+    >>> found["calls_saved"], round(found["usd_saved"], 2), found["changed"], found["warning"]
+    (-30, 0.1, 0.25, None)
     """
     t = totals
-    slow = _alternative(t, t.questions, _mean(t.slow_cost_usd, t.slow_answers))
-    calls_per_hard = _mean(t.hard_calls, t.hard)
-    hard_calls = None if calls_per_hard is None else calls_per_hard * t.questions
+    known = t.priced > 0
     return {
         "questions": t.questions,
         "calls": t.calls,
         "slow_calls": t.slow_calls,
-        "cost_usd": t.cost_usd if t.priced else None,
-        "cost_unknown": t.unpriced,
-        "always_slow": slow | {"slow_calls_saved": t.questions - t.slow_calls},
-        "always_hard": _alternative(t, hard_calls, _mean(t.hard_cost_usd, t.hard_priced)),
+        "unpriced": t.questions - t.priced,
+        "cost_usd": t.cost_usd if known else None,
+        "always_slow_usd": t.baseline_usd if known else None,
+        "usd_saved": t.baseline_usd - t.cost_usd if known else None,
+        "calls_saved": t.questions - t.calls,
+        "slow_calls_saved": t.questions - t.slow_calls,
         "compared": t.compared,
         "changed": _mean(t.changed, t.compared),
         "assumption": ASSUMPTION,
-        "warning": _warning(t, slow["cost_usd"]),
+        "warning": _warning(t),
     }
 
 
-def slow_calls_and_cost(calls: Iterable[Call]) -> tuple[int, float | None]:
-    """Return the number of answers by the slow agent, and their cost; None if the cost of one is unknown."""
-    count, total = 0, 0.0
-    cost_known = True
-    for call in calls:
-        if call.step.role is Role.SLOW and call.error is None:
-            cost = finite_or_none(call.cost_usd)
-            count += call.samples
-            total += cost or 0.0
-            cost_known = cost_known and cost is not None
-    return count, total if cost_known else None
+def count_slow_calls(calls: Iterable[Call]) -> int:
+    """Return the number of answers by agents that are not cheap."""
+    return sum(call.samples for call in calls if call.agent not in CHEAP_AGENTS and call.error is None)
 
 
-def changed_by_slow(candidates: Sequence[Candidate], winner: int) -> bool | None:
-    """Return whether the answer given differs from the fast agent's; None unless both agents answered."""
-    if len({candidate.role for candidate in candidates}) < len(Role):
+def changed_by_others(candidates: Sequence[Candidate], winner: int) -> bool | None:
+    """Return whether the answer given differs from the fast agent's; None unless it and another agent answered."""
+    fast = next((i for i, candidate in enumerate(candidates) if candidate.agent == FAST), None)
+    if fast is None or len({candidate.agent for candidate in candidates}) < 2:
         return None
     groups = Fusion().groups(candidates)
-    fast = next(i for i, candidate in enumerate(candidates) if candidate.role is Role.FAST)
     return groups[winner] != groups[fast]
 
 
@@ -164,23 +139,14 @@ def _mean(total: float, count: int) -> float | None:
     return total / count if count else None
 
 
-def _alternative(totals: RoutedTotals, calls: float | None, mean_cost: float | None) -> dict[str, float | None]:
-    cost = None if mean_cost is None or not totals.priced else mean_cost * totals.priced
-    return {
-        "calls": calls,
-        "cost_usd": cost,
-        "calls_saved": None if calls is None else calls - totals.calls,
-        "usd_saved": None if cost is None else cost - totals.cost_usd,
-    }
-
-
-def _warning(totals: RoutedTotals, slow_usd: float | None) -> str | None:
-    if slow_usd is None or totals.priced < MIN_QUESTIONS or totals.cost_usd <= slow_usd:
+def _warning(totals: RoutedTotals) -> str | None:
+    cost, slow = totals.cost_usd, totals.baseline_usd
+    if totals.priced < MIN_QUESTIONS or cost <= slow:
         return None
-    more = f"{totals.cost_usd / slow_usd - 1:.0%} more than" if slow_usd > 0 else "more than"
+    more = f"{cost / slow - 1:.0%} more than" if slow > 0 else "more than"
     return (
-        f"ODAR cost ${totals.cost_usd:.4g}, {more} the ${slow_usd:.4g} of always asking the slow model; "
-        f"set routing.target_cost_usd below {slow_usd / totals.priced:.3g}, or run odar calibrate --goal cost"
+        f"ODAR cost ${cost:.4g}, {more} the ${slow:.4g} of always asking the slow model; "
+        'set policy = "slow", a cheaper dial (routing.dial = "economy"), or run odar calibrate'
     )
 
 
@@ -190,9 +156,10 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
     Returns:
         `queries`, `errors`, `degraded`, `calls`, `calls_per_query`, `cost_usd` of the queries with a known cost,
         `cost_unknown` (the number of the others), `feedback` (right, wrong); `paths`: the same for each path, and
-        `latency_s` with p50, p90, p95, p99; `savings`, see `savings()`; `cut_off`: for each agent its answers and
-        the number of those cut off; `difficulty`: for each path a histogram of the queries that ODAR routed;
-        `timeline`: sums by `step` and path, oldest first.
+        `latency_s` with p50, p90, p95, p99; `savings`, see `savings()`; `stages`: the number of routed questions
+        for each sequence of stages; `cut_off`: for each agent its answers and the number of those cut off;
+        `difficulty`: for each path a histogram of the queries that ODAR routed; `timeline`: sums by `step` and
+        path, oldest first.
     """
     cells = _cells(connection, conditions)
     marks = _feedback(connection, conditions)
@@ -210,23 +177,26 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
         "feedback": {mark: sum(each[mark] for each in marks.values()) for mark in ("right", "wrong")},
         "paths": paths,
         "savings": savings(totals),
-        "cut_off": {
-            role.value: {what: sum(cell[f"{role}_{what}"] for cell in cells) for what in ("answers", "cut_off")}
-            for role in Role
-        },
+        "stages": _stages(connection, conditions),
+        "cut_off": _cut_off(connection, conditions),
         "difficulty": _histogram(cells),
         "timeline": _timeline(connection, conditions, step),
     }
 
 
 def warnings_of(figures: Mapping[str, Any], settings: Settings) -> list[str]:
-    """Return warnings for the operator: ODAR costs more than it saves, or answers are cut off."""
-    counts = {Role(role): (each["answers"], each["cut_off"]) for role, each in figures["cut_off"].items()}
-    limits = {role: settings.agent(role).max_tokens for role in Role}
-    warnings = cut_off_warnings(counts, limits)
-    if warning := figures["savings"]["warning"]:
-        return [warning, *warnings]
-    return warnings
+    """Return warnings for the operator: ODAR costs more than it saves, unknown prices, answers cut off."""
+    counts = {agent: (each["answers"], each["cut_off"]) for agent, each in figures["cut_off"].items()}
+    limits = {agent: settings.agent(agent).max_tokens for agent in settings.agent_names}
+    warnings = [figures["savings"]["warning"]] if figures["savings"]["warning"] else []
+    if figures["savings"]["unpriced"]:
+        models = dict.fromkeys(settings.agent(agent).model for agent in settings.agent_names)
+        warnings += [
+            f'the price of {model} is unknown: add price = {{ input = …, output = … }} to [models."{model}"]'
+            for model in models
+            if settings.card(model).price is None
+        ]
+    return warnings + cut_off_warnings(counts, limits)
 
 
 _NO_PATH = "none"
@@ -237,21 +207,20 @@ _SUMS: dict[str, ColumnElement[Any]] = {
     "cost_usd": func.coalesce(func.sum(traces.c.cost_usd), 0.0),
     "cost_unknown": func.count() - func.count(traces.c.cost_usd),
 }
-_ANSWERS = [f"{role}_{what}" for role in Role for what in ("answers", "cut_off")]
 
 
 def _cells(connection: Connection, conditions: Conditions) -> list[dict[str, Any]]:
     """Return sums by path, status, forced or not, and hundredth of difficulty: one query for most figures."""
     c = traces.c
+    priced = and_(c.cost_usd.is_not(None), c.baseline_usd.is_not(None))
     sums = _SUMS | {
-        "priced": func.count(c.cost_usd),
+        "priced": func.count(case((priced, 1))),
+        "priced_usd": _total(case((priced, c.cost_usd))),
+        "baseline_usd": _total(case((priced, c.baseline_usd))),
         "degraded": func.count(case((c.degraded, 1))),
         "slow_calls": _total(c.slow_calls),
-        "slow_priced": _total(case((c.slow_cost_usd.is_not(None), c.slow_calls))),
-        "slow_cost_usd": _total(c.slow_cost_usd),
         "compared": func.count(c.changed),
         "changed": func.count(case((c.changed, 1))),
-        **{name: _total(c[name]) for name in _ANSWERS},
     }
     groups = (c.path, c.status, c.forced, c.bin)
     labelled = (value.label(f"sum_{name}") for name, value in sums.items())
@@ -265,6 +234,27 @@ def _cells(connection: Connection, conditions: Conditions) -> list[dict[str, Any
 
 def _total(value: ColumnElement[Any]) -> ColumnElement[Any]:
     return func.coalesce(func.sum(value), 0)
+
+
+def _stages(connection: Connection, conditions: Conditions) -> dict[str, int]:
+    """Return how many routed questions were asked each sequence of stages, the most frequent first."""
+    c = traces.c
+    wanted = (*conditions, c.path.in_(_ROUTED), c.forced.is_(False), c.stages.is_not(None))
+    rows = connection.execute(select(c.stages, func.count()).where(*wanted).group_by(c.stages))
+    counts: dict[str, int] = {stages: count for stages, count in rows}  # noqa: C416 - rows are no tuples for mypy
+    return {stages: counts[stages] for stages in sorted(counts, key=lambda each: (-counts[each], each))}
+
+
+def _cut_off(connection: Connection, conditions: Conditions) -> dict[str, dict[str, int]]:
+    """Return for each agent the number of its answers and of those cut off."""
+    c = traces.c
+    sums: dict[str, Counter[str]] = {}
+    for text, count in connection.execute(select(c.answers, func.count()).where(*conditions).group_by(c.answers)):
+        for part in filter(None, text.split(",")):
+            agent, answers, cut_off = part.split(" ")
+            numbers = {"answers": count * int(answers), "cut_off": count * int(cut_off)}
+            sums.setdefault(agent, Counter(answers=0, cut_off=0)).update(numbers)
+    return {agent: dict(sums[agent]) for agent in sorted(sums)}
 
 
 def _sums(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:

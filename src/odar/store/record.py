@@ -1,7 +1,7 @@
 """Records of requests and their JSON documents; filters for traces, and pages of them.
 
 With `content` the document holds everything. Without, it holds no text of a user or a model: texts become their
-lengths, tokens their log-probabilities, and an error message that quotes a text is withheld.
+lengths, tokens their log-probabilities, errors their kind, status and code.
 """
 
 from __future__ import annotations
@@ -19,11 +19,23 @@ from odar.errors import InputError
 from odar.formats import dump_json
 from odar.policy.energy import scaffold_mask
 from odar.policy.fusion import Fusion
-from odar.types import NO_USAGE, Answer, Call, Candidate, Decision, Image, Path, Query, Spend, Trace
+from odar.types import (
+    DIRECT,
+    NO_USAGE,
+    Answer,
+    Call,
+    Candidate,
+    Decision,
+    Image,
+    Path,
+    Plan,
+    Query,
+    Spend,
+    Trace,
+    path_of,
+)
 
 OK, ERROR, CANCELLED = "ok", "error", "cancelled"
-DIRECT = "direct"
-"""The path of a query that went to one model by name, with no decision."""
 NOTHING_SPENT = Spend(0, NO_USAGE, 0.0, 0.0)
 _TOKEN_BYTES = 150
 """Approximate memory of a token: a tuple, a short string, a float."""
@@ -45,9 +57,12 @@ class Unanswered:
     status: str = ERROR
     """ok, error or cancelled."""
     error: str | None = None
+    error_summary: str | None = None
+    """The error without its message, which may quote the request."""
     path: str | None = None
     """The path; None if the request failed before one was chosen."""
-    decision: Decision | None = None
+    plan: Plan | None = None
+    decisions: tuple[Decision, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     calls: tuple[Call, ...] = ()
     spend: Spend = NOTHING_SPENT
@@ -68,7 +83,7 @@ class Record:
 
     @property
     def trace(self) -> Trace | Unanswered:
-        """Id, decision, candidates, calls and spending."""
+        """Id, plan, decisions, candidates, calls and spending."""
         return self.outcome.trace if isinstance(self.outcome, Answer) else self.outcome
 
     def memory_bytes(self) -> int:
@@ -78,9 +93,11 @@ class Record:
         return 2048 + len(self.query.text) + images + texts
 
 
-def path_of(decision: Decision) -> str:
-    """Return the chosen path, or `DIRECT` if the caller named the model, so that no path was chosen."""
-    return decision.path.value if decision.assignment.slow else DIRECT
+def path_name(plan: Plan, decisions: Iterable[Decision]) -> str:
+    """Return the path, or `DIRECT` if the caller named the model."""
+    if DIRECT in plan.agents:
+        return DIRECT
+    return path_of(decision.stage for decision in decisions if decision.stage is not None).value
 
 
 def to_utc(moment: str) -> str:
@@ -159,16 +176,12 @@ class Page(NamedTuple):
     next: Cursor | None
 
 
-VERSION = 1
-WITHHELD = "(withheld: it quotes the content)"
-_QUOTE = 12
-"""Number of consecutive characters of a query or an answer that count as a quotation."""
+VERSION = 2
 
 
 def to_document(record: Record, *, content: bool) -> dict[str, Any]:
     """Return the record as plain data; unknown is None."""
     trace, candidates = record.trace, record.trace.candidates
-    private = () if content else (record.query.text, *(candidate.text for candidate in candidates))
     document: dict[str, Any] = {
         "version": VERSION,
         "id": trace.id,
@@ -178,11 +191,12 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "key_id": record.key_id,
         "query": _text("text", record.query.text, content)
         | {"images": [_image(image, content) for image in record.query.images]},
-        "decision": None if trace.decision is None else _decision(trace.decision, content),
+        "plan": None if trace.plan is None else _plan(trace.plan, content),
+        "decisions": [_decision(decision) for decision in trace.decisions],
         "candidates": [_candidate(candidate, content) for candidate in candidates],
         # A number per candidate, the same for equal answers: the groups of fusion, without the answers themselves.
         "groups": Fusion().groups(candidates) if len(candidates) > 1 else [0] * len(candidates),
-        "calls": [_call(call, private) for call in trace.calls],
+        "calls": [_call(call, content) for call in trace.calls],
         "spend": _plain(trace.spend),
         "extra": dict(record.extra),
         "status": OK,
@@ -192,17 +206,21 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "verdict": None,
         "prompts": {},
         "degradations": [],
+        "notes": [],
+        "baseline_usd": None,
     }
     if isinstance(trace, Unanswered):
-        error = _withhold_quotation(trace.error, private)
+        error = trace.error if content else trace.error_summary
         return document | {"status": trace.status, "error": error, "path": trace.path}
     assert isinstance(record.outcome, Answer)
     return document | {
-        "path": path_of(trace.decision),
-        "answer": _text("answer", record.outcome.answer, content) | _text("text", record.outcome.text, content),
+        "path": path_name(trace.plan, trace.decisions),
+        "answer": _text("text", record.outcome.text, content) | _text("final", record.outcome.final, content),
         "verdict": _plain(trace.verdict),
         "prompts": dict(trace.prompts),
-        "degradations": [_withhold_quotation(reason, private) for reason in trace.degradations],
+        "degradations": _degradations(trace, content),
+        "notes": list(trace.notes),
+        "baseline_usd": trace.baseline_usd,
     }
 
 
@@ -220,16 +238,15 @@ def _text(name: str, text: str, content: bool) -> dict[str, Any]:
     return {name: text, f"{name}_characters": len(text)} if content else {f"{name}_characters": len(text)}
 
 
-def _withhold_quotation(message: str | None, private: Iterable[str]) -> str | None:
-    """Return a provider's message, or WITHHELD if it quotes a private text."""
-    if message is None:
-        return None
-    runs = {message[i : i + _QUOTE] for i in range(len(message) - _QUOTE + 1)}
-    for text in private:
-        quoted = any(run in text for run in runs)
-        if quoted or (text.strip() and len(text) < _QUOTE and text.strip() in message):
-            return WITHHELD
-    return message
+def _degradations(trace: Trace, content: bool) -> list[str]:
+    """Return the degradations; a fault of an answer may name the client's tools and quote the answer."""
+    if content:
+        return list(trace.degradations)
+    faults = {candidate.fault for candidate in trace.candidates if candidate.fault}
+    return [
+        "the answer does not have the requested form" if each in faults else each
+        for each in trace.degradation_summaries
+    ]
 
 
 def _image(image: Image, content: bool) -> dict[str, Any]:
@@ -237,16 +254,22 @@ def _image(image: Image, content: bool) -> dict[str, Any]:
     return figures | {"data": base64.b64encode(image.data).decode(), "url": image.url} if content else figures
 
 
-def _decision(decision: Decision, content: bool) -> dict[str, Any]:
-    tree: dict[str, Any] = _plain(decision)
+def _plan(plan: Plan, content: bool) -> dict[str, Any]:
+    tree: dict[str, Any] = _plain(plan)
     if not content:  # "keywords: integral, matrix" is made of words of the query
-        tree["assignment"]["cue"] = decision.assignment.cue.partition(":")[0]
+        tree["assignment"]["cue"] = plan.assignment.cue.partition(":")[0]
     return tree
 
 
+def _decision(decision: Decision) -> dict[str, Any]:
+    tree: dict[str, Any] = _plain(decision)
+    return tree | {"stage": None if decision.stage is None else str(decision.stage)}
+
+
 def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
-    out: dict[str, Any] = {"step": candidate.step.value, "model": candidate.model}
-    out |= _text("text", candidate.text, content) | _text("answer", candidate.answer, content)
+    out: dict[str, Any] = {"stage": candidate.stage, "agent": candidate.agent, "step": candidate.step.value}
+    out["model"] = candidate.model
+    out |= _text("text", candidate.text, content) | _text("final", candidate.answer, content)
     out |= {"judgment": candidate.judgment, "finish": candidate.finish, "stated": candidate.stated}
     out["energy"] = None if candidate.energy is None else _plain(candidate.energy)
     # Columns take a third of the space of one object per token, and the texts can be left out.
@@ -259,6 +282,7 @@ def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
     return out | {"tokens": [token.text for token in tokens]} if content else out
 
 
-def _call(call: Call, private: Iterable[str]) -> dict[str, Any]:
+def _call(call: Call, content: bool) -> dict[str, Any]:
     tree: dict[str, Any] = _plain(call)
-    return tree | {"error": _withhold_quotation(call.error, private)}
+    summary = tree.pop("error_summary")
+    return tree if content else tree | {"error": summary}

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 from odar.errors import StoreError, UnknownName
-from odar.policy.certificate import InstalledCertificate
 from odar.settings import Settings
 from odar.store.archive import Archive
 from odar.store.budgets import Budgets
 from odar.store.database import Database
 from odar.store.keys import KeyCache, all_keys, keys_version
-from odar.store.learning import current_t
 from odar.store.record import Record
 from odar.store.retention import Calendar, delete_old_traces, newest_trace
 from odar.store.writer import Health, TraceWriter
 
+LOG = logging.getLogger("odar.store")
 T = TypeVar("T")
 
 _REFRESH_S = 1.0
@@ -38,9 +39,6 @@ class Store:
         self.archive = Archive(self._database)
         self._version: tuple[Any, ...] | None = None
         self._refresh_at = self._sweep_at = 0.0
-        self._certificate: InstalledCertificate | None = None
-        self._use_t: Callable[[float], None] | None = None
-        self._t: float | None = None
         try:
             with self._database.read() as connection:
                 self._calendar = Calendar(newest_trace(connection))
@@ -48,6 +46,7 @@ class Store:
         except BaseException:
             self._database.close()
             raise
+        self._threads = ThreadPoolExecutor(2, "odar-archive")
         self.budgets = Budgets(self._database)
         self._writer = TraceWriter(self._database, self.settings, maintain=self._run_maintenance)
 
@@ -70,6 +69,7 @@ class Store:
         """Write the queue, within the timeout, and close; return whether nothing was lost."""
         closing = (asyncio.to_thread(each.close, timeout_s) for each in (self.budgets, self._writer))
         done = await asyncio.gather(*closing)
+        self._threads.shutdown(wait=False)
         self._database.close()
         return all(done)
 
@@ -77,22 +77,21 @@ class Store:
         """Return one trace with its document and feedback; raise UnknownName if there is none."""
         return await self._after_flush(partial(self.archive.get, trace_id))
 
-    def learn_from_feedback(self, certificate: InstalledCertificate, use_t: Callable[[float], None]) -> None:
-        """Learn from feedback within this certificate; `use_t` is called with every new t, of any process."""
-        self._certificate, self._use_t = certificate, use_t
-
-    async def mark(self, trace_id: str, correct: bool, note: str | None = None, by: str | None = None) -> None:
-        """Mark an answer right or wrong, see `Archive.mark`; `by` is the key that marks."""
-        mark = partial(self.archive.mark, trace_id, correct, note, by=by, certificate=self._certificate)
-        await self._after_flush(mark)
+    async def mark(self, trace_id: str, correct: bool, note: str | None = None) -> None:
+        """Mark an answer right or wrong, see `Archive.mark`."""
+        await self._after_flush(partial(self.archive.mark, trace_id, correct, note))
 
     async def _after_flush(self, work: Callable[[], T]) -> T:
         """Work on a trace that may still be in the queue: if it is not found, try again after a flush."""
         try:
-            return await asyncio.to_thread(work)
+            return await self._run(work)
         except UnknownName:
             await self.flush()
-            return await asyncio.to_thread(work)
+            return await self._run(work)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Run the work in a thread of the store: those of the event loop parse the bodies of questions."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     # ── in the writer's thread ──────────────────────────────────────────────────────────────────────────────
 
@@ -102,25 +101,16 @@ class Store:
             return False
         self._refresh_at = now + _REFRESH_S
         self._refresh_keys()
-        self._refresh_thresholds()
         if now >= self._sweep_at:
             more = delete_old_traces(self._database, self.settings.retention_days, self._calendar.now())
             self._sweep_at = now + (0 if more else _SWEEP_S)
         return True
 
-    def _refresh_thresholds(self) -> None:
-        if self._certificate is None or self._use_t is None:
-            return
-        with self._database.read() as connection:
-            t = current_t(connection, self._certificate)
-        if t != self._t:
-            self._t = t
-            self._use_t(t)
-
     def _refresh_keys(self) -> None:
         """Load the keys if they changed.
 
-        If the database was emptied, replaced or deleted, the old keys are no longer accepted.
+        If the database was emptied, replaced or deleted, the old keys are no longer accepted; the loss of one that
+        is deleted or damaged is logged.
         """
         try:
             self._database.reopen_if_replaced()
@@ -136,6 +126,8 @@ class Store:
                         pass
         except StoreError as error:
             if error.at_fault == "schema":  # the database answers, but has no keys of ODAR
-                self.key_cache.load([])
+                if not self.key_cache.lost:
+                    LOG.error("%s; every request that needs a key is refused until the store is back", error)
+                self.key_cache.lose()
                 self._version = None
             raise

@@ -23,7 +23,7 @@ from odar.policy.cut_off import cut_off_counts
 from odar.settings import StoreSettings
 from odar.store.budgets import add_spending
 from odar.store.database import Database, documents, traces
-from odar.store.overview import BINS, changed_by_slow, slow_calls_and_cost
+from odar.store.overview import BINS, changed_by_others, count_slow_calls
 from odar.store.record import Record, finite_or_none, to_document, to_json, to_utc
 from odar.types import Answer
 
@@ -54,14 +54,14 @@ class Row(NamedTuple):
 def make_row(record: Record, *, content: bool) -> Row:
     """Convert a record to rows of the database."""
     document, trace = to_document(record, content=content), record.trace
-    spend, decision, verdict = trace.spend, trace.decision, document["verdict"]
+    spend, plan, verdict = trace.spend, trace.plan, document["verdict"]
     started_at = to_utc(trace.started_at)
     answer = trace.candidates[0].text if trace.candidates else None
     if isinstance(record.outcome, Answer):
-        answer = record.outcome.answer
-    difficulty = None if decision is None else finite_or_none(decision.difficulty)
+        answer = record.outcome.text
+    difficulty = None if plan is None else finite_or_none(plan.estimate.difficulty)
+    cut_off = cut_off_counts(trace.candidates, record.query.options)
     names = [*(call.model for call in trace.calls), *(each.model for each in trace.candidates)]
-    slow_calls, slow_cost = slow_calls_and_cost(trace.calls)
     figures = {
         "id": replace_invalid_chars(trace.id),
         "started_at": started_at,
@@ -72,7 +72,7 @@ def make_row(record: Record, *, content: bool) -> Row:
         "path": document["path"],
         "difficulty": difficulty,
         "bin": None if difficulty is None else bisect_right(_EDGES, difficulty),
-        "expert": decision and decision.assignment.expert,
+        "expert": plan and plan.assignment.expert,
         "scorer": verdict and verdict["scorer"],
         "degraded": bool(document["degradations"]),
         "models": replace_invalid_chars("," + ",".join(dict.fromkeys(names)) + ","),
@@ -84,13 +84,13 @@ def make_row(record: Record, *, content: bool) -> Row:
         "query_characters": len(record.query.text),
         "answer_characters": None if answer is None else len(answer),
         "key_id": record.key_id,
-        "forced": decision and decision.forced,
-        "slow_calls": slow_calls,
-        "slow_cost_usd": slow_cost,
-        "changed": verdict and changed_by_slow(trace.candidates, verdict["winner"]),
+        "forced": plan and plan.forced,
+        "stages": plan and ",".join(str(each.stage) for each in trace.decisions if each.stage is not None),
+        "slow_calls": count_slow_calls(trace.calls),
+        "baseline_usd": finite_or_none(document["baseline_usd"]),
+        "changed": verdict and changed_by_others(trace.candidates, verdict["winner"]),
+        "answers": ",".join(f"{agent} {answers} {cut}" for agent, (answers, cut) in cut_off.items()),
     }
-    for role, (answers, cut) in cut_off_counts(trace.candidates, record.query.options).items():
-        figures |= {f"{role}_answers": answers, f"{role}_cut_off": cut}
     texts = {"question": replace_invalid_chars(record.query.text), "answer": replace_invalid_chars(answer)}
     body = {"trace_id": figures["id"], "body": to_json(document)}
     return Row(figures, body | (texts if content else dict.fromkeys(texts)), record.settled)

@@ -8,10 +8,10 @@ import os
 from collections.abc import Mapping
 
 from odar.errors import SettingsError
+from odar.files import install_command
 from odar.observer import Observer
 from odar.settings import Settings
 
-_INSTALL = "pip install 'odar[otel]'"
 _ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
@@ -26,9 +26,9 @@ def telemetry_observer(settings: Settings, environ: Mapping[str, str] | None = N
         return None
     if importlib.util.find_spec("opentelemetry") is None or importlib.util.find_spec("opentelemetry.sdk") is None:
         if settings.telemetry.enabled:
-            raise SettingsError(f"telemetry.enabled = true needs the OpenTelemetry SDK: {_INSTALL}")
+            raise SettingsError(f"telemetry.enabled = true needs the OpenTelemetry SDK: {install_command('otel')}")
         logging.getLogger(__name__).warning(
-            "no spans, although OTEL_* is set: the SDK is not installed (%s)", _INSTALL
+            "no spans, although OTEL_* is set: the SDK is not installed (%s)", install_command("otel")
         )
         return None
     from odar.telemetry.spans import Spans, tracer

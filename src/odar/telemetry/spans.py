@@ -3,12 +3,13 @@
 POST /v1/chat/completions        SERVER, at the gateway; child of the client's traceparent
 └── invoke_workflow odar         one question
     ├── difficulty
-    ├── dispatch
+    ├── decision                 the next stage
     ├── invoke_agent fast
     │   └── chat MODEL           CLIENT; one request to a provider, with a traceparent header
-    ├── posterior                if the fast answer came first
+    ├── decision
     ├── invoke_agent slow
     │   └── chat MODEL …
+    ├── decision                 to stop
     └── fusion
 
 Attributes follow https://github.com/open-telemetry/semantic-conventions-genai (status: development; read in Nov.
@@ -36,7 +37,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from odar.errors import ProviderError, SettingsError
 from odar.providers.base import Reply, Request
 from odar.settings import ProviderSettings, Settings
-from odar.types import Answer, Candidate, Decision, Estimate, Step, Verdict
+from odar.store.record import path_name
+from odar.types import Answer, Ask, Decision, Estimate, Verdict
 
 Attributes = dict[str, Any]
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
@@ -110,22 +112,21 @@ class Spans:
                 attributes = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "odar"}
                 return "invoke_workflow odar", SpanKind.INTERNAL, attributes, None
             case "agent":
-                agent_step: Step = fields["step"]
+                ask: Ask = fields["ask"]
                 attributes = {
                     "gen_ai.operation.name": "invoke_agent",
-                    "gen_ai.agent.name": agent_step.role.value,
-                    "gen_ai.request.model": fields["self"].cards[agent_step.role].id,
-                    "odar.step": agent_step.value,
+                    "gen_ai.agent.name": ask.agent,
+                    "gen_ai.request.model": fields["self"].cards[ask.agent].id,
+                    "odar.step": ask.step.value,
                 }
-                return f"invoke_agent {agent_step.role}", SpanKind.INTERNAL, attributes, None
-            case "chat" | "score" | "forward":
+                return f"invoke_agent {ask.agent}", SpanKind.INTERNAL, attributes, None
+            case "chat" | "forward":
                 provider, request = fields["self"].name, fields["request"]
                 name = fields["address"].strip("/") if step == "forward" else "chat"
                 attributes = {
                     "gen_ai.operation.name": name,
                     **self._servers.get(provider, {"gen_ai.provider.name": provider}),
                     **request_attributes(request, stream=fields.get("on_delta") is not None),
-                    "odar.scoring": step == "score" or None,  # scores the text of another model
                 }
                 kind = SpanKind.INTERNAL if provider in self._in_process else SpanKind.CLIENT
                 return f"{name} {request.model}", kind, attributes, None
@@ -177,45 +178,40 @@ def result_attributes(fact: Any) -> Attributes:
                 "odar.retries": fact.retries or None,
             }
         case Estimate():
-            return {"odar.prior": fact.difficulty, "odar.estimator": fact.estimator}
+            return {"odar.difficulty": fact.difficulty, "odar.estimator": fact.estimator}
         case Decision():
+            return {
+                "odar.stage": None if fact.stage is None else str(fact.stage),
+                "odar.reason": fact.reason,
+                "odar.p": fact.p,
+                "odar.q": fact.q,
+                "odar.price_usd": fact.price_usd,
+                "odar.gain": fact.gain,
+            }
+        case Verdict():
+            return {
+                "odar.winner": fact.winner,
+                "odar.scorer": fact.scorer,
+                "odar.weights": list(fact.weights) or None,
+            }
+        case Answer(trace=trace):
             # The cue of the expert is left out, because it contains words of the question.
             return {
-                "odar.path": fact.path.value,
-                "odar.difficulty": fact.difficulty,
-                "odar.prior": fact.estimate.difficulty,
-                "odar.posterior": fact.posterior,
-                "odar.reason": fact.reason,
-                "odar.expert": fact.assignment.expert,
-                "odar.forced": fact.forced,
-            }
-        case (list(candidates), Verdict() as verdict):
-            return _fusion_attributes(candidates, verdict)
-        case Answer(trace=trace):
-            return result_attributes(trace.decision) | {
                 "odar.trace_id": trace.id,
                 "odar.profile": trace.profile,
+                "odar.path": path_name(trace.plan, trace.decisions),
+                "odar.stages": [str(each.stage) for each in trace.decisions if each.stage is not None],
+                "odar.difficulty": trace.plan.estimate.difficulty,
+                "odar.expert": trace.plan.assignment.expert,
+                "odar.dial": trace.plan.dial,
+                "odar.forced": trace.plan.forced,
+                "odar.candidates": len(trace.candidates),
                 "odar.scorer": trace.verdict.scorer,
                 "odar.calls": trace.spend.calls,
                 "odar.cost_usd": trace.spend.cost_usd,
                 "odar.degraded": fact.degraded,
             }
     return dict(fact) if isinstance(fact, Mapping) else {}
-
-
-def _fusion_attributes(candidates: list[Candidate], verdict: Verdict) -> Attributes:
-    """Return the winner, the scorer, and the free energies F and F̃ if every candidate has them."""
-    energies = [candidate.energy.free_energy if candidate.energy else None for candidate in candidates]
-    aligned = [candidate.energy.aligned if candidate.energy else None for candidate in candidates]
-    return {
-        "odar.candidates": len(candidates),
-        "odar.winner": verdict.winner,
-        "odar.scorer": verdict.scorer,
-        "odar.steps": [candidate.step.value for candidate in candidates],
-        "odar.free_energies": None if None in energies else energies,
-        "odar.aligned_free_energies": None if None in aligned else aligned,
-        "odar.weights": list(verdict.weights) or None,
-    }
 
 
 def _known(attributes: Attributes) -> Attributes:

@@ -298,7 +298,7 @@ def test_empty_files_are_an_error(tmp_path):
 
 def test_a_missing_hub_client_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(InputError, match=r"loading openai/gsm8k from the hub needs: pip install 'odar\[evals\]'"):
+    with pytest.raises(InputError, match=r"loading openai/gsm8k from the hub needs: pip install .*\[evals\]'"):
         list(BENCHMARKS["gsm8k"].load())
 
 

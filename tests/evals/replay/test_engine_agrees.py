@@ -1,118 +1,148 @@
-"""Replay of the odar policy equals the engine for every item: path, calls and winner."""
+"""Engine and replay agree for every policy: stages, calls, cost and answers."""
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+from collections import Counter
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from odar.calibration_file import Calibration
 from odar.engine import Odar
-from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run_policy
-from odar.policy.fusion import FAST, SOLVE, VERIFY
-from odar.providers.base import Completion, Reply
-from odar.providers.pool import ProviderPool
-from odar.providers.replay import RecordedReply, ReplayProvider, digest
+from odar.evals.replay.table import load_table
+from odar.providers.base import Completion, Provider, Reply
 from odar.recording.files import open_recording
-from odar.types import Path, Query, Step
-from support.panels import MODELS, Spread, collect_panel, settings
+from odar.types import Path, Usage
+from support import panels
+from support.panels import MODELS, Spread, collect_panel
+from support.scripted import step_of
 
-ONE_BY_ONE = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
-
-
-def recordings(odar, entry, n):
-    """Return replies to every request the engine can make, from the recorded item."""
-    query, fast, verify = Query(entry.query), entry.attempts[FAST], entry.attempts[VERIFY]
-    prompts = odar.prompts
-
-    def say(model, messages, *attempts):
-        spoken = [Completion(a.text, a.candidate.tokens, a.finish) for a in attempts]
-        return RecordedReply(model, Reply(tuple(spoken)), digest(messages))
-
-    yield say("quick", prompts[Step.ANSWER].messages(query), fast)
-    yield say("deep", prompts[Step.VERIFY].messages(query, fast.answer, fast.text.strip()), verify)
-    solve, samples = prompts[Step.SOLVE].messages(query), entry.attempts[SOLVE : SOLVE + n]
-    first = odar.sampler.stopping.first_size(n)
-    if not odar.settings.card("deep").n:
-        waves = [[sample] for sample in samples]
-    else:
-        waves = [samples[:first], samples[first:]]
-    for wave in waves:
-        yield say("deep", solve, *wave)
+THREE = {**MODELS, "other": {**MODELS["quick"], "provider": "second", "family": "other"}}
+SETTINGS = {"models": THREE, "second__model": "other"}
+SETTINGS["providers"] = {name: {"kind": "openai"} for name in ("fast", "second", "slow")}
+ITEMS = 40
 
 
-def column_of(trace):
-    """Return the winning column of the panel."""
-    winner = trace.candidates[trace.verdict.winner]
-    if winner.step is Step.SOLVE:
-        return SOLVE + [c for c in trace.candidates if c.step is Step.SOLVE].index(winner)
-    return FAST if winner.step is Step.ANSWER else VERIFY
+class Recordings(dict):
+    """Recordings by name; hypothesis prints the arguments of a test, and these are large."""
+
+    def __repr__(self):
+        return f"<{len(self)} recordings>"
 
 
-CASES = {
-    "": {},
-    "beta=inf": {"fusion__beta": float("inf")},
-    "beta=0": {"fusion__beta": 0.0},
-    "stop=none": {"fusion__stop_confidence": None},
-    "stop=none,n=3": {"fusion__stop_confidence": None, "routing__samples": 3},
-    "stop=1": {"fusion__stop_confidence": 1.0},
-    "stop=0.95,first_wave=2,n=5": {"fusion__stop_confidence": 0.95, "fusion__first_wave": 2},
-    "mode=prior": {"routing__mode": "prior"},
-    "clearly_hard=0.5": {"routing__clearly_hard": 0.5},
-    "tau1=0.2,tau2=0.6": {"routing__tau1": 0.2, "routing__tau2": 0.6},
-    "tau1=0,tau2=0,mode=prior": {"routing__tau1": 0.0, "routing__tau2": 0.0, "routing__mode": "prior"},
-    "tau1=0,tau2=1,mode=prior": {"routing__tau1": 0.0, "routing__tau2": 1.0, "routing__mode": "prior"},
-    "lambda=0.7": {"fusion__varentropy_weight": 0.7},  # without statistics: everything is compared raw
-    **{
-        f"rule={rule}": {"fusion__rule": rule}
-        for rule in ("majority", "max_confidence", "mean_logprob", "deepconf")
-    },
-}
+class RecordedAgents(Provider):
+    """Answers with what was recorded for one item: the samples of an agent in order."""
+
+    name = "recorded"
+
+    def __init__(self, item):
+        self.answers = {}
+        for attempt in item.attempts:
+            self.answers.setdefault((attempt.model, attempt.step.value), []).append(attempt)
+        self.asked = Counter()
+
+    async def complete(self, request, on_delta=None):
+        key = (request.model, step_of(request))
+        first = self.asked[key]
+        self.asked[key] += request.n
+        said = self.answers[key][first : first + request.n]
+        assert len(said) == request.n
+        output = sum(each.usage.output for each in said)
+        completions = tuple(Completion(each.text, each.candidate.tokens, each.finish) for each in said)
+        return Reply(completions, Usage(said[0].usage.input, 0, output, 0), request.model)
+
+    async def check(self, model=""):
+        return ""
+
+    async def close(self):
+        pass
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("agree")
+def recordings(tmp_path_factory):
+    """Recordings of three agents: calibrated, without log-probabilities, and with a request for each sample."""
+    alone = {**THREE, "deep": {**THREE["deep"], "n": False}}
+    cases = {"calibrated": {}, "silent": {"silent": 0.7, "calibration": ""}, "alone": {"models": alone}}
+    found = Recordings()
+    for name, case in cases.items():
+        folder = tmp_path_factory.mktemp(name)
+        options = {**SETTINGS, **{key: value for key, value in case.items() if key != "silent"}}
+        kept = {"items": ITEMS, "samples": 5, "seed": len(name), "silent": case.get("silent", 0.1)}
+        place = asyncio.run(collect_panel(folder, **kept, **options))
+        table = load_table(place)
+        if options.get("calibration") == "":  # an engine without statistics compares raw energies
+            table = table.replaced(calibration=Calibration())
+        found[name] = (table, list(open_recording(place).items()), panels.settings(folder, **options))
+    return found
 
 
-async def compare(folder, place, options, overrides, models):
-    arrays = load_arrays(place)
-    outcome = run_policy(arrays, f"odar:{options}")
-    made = settings(folder, models=models, **overrides)
-    paths, wins = list(Path), 0
-    odar = Odar(made, estimator=Spread())
-    for row, entry in enumerate(open_recording(place).items()):
-        tapes = list(recordings(odar, entry, made.routing.samples))
-        odar.providers = ProviderPool(made, {name: ReplayProvider(name, tapes) for name in ("fast", "slow")})
-        trace = (await odar.aask(entry.query)).trace
-        what = (entry.key.id, options)
-        assert (what, paths[outcome.path[row]]) == (what, trace.decision.path)
+async def assert_agrees(table, items, made, spec, changes):
+    """Ask the engine every item, and compare it with the outcome of the replay."""
+    outcome = run_policy(table, spec)
+    for key, value in changes.items():
+        section, _, name = key.rpartition(".")
+        part = dataclasses.replace(getattr(made, section), **{name: value}) if section else value
+        made = dataclasses.replace(made, **{section or name: part})
+    for row, item in enumerate(items):
+        agents = RecordedAgents(item)
+        providers = dict.fromkeys(("fast", "second", "slow"), agents)
+        async with Odar(made, providers=providers, estimator=Spread()) as odar:
+            trace = (await odar.aask(item.query)).trace
+        what = (spec, item.key.id)
+        stages = tuple(each.stage for each in trace.decisions if each.stage is not None)
+        assert (what, outcome.stages[row]) == (what, stages)
         assert (what, outcome.calls[row]) == (what, trace.spend.calls)
-        column, winner = outcome.winner[row], column_of(trace)
-        if column != winner:  # the engine cannot tell two samples apart that say the very same
-            assert entry.attempts[column].candidate.tokens == entry.attempts[winner].candidate.tokens, what
-            assert entry.attempts[column].text == entry.attempts[winner].text, what
-        assert (what, outcome.score[row]) == (what, entry.attempts[winner].score)
-        wins += column not in (FAST, VERIFY)
-    return outcome, wins
+        assert (what, list(Path)[outcome.path[row]]) == (what, trace.path)
+        assert outcome.cost_usd[row] == pytest.approx(trace.spend.cost_usd), what
+        winner = trace.candidates[trace.verdict.winner]
+        taken = item.attempts[outcome.winner[row]]
+        assert (what, taken.text, taken.agent) == (what, winner.text, winner.agent)
+        assert outcome.score[row] == taken.score
+    return outcome
 
 
-@pytest.mark.parametrize("options", CASES)
-async def test_replay_does_what_the_engine_does(folder, options):
-    place = folder / "recording.jsonl"
-    if not place.exists():
-        await collect_panel(folder, items=100)
-    outcome, wins = await compare(folder, place, options, CASES[options], MODELS)
-    if not options.startswith("tau1=0,"):
-        assert min(outcome.mix) > 0.02  # all three paths were compared
-        assert wins
+thresholds = st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted)
+papers = st.builds(
+    lambda taus, beta: (
+        f"odar:policy=paper,tau1={taus[0]},tau2={taus[1]},beta={beta}",
+        {"policy": "paper", "routing.tau1": taus[0], "routing.tau2": taus[1], "fusion.beta": float(beta)},
+    ),
+    thresholds,
+    st.sampled_from(["inf", "0", "0.25"]),
+)
+cascades = st.builds(
+    lambda points, stages: (
+        f"cascade:dial={points}" + (f",stages={stages}" if stages else ""),
+        {"policy": "cascade", "routing.dial": f"{points}", "routing.stages": (stages,) if stages else ()},
+    ),
+    st.floats(0.01, 100),
+    st.sampled_from(["", "fast+second"]),
+)
+fixed = st.sampled_from(["fast", "slow*3", "fast+slow*5", "fast,second,slow*2", "fast,slow:verify"]).map(
+    lambda spec: (spec if "," in spec or "*" in spec else f"odar:policy={spec}", {"policy": spec})
+)
 
 
-@pytest.mark.parametrize("options", ["", "stop=none", "rule=majority"])
-async def test_replay_does_what_the_engine_does_with_separate_samples(tmp_path, options):
-    place = await collect_panel(tmp_path, items=40, seed=1, models=ONE_BY_ONE)
-    await compare(tmp_path, place, options, CASES[options], ONE_BY_ONE)
+@given(
+    case=st.sampled_from(["calibrated", "silent", "alone"]),
+    policy=papers | cascades | fixed,
+    start=st.integers(0, ITEMS - 4),
+)
+@settings(max_examples=40, deadline=None)
+def test_replay_does_what_the_engine_does(recordings, case, policy, start):
+    table, items, made = recordings[case]
+    rows = list(range(start, start + 4))
+    part = table.replaced(rows=rows)
+    asyncio.run(assert_agrees(part, [items[row] for row in rows], made, *policy))
 
 
-async def test_replay_does_what_the_engine_does_without_calibration(tmp_path):
-    place = await collect_panel(tmp_path, items=60, seed=2, silent=0.6, calibration="")
-    outcome, _ = await compare(tmp_path, place, "", {"calibration": ""}, MODELS)
-    assert min(outcome.mix) > 0.1
+@pytest.mark.parametrize("dial", ["economy", "balanced", "quality", "0.05"])
+def test_the_cascade_agrees_at_every_dial_on_all_items(recordings, dial):
+    changes = {"policy": "cascade", "routing.dial": dial}
+    table, items, made = recordings["calibrated"]
+    outcome = asyncio.run(assert_agrees(table, items, made, f"cascade:dial={dial}", changes))
+    assert dial != "balanced" or len(set(outcome.stages)) > 2

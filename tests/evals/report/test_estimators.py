@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from odar.errors import InputError
-from odar.evals.replay.arrays import load_arrays
+from odar.evals.replay.table import ReplayTable, load_table
 from odar.evals.report.estimators import features, transfer
 from odar.evals.report.findings import replay_recordings
-from odar.policy.fusion import FAST
 from support.panels import synthetic_panel
 
 BENCHMARKS = (("alpha", "Mathematics"), ("beta", "Coding"))
@@ -20,14 +19,15 @@ BENCHMARKS = (("alpha", "Mathematics"), ("beta", "Coding"))
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory):
     """240 items whose fast answer fails if the first semantic feature is high, in both domains."""
-    arrays = load_arrays(synthetic_panel(tmp_path_factory.mktemp("study"), 240, benchmarks=BENCHMARKS))
-    rng, phi = np.random.default_rng(0), arrays.items.features.copy()
-    phi[:, 14] = 8 * rng.random(240)  # tf-idf of mathematics
-    score = arrays.answers.score.copy()
-    score[:, FAST] = phi[:, 14] < 4
-    changed = replace(
-        arrays, items=replace(arrays.items, features=phi), answers=replace(arrays.answers, score=score)
-    )
+    table = load_table(synthetic_panel(tmp_path_factory.mktemp("study"), 240, benchmarks=BENCHMARKS))
+    rng = np.random.default_rng(0)
+    items = []
+    for item in table.items:
+        phi = [*item.features]
+        phi[14] = 8 * rng.random()  # tf-idf of mathematics
+        fast = replace(item.attempts[0], score=float(phi[14] < 4))
+        items.append(replace(item, features=tuple(phi), attempts=(fast, *item.attempts[1:])))
+    changed = ReplayTable.from_items(items, table.header)
     (found,) = replay_recordings({"study": changed})
     return found
 
@@ -53,11 +53,11 @@ def test_an_estimator_transfers_to_another_domain(findings):
 
 
 def test_too_few_items_are_an_error(findings):
-    arrays = findings.arrays
-    small = replace(findings, arrays=arrays.rows(np.arange(240) < 30))
+    table = findings.table
+    small = replace(findings, table=table.replaced(rows=np.arange(240) < 30))
     with pytest.raises(InputError, match="30 rows cannot teach an estimator"):
         features(small)
     with pytest.raises(InputError, match="15 items of Mathematics are too few"):
         transfer(small)
     with pytest.raises(InputError, match="no other domain than Mathematics has 50 items"):
-        transfer(replace(findings, arrays=arrays.rows(arrays.of_set("alpha"))))
+        transfer(replace(findings, table=table.replaced(rows=table.of_set("alpha"))))

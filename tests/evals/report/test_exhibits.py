@@ -9,7 +9,7 @@ import pytest
 
 from odar.calibration.bootstrap import Interval
 from odar.errors import InputError
-from odar.evals.replay.arrays import load_arrays, load_panels
+from odar.evals.replay.table import load_table, load_tables
 from odar.evals.report import analyses, results
 from odar.evals.report.draw import Column, policy_label, to_svg
 from odar.evals.report.findings import replay_recordings
@@ -31,7 +31,7 @@ DIFFICULTY = [0.1, 0.1, 0.5, 0.9, 0.1]
 def findings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hand")
     energies = [[0.5, 0.1, *[0.2] * 5]] * 5
-    (found,) = replay_recordings(load_panels([handmade_panel(folder, ANSWERS, energies, difficulty=DIFFICULTY)]))
+    (found,) = replay_recordings(load_tables([handmade_panel(folder, ANSWERS, energies, difficulty=DIFFICULTY)]))
     return found
 
 
@@ -40,7 +40,7 @@ def several(tmp_path_factory):
     """90 items of three benchmarks, two of them in one category."""
     benchmarks = (("alpha", "Mathematics"), ("beta", "Mathematics"), ("gamma", "Coding"))
     path = synthetic_panel(tmp_path_factory.mktemp("several"), 90, benchmarks=benchmarks)
-    (found,) = replay_recordings(load_panels([path]))
+    (found,) = replay_recordings(load_tables([path]))
     return found
 
 
@@ -62,7 +62,7 @@ def test_the_main_table_has_a_row_per_benchmark_means_of_categories_and_all(seve
     rows = by_name(exhibit)
     assert [exhibit.rows[i][0] for i in exhibit.marked] == ["mean of Mathematics", "mean of benchmarks"]
     for name in ("alpha", "beta", "gamma"):
-        mask = several.arrays.of_set(name)
+        mask = several.table.of_set(name)
         assert rows[name]["ODAR"] == pytest.approx(several.odar.score[mask].mean())
         assert rows[name]["items"] == 30 and not np.isnan(rows[name]["gain on fast"].low)
     mean = np.mean([rows[name]["ODAR"] for name in ("alpha", "beta", "gamma")])
@@ -85,13 +85,13 @@ def test_the_pareto_figures_show_all_policies_and_odars_curve(findings):
     rows = by_name(calls)
     assert (rows["ODAR"]["accuracy"], rows["ODAR"]["calls"]) == (0.8, findings.odar.calls.mean())
     assert rows["single fast"]["calls"] == 1.0 and "oracle" not in rows
-    assert by_name(money)["ODAR"]["money"] == pytest.approx(1000 * findings.odar.cost.mean())
-    curve = [row for row in calls.rows if row[0] == "ODAR, other τ"]
-    assert curve[0][2] == 1.0 and curve[-1][2] == pytest.approx(findings.outcomes["always-hard"].calls.mean())
+    assert by_name(money)["ODAR"]["money"] == pytest.approx(1000 * findings.odar.cost_usd.mean())
+    curve = [row[2] for row in calls.rows if row[0] == "ODAR, other dials"]
+    assert curve == sorted(curve) and 1.0 <= curve[0] < curve[-1]
 
 
 def test_without_prices_tokens_replace_cost(findings):
-    free = {name: replace(each, cost=np.zeros(5)) for name, each in findings.outcomes.items()}
+    free = {name: replace(each, cost_usd=np.zeros(5)) for name, each in findings.outcomes.items()}
     assert [each.slug for each in results.pareto(replace(findings, outcomes=free))] == [
         "pareto-calls",
         "pareto-tokens",
@@ -119,7 +119,7 @@ def test_an_ablation_is_a_change_against_odar(findings):
     assert rows["no slow agent"]["change of accuracy"].value == pytest.approx(-0.4)
     assert rows["no estimator: always Hard"]["calls"] >= 4
     assert (
-        {"z-score off", "expert and model router off"}
+        {"statistics off", "expert and model router off"}
         < set(rows)
         <= set(analyses.TEXTS["ablations"]["labels"].values())
     )
@@ -132,7 +132,7 @@ def test_recordings_of_the_same_items_are_ablations_and_others_parts(tmp_path):
     worse = [["5"] * 5 for _ in ANSWERS]
     other = handmade_panel(tmp_path / "other", worse, [[0.5, 0.1, *[0.2] * 3]] * 5, difficulty=DIFFICULTY)
     more = synthetic_panel(tmp_path / "more", 12, benchmarks=(("alpha", "Mathematics"),))
-    first, second = replay_recordings(load_panels([main, other, more]))
+    first, second = replay_recordings(load_tables([main, other, more]))
     assert len(first.others) == 1 and second.others == []
     row = by_name(analyses.ablations(first)[0])["samples = 3 (5 items)"]
     assert row["change of accuracy"].value == pytest.approx(-0.8)
@@ -140,15 +140,15 @@ def test_recordings_of_the_same_items_are_ablations_and_others_parts(tmp_path):
 
 def test_the_same_recording_twice_counts_once(tmp_path):
     path = synthetic_panel(tmp_path, 12)
-    (arrays,) = load_panels([path, path]).values()
+    (arrays,) = load_tables([path, path]).values()
     assert len(arrays) == 12
 
 
 def test_attacked_questions_are_never_pooled_with_their_benchmark(tmp_path):
     benchmarks = (("gsm8k", "Mathematics"), ("gsm8k+masking", "Mathematics"))
     path = synthetic_panel(tmp_path, 40, benchmarks=benchmarks)
-    (found,) = replay_recordings(load_panels([path]))
-    assert list(found.benchmarks) == ["gsm8k"] and len(found.arrays) == 20
+    (found,) = replay_recordings(load_tables([path]))
+    assert list(found.benchmarks) == ["gsm8k"] and len(found.table) == 20
 
 
 def test_more_samples_and_sweeps(findings):
@@ -199,11 +199,11 @@ def test_a_recording_without_verifications_can_be_replayed(tmp_path):
     source = open_recording(synthetic_panel(tmp_path, 30))
     items = [replace(e, attempts=(e.attempts[0], *e.attempts[2:])) for e in source.items()]
     write_recording(tmp_path / "plain.parquet", source.header, items)
-    (found,) = replay_recordings(load_panels([tmp_path / "plain.parquet"]))
-    assert not found.arrays.verified and found.odar.mix[1] == 0
-    assert "always-medium" in found.left_out
-    full = load_arrays(tmp_path / "recording.parquet")
-    assert found.outcomes["single-slow"].score.mean() == full.answers.score[:, 2].mean()
+    (found,) = replay_recordings(load_tables([tmp_path / "plain.parquet"]))
+    assert found.outcomes["paper"].mix[1] == 0 and "Hard path" in found.outcomes["paper"].note
+    assert "always-medium" not in found.outcomes
+    full = load_table(tmp_path / "recording.parquet")
+    assert found.outcomes["single-slow"].score.mean() == pytest.approx(full.scores("slow").mean())
     assert exhibits(found)[0]
 
 
@@ -212,7 +212,7 @@ def test_figures_need_matplotlib(findings, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     drawn = analyses.errors_figure(findings)[0]
-    with pytest.raises(InputError, match=r"figures need matplotlib; install odar\[evals\]"):
+    with pytest.raises(InputError, match=r"figures need matplotlib: pip install .*\[evals\]"):
         to_svg(drawn.draw, drawn.size, "x")
 
 
@@ -220,7 +220,7 @@ def test_figures_need_matplotlib(findings, monkeypatch):
     ("spec", "name"),
     [
         ("odar", "ODAR"),
-        ("cot", "CoT"),
+        ("self-consistency:k=5", "SC-5"),
         ("best-of-n:n=9", "BoN-9"),
         ("random-matched", "random matched"),
         ("odar:beta=inf", "beta=inf"),
@@ -254,5 +254,14 @@ def test_cells_are_formatted():
     )
 
 
-def test_frontier_by_hand():
-    assert results.frontier([(1, 0.5), (1, 0.6), (2, 0.6), (3, 0.7)]) == [(1, 0.6), (3, 0.7)]
+def test_each_dial_is_compared_with_the_fixed_choices_and_with_slow(several):
+    (exhibit,) = results.frontier_table(several)
+    rows = by_name(exhibit)
+    assert list(rows) == ["50", "economy", "16", "balanced", "6", "quality", "1"]
+    slow = several.outcomes["single-slow"]
+    curve = {outcome.name.rpartition("=")[2]: outcome for outcome in several.suite("curve")}
+    for dial, row in rows.items():
+        share = curve[dial].cost_usd.mean() / slow.cost_usd.mean()
+        assert row["cost, slow = 1"] == pytest.approx(share)
+        assert row["over slow alone"].value == pytest.approx(curve[dial].score.mean() - slow.score.mean())
+    assert exhibit.notes

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from odar.evals.replay.arrays import load_panels
+from odar.evals.replay.table import load_tables
 from odar.evals.report.draw import Colour
 from odar.evals.report.findings import replay_recordings
 from odar.evals.report.page import exhibits, to_json, write_report
@@ -30,13 +30,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def written(folder):
-    parts = replay_recordings(load_panels([folder / NAME]))
+    parts = replay_recordings(load_tables([folder / NAME]))
     write_report(parts, folder / "r" / "report.html", "odar eval report <x>")
     return parts[0], (folder / "r" / "report.html").read_text(encoding="utf-8")
 
 
 def written_to(page, *recordings):
-    parts = replay_recordings(load_panels(recordings))
+    parts = replay_recordings(load_tables(recordings))
     write_report(parts, page, HOSTILE)
     return parts, page.read_text(encoding="utf-8")
 

@@ -1,4 +1,7 @@
-"""Prompt files: one folder per set, one TOML file per step, identified by MD5 (SPEC 3.1)."""
+"""Prompt files: one folder per set, one TOML file per step, identified by MD5 (SPEC 3.1).
+
+A set can have other prompts for open-ended requests, such as writing or small talk, than for exact questions.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,14 @@ from typing import Any
 
 from odar.errors import SettingsError
 from odar.files import user_path
+from odar.policy.kinds import Kind, request_kind
 from odar.providers.base import Message
 from odar.types import Query, Step
 
-SETS = ("chat", "default", "local", "tiny")
+SETS = ("chat", "default", "local", "paper", "tiny")
+_CHAT = "chat"
+"""The set that leaves a conversation as it is. Open-ended requests get it with the sets of `_EXACT_ONLY`."""
+_EXACT_ONLY = ("default", "local", "tiny")
 _QUERY_ONLY = "{query}"
 _WITHOUT = " without "
 _STAGES = r" Work in this order:|^\d\. .*\n?"
@@ -73,27 +80,74 @@ class Prompt:
         return "judgment" in f"{self.system}{self.user}{self.closing}".lower()
 
 
-def load_prompts(name: str) -> Mapping[Step, Prompt]:
-    """Return the prompts of a shipped set, or of a folder; "NAME without PART" removes a part.
+Prompts = Mapping[Step, Prompt]
 
-    >>> load_prompts("default")[Step.ANSWER].messages(Query("What is 2 + 2?"))[-1].text
+
+@dataclass(frozen=True, slots=True)
+class PromptSet:
+    """The prompts of every step, for exact questions and for open-ended requests."""
+
+    exact: Prompts
+    open: Prompts | None = None
+    """None if open-ended requests get the same prompts."""
+
+    def is_open(self, query: Query) -> bool:
+        """Whether a query gets the prompts for open-ended requests.
+
+        Those prompts leave a conversation as it is, so they are also right where the client sets the task and the
+        form of the reply: by tools, a response format, earlier turns, or a system message, which could contradict
+        worked examples.
+        """
+        if self.open is None:
+            return False
+        options, roles = query.options, [turn.role for turn in query.messages]
+        has_examples = any(prompt.examples for prompt in self.exact.values())
+        set_by_client = options.tools or options.format is not None or roles.count("user") > 1
+        return (
+            bool(set_by_client or (has_examples and "system" in roles))
+            or request_kind(query).kind is Kind.OPEN_ENDED
+        )
+
+    def choose(self, *, open_ended: bool) -> Prompts:
+        """The prompts for open-ended requests, or those for exact questions."""
+        return self.open if open_ended and self.open is not None else self.exact
+
+    def steps(self) -> dict[str, str]:
+        """The step of every prompt, by its MD5."""
+        return {prompt.md5: step.value for each in (self.exact, self.open or {}) for step, prompt in each.items()}
+
+
+def load_prompts(name: str) -> PromptSet:
+    """Load a shipped set, or a folder; "NAME without PART" removes a part.
+
+    A folder holds answer.toml, verify.toml and solve.toml, and can hold a folder `open` with the same three files
+    for open-ended requests.
+
+    >>> load_prompts("default").exact[Step.ANSWER].messages(Query("What is 2 + 2?"))[-1].text
     'What is 2 + 2?'
-    >>> "three short steps" in load_prompts("default without step-limit")[Step.ANSWER].system
+    >>> "three short steps" in load_prompts("paper without step-limit").exact[Step.ANSWER].system
     False
     """
     base, without, part = name.rpartition(_WITHOUT)
     if without:
-        return _without_part(name, load_prompts(base), part)
+        whole = load_prompts(base)
+        return replace(whole, exact=_without_part(name, whole.exact, part))
     if name in SETS:
-        folder: Any = resources.files("odar.agents.prompts").joinpath(name)
-    else:
-        folder = user_path(name, setting="prompts")
-        if not folder.is_dir():
-            raise SettingsError(f"prompts = {name!r} is neither a folder nor one of: {', '.join(SETS)}")
-    return {step: _read(folder.joinpath(f"{step}.toml"), f"{name}/{step}.toml") for step in Step}
+        shipped = resources.files("odar.agents.prompts")
+        chat = _read_steps(shipped.joinpath(_CHAT), _CHAT) if name in _EXACT_ONLY else None
+        return PromptSet(_read_steps(shipped.joinpath(name), name), chat)
+    folder = user_path(name, setting="prompts")
+    if not folder.is_dir():
+        raise SettingsError(f"prompts = {name!r} is neither a folder nor one of: {', '.join(SETS)}")
+    own = _read_steps(folder / "open", f"{name}/open") if (folder / "open").is_dir() else None
+    return PromptSet(_read_steps(folder, name), own)
 
 
-def _without_part(name: str, prompts: Mapping[Step, Prompt], part: str) -> Mapping[Step, Prompt]:
+def _read_steps(folder: Any, label: str) -> Prompts:
+    return {step: _read(folder.joinpath(f"{step}.toml"), f"{label}/{step}.toml") for step in Step}
+
+
+def _without_part(name: str, prompts: Prompts, part: str) -> Prompts:
     if part not in PARTS:
         raise SettingsError(f"prompts = {name!r}: no part {part!r} (parts: {', '.join(PARTS)})")
     steps, pattern = PARTS[part]
@@ -109,15 +163,9 @@ def _without_part(name: str, prompts: Mapping[Step, Prompt], part: str) -> Mappi
     return changed
 
 
-def load_prompt(name: str) -> Prompt:
-    """Return a prompt that belongs to no step: judge or synthesis."""
-    return _read(resources.files("odar.agents.prompts").joinpath(f"{name}.toml"), f"{name}.toml")
-
-
-def prompt_steps(*names: str) -> dict[str, str]:
-    """Return the step of every prompt of these sets and of the shipped ones, by its MD5."""
-    sets = [load_prompts(name) for name in dict.fromkeys((*SETS, *names))]
-    return {prompt.md5: step.value for prompts in sets for step, prompt in prompts.items()}
+def prompt_steps(name: str) -> dict[str, str]:
+    """The step of every prompt of this set and of the shipped ones, by its MD5."""
+    return {md5: step for each in (*SETS, name) for md5, step in load_prompts(each).steps().items()}
 
 
 def _read(file: Any, label: str) -> Prompt:

@@ -4,8 +4,10 @@ import { h, longText } from "./dom.js";
 import { DASH, fixed, num, percent, plural, signed } from "./format.js";
 import { legend, tokenView } from "./tokens.js";
 
-const ROLES = { answer: "Fast, answer", verify: "Slow, verify", solve: "Slow, solve" };
 const CLIPPED = 160;
+
+/** Who was asked: the agent, and whether it checked another's answer. */
+export const agentName = ({ agent, step }) => (step === "verify" ? `${agent}, verify` : agent);
 
 /** Letters for groups of equal answers, A for the first candidate's. */
 export function letters(groups) {
@@ -15,16 +17,16 @@ export function letters(groups) {
 
 export function verdictCard(document) {
   const { candidates, verdict } = document;
-  const named = document.groups ? letters(document.groups) : null;
+  const named = letters(document.groups);
   const many = candidates.length > 1;
   return h("section", { class: "card" },
     h("header", {}, h("h2", {}, "Verdict"), verdict && h("p", {}, `decided by ${verdict.scorer}: ${verdict.reason}`)),
     h("div", { class: "scroll" }, h("table", { class: "energies" },
       h("thead", {}, h("tr", {}, ["#", "Agent", "Answer"].map((name) => h("th", {}, name)), [["E", "Energy per character"], ["V", "Varentropy"], ["F", "E + λV"], ["F̃", "F, aligned by the model's μ and σ"], ["Weight", "Weight of its answer"]].map(([name, title]) => h("th", { class: "r" }, h("abbr", { title }, name))))),
-      h("tbody", {}, candidates.map((candidate, i) => row(candidate, i, verdict, named?.[i]))))),
+      h("tbody", {}, candidates.map((candidate, i) => row(candidate, i, verdict, named[i]))))),
     h("p", { class: "note" }, "E energy per character, V varentropy of the log-probabilities, F = E + λV, F̃ = (F − μ)/σ. Lower is surer.",
       candidates.some((c) => c.energy && c.energy.aligned === null) ? " A model without F̃ has no alignment statistics for these prompts and settings." : "",
-      many && named ? ` ${plural(new Set(named).size, "distinct answer")}; equal answers share a letter and one weight.` : ""));
+      many ? ` ${plural(new Set(named).size, "distinct answer")}; equal answers share a letter and one weight.` : ""));
 }
 
 function row(candidate, i, verdict, letter) {
@@ -32,8 +34,8 @@ function row(candidate, i, verdict, letter) {
   const weight = verdict?.weights?.length ? num(verdict.weights[i]) : null;
   const won = verdict?.winner === i;
   return h("tr", { class: won ? "won" : null },
-    h("td", {}, String(i + 1)), h("td", { class: "nowrap" }, ROLES[candidate.step] ?? candidate.step, won && h("span", { class: "hidden" }, ", chosen")),
-    h("td", { class: "said", dir: "auto" }, letter && h("span", { class: "letter" }, letter), " ", candidate.answer === undefined ? h("span", { class: "dim" }, plural(candidate.answer_characters, "character")) : candidate.answer.slice(0, CLIPPED)),
+    h("td", {}, String(i + 1)), h("td", { class: "nowrap" }, agentName(candidate), won && h("span", { class: "hidden" }, ", chosen")),
+    h("td", { class: "said", dir: "auto" }, letter && h("span", { class: "letter" }, letter), " ", candidate.final === undefined ? h("span", { class: "dim" }, plural(candidate.final_characters, "character")) : candidate.final.slice(0, CLIPPED)),
     h("td", { class: "r" }, fixed(energy.energy, 4)), h("td", { class: "r" }, fixed(energy.varentropy, 3)), h("td", { class: "r" }, fixed(energy.free_energy, 4)),
     h("td", { class: "r lead" }, energy.aligned === null || energy.aligned === undefined ? DASH : signed(energy.aligned)),
     h("td", { class: "r" }, weight === null ? DASH : h("span", { class: "share" }, h("span", { class: "track" }, h("i", { style: { width: percent(weight, 1) } })), percent(weight))));
@@ -41,15 +43,15 @@ function row(candidate, i, verdict, letter) {
 
 export function candidatesCard(document) {
   const { candidates, verdict } = document;
-  const named = document.groups ? letters(document.groups) : null;
+  const named = letters(document.groups);
   const scored = candidates.some((candidate) => candidate.logprobs?.length);
   return h("section", { class: "card" },
     h("header", {}, h("h2", {}, plural(candidates.length, "candidate")), scored && legend()),
-    h("div", { class: "candidates" }, candidates.map((candidate, i) => one(candidate, i, verdict?.winner === i, candidates.length > 1 ? named?.[i] : null))));
+    h("div", { class: "candidates" }, candidates.map((candidate, i) => one(candidate, i, verdict?.winner === i, candidates.length > 1 ? named[i] : null))));
 }
 
 function one(candidate, i, won, letter) {
-  const name = `${i + 1}. ${ROLES[candidate.step] ?? candidate.step}`;
+  const name = `${i + 1}. ${agentName(candidate)}`;
   const tokens = tokenView(candidate, name);
   return h("article", { class: won ? "candidate won" : "candidate", "aria-label": name },
     h("header", {}, h("h3", {}, name), letter && h("span", { class: "letter" }, letter), won && h("span", { class: "chip good" }, "Chosen"),

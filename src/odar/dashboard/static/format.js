@@ -64,6 +64,5 @@ export function when(iso) {
 
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
-export const PATHS = ["simple", "medium", "hard"];
 export const PATH_NAMES = { simple: "Simple", medium: "Medium", hard: "Hard", direct: "Direct", none: "No path" };
 export const pathName = (path) => PATH_NAMES[path] ?? "No path";

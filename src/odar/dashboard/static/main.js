@@ -106,7 +106,7 @@ setTheme(theme());
 
 const SHORTCUTS = [
   [["/"], "Search traces; in the playground, the question"], [["g", "o"], "Overview"], [["g", "t"], "Traces"], [["g", "m"], "Models"], [["g", "p"], "Playground"],
-  [["↑", "↓"], "Move between traces (also j and k), Enter opens one"], [["←", "→"], "Move a threshold, or from token to token"], [["p"], "Pause or resume the live table"], [["t"], "Theme"], [["?"], "This help"],
+  [["↑", "↓"], "Move between traces (also j and k), Enter opens one"], [["←", "→"], "Move from token to token"], [["p"], "Pause or resume the live table"], [["t"], "Theme"], [["?"], "This help"],
 ];
 
 function help() {
@@ -114,7 +114,7 @@ function help() {
   const dialog = h("dialog", { "aria-label": "Help", onclose: () => dialog.remove() }, h("h2", {}, "Keyboard"),
     h("div", { class: "keys" }, SHORTCUTS.map(([keys, what]) => [h("span", {}, keys.map((k) => [h("kbd", {}, k), " "])), h("span", {}, what)])),
     h("h2", { class: "second" }, "Words"),
-    h("p", { class: "dim" }, "d(x) is the estimated difficulty of a query. Below τ1 it takes Simple (one fast call), below τ2 Medium (fast, then verified by the slow agent), above it Hard (one fast and several slow samples). Direct queries name their model."),
+    h("p", { class: "dim" }, "d(x) is the estimated difficulty of a query. After every answer ODAR asks whether another call is worth its price; p is the probability that the leading answer is right. Simple, Medium and Hard tell what happened: no slow call, one, several. Direct queries name their model."),
     h("div", { class: "row" }, session && h("span", { class: "dim version" }, `odar ${session.version}`), h("button", { type: "button", class: "primary", autofocus: true, onclick: () => dialog.close() }, "Close")));
   document.body.append(dialog);
   dialog.showModal();

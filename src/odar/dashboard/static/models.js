@@ -44,7 +44,7 @@ const list = (models, report) => h("div", { class: "scroll" }, h("table", {},
 function entry(model, report) {
   return h("article", { class: "model", "aria-label": model.name },
     h("div", {}, h("h2", {}, model.name), h("p", { class: "dim" }, model.id === model.name ? model.provider : `${model.provider}, ${model.id}`),
-      h("div", { class: "caps" }, model.agents.map((a) => h("span", { class: `chip ${a.agent === "fast" ? "simple" : "hard"}` }, a.default ? a.agent : `${a.agent}, alternative`)), capabilities(model))),
+      h("div", { class: "caps" }, model.agents.map((a) => h("span", { class: `chip ${["fast", "second"].includes(a.agent) ? "simple" : "hard"}` }, a.default ? a.agent : `${a.agent}, alternative`)), capabilities(model))),
     h("dl", {}, h("dt", {}, "Price"), h("dd", {}, price(model.price)), h("dt", {}, "Context"), h("dd", {}, model.context ? `${count(model.context)} tokens` : "unknown")),
     h("dl", {}, h("dt", {}, "Breaker"), h("dd", {}, breaker(report.breakers[model.provider], model)), Object.keys(model.scores).length > 0 && [h("dt", {}, "Scores"), h("dd", {}, Object.entries(model.scores).map(([expert, score]) => `${expert} ${percent(score)}`).join(", "))]),
     h("div", {}, alignment(model, report)));

@@ -5,7 +5,6 @@ import { bars, mix, pathLegend, series } from "./charts.js";
 import { fill, h } from "./dom.js";
 import { count, fixed, money, pathName, percent, plural, seconds } from "./format.js";
 import { failed, noTraces, scopeOf, segments } from "./parts.js";
-import { meanCost, thresholds } from "./thresholds.js";
 
 const RANGES = {
   "1h": { name: "1 h", ms: 3600e3, step: "minute" },
@@ -39,11 +38,13 @@ export async function overviewPage(main, { query, session, go, alive }) {
     h("div", { class: "grid" },
       card("w7", "Queries over time", pathLegend(paths), series(view.timeline, range.step, since, paths)),
       card("w5", "Paths", null, pathTable(view, paths))),
-    card("", "Where the thresholds lie", h("p", {}, "d(x), the difficulty that chose the path"), thresholds(view, session.routing)),
     h("div", { class: "grid" },
-      card("w6", "Savings", h("p", {}, "net of ODAR's own calls, against doing the same with every question"), savings(view.savings)),
+      card("w6", "Stages", h("p", {}, "what was asked before ODAR stopped"), stages(view.stages)),
+      card("w6", "Difficulty", h("p", {}, "d(x) of the questions, by path"), histogram(view.difficulty))),
+    h("div", { class: "grid" },
+      card("w6", "Savings", h("p", {}, "against one slow call for every question"), savings(view.savings)),
       card("w6", "Latency", h("p", {}, "median, and the 95th percentile in pale"), latency(view, paths))),
-    view.targets.length ? card("", "Targets", h("p", {}, "the mean that the thresholds follow, over all questions under it"), targets(view.targets)) : null));
+    view.targets.length ? card("", "Targets", h("p", {}, "the mean that the dial follows, over all questions under it"), targets(view.targets)) : null));
 }
 
 const card = (width, title, side, ...content) =>
@@ -55,15 +56,14 @@ const figure = (name, value, note) =>
 function figures(view, session) {
   const known = view.queries - view.cost_unknown;
   const marked = view.feedback.right + view.feedback.wrong;
-  const hard = 1 + session.routing.samples;
   const trouble = [view.errors && plural(view.errors, "error"), view.degraded && `${count(view.degraded)} degraded`].filter(Boolean).join(", ");
-  const { cost_usd: spent, always_slow: slow } = view.savings;
-  const saved = slow.cost_usd ? slow.usd_saved / slow.cost_usd : null;
+  const { always_slow_usd: slow, usd_saved: usd } = view.savings;
+  const saved = slow ? usd / slow : null;
   return h("div", { class: "grid figures" },
     figure("Queries", count(view.queries), trouble || "no errors"),
-    figure("Calls per query", fixed(view.calls_per_query), `${percent(view.calls_per_query / hard)} of the ${hard} of always Hard`),
+    figure("Calls per query", fixed(view.calls_per_query), session.policy === "cascade" ? `dial ${session.dial}` : `policy ${session.policy}`),
     figure("Spent", known ? money(view.cost_usd) : money(null),
-      view.cost_unknown ? `${plural(view.cost_unknown, "query", "queries")} of unknown cost not in it` : saved === null || spent === null ? `${money(view.cost_usd / known)} per query` : `${percent(Math.abs(saved))} ${saved < 0 ? "more" : "less"} than always slow`),
+      view.cost_unknown ? `${plural(view.cost_unknown, "query", "queries")} of unknown cost not in it` : saved === null ? `${money(view.cost_usd / known)} per query` : `${percent(Math.abs(saved))} ${saved < 0 ? "more" : "less"} than always slow`),
     marked
       ? figure("Right, by feedback", percent(view.feedback.right / marked), `${count(view.feedback.right)} of ${count(marked)} marked, 95% interval ${interval(view.feedback.right, marked)}`)
       : figure("Right, by feedback", "–", "no answer has been marked"));
@@ -75,6 +75,32 @@ function interval(right, n) {
   const middle = (p + (z * z) / (2 * n)) / (1 + (z * z) / n);
   const half = (z * Math.sqrt((p * (1 - p)) / n + (z * z) / (4 * n * n))) / (1 + (z * z) / n);
   return `${percent(Math.max(0, middle - half))} to ${percent(Math.min(1, middle + half))}`;
+}
+
+/** Mean cost of a query that took this path, over those whose cost is known; null where none is. */
+function meanCost(path) {
+  const known = path.queries - path.cost_unknown;
+  return known > 0 ? path.cost_usd / known : null;
+}
+
+const SHOWN = 8;
+
+function stages(counts) {
+  const total = Object.values(counts).reduce((a, b) => a + b, 0);
+  const rows = Object.entries(counts).slice(0, SHOWN);
+  if (!total) return h("p", { class: "dim" }, "No question was routed in this time; those that name a model or a path do not count.");
+  return bars(rows.map(([names, n]) => ({ name: names.replaceAll(",", ", "), className: "medium", share: n / total, value: percent(n / total) })));
+}
+
+/** Questions by tenths of d(x), stacked by path. */
+function histogram({ bins, routed }) {
+  const tenths = Array.from({ length: 10 }, (_, i) => Object.fromEntries(Object.entries(routed).map(([path, counts]) =>
+    [path, counts.filter((_, j) => Math.floor((10 * j) / bins) === i).reduce((a, b) => a + b, 0)])));
+  const sums = tenths.map((each) => Object.values(each).reduce((a, b) => a + b, 0));
+  const top = Math.max(...sums);
+  if (!(top > 0)) return h("p", { class: "dim" }, "No question was routed in this time.");
+  return h("div", { class: "tenths" }, tenths.map((each, i) => [h("span", { class: "dim" }, fixed(i / 10, 1)),
+    h("span", { style: { width: percent(sums[i] / top, 1) } }, sums[i] > 0 && mix(each, `d from ${fixed(i / 10, 1)}`)), h("span", { class: "r" }, count(sums[i]))]));
 }
 
 function pathTable(view, paths) {
@@ -95,31 +121,26 @@ function pathTable(view, paths) {
 }
 
 function savings(found) {
-  const { always_slow: slow, always_hard: hard } = found;
-  const top = Math.max(found.cost_usd ?? 0, hard.cost_usd ?? 0, slow.cost_usd ?? 0) || 1;
-  const row = (name, value, className, why) => ({ name: h("strong", {}, name), value: value === null ? h("span", { class: "dim", title: why }, money(null)) : money(value), share: (value ?? 0) / top, className });
-  const whole = (value) => (value === null ? money(null) : count(Math.round(value)).replace("-", "−"));
-  const line = (name, ...cells) => h("tr", {}, h("td", {}, name), cells.map((cell) => h("td", { class: "r" }, cell)));
+  const { always_slow_usd: slow } = found;
+  const top = Math.max(found.cost_usd ?? 0, slow ?? 0) || 1;
+  const row = (name, value, className) => ({ name: h("strong", {}, name), value: value === null ? h("span", { class: "dim" }, money(null)) : money(value), share: (value ?? 0) / top, className });
+  const whole = (value) => count(Math.round(value)).replace("-", "−");
   return h("div", {},
-    bars([
-      row("As it was", found.cost_usd, "medium", "no query has a known cost"),
-      row("Always slow", slow.cost_usd, "direct", "no slow answer of known cost was recorded"),
-      row("Always Hard", hard.cost_usd, "hard", "no Hard query of known cost was recorded"),
-    ]),
+    bars([row("As it was", found.cost_usd, "medium"), row("Always slow", slow, "direct")]),
     h("table", { class: "saved" },
-      h("thead", {}, h("tr", {}, h("th", {}, "Saved against"), h("th", { class: "r" }, "Dollars"), h("th", { class: "r" }, "Calls"), h("th", { class: "r" }, "Slow calls"))),
-      h("tbody", {}, line("Always slow", money(slow.usd_saved), whole(slow.calls_saved), whole(slow.slow_calls_saved)), line("Always Hard", money(hard.usd_saved), whole(hard.calls_saved), "–"))),
+      h("thead", {}, h("tr", {}, h("th", {}, "Saved"), h("th", { class: "r" }, "Dollars"), h("th", { class: "r" }, "Calls"), h("th", { class: "r" }, "Slow calls"))),
+      h("tbody", {}, h("tr", {}, h("td", {}, "Against always slow"), [money(found.usd_saved), whole(found.calls_saved), whole(found.slow_calls_saved)].map((cell) => h("td", { class: "r" }, cell))))),
     h("p", { class: "note" },
-      h("strong", {}, found.changed === null ? "No question was answered by both agents. " : `The slow model changed ${percent(found.changed)} of the ${plural(found.compared, "answer")} it looked at. `),
-      `Estimate over ${plural(found.questions, "question")} — ${found.assumption} `,
-      found.cost_unknown ? h("strong", {}, `${plural(found.cost_unknown, "query has", "queries have")} an unknown cost.`) : "Every cost is known."));
+      h("strong", {}, found.changed === null ? "No question was answered by fast and another agent. " : `Another agent changed ${percent(found.changed)} of the ${plural(found.compared, "fast answer")} it looked at. `),
+      `Estimate over ${plural(found.questions - found.unpriced, "question")} — ${found.assumption} `,
+      found.unpriced ? h("strong", {}, `${plural(found.unpriced, "question has", "questions have")} an unknown cost and ${found.unpriced === 1 ? "is" : "are"} left out; add price = { input = …, output = … } to [models."NAME"] in odar.toml.`) : "Every cost is known."));
 }
 
 function targets(rows) {
   const amount = (row, value) => (value === null ? "–" : row.kind === "calls" ? `${fixed(value)} calls` : money(value));
   return h("div", { class: "scroll" }, h("table", {},
-    h("thead", {}, h("tr", {}, h("th", {}, "For"), h("th", { class: "r" }, "Target"), h("th", { class: "r" }, "Actual"), h("th", { class: "r" }, "Questions"), h("th", { class: "r" }, "t"))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, h("td", {}, row.scope), h("td", { class: "r" }, amount(row, row.target)), h("td", { class: "r" }, amount(row, row.actual)), h("td", { class: "r" }, count(row.questions)), h("td", { class: "r" }, fixed(row.t)))))));
+    h("thead", {}, h("tr", {}, h("th", {}, "For"), h("th", { class: "r" }, "Target"), h("th", { class: "r" }, "Actual"), h("th", { class: "r" }, "Questions"), h("th", { class: "r" }, "Value ×"))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, h("td", {}, row.scope), h("td", { class: "r" }, amount(row, row.target)), h("td", { class: "r" }, amount(row, row.actual)), h("td", { class: "r" }, count(row.questions)), h("td", { class: "r" }, fixed(row.factor)))))));
 }
 
 function latency(view, paths) {

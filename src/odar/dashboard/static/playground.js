@@ -5,11 +5,11 @@ import { fill, h } from "./dom.js";
 import { segments } from "./parts.js";
 import { traceView } from "./trace.js";
 
-const draft = { question: "", path: "", cost: "" };
+const draft = { question: "", dial: "", path: "", cost: "" };
 
 export async function playgroundPage(main, { session, alive }) {
   const out = h("div", { class: "result", "aria-live": "polite" });
-  const question = h("textarea", { rows: "3", id: "question", "aria-label": "Question", placeholder: "Ask something. ODAR estimates how hard it is and spends accordingly.", maxlength: "100000", oninput: () => { draft.question = question.value; } });
+  const question = h("textarea", { rows: "3", id: "question", "aria-label": "Question", placeholder: "Ask something. ODAR asks another model while that is worth its price.", maxlength: "100000", oninput: () => { draft.question = question.value; } });
   question.value = draft.question;
   const cost = h("input", { type: "number", min: "0", step: "any", value: draft.cost, placeholder: "no limit", "aria-label": "Most it may cost, in US dollars", oninput: () => { draft.cost = cost.value; } });
   const go = h("button", { type: "submit", class: "primary" }, "Ask");
@@ -28,7 +28,7 @@ export async function playgroundPage(main, { session, alive }) {
     stop.hidden = false;
     fill(out);
     try {
-      const body = { question: question.value, path: draft.path || null, max_cost: cost.value === "" ? null : Number(cost.value) };
+      const body = { question: question.value, path: draft.path || null, dial: draft.dial || null, max_cost_usd: cost.value === "" ? null : Number(cost.value) };
       const answer = await api.ask(body, mine.signal);
       if (alive()) fill(out, traceView(answer, session));
     } catch (error) {
@@ -42,7 +42,8 @@ export async function playgroundPage(main, { session, alive }) {
 
   const form = h("form", { class: "card ask", onsubmit: ask }, question,
     h("div", { class: "row" },
-      h("div", { class: "field" }, h("span", {}, "Path"), segments("Path", [["", "By difficulty"], ["simple", "Simple"], ["medium", "Medium"], ["hard", "Hard"]], draft.path, (path) => { draft.path = path; })),
+      h("div", { class: "field" }, h("span", {}, "Dial"), segments("Dial", [["", "As set"], ["economy", "Economy"], ["balanced", "Balanced"], ["quality", "Quality"]], draft.dial, (dial) => { draft.dial = dial; })),
+      h("div", { class: "field" }, h("span", {}, "Path"), segments("Path", [["", "Any"], ["simple", "Simple"], ["medium", "Medium"], ["hard", "Hard"]], draft.path, (path) => { draft.path = path; })),
       h("label", { class: "field" }, "At most, US dollars", cost),
       h("div", { class: "go" }, clock, stop, go)));
   question.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit(); });

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from odar.errors import GradedElsewhere, InputError
 from odar.evals.scorers.mathematics import Verifier, proof_score
+from odar.files import install_command
 from odar.formats import load_json
 from odar.recording.collect import TaskSet
 from odar.recording.files import read_table, report_damage
@@ -108,7 +109,7 @@ class Hub:
         try:
             from huggingface_hub import snapshot_download
         except ModuleNotFoundError:
-            raise InputError(f"loading {self.id} from the hub needs: pip install 'odar[evals]'") from None
+            raise InputError(f"loading {self.id} from the hub needs: {install_command('evals')}") from None
         wanted = [pattern for config in self.configs for pattern in self.patterns(config)]
         revision = None if self.files else PARQUET_BRANCH
         try:

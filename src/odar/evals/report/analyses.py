@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from odar.difficulty.base import ESTIMATORS
 from odar.errors import InputError
 from odar.evals.adversarial import ATTACKS, WORDING_SCORED
 from odar.evals.benchmarks.base import Task
-from odar.evals.replay.arrays import PanelArrays, shared_rows
-from odar.evals.replay.policies import SIZES, run_policy
-from odar.evals.replay.simulate import Setting, prior_of, route, simulate_odar, simulate_one_path
+from odar.evals.replay.policies import SIZES, escalation_score, run_policy
+from odar.evals.replay.table import ReplayTable, shared_rows
 from odar.evals.report.draw import (
     TEXTS,
     Colour,
@@ -32,9 +30,8 @@ from odar.evals.report.results import PATHS, RADAR
 from odar.evals.router_quality import gap_recovered, oracle_score, router_row
 from odar.evals.statistics import difference, format_p, length_strata, paired_difference
 from odar.policy.arrays import Array
-from odar.policy.path import HARD
 from odar.recording.header import changed_facts
-from odar.types import Query
+from odar.types import SLOW, Query
 
 
 def ablations(findings: Findings) -> list[Exhibit]:
@@ -74,34 +71,35 @@ def ablations(findings: Findings) -> list[Exhibit]:
     return exhibits
 
 
-def _variant(findings: Findings, other: PanelArrays) -> tuple[str, Interval, float]:
+def _variant(findings: Findings, other: ReplayTable) -> tuple[str, Interval, float]:
     """Return the name of another recording of the same items, the change of accuracy, and its calls."""
-    arrays, theirs = findings.arrays, run_policy(other, "odar")
-    shared, picked = shared_rows(arrays.items.keys, other.items.keys)
-    change = paired_difference(arrays, theirs.score[picked], findings.odar.score[shared], shared)
-    facts = changed_facts(other.header.facts, arrays.header.facts)
+    table, theirs = findings.table, run_policy(other, "odar")
+    shared, picked = shared_rows(table.column("key"), other.column("key"))
+    change = paired_difference(table, theirs.score[picked], findings.odar.score[shared], shared)
+    assert other.header is not None
+    facts = changed_facts(other.header.facts, findings.header.facts)
     name = ", ".join(f"{fact} = {value}" for fact, _, value in facts) or "other settings"
     return f"{name} ({len(shared)} items)", change.interval, float(theirs.calls[picked].mean())
 
 
 def fusion_table(findings: Findings) -> list[Exhibit]:
-    """Return the accuracy of ODAR's routing with each fusion rule (SPEC 5.9)."""
+    """Return the accuracy of the paper's routing with each fusion rule (SPEC 5.9)."""
     rows: list[list[Any]] = []
     for outcome in findings.suite("fusion-rules"):
-        rule, hard = outcome.name.partition("=")[2], outcome.path == HARD
-        forced = simulate_one_path(findings.arrays, replace(findings.setting, rule=rule), HARD)
+        rule, hard = outcome.name.partition("=")[2], outcome.path == 2
         within = float(outcome.score[hard].mean()) if hard.any() else None
+        forced = run_policy(findings.table, f"paper:rule={rule},tau1=0,tau2=0")
         rows.append([rule, float(outcome.score.mean()), within, float(forced.score.mean())])
-    marked = [i for i, row in enumerate(rows) if row[0] == findings.setting.rule]
+    marked = [i for i, row in enumerate(rows) if row[0] == findings.table.settings.fusion.rule]
     return [exhibit("fusion", rows, marked)]
 
 
 def curve_figure(findings: Findings) -> list[Exhibit]:
     """Return the accuracy by the number of slow samples."""
-    sizes = [n for n in SIZES if n <= findings.arrays.samples]
+    sizes = [n for n in SIZES if n <= findings.table.samples(SLOW)]
     lines = {}
     for name, spec, colour in (
-        ("ODAR", "odar:n", Colour.ACCENT),
+        ("the paper", "paper:n", Colour.ACCENT),
         ("self-consistency", "self-consistency:k", Colour.MEDIUM),
         ("best of n", "best-of-n:n", Colour.HARD),
     ):
@@ -111,18 +109,16 @@ def curve_figure(findings: Findings) -> list[Exhibit]:
 
 
 def sweeps(findings: Findings) -> list[Exhibit]:
-    """Return accuracy and calls of ODAR with one setting changed."""
+    """Return accuracy and calls of the paper's policy with one setting changed."""
     titles = {"beta": "β of the answer free energy", "lambda": "λ of the varentropy", "tau": "τ1 and τ2"}
     exhibits = []
     for sweep, title in titles.items():
         rows: list[list[Any]] = []
         for outcome in findings.suite(f"sweep-{sweep}"):
-            value = outcome.name.partition(":")[2].replace(",mode=prior,statistics=panel", "").replace("inf", "∞")
+            value = outcome.name.partition(":")[2].replace("inf", "∞")
             value = value.replace("tau1=", "").replace(",tau2=", ", ").rpartition("=")[2]
             rows.append([value, float(outcome.score.mean()), float(outcome.calls.mean())])
-        how = "All other settings unchanged."
-        if sweep == "lambda":
-            how = "By prior routing, with the recording's own μ and σ."
+        how = "The paper's policy, all other settings unchanged."
         columns = [Column(title, ""), Column("accuracy"), Column("calls", ".2f")]
         values, scores = [row[0] for row in rows], [row[1] for row in rows]
         chart = line_chart(title, "accuracy", values, {title: (scores, Colour.ACCENT, "-")})
@@ -139,51 +135,52 @@ def attacks(findings: Findings) -> list[Exhibit]:
     for name in sets:
         if "+" in name or name in WORDING_SCORED:
             continue
-        clean = recorded.rows(recorded.of_set(name))
+        clean = recorded.replaced(rows=recorded.of_set(name))
         rerouted = _rerouted(clean, [attack for attack in ATTACKS if f"{name}+{attack}" not in sets])
         for attack in ATTACKS:
             if attack in rerouted:
                 kind, before, after = "routing only", rerouted[""], rerouted[attack]
             else:
-                attacked = recorded.rows(recorded.of_set(f"{name}+{attack}"))
+                attacked = recorded.replaced(rows=recorded.of_set(f"{name}+{attack}"))
                 kind, before, after = "recorded", *_shared_items(clean, attacked)
             if len(before):
                 rows.append([f"{name}, {attack}", len(before), kind, *_changes(before, after)])
     return [exhibit("attacks", rows)] if rows else []
 
 
-def _shared_items(clean: PanelArrays, attacked: PanelArrays) -> tuple[PanelArrays, PanelArrays]:
-    """Return the items whose original and rewritten questions were both recorded, with the same seed."""
-    ids, attacked_ids = ([(key.id, key.seed) for key in each.items.keys] for each in (clean, attacked))
-    first, second = shared_rows(ids, attacked_ids)
-    return clean.rows(first), attacked.rows(second)
+def _shared_items(clean: ReplayTable, attacked: ReplayTable) -> tuple[ReplayTable, ReplayTable]:
+    """Return the items that both recordings hold, by id and seed."""
+    ids = [[(key.id, key.seed) for key in table.column("key")] for table in (clean, attacked)]
+    first, second = shared_rows(*ids)
+    return clean.replaced(rows=first), attacked.replaced(rows=second)
 
 
-def _rerouted(clean: PanelArrays, attacks: Sequence[str]) -> dict[str, PanelArrays]:
-    """Return the items with the difficulty of the question under each attack, and unchanged under "".
+def _rerouted(clean: ReplayTable, attacks: Sequence[str]) -> dict[str, ReplayTable]:
+    """Return the table with the difficulties of the rewritten questions, by attack; empty for no attack.
 
-    Empty without attacks, or if the texts or the estimator are unknown.
+    Both sides are estimated from the text, since a recorded difficulty may be of a whole conversation. It is empty
+    if the texts or the estimator are unknown.
     """
-    name = Setting.from_header(clean.header).estimator
-    if not attacks or not all(clean.items.query) or name not in ESTIMATORS.names():
+    name = clean.settings.routing.estimator
+    texts = clean.column("query")
+    if not attacks or not all(texts) or name not in ESTIMATORS.names():
         return {}
     estimator = ESTIMATORS[name]()
-    tasks = [Task(key.id, Query(text), None) for key, text in zip(clean.items.keys, clean.items.query, strict=True)]
-    panels = {}
+    tasks = [Task(key.id, Query(text), None) for key, text in zip(clean.column("key"), texts, strict=True)]
+    tables = {}
     for attack in ("", *attacks):
         rewritten = [ATTACKS[attack](task) for task in tasks] if attack else tasks
-        prior = np.array([estimator.estimate(task.query).difficulty for task in rewritten])
-        panels[attack] = replace(clean, items=replace(clean.items, prior=prior))
-    return panels
+        difficulty = np.array([estimator.estimate(task.query).difficulty for task in rewritten])
+        tables[attack] = clean.replaced(difficulty=difficulty)
+    return tables
 
 
-def _changes(clean: PanelArrays, attacked: PanelArrays) -> list[Any]:
+def _changes(clean: ReplayTable, attacked: ReplayTable) -> list[Any]:
     """Return difficulty, share of kept paths, accuracy and calls, before and after an attack."""
-    setting = Setting.from_header(clean.header)
-    before, after = simulate_odar(clean, setting), simulate_odar(attacked, setting)
+    before, after = run_policy(clean, "odar"), run_policy(attacked, "odar")
     return [
-        clean.items.prior.mean(),
-        attacked.items.prior.mean(),
+        clean.difficulty.mean(),
+        attacked.difficulty.mean(),
         (before.path == after.path).mean(),
         before.score.mean(),
         after.score.mean(),
@@ -241,7 +238,7 @@ def oracle_table(findings: Findings) -> list[Exhibit]:
     """Return the gap between ODAR and the oracle router, in accuracy and calls."""
     ours, best, bound = findings.odar, findings.outcomes["oracle-router"], findings.outcomes["oracle"]
     rows = []
-    everything = np.ones(len(findings.arrays), dtype=bool)
+    everything = np.ones(len(findings.table), dtype=bool)
     for name, mask in [("all", everything), *findings.benchmarks.items()]:
         accuracy, router, any_right = (float(each.score[mask].mean()) for each in (ours, best, bound))
         calls, least = (float(each.calls[mask].mean()) for each in (ours, best))
@@ -252,7 +249,7 @@ def oracle_table(findings: Findings) -> list[Exhibit]:
 
 def errors_figure(findings: Findings) -> list[Exhibit]:
     """Return the number of errors of each kind, E1 to E6."""
-    kinds = error_kinds(findings.arrays, findings.setting, findings.odar)
+    kinds = error_kinds(findings.table, findings.odar)
     counts = {kind: kinds.count(kind) for kind in KINDS}
     total = max(1, sum(counts.values()))
     rows = [[f"{kind} {KINDS[kind]}", count, count / total] for kind, count in counts.items()]
@@ -278,7 +275,7 @@ def routers(findings: Findings) -> list[Exhibit]:
     Raises:
         InputError: the strong side is no better than the fast agent, or there are too few items.
     """
-    arrays, setting = findings.arrays, findings.setting
+    table = findings.table
     weak, slow, hard = (findings.outcomes[name] for name in ("single-fast", "single-slow", "always-hard"))
     strong = max((slow, hard), key=lambda each: float(each.score.mean()))
     if strong.score.mean() <= weak.score.mean():
@@ -286,16 +283,14 @@ def routers(findings: Findings) -> list[Exhibit]:
             f"The strong side ({strong.name}, {strong.score.mean():.3f}) is no better than the fast agent "
             f"({weak.score.mean():.3f}): there is no gap that a router could recover."
         )
-    rng, prior = np.random.default_rng(42), prior_of(arrays, setting)
+    rng = np.random.default_rng(42)
     scores: dict[str, Array] = {
-        "random": rng.random(len(arrays)),
-        "length": np.array([len(text) for text in arrays.items.query], dtype=np.float64),
-        "difficulty, prior": prior,
-        "difficulty, posterior": route(arrays, replace(setting, mode="posterior")).difficulty,
+        "random": rng.random(len(table)),
+        "length": np.array([len(text) for text in table.column("query")], dtype=np.float64),
+        "difficulty": table.difficulty,
+        "belief after fast": escalation_score(table),
         "oracle": oracle_score(weak.score, strong.score),
     }
-    if (scores["difficulty, posterior"] == prior).all():
-        del scores["difficulty, posterior"]
     try:
         quality = [router_row(name, score, weak.score, strong.score, rng) for name, score in scores.items()]
     except InputError as error:
@@ -306,7 +301,7 @@ def routers(findings: Findings) -> list[Exhibit]:
         "random": (Colour.MUTED, (0, (1, 3))),
         "length": (Colour.OTHER, (0, (4, 2))),
         "oracle": (Colour.GOOD, (0, (1, 1.5))),
-        "difficulty, posterior": (Colour.ACCENT, "-"),
+        "belief after fast": (Colour.ACCENT, "-"),
     }
     lines = {name: (values.tolist(), *styles.get(name, (Colour.HARD, "-"))) for name, values in curves.items()}
     draw = line_chart("share of strong calls", "gap recovered", shares.tolist(), lines)
@@ -320,9 +315,9 @@ def routers(findings: Findings) -> list[Exhibit]:
 
 def uncertainty_table(findings: Findings) -> list[Exhibit]:
     """Return accuracy and gains with several intervals and tests, and the number of items that show a gain."""
-    arrays, ours, fast = findings.arrays, findings.main[0], findings.outcomes["single-fast"]
+    table, ours, fast = findings.table, findings.main[0], findings.outcomes["single-fast"]
     drawn = findings.gain(findings.odar, fast)
-    restratified = paired_difference(arrays, findings.odar.score, fast.score, strata=length_strata(arrays))
+    restratified = paired_difference(table, findings.odar.score, fast.score, strata=length_strata(table))
     against = findings.gain(findings.odar, findings.outcomes[findings.consistency])
     other = policy_label(findings.consistency)
     needed = ", ".join(f"{drawn.items_needed(points):,} for {points}" for points in (2, 5, 10))

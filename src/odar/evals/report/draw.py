@@ -18,6 +18,7 @@ import numpy as np
 
 from odar.calibration.bootstrap import Interval
 from odar.errors import InputError
+from odar.files import install_command
 
 
 class Colour(StrEnum):
@@ -56,7 +57,7 @@ Line = tuple[Sequence[float], Colour, Any]
 """Values, colour and line style of matplotlib."""
 
 
-SHORT_NAMES = {"self-consistency": "SC", "best-of-n": "BoN", "cot": "CoT"}
+SHORT_NAMES = {"self-consistency": "SC", "best-of-n": "BoN"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +148,17 @@ def _record(column: Column, value: Any, has_bounds: bool) -> dict[str, Any]:
 def policy_label(spec: str) -> str:
     """Return a short name of a policy for tables and figures.
 
-    >>> policy_label("self-consistency:k=5"), policy_label("odar:rule=none"), policy_label("odar:mode=prior")
-    ('SC-5', 'no fusion', 'mode=prior')
+    >>> [policy_label(spec) for spec in ("self-consistency:k=5", "odar:rule=none", "cascade:dial=economy")]
+    ['SC-5', 'no fusion', 'cascade, economy']
     """
     name, _, options = spec.partition(":")
     if spec == "odar:rule=none":
         return "no fusion"
     if name == "odar":
         return options or "ODAR"
-    if name in ("self-consistency", "best-of-n"):
+    if name in SHORT_NAMES:
         return f"{SHORT_NAMES[name]}-{options.partition('=')[2]}"
-    return SHORT_NAMES.get(name) or name.replace("-", " ")
+    return name.replace("-", " ") + (f", {options.removeprefix('dial=')}" if options else "")
 
 
 def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
@@ -166,7 +167,7 @@ def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
-        raise InputError("figures need matplotlib; install odar[evals]") from None
+        raise InputError(f"figures need matplotlib: {install_command('evals')}") from None
     buffer = io.StringIO()
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
         canvas = Figure(figsize=size, layout="constrained")

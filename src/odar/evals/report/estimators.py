@@ -6,24 +6,21 @@ fit to other items. Routing is by the question alone, as in the paper.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from odar.difficulty.estimator import LearnedEstimator, shipped_estimator
 from odar.difficulty.features import GROUPS
-from odar.difficulty.training import EPOCHS, STEPS, check_row_count, cross_predict
+from odar.difficulty.training import EPOCHS, STEPS, check_row_count, cross_predict, d_star
 from odar.errors import InputError
-from odar.evals.replay.arrays import PanelArrays
-from odar.evals.replay.policies import SEEDS, oracle_router, random_matched
-from odar.evals.replay.simulate import prior_of, route, simulate_paths, targets_of
+from odar.evals.replay.policies import SEEDS, best_paths, run_paper
+from odar.evals.replay.table import ReplayTable
 from odar.evals.report.draw import Exhibit, exhibit
 from odar.evals.report.findings import Findings
 from odar.evals.router_quality import auroc, pearson
 from odar.policy.arrays import Array, Bools
-from odar.policy.fusion import FAST
-from odar.policy.path import HARD, MEDIUM, Thresholds
+from odar.types import FAST
 
 MIN_ROWS = 50
 """Minimum number of items of a domain for training or judging an estimator."""
@@ -39,29 +36,41 @@ def features(findings: Findings) -> list[Exhibit]:
     Raises:
         InputError: too few items.
     """
-    arrays, setting = findings.arrays, replace(findings.setting, mode="prior")
-    target, best = targets_of(arrays), oracle_router(arrays, setting).path
+    table = findings.table
+    target = targets_of(table)
+    best = best_paths(table)
     names = {"": "as shipped", "none": "all 24, trained again", **{group: f"without {group}" for group in GROUPS}}
     rows: list[list[Any]] = []
     for without, name in names.items():
-        prior = _retrained(arrays, without) if without else prior_of(arrays, setting)
-        outcome = simulate_paths(arrays, setting, route(arrays, setting, prior))
+        prior = _retrained(table, without) if without else table.difficulty
+        outcome = run_paper(table.replaced(difficulty=prior), {})
         figures = (outcome.path == best, outcome.score, outcome.calls)
         rows.append([name, pearson(prior, target), *(float(each.mean()) for each in figures)])
-    chance, paths = random_matched(arrays, setting), route(arrays, setting).path
+    chance = findings.outcomes["random-matched"]
+    paths = findings.outcomes["paper"].path
     by_chance = np.mean([np.random.default_rng(seed).permutation(paths) == best for seed in SEEDS])
     shares = [float(each.mean()) for each in (by_chance, chance.score, chance.calls)]
     rows.append(["at random, same mix of paths", 0.0, *shares])
     return [exhibit("features", rows, [0])]
 
 
-def _retrained(arrays: PanelArrays, without: str) -> Array:
+def targets_of(table: ReplayTable) -> Array:
+    """Return d* of each item (SPEC 2.5), from its effort and the score of its fast answer."""
+    effort = np.array(table.column("effort"), dtype=np.float64)  # NaN if unknown
+    return d_star(1 - table.scores(FAST), effort)
+
+
+def _features(table: ReplayTable) -> Array:
+    return np.array(table.column("features"), dtype=np.float64).reshape(len(table), -1)
+
+
+def _retrained(table: ReplayTable, without: str) -> Array:
     """Retrain the shipped estimator on the other folds of the recording without a group of features."""
-    shipped, phi = shipped_estimator(), arrays.items.features.copy()
+    shipped, phi = shipped_estimator(), _features(table)
     check_row_count(len(phi) if phi.shape[1] else 0)
     if without in GROUPS:
         phi[:, GROUPS[without]] = shipped.scaling_.mean[GROUPS[without]]  # a constant teaches nothing
-    return cross_predict(phi, targets_of(arrays), start=shipped, epochs=_EPOCHS)
+    return cross_predict(phi, targets_of(table), start=shipped, epochs=_EPOCHS)
 
 
 def transfer(findings: Findings) -> list[Exhibit]:
@@ -70,12 +79,14 @@ def transfer(findings: Findings) -> list[Exhibit]:
     Raises:
         InputError: too few items to train on, no other domain, or no texts.
     """
-    arrays, setting, train = findings.arrays, replace(findings.setting, mode="prior"), findings.train
-    pairs = zip(arrays.items.keys, arrays.items.category, strict=True)
+    table, train = findings.table, findings.train
     names = np.array(
-        [key.set if key.set == train or category in _NO_FIELD else category for key, category in pairs]
+        [
+            item.key.set if item.key.set == train or item.category in _NO_FIELD else item.category
+            for item in table.items
+        ]
     )
-    source, features = names == train, arrays.items.features
+    source, features = names == train, _features(table)
     if source.sum() < MIN_ROWS or not features.shape[1]:
         raise InputError(
             f"{source.sum()} items of {train} are too few to train an estimator; at least {MIN_ROWS} are needed"
@@ -83,15 +94,14 @@ def transfer(findings: Findings) -> list[Exhibit]:
     others = [name for name in dict.fromkeys(names.tolist()) if name != train and (names == name).sum() >= MIN_ROWS]
     if not others:
         raise InputError(f"no other domain than {train} has {MIN_ROWS} items")
-    target, wrong = targets_of(arrays), 1 - arrays.answers.score[:, FAST] >= 0.5
-    best, thresholds = oracle_router(arrays, setting).path, Thresholds(setting.tau1, setting.tau2)
+    target, wrong = targets_of(table), 1 - table.scores(FAST) >= 0.5
+    best = best_paths(table)
     epochs = _epochs(int(source.sum()))
     model = LearnedEstimator(epochs=epochs, seeds=SEEDS[:1]).fit(features[source], target[source])
 
     def figures(difficulty: Array, own: Bools) -> tuple[float, float]:
         """Return routing accuracy, and AUROC for errors of the fast agent; NaN if all or none are errors."""
-        path = thresholds.paths(difficulty)
-        taken = path if arrays.verified else np.where(path == MEDIUM, HARD, path)
+        taken = run_paper(table.replaced(rows=own).replaced(difficulty=difficulty), {}).path
         both = 0 < wrong[own].mean() < 1
         return float((taken == best[own]).mean()), auroc(difficulty, wrong[own]) if both else float("nan")
 

@@ -11,16 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odar.errors import InputError
-from odar.evals.replay.arrays import PanelArrays
+from odar.evals.replay.outcomes import Outcomes
 from odar.evals.replay.policies import run_policies, suites
-from odar.evals.replay.simulate import PolicyOutcome, Setting
+from odar.evals.replay.table import ReplayTable
 from odar.evals.report.draw import TEXTS
 from odar.evals.statistics import Difference, PolicySummary, paired_difference, summarize_policies
 from odar.policy.arrays import Bools
-from odar.policy.fusion import SOLVE, VERIFY
-from odar.policy.path import MEDIUM
+from odar.recording.header import Header
 from odar.recording.schema import MIN_RIGHT_SCORE
+from odar.types import SLOW, Step
 
 KINDS: dict[str, str] = TEXTS["errors"]["kinds"]
 """Kinds of error (SPEC 7.5). The paper separates E5 and E6 by reading; here the field of the item decides."""
@@ -44,114 +43,121 @@ class Findings:
 
     name: str
     """File names of the recordings."""
-    recorded: PanelArrays
+    recorded: ReplayTable
     """All items, including adversarial variants."""
-    arrays: PanelArrays
+    table: ReplayTable
     """The items without adversarial variants; all items if there are no others."""
-    setting: Setting
-    outcomes: dict[str, PolicyOutcome]
+    outcomes: dict[str, Outcomes]
     left_out: dict[str, str]
     """Policies that this recording does not support, with the reason."""
     main: list[PolicySummary]
-    others: list[PanelArrays]
+    others: list[ReplayTable]
     """Recordings of the same questions with other models or prompts."""
     train: str
     """The category or benchmark whose estimator routes the others in the out-of-domain study."""
 
     @property
-    def odar(self) -> PolicyOutcome:
+    def header(self) -> Header:
+        """The header of the recording."""
+        assert self.table.header is not None
+        return self.table.header
+
+    @property
+    def odar(self) -> Outcomes:
         """The outcome of ODAR with the settings of the recording."""
         return self.outcomes["odar"]
 
     @property
     def benchmarks(self) -> dict[str, Bools]:
         """A mask of the items of each benchmark, ordered by category and name."""
-        ordered = sorted(self.arrays.sets(), key=lambda name: (self.category(name), name))
-        return {name: self.arrays.of_set(name) for name in ordered}
+        ordered = sorted(self.table.sets(), key=lambda name: (self.category(name), name))
+        return {name: self.table.of_set(name) for name in ordered}
 
     def category(self, benchmark: str) -> str:
         """Return the category of a benchmark."""
-        return self.arrays.items.category[int(np.argmax(self.arrays.of_set(benchmark)))]
+        return self.table.items[int(np.argmax(self.table.of_set(benchmark)))].category
 
-    def means(self, outcome: PolicyOutcome) -> list[float]:
+    def means(self, outcome: Outcomes) -> list[float]:
         """Return the accuracy of a policy on each benchmark."""
         return [float(outcome.score[mask].mean()) for mask in self.benchmarks.values()]
 
-    def gain(self, first: PolicyOutcome, second: PolicyOutcome, mask: Bools | None = None) -> Difference:
+    def gain(self, first: Outcomes, second: Outcomes, mask: Bools | None = None) -> Difference:
         """Return the accuracy of one policy minus that of another, on all items or some."""
-        rows = np.arange(len(self.arrays)) if mask is None else np.flatnonzero(mask)
-        return paired_difference(self.arrays, first.score[rows], second.score[rows], rows)
+        rows = np.arange(len(self.table)) if mask is None else np.flatnonzero(mask)
+        return paired_difference(self.table, first.score[rows], second.score[rows], rows)
 
-    def suite(self, name: str) -> list[PolicyOutcome]:
+    def suite(self, name: str) -> list[Outcomes]:
         """Return the outcomes of a suite, without unsupported policies."""
-        return [self.outcomes[spec] for spec in suites(self.arrays)[name] if spec in self.outcomes]
+        return [self.outcomes[spec] for spec in suites(self.table)[name] if spec in self.outcomes]
 
     @property
     def consistency(self) -> str:
         """The spec of self-consistency with up to five samples."""
-        return f"self-consistency:k={min(5, self.arrays.samples)}"
+        return f"self-consistency:k={min(5, self.table.samples(SLOW))}"
 
 
-def replay_recordings(panels: Mapping[str, PanelArrays], train: str = "Mathematics") -> list[Findings]:
+def replay_recordings(tables: Mapping[str, ReplayTable], train: str = "Mathematics") -> list[Findings]:
     """Replay all policies on some recordings; those of the same items become ablations of the first."""
-    parts: dict[str, PanelArrays] = {}
-    others: dict[str, list[PanelArrays]] = {}
-    for name, arrays in panels.items():
-        keys = set(arrays.items.keys)
-        base = next((known for known, other in parts.items() if keys & set(other.items.keys)), None)
+    parts: dict[str, ReplayTable] = {}
+    others: dict[str, list[ReplayTable]] = {}
+    for name, table in tables.items():
+        keys = set(table.column("key"))
+        base = next((known for known, other in parts.items() if keys & set(other.column("key"))), None)
         if base is None:
-            parts[name] = arrays
+            parts[name] = table
         else:
-            others.setdefault(base, []).append(arrays)
-    return [_replay(name, arrays, others.get(name, []), train) for name, arrays in parts.items()]
+            others.setdefault(base, []).append(table)
+    return [_replay(name, table, others.get(name, []), train) for name, table in parts.items()]
 
 
-def _replay(name: str, recorded: PanelArrays, others: list[PanelArrays], train: str) -> Findings:
-    clean = np.array(["+" not in key.set for key in recorded.items.keys])
-    arrays = recorded.rows(clean) if clean.any() else recorded
-    outcomes: dict[str, PolicyOutcome] = {}
+def _replay(name: str, recorded: ReplayTable, others: list[ReplayTable], train: str) -> Findings:
+    clean = np.array(["+" not in item.key.set for item in recorded.items])
+    table = recorded if clean.all() or not clean.any() else recorded.replaced(rows=clean)
+    outcomes: dict[str, Outcomes] = {}
     left_out: dict[str, str] = {}
-    for spec, found in run_policies(arrays, ["all"]):
-        if isinstance(found, InputError):
+    for spec, found in run_policies(table, ["all"]):
+        if isinstance(found, Exception):
             left_out[spec] = str(found)
         else:
             outcomes[spec] = found
-    main = [outcomes[spec] for spec in ("odar", *suites(arrays)["baselines"]) if spec in outcomes]
-    rows = summarize_policies(arrays, main, outcomes["odar"])
-    return Findings(
-        name, recorded, arrays, Setting.from_header(arrays.header), outcomes, left_out, rows, others, train
-    )
+    main = [outcomes[spec] for spec in ("odar", *suites(table)["baselines"]) if spec in outcomes]
+    fixed = [outcomes[spec] for spec in suites(table)["fixed"] if spec in outcomes]
+    rows = summarize_policies(table, main, outcomes["odar"], fixed)
+    return Findings(name, recorded, table, outcomes, left_out, rows, others, train)
 
 
-def error_kinds(arrays: PanelArrays, setting: Setting, outcome: PolicyOutcome) -> list[str]:
+def error_kinds(table: ReplayTable, outcome: Outcomes) -> list[str]:
     """Return the kind of error of each item, E1 to E6, by the first cause; empty if the answer is right."""
-    wrong = outcome.score < MIN_RIGHT_SCORE
-    elsewhere = arrays.answers.score[:, : SOLVE + setting.n].max(axis=1) >= MIN_RIGHT_SCORE
-    accepted = (outcome.path == MEDIUM) & (arrays.answers.judgment[:, VERIFY] == 1)
-    fields = fields_of(arrays)
+    fields = fields_of(table)
     checks: list[tuple[str, Bools]] = [
         ("E4", outcome.best >= MIN_RIGHT_SCORE),
-        ("E3", accepted),
-        ("E2", _wrong_expert(arrays, fields)),
-        ("E1", elsewhere),
+        ("E3", np.array([_accepted(table, outcome, i) for i in range(len(table))])),
+        ("E2", _wrong_expert(table, fields)),
+        ("E1", np.array([any((a.score or 0.0) >= MIN_RIGHT_SCORE for a in item.attempts) for item in table.items])),
         ("E6", np.array([field in REASONING for field in fields])),
     ]
-    kinds = np.full(len(arrays), "E5", dtype=object)
+    kinds = np.full(len(table), "E5", dtype=object)
     for kind, holds in reversed(checks):
         kinds[holds] = kind
-    return [str(kind) if is_wrong else "" for kind, is_wrong in zip(kinds, wrong, strict=True)]
+    return ["" if right else str(kind) for kind, right in zip(kinds, outcome.right, strict=True)]
 
 
-def fields_of(arrays: PanelArrays) -> list[str]:
+def _accepted(table: ReplayTable, outcome: Outcomes, row: int) -> bool:
+    """Return whether a verifier was asked and said CORRECT."""
+    verified = any(ask.verify for stage in outcome.stages[row] for ask in stage.asks)
+    return verified and any(each.judgment for each in table.items[row].attempts if each.step is Step.VERIFY)
+
+
+def fields_of(table: ReplayTable) -> list[str]:
     """Return the field of each item: its subject if that is a known field, else the category of its benchmark."""
     known = {*FIELDS, *REASONING}
-    pairs = zip(arrays.items.stratum, arrays.items.category, strict=True)
-    return [(stratum if stratum.lower() in known else category).lower() for stratum, category in pairs]
+    return [(item.stratum if item.stratum.lower() in known else item.category).lower() for item in table.items]
 
 
-def _wrong_expert(arrays: PanelArrays, fields: Sequence[str]) -> Bools:
+def _wrong_expert(table: ReplayTable, fields: Sequence[str]) -> Bools:
     """Return the items with an expert of another field; none if there is only one model to choose."""
-    if all(len(models) == 1 for models in arrays.header.models.values()):
-        return np.zeros(len(arrays), dtype=bool)
-    pairs = zip(fields, arrays.items.expert, strict=True)
+    settings = table.settings
+    if all(len(settings.models_of(name)) == 1 for name in settings.agent_names):
+        return np.zeros(len(table), dtype=bool)
+    pairs = zip(fields, table.column("expert"), strict=True)
     return np.array([FIELDS.get(field, expert) != expert for field, expert in pairs])

@@ -21,10 +21,16 @@ from odar.evals.report import analyses, estimators, results
 from odar.evals.report.draw import Column, Exhibit, to_svg
 from odar.evals.report.findings import Findings
 from odar.evals.statistics import PolicySummary, format_p
-from odar.files import atomic_write
+from odar.files import atomic_write, install_command
 
 SECTIONS: dict[str, tuple[Callable[[Findings], list[Exhibit]], ...]] = {
-    "Main results": (results.main_table, results.policy_table, results.pareto, results.published),
+    "Main results": (
+        results.main_table,
+        results.policy_table,
+        results.frontier_table,
+        results.pareto,
+        results.published,
+    ),
     "By benchmark": (results.accuracy_figure, results.mix_figure, results.strata_table),
     "Ablations": (analyses.ablations, analyses.fusion_table, estimators.features),
     "Samples and settings": (analyses.curve_figure, analyses.sweeps),
@@ -76,7 +82,7 @@ def render(parts: Sequence[Findings], command: str) -> str:
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError:
-        raise InputError("reports need jinja2; install odar[evals]") from None
+        raise InputError(f"reports need jinja2: {install_command('evals')}") from None
     files = resources.files("odar.evals.report")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters.update(cell=cell, heat=heat, svg=to_svg)
@@ -137,10 +143,10 @@ def heat(value: Any, rows: Sequence[Sequence[Any]], columns: Sequence[Column]) -
 
 
 def _about(findings: Findings) -> str:
-    arrays = findings.arrays
-    seeds = ", ".join(str(seed) for seed in sorted({key.seed for key in arrays.items.keys}))
-    models = " → ".join(dict.fromkeys(names[0] for names in arrays.header.models.values()))
-    return f"{len(arrays)} items · {models} · seed {seeds}"
+    table = findings.table
+    seeds = ", ".join(str(seed) for seed in sorted({key.seed for key in table.column("key")}))
+    models = " → ".join(dict.fromkeys(table.settings.agent(name).model for name in table.settings.agent_names))
+    return f"{len(table)} items · {models} · seed {seeds}"
 
 
 def _verdict(findings: Findings) -> str:
@@ -153,7 +159,7 @@ def _verdict(findings: Findings) -> str:
         gap = other.gain.interval
         change = number(-gap.value, "+.3f")
         if other.gain.p is None:
-            return f"{change} against {name} ({len(findings.arrays)} items are too few for an interval)"
+            return f"{change} against {name} ({len(findings.table)} items are too few for an interval)"
         if not (gap.low > 0 or gap.high < 0):
             return f"no difference from {name} can be shown ({change}, {other.gain.p_text})"
         better = "better" if gap.high < 0 else "worse"
@@ -168,24 +174,24 @@ def _verdict(findings: Findings) -> str:
 
 
 def _origin(findings: Findings, command: str) -> dict[str, str]:
-    header, setting = findings.arrays.header, findings.setting
-    stop = "every sample" if setting.stop is None else f"stops at {setting.stop:g}"
+    settings = findings.table.settings
+    routing, fusion = settings.routing, settings.fusion
+    header = findings.header
     versions = {"odar": __version__, "python": platform.python_version(), **{n: version(n) for n in LIBRARIES}}
-    routing = f"τ {setting.tau1:g} and {setting.tau2:g}, {setting.mode}, {setting.estimator} d, n = {setting.n}"
     agents = {}
-    for role in ("fast", "slow"):
-        names, own = ", or ".join(header.models[role]), header.settings[role]
-        limits = f"T = {own['temperature']:g}, top-p {own['top_p']:g}, {own['max_tokens']} tokens"
-        agents[role] = f"{names}: {limits}"
+    for name in settings.agent_names:
+        own = settings.agent(name)
+        limits = f"T = {own.temperature:g}, top-p {own.top_p:g}, {own.max_tokens} tokens"
+        agents[name] = f"{', or '.join(settings.models_of(name))}: {limits}"
     return {
         "command": command,
-        "recording": f"{findings.name}, {findings.arrays.samples} slow samples per item, by {header.made_by}",
-        "profile": str(header.settings["profile"]),
-        "routing": routing,
-        "fusion": f"{setting.rule}, β = {setting.beta:g}, λ = {setting.lam:g}, {stop}",
+        "recording": f"{findings.name}, {header.samples} slow samples per item, by {header.made_by}",
+        "profile": settings.profile,
+        "policy": f"{settings.policy}, dial {settings.dial()}, τ {routing.tau1:g} and {routing.tau2:g}",
+        "fusion": f"{fusion.rule}, β = {fusion.beta:g}, λ = {fusion.varentropy_weight:g}",
         **agents,
         "prompts": ", ".join(f"{step} {md5}" for step, md5 in header.prompts.items()),
-        "calibration": str(header.settings["calibration"] or "none"),
+        "calibration": settings.calibration or "none",
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
         "collected with": ", ".join(f"{name} {number}" for name, number in header.versions.items()),
     }
@@ -196,5 +202,5 @@ def to_json(parts: Sequence[Findings]) -> str:
     found = []
     for findings in parts:
         tables = {each.slug: each.records() for section in exhibits(findings)[0].values() for each in section}
-        found.append({"recording": findings.name, "items": len(findings.arrays), "tables": tables})
+        found.append({"recording": findings.name, "items": len(findings.table), "tables": tables})
     return json.dumps(found, ensure_ascii=False, default=float)

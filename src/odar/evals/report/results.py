@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, resampled_means
-from odar.evals.replay.simulate import PolicyOutcome
+from odar.evals.replay.outcomes import Outcomes, best_mixture, cost_at_accuracy, upper_hull
 from odar.evals.report.draw import (
     TEXTS,
     Colour,
@@ -24,7 +24,6 @@ from odar.evals.report.findings import Findings
 from odar.evals.router_quality import pearson
 from odar.evals.statistics import MIN_ITEMS, mean_if_known
 from odar.policy.arrays import Array, Bools
-from odar.policy.path import path_shares
 
 PATHS = ("Simple", "Medium", "Hard")
 RADAR = ("odar", "single-fast", "single-slow", "always-hard")
@@ -36,7 +35,7 @@ HINDSIGHT = "oracle-router"
 
 def main_table(findings: Findings) -> list[Exhibit]:
     """Return a row for each benchmark, the mean of each category, and the mean over benchmarks (SPEC 7.7)."""
-    names = ["single-fast", "single-slow", "length-adaptive", findings.consistency, "odar"]
+    names = ["single-fast", "single-slow", "paper", findings.consistency, "odar"]
     shown = "; ".join(map(policy_label, names))
     gains = f"gain on fast | +.3f; gain on {policy_label(findings.consistency)} | +.3f"
     columns = parse_columns(f"benchmark |; category |; items | d; {shown}; {gains}; calls | .2f; S / M / H |")
@@ -66,7 +65,7 @@ def _benchmark_row(
             gains.append(findings.gain(odar, other, masks[0]).interval)
         else:
             gains.append(macro_average([odar.score[mask] - other.score[mask] for mask in masks]))
-    mix = np.mean([path_shares(odar.path[mask]) for mask in masks], axis=0)
+    mix = np.mean([odar.rows(mask).mix for mask in masks], axis=0)
     calls = float(np.mean([odar.calls[mask].mean() for mask in masks]))
     return [name, category, int(np.sum(masks)), *means, *gains, calls, _mix(mix)]
 
@@ -91,21 +90,45 @@ def policy_table(findings: Findings) -> list[Exhibit]:
     for row in findings.main:
         cost = None if row.cost_usd is None else 1000 * row.cost_usd
         gain = None if row.gain is None else row.gain.interval
-        mix = "–" if np.isnan(row.mix[0]) else _mix(row.mix)
-        figures = [row.accuracy, gain, row.adjusted, row.calls, row.tokens, cost, row.median_s, row.tail_s]
-        rows.append([policy_label(row.name), *figures, row.efficiency, mix])
+        figures = [row.accuracy, gain, row.adjusted, row.over_fixed, row.calls, row.tokens, cost]
+        rows.append([policy_label(row.name), *figures, row.median_s, row.tail_s, row.efficiency, _mix(row.mix)])
     notes = [f"{policy_label(row.name)}: {row.note}." for row in findings.main if row.note]
-    table = exhibit("policies", rows, [0], notes=notes)
-    return [table if any(row.cost_usd for row in findings.main) else table.without("$/1000")]
+    if findings.table.nominal:
+        notes.append("Prices are nominal: that of a model without a price is set by its size.")
+    return [exhibit("policies", rows, [0], notes=notes)]
+
+
+def frontier_table(findings: Findings) -> list[Exhibit]:
+    """Return the cascade at several dials: against the fixed choices at equal dollars, and against slow alone."""
+    slow = findings.outcomes["single-slow"]
+    fixed = findings.suite("fixed")
+    curve = findings.suite("curve")
+    rows = []
+    for outcome in curve:
+        mixed = best_mixture(fixed, float(outcome.cost_usd.mean()))
+        gain = findings.gain(outcome, mixed).interval
+        cost = float(outcome.cost_usd.mean())
+        dial = outcome.name.rpartition("=")[2]
+        share = cost / float(slow.cost_usd.mean())
+        rows.append(
+            [dial, float(outcome.score.mean()), 1000 * cost, share, gain, findings.gain(outcome, slow).interval]
+        )
+    equal = cost_at_accuracy(curve, float(slow.score.mean()))
+    note = "No dial is as accurate as the slow agent alone."
+    if equal is not None:
+        note = f"As accurate as the slow agent alone at {equal / float(slow.cost_usd.mean()):.2f} of its cost."
+    return [exhibit("frontier", rows, notes=[note])]
 
 
 def pareto(findings: Findings) -> list[Exhibit]:
     """Return accuracy against calls, and against cost; against tokens if the cost is zero or unknown."""
-    shown = [row.name for row in findings.main if row.name not in ("oracle", "cot")]
+    shown = [row.name for row in findings.main if row.name != "oracle"]
     found = [_pareto(findings, shown, "calls", "calls per item", lambda outcome: outcome.calls)]
-    money = [mean_if_known(findings.outcomes[name].cost) for name in shown]
+    money = [mean_if_known(findings.outcomes[name].cost_usd) for name in shown]
     if None not in money and any(money):
-        found.append(_pareto(findings, shown, "money", "US$ per 1,000 items", lambda outcome: 1000 * outcome.cost))
+        found.append(
+            _pareto(findings, shown, "money", "US$ per 1,000 items", lambda outcome: 1000 * outcome.cost_usd)
+        )
     elif None not in [mean_if_known(findings.outcomes[name].tokens) for name in shown]:
         axis = "generated tokens per item"
         found.append(_pareto(findings, shown, "tokens", axis, lambda outcome: outcome.tokens))
@@ -113,21 +136,21 @@ def pareto(findings: Findings) -> list[Exhibit]:
 
 
 def _pareto(
-    findings: Findings, shown: list[str], key: str, axis: str, price: Callable[[PolicyOutcome], Array]
+    findings: Findings, shown: list[str], key: str, axis: str, price: Callable[[Outcomes], Array]
 ) -> Exhibit:
-    def place(outcome: PolicyOutcome) -> tuple[float, float]:
+    def place(outcome: Outcomes) -> tuple[float, float]:
         return float(price(outcome).mean()), float(outcome.score.mean())
 
     points = {name: place(findings.outcomes[name]) for name in shown}
     curve = sorted({place(outcome) for outcome in findings.suite("curve")})
     rows = [[policy_label(name), y, x] for name, (x, y) in points.items()]
-    rows += [["ODAR, other τ", y, x] for x, y in curve]
+    rows += [["ODAR, other dials", y, x] for x, y in curve]
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        best = frontier([point for name, point in points.items() if name != HINDSIGHT])
-        edge = [*best, (1.12 * max(x for x, _ in points.values()), best[-1][1])]
-        axes.step(*zip(*edge, strict=True), where="post", color=Colour.GRID, linewidth=2.5, zorder=1)
+        hull = upper_hull([place(outcome) for outcome in findings.suite("fixed")])
+        edge = [*hull, (1.12 * max(x for x, _ in points.values()), hull[-1][1])]
+        axes.plot(*zip(*edge, strict=True), color=Colour.GRID, linewidth=2.5, zorder=1)
         axes.plot(*zip(*curve, strict=True), color=Colour.ACCENT, linewidth=1.5, alpha=0.7, zorder=2)
         for number, (name, point) in enumerate(points.items()):
             ours, colour = name == "odar", Colour.ACCENT if name == "odar" else Colour.OTHER
@@ -148,15 +171,6 @@ def _pareto(
 
 MARKERS = "osD^v<>pP*XhdH"
 """Shapes of the points, in the order of the policies."""
-
-
-def frontier(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the Pareto-optimal (cost, accuracy) points, the cheapest first."""
-    kept: list[tuple[float, float]] = []
-    for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
-        if not kept or accuracy > kept[-1][1]:
-            kept.append((cost, accuracy))
-    return kept
 
 
 def published(_: Findings) -> list[Exhibit]:
@@ -203,7 +217,7 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
     odar, masks = findings.odar, findings.benchmarks
     rows: list[list[Any]] = [["all", *odar.mix, float(odar.calls.mean())]]
     for name, mask in masks.items():
-        rows.append([name, *path_shares(odar.path[mask]), float(odar.calls[mask].mean())])
+        rows.append([name, *odar.rows(mask).mix, float(odar.calls[mask].mean())])
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()

@@ -110,8 +110,8 @@ def _postscript(text: str, given: Arguments) -> bool:
 
 
 def _bullets(text: str, given: Arguments) -> bool:
-    stars = re.findall(r"^\s*\*[^*].*$", text, re.MULTILINE)
-    dashes = re.findall(r"^\s*-.*$", text, re.MULTILINE)
+    stars = re.findall(r"^[^\S\n]*\*[^*].*$", text, re.MULTILINE)
+    dashes = re.findall(r"^[^\S\n]*-.*$", text, re.MULTILINE)
     return len(stars) + len(dashes) == int(given["num_bullets"])
 
 

@@ -19,6 +19,7 @@ from fractions import Fraction
 from importlib import resources
 
 from odar.errors import InputError
+from odar.files import install_command
 from odar.policy.equivalence import equivalent, parse_quantity
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?|(?<![\w.])[-+]?\.\d+")
@@ -118,7 +119,8 @@ class Worker:
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0)
             if _exchange(self._process, b"", 60.0) != b"ready\n":  # sympy takes a second to import, or more
                 self.close()
-                raise InputError("comparing mathematical answers needs math-verify: pip install 'odar[evals]'")
+                install = install_command("evals")
+                raise InputError(f"comparing mathematical answers needs math-verify: {install}")
         return self._process
 
 

@@ -20,7 +20,7 @@ _LATEX_WRAPPED = re.compile(r"\\?(?:boxed|text|texttt)\{(.*)\}", re.DOTALL)
 _BIGBENCH_OPTION = re.compile(r"\(?([a-z])\)(?:[.:]?\s.*)?", re.DOTALL)
 Grid = list[list[int]]
 GRID_ATTEMPTS = 2
-_GRID_ROW = re.compile(r"[ \t]*\[?(?:\d[ \t,]*)+\]?,?[ \t]*")
+_GRID_ROW = re.compile(r"[ \t]*+\[?(?:\d[ \t,]*+)++\]?,?[ \t]*+")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LETTER_ALONE = re.compile(r"(?:option |choice |answer )?[(\[{]?([A-Za-z])[)\]}]?[.:]?", re.IGNORECASE)
 _LETTER_FIRST = re.compile(r"[(\[]([A-Za-z])[)\]][.:,]?\s|([A-Z])[.):,]\s|([A-Z]) (?:is|because|since|[-–—]) ")
@@ -176,8 +176,8 @@ def grid_match(gold: Grid, response: str) -> float:
 
 def find_grids(text: str) -> list[Grid]:
     """Return every grid in a text, in order; lines of unequal length are not a grid."""
-    for pattern, new in ((r"\[\s*\[|\]\s*\]", "\n#\n"), (r"\]\s*(?:,\s*)?\[", "\n")):
-        text = re.sub(pattern, new, text)  # JSON lists become lines of digits
+    text = re.sub(r"\[\s*\[|\]\s*\]", "\n#\n", text)  # JSON lists become lines of digits
+    text = re.sub(r"\]\s*(?:,\s*)?\[", "\n", text)
     found: list[Grid] = []
     for whole, part in itertools.groupby(map(_GRID_ROW.fullmatch, text.split("\n")), bool):
         rows = [[int(digit) for digit in re.findall(r"\d", match[0])] for match in part if match]

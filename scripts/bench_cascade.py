@@ -1,0 +1,223 @@
+"""The frontier of the cascade on recorded models, with model families and items left out of the fit (issue 31).
+
+    python scripts/bench_cascade.py --data ../shared/data [--triples 300] [--splits 3] [--sets mmlu_pro math_l5 crux]
+
+Every call is charged; fast and second cost 1, slow 3, 10 or 20. The figure is the mean gain over the upper hull of the fixed
+choices {fast, second, slow} at equal cost, over the middle half of the cost range, interpolated along the dial.
+
+- Families: each split teaches one half of the model families and judges triples of the other half, both ways.
+- Items: MMLU-Pro teaches one half of the items and judges the other; MATH level 5 and CRUX are left out as a whole.
+- day one: skills by price tier, shipped quantiles. 400 unlabelled: skills from agreement, own quantiles. 400 labels: skills
+  and a few weights fitted near the shipped ones. These 400 items are never judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from cascade.fit import Signals, difficulty, fit_weights, opinion, random_walks
+from cascade.frontier import Table, Triple, curve, gain, gate_curve, qualifying, table
+from cascade.recorded import Recorded, load
+
+from odar.policy.belief import Agent, Belief
+from odar.policy.belief_fit import Answers, default_skill, fit_with_labels, skills_from_agreement
+
+SETS = ("mmlu_pro", "math_l5", "crux")
+RATIOS = (3, 10, 20)
+WALKS = {"mmlu_pro": 8000, "math_l5": 1500, "crux": 1500}
+LABELS = 400
+
+
+def family_halves(sets: dict[str, Recorded], seed: int) -> tuple[set[str], set[str]]:
+    """All families in two halves with about as many models of MMLU-Pro."""
+    listed = sets["mmlu_pro"].families
+    everyone = sorted({family for each in sets.values() for family in each.families})
+    rng = np.random.default_rng(seed)
+    first: set[str] = set()
+    for family in rng.permutation(everyone):
+        if sum(f in first or f == family for f in listed) <= 0.55 * len(listed):
+            first.add(str(family))
+    return first, set(everyone) - first
+
+
+def models_of(recorded: Recorded, families: set[str]) -> list[int]:
+    """Numbers of the models of these families."""
+    return [m for m, family in enumerate(recorded.families) if family in families]
+
+
+def fitted(sets: dict[str, Recorded], families: set[str], left_out: str, taught: np.ndarray, seed: int) -> Belief:
+    """Weights from these families, without the items that are judged."""
+    rng = np.random.default_rng(seed + 100)
+    walks = []
+    for name, recorded in sets.items():
+        models = models_of(recorded, families)
+        if (name == left_out and name != "mmlu_pro") or len(models) < 3:
+            continue
+        items = taught if name == "mmlu_pro" else np.arange(len(recorded.prior))
+        walks += random_walks(recorded, models, items, WALKS[name], rng)
+    return fit_weights(walks)
+
+
+def agents_of(recorded: Recorded, triple: Triple, skills: Sequence[float], seen: np.ndarray) -> dict[str, Agent]:
+    """The three agents with these skills, and the shares of these questions that they do not answer."""
+    return {
+        role: Agent(
+            role, float(skill), recorded.families[model],
+            float((recorded.group[model, seen] < 0).mean()) if len(seen) else 0.0,
+        )
+        for role, skill, model in zip("FSL", skills, triple.models, strict=True)
+    }  # fmt: skip
+
+
+def answers_of(
+    recorded: Recorded, signals: Signals, triple: Triple, agents: dict[str, Agent], items: np.ndarray
+) -> Answers:
+    """What the three agents of a triple said about some items."""
+    return Answers(
+        [opinion(recorded, signals, m, items, agents[role]) for role, m in zip("FSL", triple.models, strict=True)],
+        [recorded.right[m, items].astype(float) for m in triple.models],
+        recorded.plausible[items],
+        difficulty(recorded, items),
+    )
+
+
+def agreements(answers: Answers) -> dict[tuple[int, int], tuple[float, float]]:
+    """On how many questions each two agents gave an answer, and agreed."""
+    groups = [o.group for o in answers.opinions]
+    return {
+        (i, j): (float(((groups[i] >= 0) & (groups[j] >= 0)).sum()),
+                 float(((groups[i] == groups[j]) & (groups[i] >= 0)).sum()))
+        for i in range(len(groups)) for j in range(i)
+    }  # fmt: skip
+
+
+def knowledge(
+    row: str, belief: Belief, recorded: Recorded, shipped: Signals, own: Signals, triple: Triple,
+    seen: np.ndarray, ratio: float,
+) -> tuple[Belief, Signals, dict[str, Agent]]:  # fmt: skip
+    """The belief, the quantiles and the agents with their skills, as a user knows them."""
+    skills = [default_skill(price, 1.0) for price in (1.0, 1.0, ratio)]
+    if row == "day one":
+        return belief, shipped, agents_of(recorded, triple, skills, seen[:0])
+    if row == "true skills":
+        return belief, own, agents_of(recorded, triple, recorded.accuracy[list(triple.models)], seen)
+    agents = agents_of(recorded, triple, skills, seen)
+    answers = answers_of(recorded, own, triple, agents, seen)
+    found = skills_from_agreement(
+        belief, list(agents.values()), agreements(answers), int(np.median(answers.plausible))
+    )
+    agents = agents_of(recorded, triple, found, seen)
+    if row.endswith("labels"):
+        belief, named = fit_with_labels(belief, [answers_of(recorded, own, triple, agents, seen)])
+        agents = agents_of(recorded, triple, [named[role] for role in "FSL"], seen)
+    return belief, own, agents
+
+
+def calibration_error(p: np.ndarray, right: np.ndarray, bins: int = 10) -> float:
+    """Mean distance of p from the share that is right, over ten bins of equal size."""
+    order = np.array_split(np.argsort(p), bins)
+    return float(sum(abs(p[rows].mean() - right[rows].mean()) * len(rows) for rows in order) / len(p))
+
+
+def errors(found: Table) -> tuple[float, float]:
+    """Calibration error of p and of q over all states of a triple."""
+    answered = [name for name in found.p if name]
+    p = np.concatenate([found.p[n] for n in answered]), np.concatenate([found.right[n] for n in answered])
+    q = np.concatenate(list(found.q.values())), np.concatenate([found.right["L"]] * len(found.q))
+    return calibration_error(*p), calibration_error(*q)
+
+
+def cost_at_slow(points: Sequence[tuple[float, float]], slow: float, ratio: float) -> float:
+    """Least cost, as a share of slow's, from which on the dial is at most half a point below slow."""
+    return min((cost / ratio for cost, right in points if right >= slow - 0.005), default=1.0)
+
+
+def judge(
+    row: str, belief: Belief, recorded: Recorded, signals: tuple[Signals, Signals],
+    triples: Sequence[Triple], seen: np.ndarray, items: np.ndarray, stages: str,
+) -> Iterator[dict[str, float]]:  # fmt: skip
+    """One result for each triple and ratio."""
+    for triple in triples:
+        for ratio in RATIOS:
+            if ratio == RATIOS[0] or row == "day one":
+                known, ranks, agents = knowledge(row, belief, recorded, *signals, triple, seen, ratio)
+                found = table(known, recorded, ranks, triple, agents, items)
+            points = curve(known, found, ratio, stages)
+            fast, second, slow = (float(found.right[role].mean()) for role in "FSL")
+            fixed = [(1.0, fast), (1.0, second), (float(ratio), slow)]
+            if "S" not in stages:
+                fixed.pop(1)
+            p_error, q_error = errors(found)
+            yield {
+                "ratio": ratio,
+                "gain": gain(points, fixed, ratio),
+                "gain over fast, slow": gain(points, [fixed[0], fixed[-1]], ratio),
+                "gate": gain(gate_curve(found, ratio), fixed, ratio),
+                "cost": cost_at_slow(points, slow, ratio),
+                "p error": p_error,
+                "q error": q_error,
+            }
+
+
+def report(name: str, row: str, results: Sequence[dict[str, float]]) -> None:
+    """Print one line for each price ratio."""
+    for ratio in RATIOS:
+        of = {key: np.array([r[key] for r in results if r["ratio"] == ratio]) for key in results[0]}
+        print(
+            f"| {name} | {row} | {ratio} | {len(of['gain'])} | {np.median(of['gain']):+.2f} | {(of['gain'] > 0).mean():.0%} "
+            f"| {(of['gain'] > -0.5).mean():.0%} | {(of['gain over fast, slow'] > -0.5).mean():.0%} "
+            f"| {np.median(of['gain'] - of['gate']):+.2f} | {np.median(of['cost']):.2f} "
+            f"| {np.median(of['p error']):.3f} / {np.quantile(of['p error'], 0.9):.3f} "
+            f"| {np.median(of['q error']):.3f} / {np.quantile(of['q error'], 0.9):.3f} |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Judge all rows on all sets."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--triples", type=int, default=100, help="random triples of each half; 0 for all")
+    parser.add_argument("--splits", type=int, default=2)
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--rows", nargs="+", default=["day one", "400 unlabelled", "400 labels", "true skills"],
+                        help='"N unlabelled" and "N labels" for up to 400')  # fmt: skip
+    parser.add_argument("--stages", default="FSL", choices=("FSL", "FL"))
+    options = parser.parse_args()
+    sets = {name: load(name, options.data) for name in SETS}
+    print("| set | row | ratio | triples | median gain | > 0 | > −0.5 | > −0.5 over {fast, slow} | over the gate "
+          "| cost at slow − 0.5 | error of p, median / 90% | error of q |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    for name in options.sets:
+        recorded = sets[name]
+        results: dict[str, list[dict[str, float]]] = {}
+        for seed in range(options.splits):
+            rng = np.random.default_rng(seed)
+            order = rng.permutation(len(recorded.prior))
+            first, second = family_halves(sets, seed)
+            for taught, unseen in ((first, second), (second, first)):
+                half = len(order) // 2 if name == "mmlu_pro" else LABELS
+                learned = order[:half] if name == "mmlu_pro" else np.arange(len(sets["mmlu_pro"].prior))
+                belief = fitted(sets, taught, name, learned, seed)
+                seen, items = order[:LABELS], np.sort(order[half:])
+                triples = qualifying(recorded, models_of(recorded, unseen))
+                if options.triples and len(triples) > options.triples:
+                    triples = [triples[i] for i in rng.choice(len(triples), options.triples, replace=False)]
+                shipped_from = order[:half] if name == "mmlu_pro" else order[:LABELS]
+                shipped = Signals.shipped(recorded, models_of(recorded, taught), shipped_from)
+                for row in options.rows:
+                    known = seen[: int(row.split()[0])] if row[0].isdigit() else seen
+                    signals = shipped, Signals.own(recorded, known)
+                    results.setdefault(row, []).extend(
+                        judge(row, belief, recorded, signals, triples, known, items, options.stages)
+                    )
+        for row, found in results.items():
+            if found:
+                report(name, row, found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""Ask the everyday set through `odar serve`: the paths, calls and cost of each kind, against always asking the slow model.
+
+    python scripts/everyday.py                     # stub models, slow 3 and 10 times as expensive as fast
+    python scripts/everyday.py --ratio 20 --json   # another price ratio, as JSON
+    python scripts/everyday.py --local --limit 10  # the local pair (profile local) and its nominal prices, in minutes
+
+docs/data/everyday.jsonl has 80 prompts of 11 kinds, the right answer of each exact question, and for each prompt a reply
+of a fast and a slow model with token log-probabilities, written before the estimator was looked at. The stub server
+gives these replies in OpenAI's protocol, so that only the models are simulated. Always-slow is the same gateway with
+the slow model by name: one call, the client's own prompt. Ends with 1 if the set costs more than that, or if an
+open-ended request takes more than one call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from odar.policy.answers import extract_answer
+from odar.policy.equivalence import equivalent
+
+ROOT = Path(__file__).parents[1]
+SET = ROOT / "docs" / "data" / "everyday.jsonl"
+TOKEN = re.compile(r" ?[^\W\d_]{1,8}| ?\d{1,3}| ?[^\w\s]{1,3}|\s+|.", re.DOTALL)
+"""The tokens of the set's replies: one log-probability each."""
+PRICE = {"input": 0.5, "output": 2.0}
+"""Dollars per million tokens of the fast model."""
+STUBS = """
+[providers.stub]
+kind = "openai"
+base_url = "{url}/v1"
+[models.quick]
+provider = "stub"
+logprobs = true
+n = true
+price = {{ input = {input}, output = {output} }}
+[models.deep]
+provider = "stub"
+logprobs = true
+n = true
+price = {{ input = {slow_input}, output = {slow_output} }}
+[fast]
+model = "quick"
+[slow]
+model = "deep"
+"""
+Item = dict[str, Any]
+
+
+class Stub(ThreadingHTTPServer):
+    """A server of the models `quick` and `deep`, whose replies are those of the set."""
+
+    daemon_threads = True
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.items = sorted(items, key=lambda item: -len(item["prompt"]))
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def reply(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the completion of a request: that of the longest prompt in its user turns."""
+        texts = [_text(turn["content"]) for turn in body["messages"] if turn["role"] == "user"]
+        item = next(item for item in self.items if any(item["prompt"] in text for text in texts))
+        said = item["fast" if body["model"] == "quick" else "slow"]
+        tokens = [
+            {"token": token, "logprob": logprob, "bytes": list(token.encode()), "top_logprobs": []}
+            for token, logprob in zip(TOKEN.findall(said["text"]), said["logprobs"], strict=True)
+        ]
+        choice = {"message": {"role": "assistant", "content": said["text"]}, "finish_reason": "stop"}
+        choice |= {"logprobs": {"content": tokens} if body.get("logprobs") else None}
+        n = body.get("n") or 1
+        prompt = sum(len(TOKEN.findall(_text(turn["content"]))) + 4 for turn in body["messages"])
+        usage = {"prompt_tokens": prompt, "completion_tokens": n * len(tokens)}
+        return {
+            "id": "stub",
+            "object": "chat.completion",
+            "created": 1,
+            "model": body["model"],
+            "choices": [choice | {"index": index} for index in range(n)],
+            "usage": usage | {"total_tokens": sum(usage.values())},
+        }
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Stub
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        data = json.dumps(self.server.reply(body)).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+
+
+@contextmanager
+def gateway(settings: str) -> Iterator[HTTPConnection]:
+    """Yield a connection to `odar serve`, started in a folder and with a home of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "odar.toml").write_text(f"{settings}\n[gateway]\nport = 0\n")
+        cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # which holds the weights
+        environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+        environment |= {"HOME": folder, "XDG_CACHE_HOME": cache, "ODAR_STORE_URL": f"{folder}/odar.db"}
+        log = Path(folder, "log")
+        command = [str(Path(sys.executable).with_name("odar")), "serve"]
+        with log.open("w") as out:
+            server = subprocess.Popen(command, cwd=folder, env=environment, stderr=out)
+        try:
+            until = time.monotonic() + 120
+            while not (found := re.search(r"http://127\.0\.0\.1:(\d+)", log.read_text())):
+                if server.poll() is not None or time.monotonic() > until:
+                    raise SystemExit(f"odar serve did not start:\n{log.read_text()}")
+                time.sleep(0.1)
+            yield HTTPConnection("127.0.0.1", int(found[1]), timeout=3600)
+        finally:
+            server.terminate()
+            server.wait(60)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one request took."""
+
+    path: str
+    calls: int
+    cost: float
+    right: bool | None
+
+
+def ask(connection: HTTPConnection, model: str, item: Item) -> Asked:
+    """Ask a prompt of the set; an exact question is right if the answer is equivalent to the set's."""
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": item["prompt"]}]})
+    connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
+    response = connection.getresponse()
+    reply = json.loads(response.read())
+    if response.status != 200:
+        raise SystemExit(f"{item['id']}: status {response.status}: {reply}")
+    text = reply["choices"][0]["message"]["content"]
+    recorded = {item[who]["text"]: item[who].get("right") for who in ("fast", "slow")}
+    right = None
+    if item["answer"] is not None:
+        right = recorded[text] if text in recorded else equivalent(extract_answer(text), item["answer"])
+    headers = response.headers
+    return Asked(
+        headers.get("x-odar-path", model), int(headers["x-odar-calls"]), float(headers["x-odar-cost-usd"]), right
+    )
+
+
+def run(settings: str, items: Sequence[Item], slow: str) -> list[dict[str, Any]]:
+    """Ask every item through routing and to the slow model alone; return a row for each kind, and one for all."""
+    with gateway(settings) as connection:
+        asked = [(item, ask(connection, "odar", item), ask(connection, slow, item)) for item in items]
+    kinds = list(dict.fromkeys(item["kind"] for item in items))
+    named = {kind: [each for each in asked if each[0]["kind"] == kind] for kind in kinds}
+    named["open-ended"] = [each for each in asked if each[0]["answer"] is None]
+    named["exact"] = [each for each in asked if each[0]["answer"] is not None]
+    named["all"] = asked
+    return [_row(name, rows) for name, rows in named.items() if rows]
+
+
+def _row(name: str, asked: Sequence[tuple[Item, Asked, Asked]]) -> dict[str, Any]:
+    odar = [each for _, each, _ in asked]
+    slow = [each for _, _, each in asked]
+    graded = [(own.right, alone.right) for _, own, alone in asked if own.right is not None]
+    return {
+        "kind": name,
+        "prompts": len(asked),
+        **{path: sum(each.path == path for each in odar) for path in ("simple", "medium", "hard")},
+        "calls": sum(each.calls for each in odar) / len(odar),
+        "most_calls": max(each.calls for each in odar),
+        "cost_usd": sum(each.cost for each in odar),
+        "slow_cost_usd": sum(each.cost for each in slow),
+        "right": sum(own for own, _ in graded) / len(graded) if graded else None,
+        "slow_right": sum(bool(alone) for _, alone in graded) / len(graded) if graded else None,
+    }
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    """Print the rows as a table."""
+    print(f"{'kind':12} prompts simple medium  hard calls   cost  right   slow")
+    for row in rows:
+        right = ["" if row[name] is None else f"{row[name]:.0%}" for name in ("right", "slow_right")]
+        share = f"{row['cost_usd'] / row['slow_cost_usd']:.2f}" if row["slow_cost_usd"] else "?"
+        counts = f"{row['simple']:6} {row['medium']:6} {row['hard']:5} {row['calls']:5.1f}"
+        print(f"{row['kind']:12} {row['prompts']:7} {counts} {share:>6} {right[0]:>6} {right[1]:>6}")
+    print(
+        "cost: in units of always asking the slow model; right: share of exact questions, of ODAR and of slow alone"
+    )
+
+
+def main() -> int:
+    """Run the set and print the tables."""
+    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options.add_argument("--ratio", type=float, action="append", help="price of slow in units of fast (3 and 10)")
+    options.add_argument("--local", action="store_true", help="the models of profile local instead of stubs")
+    options.add_argument("--limit", type=int, help="number of prompts, spread over the kinds")
+    options.add_argument("--json", action="store_true", help="print JSON")
+    given = options.parse_args()
+    items = [json.loads(line) for line in SET.read_text("utf-8").splitlines()]
+    if given.limit:
+        items = [items[index * len(items) // given.limit] for index in range(given.limit)]
+    tables: dict[str, list[dict[str, Any]]] = {}
+    if given.local:
+        tables["local pair"] = run('profile = "local"\n', items, "qwen2.5-coder-1.5b")
+    else:
+        stub = Stub(items)
+        threading.Thread(target=stub.serve_forever, daemon=True).start()
+        for ratio in given.ratio or (3.0, 10.0):
+            slow = {f"slow_{name}": price * ratio for name, price in PRICE.items()}
+            tables[f"price ratio {ratio:g}"] = run(STUBS.format(url=stub.url, **PRICE, **slow), items, "deep")
+        stub.shutdown()
+    if given.json:
+        print(json.dumps(tables, indent=1))
+    for title, rows in tables.items() if not given.json else ():
+        print(f"\n{title}")
+        show(rows)
+    open_ended = [row for rows in tables.values() for row in rows if row["kind"] == "open-ended"]
+    one_call = all(row["most_calls"] == 1 for row in open_ended)
+    cheaper = all(rows[-1]["cost_usd"] < rows[-1]["slow_cost_usd"] for rows in tables.values())
+    return 0 if one_call and cheaper else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""The configured agents: their models, prompts and providers, from which each query gets its team."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from odar.agents.ledger import Ledger, Limits
+from odar.agents.prompts import load_prompts, prompt_steps
+from odar.agents.team import Team
+from odar.conversation import NO_OPTIONS
+from odar.errors import InputError
+from odar.policy.alignment import Source
+from odar.providers.base import Provider, Request
+from odar.providers.pool import Guard, ProviderPool
+from odar.settings import Settings
+from odar.types import CHEAP_AGENTS, DIRECT, Ask, Query, Step
+
+MAX_RETRIES = 6
+"""Maximum number of retries of all calls of one question."""
+
+
+class Agents:
+    """All agents of an engine.
+
+    Args:
+        settings: the effective settings.
+        providers: providers by name, in place of the configured ones.
+        guard: a wrapper for every provider, such as a circuit breaker.
+    """
+
+    def __init__(
+        self, settings: Settings, providers: Mapping[str, Provider] | None = None, guard: Guard | None = None
+    ) -> None:
+        self.settings = settings
+        self.providers = ProviderPool(settings, providers, guard)
+        self.prompts = load_prompts(settings.prompts)
+        self.plain_prompts = load_prompts("chat").exact
+        self.cards = {
+            agent: [settings.card(model) for model in settings.models_of(agent)] for agent in settings.agent_names
+        }
+        """Models of each agent, its default first."""
+        longest = [max(cards, key=lambda card: card.context or math.inf) for cards in self.cards.values()]
+        self.contexts = {card.name: card.context for card in longest if card.context}
+        """Context length of each agent's longest model, if it is known."""
+        limits = settings.limits
+        self._limits = Limits(limits.deadline_s, limits.max_calls, limits.max_cost_usd, MAX_RETRIES)
+        self._request_templates: dict[tuple[str, str, bool], Request] = {}
+
+    def team(
+        self, query: Query, ledger: Ledger, seed: int | None = None, models: Mapping[str, str] | None = None
+    ) -> Team:
+        """Return the agents for one query, with these models or their default models."""
+        chosen = {agent: cards[0] for agent, cards in self.cards.items()}
+        if models is not None:
+            chosen = {
+                agent: next(card for card in self.cards[agent] if card.name == name)
+                for agent, name in models.items()
+            }
+        open_ended = self.prompts.is_open(query)
+        prompts = self.prompts.choose(open_ended=open_ended)
+        team = Team(self.settings, chosen, prompts, self.providers, query, ledger, open_ended=open_ended)
+        team.seed = self.settings.seed if seed is None else seed
+        team.continues = self.settings.limits.continue_cut_off
+        if query.options is NO_OPTIONS and seed is None:
+            team.request_templates = self._request_templates
+        return team
+
+    def plain_team(self, query: Query, model: str, ledger: Ledger | None = None, seed: int | None = None) -> Team:
+        """Return a single agent that passes a request through, without ODAR's prompts and settings."""
+        cards = {DIRECT: self.settings.card(model)}
+        ledger = ledger or self.ledger()
+        return Team(self.settings, cards, self.plain_prompts, self.providers, query, ledger, seed, plain=True)
+
+    def ledger(
+        self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None
+    ) -> Ledger:
+        """Return a new ledger with the configured limits, which a request can lower but not raise."""
+        if max_calls is None and max_cost_usd is None and deadline_s is None:
+            return Ledger(self._limits)
+        given = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "deadline_s": deadline_s}
+        if bad := [f"{name} = {value}" for name, value in given.items() if value is not None and not value >= 0]:
+            raise InputError(f"{bad[0]} is not a limit; it must be a number of at least 0")
+        return Ledger(self._limits.tightened(deadline_s, max_calls, max_cost_usd))
+
+    def sources(self) -> dict[tuple[str, Step], Source]:
+        """Return the source of free energies of each agent's default model at each of its steps."""
+        steps = {agent: [Ask(agent).step] for agent in self.cards}
+        for agent in self.cards:
+            if agent not in CHEAP_AGENTS:
+                steps[agent].append(Step.VERIFY)
+        return {
+            (agent, step): self.source(self.cards[agent][0].name, agent, step)
+            for agent, each in steps.items()
+            for step in each
+        }
+
+    def source(self, model: str, agent: str, step: Step) -> Source:
+        """Return the source of free energies of a model at one step of an exact question."""
+        return configured_source(self.settings, self.prompts.exact[step].md5, model, agent)
+
+    def prompt_steps(self) -> dict[str, str]:
+        """Return the step of every known prompt by its MD5."""
+        return prompt_steps(self.settings.prompts)
+
+
+def configured_source(settings: Settings, prompt_md5: str, model: str, agent: str) -> Source:
+    """Return the source of free energies of a model that answers one prompt as an agent of these settings."""
+    own = settings.agent(agent)
+    weight = settings.fusion.varentropy_weight
+    return Source(model, prompt_md5, own.temperature, own.top_p, own.max_tokens, weight)

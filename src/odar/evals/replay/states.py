@@ -1,0 +1,121 @@
+"""States of many items at once, as arrays: for fits, and so that a belief judges all items together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odar.policy import belief as beliefs
+from odar.policy.arrays import Array, Bools, Ints
+from odar.policy.belief import Agent, Belief, Opinion
+from odar.policy.signals import RANKED
+from odar.types import Plan, Stage, State
+
+
+@dataclass(frozen=True, slots=True)
+class StateColumn:
+    """One reachable state of every item that has it, as arrays; `n` items, `k` answers."""
+
+    stages: tuple[Stage, ...]
+    rows: Ints
+    """(n,): the items."""
+    state: beliefs.State
+    """What a belief judges: the group and the ranks of each opinion are arrays over the items."""
+    right: Bools
+    """(n, k): whether each answer is right."""
+    groups: Ints
+    """(n, k): equal answers share a number; −1 without an answer."""
+    cost_usd: Array
+    """(n,): of all its answers."""
+
+
+class _KnownJudgment(NamedTuple):
+    """The judgment of one state, from those of many."""
+
+    leader: int
+    p: float
+    by_agent: Mapping[str, float]
+
+    def q(self, agent: Agent) -> float:
+        """Return the probability that this agent, asked independently, would be right."""
+        return self.by_agent[agent.name]
+
+
+class RememberingBelief(Belief):
+    """A belief that judges every state once: those of a table are the same for all dials."""
+
+    def __init__(self, belief: Belief) -> None:
+        super().__init__(belief.weights, belief.about)
+        self.__dict__["known"] = {}
+
+    def prepare(self, states: Sequence[State], agents: Mapping[str, Agent]) -> None:
+        """Judge states in which the same agents were asked, all at once."""
+        known: dict[Any, _KnownJudgment] = self.__dict__["known"]
+        groups: dict[Any, list[State]] = {}
+        for state in states:
+            if _memory_key(state) not in known:
+                groups.setdefault(_known_ranks(state.opinions), []).append(state)
+        for new in groups.values():
+            self._judge_all(new, agents)
+
+    def _judge_all(self, new: Sequence[State], agents: Mapping[str, Agent]) -> None:
+        """Judge states in which the same ranks are known."""
+        known: dict[Any, _KnownJudgment] = self.__dict__["known"]
+        judgment = super().judge(stacked_state([each.plan for each in new], [each.opinions for each in new]))
+        leaders = np.broadcast_to(judgment.leader, len(new)).tolist()
+        chances = np.broadcast_to(judgment.p, len(new)).tolist()
+        by_agent = {name: np.broadcast_to(judgment.q(agent), len(new)).tolist() for name, agent in agents.items()}
+        for i, state in enumerate(new):
+            q = {name: values[i] for name, values in by_agent.items()}
+            known[_memory_key(state)] = _KnownJudgment(leaders[i], chances[i], q)
+
+    def judge(self, state: beliefs.State) -> Any:
+        """Return the judgment from memory, unless it is one of many drawn questions."""
+        if isinstance(state.difficulty, np.ndarray):
+            return super().judge(state)
+        key = (id(state.opinions), state.difficulty, state.plausible)
+        return self.__dict__["known"].get(key) or super().judge(state)
+
+
+def _memory_key(state: State) -> tuple[int, float, int]:
+    """Return the key of a state; the table keeps its opinions, so that their id is unique."""
+    return id(state.opinions), state.plan.estimate.difficulty, state.plan.plausible or 0
+
+
+def _known_ranks(opinions: Sequence[Opinion]) -> tuple[tuple[bool, ...], ...]:
+    """Return which ranks of each opinion are known: the belief is less sure without them."""
+    return tuple(tuple(getattr(opinion, name) is not None for name in RANKED) for opinion in opinions)
+
+
+def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) -> beliefs.State:
+    """Return the states of many items as one, with arrays for numbers."""
+    return beliefs.State(
+        tuple(_stacked(column) for column in zip(*opinions, strict=True)),
+        plausible=np.array([plan.plausible or 0 for plan in plans]),
+        difficulty=np.array([plan.estimate.difficulty for plan in plans]),
+    )
+
+
+def _stacked(opinions: Sequence[Opinion]) -> Opinion:
+    """Return one opinion with arrays over many items.
+
+    A rank that is unknown for all is None; one that is unknown for some is 0.5 for them, which says nothing.
+    """
+
+    def ranks(name: str) -> Array | None:
+        values = [getattr(opinion, name) for opinion in opinions]
+        if all(value is None for value in values):
+            return None
+        return np.array([0.5 if value is None else value for value in values])
+
+    return replace(
+        opinions[0],
+        group=np.array([opinion.group for opinion in opinions]),
+        stated=np.array([opinion.stated for opinion in opinions]),
+        length=ranks("length"),
+        mean_logprob=ranks("mean_logprob"),
+        answer_logprob=ranks("answer_logprob"),
+    )

@@ -1,0 +1,75 @@
+"""Options of one question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypedDict
+
+from odar.agents.ledger import Ledger
+from odar.inputs import ImageSource
+from odar.policy.dial import Dial
+from odar.policy.session import SessionRequest
+from odar.providers.base import OnDelta
+from odar.types import Decision, Path, Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskOptions:
+    """Options of one question. Those below `ledger` are for servers."""
+
+    images: Iterable[ImageSource] = ()
+    """Files, URLs, or `Image`s."""
+    path: Path | str | None = None
+    """One of the paper's paths, simple, medium or hard, in place of the policy."""
+    dial: Dial | str | float | None = None
+    """economy, balanced, quality or points of accuracy, in place of the settings'."""
+    seed: int | None = None
+    """Makes sampling repeatable if the provider can."""
+    max_calls: int | None = None
+    max_cost_usd: float | None = None
+    deadline_s: float | None = None
+    """Wall time, at most; answers that are ready by then are used."""
+    on_text: Callable[[str], None] | None = None
+    """Receives the text while it is generated, if no other stage can follow."""
+
+    ledger: Ledger | None = None
+    """A ledger from `Odar.agents`, in place of a new one with the three limits."""
+    on_delta: OnDelta | None = None
+    """Receives every part of the answer while it is generated, including tool calls."""
+    on_decision: Callable[[Decision, Plan], None] | None = None
+    """Receives every decision before it is carried out."""
+    model: str | None = None
+    """Send the request unchanged to this model, without ODAR's prompts and settings."""
+    final: bool = False
+    """Whether streamed text is final: a failure after the first text is raised, not repaired."""
+    progress: bool = False
+    """Send drafts and progress messages to `on_delta` as thinking, while there is no answer yet."""
+    trace_id: str | None = None
+    scope: str = "request"
+    """Questions with the same scope and target meet it together, such as those of one API key."""
+    max_path: Path | None = None
+    """The most expensive path that key and budget allow."""
+    session: SessionRequest | None = None
+    """The conversation of the question."""
+
+
+NO_OPTIONS = AskOptions()
+
+
+class AskKeywords(TypedDict, total=False):
+    """The options that callers of the library give as keywords; `AskOptions` describes them."""
+
+    images: Iterable[ImageSource]
+    path: Path | str | None
+    dial: Dial | str | float | None
+    seed: int | None
+    max_calls: int | None
+    max_cost_usd: float | None
+    deadline_s: float | None
+    on_text: Callable[[str], None] | None
+
+
+def with_keywords(options: AskOptions, keywords: AskKeywords) -> AskOptions:
+    """Return the options with some of them replaced."""
+    return replace(options, **keywords) if keywords else options

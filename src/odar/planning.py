@@ -1,0 +1,309 @@
+"""Query → plan: what is known before the first call.
+
+Everything optional is settled here: the conversation, budgets, images and the context length change the prices or
+the agents of a plan, so that the loop of the engine has no branch for them (SPEC 9.7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from odar.agents.ledger import Ledger
+from odar.calibration_file import Calibration
+from odar.catalogue import ModelCard, Price
+from odar.difficulty.base import MAX_EARLIER_TURNS, Estimator, LengthEstimator, estimate_turn
+from odar.errors import DeadlineExceeded
+from odar.observer import observed
+from odar.policy.alignment import Source
+from odar.policy.dial import BALANCED, NAMES, Dial
+from odar.policy.experts import Dispatcher
+from odar.policy.kinds import Kind, request_kind
+from odar.policy.session import SessionRequest
+from odar.settings import Settings
+from odar.types import CHEAP_AGENTS, SLOW, Ask, Assignment, Estimate, Plan, Query, Step
+
+LONG_TEXT = 1_500
+"""Length in characters above which a text is estimated in a thread; a shorter one takes less than a millisecond."""
+THREADS = 2
+USUAL_TOKENS = 300
+"""Assumed length of an answer, if it was not measured."""
+REFERENCE_TOKENS = 500
+"""Length of the prompt of the reference call, whose price fixes the unit of the dial (SPEC 9.5)."""
+PER_BILLION = 0.1
+"""Nominal dollars per million tokens and billion parameters, for free models."""
+UNKNOWN_RATIO = 10.0
+"""Price of an agent of unknown price, in calls of the fast agent; cheap agents count as 1."""
+_UNKNOWN_FAST = Price(0.1, 0.1, 0.4)
+_log = logging.getLogger(__name__)
+
+
+class Lengths(NamedTuple):
+    """Usual lengths of an agent's calls, in tokens."""
+
+    prompt: float = 0.0
+    """Tokens of its prompt beyond those of the question."""
+    output: float = USUAL_TOKENS
+
+
+def usual_lengths(
+    agents: Iterable[str], calibration: Calibration, sources: Mapping[tuple[str, Step], Source]
+) -> dict[str, Lengths]:
+    """Return the lengths that a calibration measured for these agents."""
+    found = {}
+    for agent in agents:
+        known = calibration.statistics.get(sources[agent, Ask(agent).step])
+        if known is not None and known.output_tokens is not None:
+            found[agent] = Lengths(known.prompt_tokens or 0.0, known.output_tokens)
+    return found
+
+
+class InProcessEstimator:
+    """Runs an estimator for the engine.
+
+    Short texts are estimated in the event loop. Loading and long texts run in a thread, so that one long prompt
+    does not delay other estimates. If the estimator fails, the `length` estimator answers and the estimate says so.
+    """
+
+    def __init__(self, estimator: Estimator) -> None:
+        self._estimator = estimator
+        self.loaded = False
+        self._loading = threading.Lock()
+        self._threads = ThreadPoolExecutor(THREADS, "odar-estimate")
+
+    async def __call__(self, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
+        """Return the estimate of the last turn, given the earlier ones.
+
+        It is exact if d could lie on either side of one of the `thresholds`, and always exact without thresholds.
+        """
+        if self.is_fast(query):
+            return self.estimate(query, thresholds)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.estimate, query, thresholds)
+
+    def estimate(self, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
+        """Return the estimate, computed in the calling thread."""
+        try:
+            if not self.loaded:
+                with self._loading:  # other questions wait for it
+                    self._estimator.estimate(Query("Ready?"))
+                    self.loaded = True
+            return estimate_turn(self._estimator, query, thresholds)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a tokenizer written in Rust can panic, which is not an `Exception`
+            name, kind = self._estimator.name, type(error).__name__
+            _log.warning("estimator %s failed (%s); the length of the question decides", name, kind)
+            why = f"estimator {name} failed ({kind}); the length of the question decided"
+            return dataclasses.replace(LengthEstimator().estimate(query), fallback=why)
+
+    def is_fast(self, query: Query) -> bool:
+        """Return whether the estimate is fast enough for the event loop."""
+        return self.loaded and len(query.text) + sum(map(len, query.earlier[-MAX_EARLIER_TURNS:])) <= LONG_TEXT
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class Planner:
+    """Makes the plan of a question.
+
+    Args:
+        cards: models of each agent, its default first.
+        estimator: estimates d(x).
+        dispatcher: chooses the expert and the models.
+        lengths: usual lengths of each agent's prompts and answers.
+    """
+
+    def __init__(
+        self,
+        cards: Mapping[str, Sequence[ModelCard]],
+        estimator: Estimator,
+        dispatcher: Dispatcher,
+        lengths: Mapping[str, Lengths] | None = None,
+    ) -> None:
+        self.cards = cards
+        self.lengths = lengths or {}
+        self.estimates = InProcessEstimator(estimator)
+        self.dispatcher = dispatcher
+        self.reference_usd = reference_price({agent: each[0] for agent, each in cards.items()})
+        """Price of a slow call of ordinary length."""
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Settings,
+        cards: Mapping[str, Sequence[ModelCard]],
+        estimator: Estimator,
+        lengths: Mapping[str, Lengths] | None = None,
+    ) -> Planner:
+        """Return the planner that the settings describe."""
+        dispatch = settings.dispatch
+        fallbacks = {name for agent in settings.agent_names for name in settings.agent(agent).fallbacks}
+        return cls(cards, estimator, Dispatcher(cards, dispatch.expert, dispatch.models, fallbacks), lengths)
+
+    def is_slow(self, query: Query) -> bool:
+        """Return whether the plan takes long enough for a call to be started meanwhile."""
+        return self.estimates.loaded and not self.estimates.is_fast(query)
+
+    def assign(self, query: Query, session: SessionRequest | None = None) -> Assignment:
+        """Return the expert and the models; a conversation keeps its models while they can be used."""
+        assignment = self.dispatcher.assign(query)
+        if session is None or not session.session.requests:
+            return assignment
+        kept = {
+            agent: name
+            for agent, name in session.session.models.items()
+            if agent in assignment.models
+            and any(card.name == name and (card.images or not query.images) for card in self.cards[agent])
+        }
+        return dataclasses.replace(assignment, models={**assignment.models, **kept})
+
+    async def plan(
+        self,
+        query: Query,
+        assignment: Assignment,
+        ledger: Ledger,
+        thresholds: Sequence[float] = (),
+        session: SessionRequest | None = None,
+        dial: Dial = BALANCED,
+        factor: float = 1.0,
+    ) -> Plan:
+        """Return the plan: difficulty, kind, prices and the value of a right answer.
+
+        Args:
+            query: the question.
+            assignment: its expert and models.
+            ledger: its limits; the deadline holds for the estimate too.
+            thresholds: difficulties at which the decision changes; the estimate is exact near them.
+            session: its conversation.
+            dial: what a right answer is worth.
+            factor: by which a target changes that.
+        """
+        estimate = await self._estimate(query, ledger, thresholds)
+        cards = {
+            agent: next(card for card in self.cards[agent] if card.name == name)
+            for agent, name in assignment.models.items()
+            if agent in self.cards
+        }
+        plan = make_plan(query, estimate, assignment, cards, dial, session, self.lengths)
+        return dataclasses.replace(plan, value_usd=dial.value(self.reference_usd) * factor)
+
+    @observed("difficulty")
+    async def _estimate(self, query: Query, ledger: Ledger, thresholds: Sequence[float]) -> Estimate:
+        """Estimate d(x), given the turns before the question, as exactly as these thresholds need it."""
+        if ledger.time_left() > 0 and self.estimates.is_fast(query):
+            return self.estimates.estimate(query, thresholds)
+        try:
+            async with asyncio.timeout(ledger.time_left()) as timeout:
+                return await self.estimates(query, thresholds)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            passed = f"the deadline of {ledger.limits.deadline_s:g} s passed"
+            raise DeadlineExceeded(f"{passed} before the question was looked at; ask again") from None
+
+
+def make_plan(
+    query: Query,
+    estimate: Estimate,
+    assignment: Assignment,
+    cards: Mapping[str, ModelCard],
+    dial: Dial,
+    session: SessionRequest | None = None,
+    lengths: Mapping[str, Lengths] | None = None,
+) -> Plan:
+    """Return the plan of a question whose difficulty is known, without `value_usd`.
+
+    Args:
+        query: the question.
+        estimate: its difficulty.
+        assignment: its expert and models.
+        cards: these models.
+        dial: what a right answer is worth.
+        session: its conversation.
+        lengths: usual lengths of each agent's prompts and answers.
+    """
+    kind = request_kind(query)
+    cached = {} if session is None else session.cached
+    prices, sample_prices = call_prices(cards, query.estimated_tokens, cached, lengths)
+    in_tool_loop = session is not None and session.in_tool_loop
+    # no recording teaches p for tool calls, so a second opinion on them is only for those who ask for quality
+    has_tools = kind.kind is Kind.TOOL_CALL or bool(query.options.tools)
+    one_tool_call = has_tools and dial.points > NAMES["quality"]
+    return Plan(
+        estimate=estimate,
+        assignment=assignment,
+        kind=kind.kind,
+        plausible=kind.answers,
+        one_call=kind.kind is Kind.OPEN_ENDED or one_tool_call or in_tool_loop or query.options.n > 1,
+        keep=session.session.agent if session is not None and in_tool_loop else "",
+        n=query.options.n,
+        prices=prices,
+        sample_prices=sample_prices,
+        nominal=is_nominal(cards),
+        dial=str(dial),
+        session=None if session is None else session.use(),
+    )
+
+
+def call_prices(
+    cards: Mapping[str, ModelCard],
+    tokens: int,
+    cached: Mapping[str, int] | None = None,
+    lengths: Mapping[str, Lengths] | None = None,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the expected price of one call to each agent, and of each further sample of the same request.
+
+    Args:
+        cards: the model of each agent.
+        tokens: length of the question.
+        cached: number of these tokens in the cache of each agent's provider.
+        lengths: usual lengths of each agent's prompts and answers.
+    """
+    calls = {}
+    samples = {}
+    for agent, price in token_prices(cards).items():
+        usual = (lengths or {}).get(agent, Lengths())
+        read = min(tokens, (cached or {}).get(agent, 0))
+        prompt = (tokens - read + usual.prompt) * price.input + read * price.cached
+        answer = usual.output * price.output
+        calls[agent] = (prompt + answer) / 1_000_000
+        samples[agent] = answer / 1_000_000 if cards[agent].n else calls[agent]
+    return calls, samples
+
+
+def reference_price(cards: Mapping[str, ModelCard]) -> float:
+    """Return the price of a slow call of ordinary length, the unit of the dial (SPEC 9.5)."""
+    return call_prices(cards, REFERENCE_TOKENS)[0][SLOW]
+
+
+def token_prices(cards: Mapping[str, ModelCard]) -> dict[str, Price]:
+    """Return the price of each agent's tokens, by its size if it is free."""
+    prices = {agent: _known_price(card) for agent, card in cards.items()}
+    fast = next((price for price in prices.values() if price is not None), _UNKNOWN_FAST)
+    found = {}
+    for agent, price in prices.items():
+        ratio = 1.0 if agent in CHEAP_AGENTS else UNKNOWN_RATIO
+        found[agent] = price or Price(ratio * fast.input, ratio * fast.cached, ratio * fast.output)
+    return found
+
+
+def is_nominal(cards: Mapping[str, ModelCard]) -> bool:
+    """Return whether a price is unknown or zero, so that prices are relative."""
+    return any(card.price is None or card.price.free for card in cards.values())
+
+
+def _known_price(card: ModelCard) -> Price | None:
+    """Return the price of a model, by its size if it is free; None if neither is known."""
+    if card.price is not None and (card.price.input or card.price.output):
+        return card.price
+    if card.parameters is None:
+        return None
+    each = card.parameters * PER_BILLION
+    return Price(each, each, each)

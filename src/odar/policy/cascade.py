@@ -1,0 +1,212 @@
+"""The cascade: after every answer, is another call worth its price (SPEC 9)?
+
+The stages are asked in order; any of them can be skipped, the first one too. A right answer is worth V dollars.
+Stopping is worth p·V, where p is the belief that the leading answer is right. A further stage is worth the expected
+value after it, less its price.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from odar.policy import belief as beliefs
+from odar.policy.belief import Agent, Belief, Judgment
+from odar.policy.cascade_values import MARGIN, Outlook, Values
+from odar.types import CHEAP_AGENTS, FAST, MAX_STAGES, SECOND, SLOW, Ask, Decision, Plan, Stage, State, Verdict
+
+LEVEL = 1.1
+"""Ratio of adjacent price levels, so that questions of similar length share a table of values."""
+MAX_TABLES = 2000
+"""Number of values that are kept; each takes a kilobyte or two."""
+MAX_PLAUSIBLE = 20
+"""Number of plausible answers above which more make no difference."""
+
+
+def default_stages(agents: Mapping[str, object]) -> tuple[Stage, ...]:
+    """Return the stages for these agents (SPEC 9.2).
+
+    >>> [str(stage) for stage in default_stages({"fast": 1, "slow": 1})]
+    ['fast', 'slow', 'slow*2', 'slow*2']
+    """
+    cheap = [agent for agent in (FAST, SECOND) if agent in agents]
+    others = [agent for agent in agents if agent not in CHEAP_AGENTS and agent != SLOW]
+    texts = (*cheap, SLOW, *others, f"{SLOW}*2", f"{SLOW}*2")
+    return tuple(Stage.parse(text) for text in texts[:MAX_STAGES])
+
+
+@dataclass(frozen=True, slots=True)
+class CascadePolicy:
+    """Asks a further stage while it is worth its price.
+
+    Args:
+        stages: the stages in order.
+        agents: skill and family of each agent.
+        belief: p and q.
+    """
+
+    stages: tuple[Stage, ...]
+    agents: Mapping[str, Agent]
+    belief: Belief
+    _outlooks: dict[int, Outlook] = field(default_factory=dict, repr=False)
+    """What may happen in the cascade, by the number of plausible answers."""
+    _values: OrderedDict[tuple[int, tuple[int, ...]], Values] = field(default_factory=OrderedDict, repr=False)
+    """Recently used values, by the number of plausible answers and the price levels of the stages."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    name = "cascade"
+
+    def boundaries(self, expert: str) -> tuple[float, ...]:
+        """Return no difficulties: the belief changes smoothly with d."""
+        return ()
+
+    @property
+    def opening(self) -> Ask | None:
+        """None: the first stage depends on the difficulty."""
+        return None
+
+    def judge(self, state: State) -> Judgment:
+        """Return the leading answer, and the probability that it is right."""
+        plan = state.plan
+        return self.belief.judge(
+            beliefs.State(state.opinions, plausible=plan.plausible or 0, difficulty=plan.estimate.difficulty)
+        )
+
+    def verdict(self, state: State) -> Verdict | None:
+        """Return the leading answer, in the words of its most skilled agent."""
+        judgment = self.judge(state)
+        opinions = state.opinions
+        members = [i for i, opinion in enumerate(opinions) if opinion.group == judgment.leader]
+        if not members:
+            return None
+        winner = max(members, key=lambda i: (opinions[i].agent.skill, -i))
+        agree = f"{len(members)} of {len(opinions)} answers agree" if len(opinions) > 1 else "the only answer"
+        weights = tuple(float(opinion.group == judgment.leader) * judgment.p for opinion in opinions)
+        return Verdict(winner, "belief", f"p = {judgment.p:.2f}; {agree}", weights)
+
+    def next_stage(self, state: State) -> Decision:
+        """Return the stage that is worth most, or stop."""
+        plan = state.plan
+        judgment = self.judge(state)
+        if plan.keep or plan.one_call:
+            return self._one_call(state, judgment)
+        p = judgment.p if state.candidates else None
+        position = self._position(state)
+        numbers = [i for i in range(position, len(self.stages)) if self._is_open(self.stages[i], state)]
+        if not numbers and not state.candidates:
+            return self._one_call(state, judgment)
+        if not numbers:
+            left = position < len(self.stages)
+            return Decision(None, "no further stage fits the limits" if left else "no stage is left", p=p)
+        reference = self.stages[-1].asks[-1].agent
+        q = judgment.q(self.agents[reference])
+        values = self.values(plan)
+        worths = {i: float(values.of_asking(i, p or 0.0, q)) for i in numbers}
+        best = numbers[0]
+        for number in numbers[1:]:  # a later stage must be worth clearly more
+            best = number if worths[number] > worths[best] + MARGIN else best
+        stage = self.stages[best]
+        price = stage_price(stage, plan)
+        gain = worths[best] + price / plan.value_usd - (p or 0.0)
+        if p is not None and worths[best] <= p:
+            return Decision(None, f"p = {p:.2f}: no further call is worth its price", False, p, q, price, gain)
+        reason = "first answer" if p is None else f"p = {p:.2f}, {reference} would be right with {q:.2f}"
+        final = p is None and best == numbers[-1] and stage.calls == 1
+        return Decision(stage, reason, final, p, q, price, gain)
+
+    def _one_call(self, state: State, judgment: Judgment) -> Decision:
+        """Return one call to the agent that is worth most; no second opinion (SPEC 9.3b)."""
+        plan = state.plan
+        if state.candidates:
+            return Decision(None, "one call is enough", p=judgment.p)
+        stages = self._one_call_stages(state)
+        if not stages:
+            return Decision(None, "no agent is left")
+        chances = {stage: judgment.q(self.agents[stage.asks[0].agent]) for stage in stages}
+        best = max(stages, key=lambda stage: chances[stage] * plan.value_usd - stage_price(stage, plan))
+        why = f"{plan.keep} began this tool loop" if best.asks[0].agent == plan.keep else f"{plan.kind}: one call"
+        return Decision(best, why, final=True, q=chances[best], price_usd=stage_price(best, plan))
+
+    def values(self, plan: Plan) -> Values:
+        """Return the values of all stages for a question; later ones with prices within 10% share them.
+
+        New ones take tens of milliseconds: call it in a thread first, unless `knows` the plan. Thread-safe.
+        """
+        plausible, levels = key = self._key(plan)
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+            prices = [LEVEL**level for level in levels]
+            self._values[key] = found = Values.by_induction(self.outlook(plausible), prices, 1.0)
+            if len(self._values) > MAX_TABLES:
+                self._values.popitem(last=False)
+            return found
+
+    def knows(self, plan: Plan) -> bool:
+        """Return whether the values for a question are known already, or not needed."""
+        return bool(plan.keep) or plan.one_call or self._key(plan) in self._values
+
+    def _key(self, plan: Plan) -> tuple[int, tuple[int, ...]]:
+        levels = tuple(price_level(stage_price(stage, plan), plan.value_usd) for stage in self.stages)
+        return min(plan.plausible or 0, MAX_PLAUSIBLE), levels
+
+    def outlook(self, plausible: int) -> Outlook:
+        """Return what may happen in the cascade, given the number of plausible answers; 0 means many."""
+        if plausible not in self._outlooks:
+            agents = [
+                [self.agents[ask.agent] for ask in stage.asks for _ in range(ask.samples)] for stage in self.stages
+            ]
+            self._outlooks[plausible] = Outlook.drawn(self.belief, agents, plausible)
+        return self._outlooks[plausible]
+
+    def _position(self, state: State) -> int:
+        """Return the number of stages that were asked or skipped."""
+        position = 0
+        remaining = list(state.stages)
+        for i, stage in enumerate(self.stages):
+            if remaining and stage == remaining[0]:
+                remaining.pop(0)
+                position = i + 1
+        return position
+
+    def _is_open(self, stage: Stage, state: State) -> bool:
+        agents = state.plan.agents
+        for ask in stage.asks:
+            if ask.agent not in agents or ask.agent in state.failed or (ask.verify and not state.candidates):
+                return False
+        return state.fits(stage)
+
+    def _one_call_stages(self, state: State) -> list[Stage]:
+        """Return one call to each agent that may answer alone; the agent of a tool loop if it did not fail.
+
+        If none fits the limits, the first call is the cheapest one, which fails with the limit named.
+        """
+        plan = state.plan
+        usable = [agent for agent in plan.agents if agent not in state.failed]
+        if plan.keep in usable:
+            usable = [plan.keep]
+        stages = [Stage((Ask(agent, plan.n),)) for agent in usable]
+        cheapest = [] if state.failed else sorted(stages, key=lambda stage: stage_price(stage, plan))[:1]
+        return [stage for stage in stages if self._is_open(stage, state)] or cheapest
+
+
+def price_level(price: float, value: float) -> int:
+    """Return the number of the price level of a price in units of V.
+
+    >>> price_level(0.1, 1.0), price_level(0.102, 1.0)
+    (-24, -24)
+    """
+    return round(math.log(max(price, 1e-9 * value) / value) / math.log(LEVEL))
+
+
+def stage_price(stage: Stage, plan: Plan) -> float:
+    """Return the expected price of a stage for this question; samples of one request share its prompt."""
+    total = 0.0
+    for ask in stage.asks:
+        price = plan.prices.get(ask.agent, 0.0)
+        total += price + (ask.samples - 1) * plan.sample_prices.get(ask.agent, price)
+    return total

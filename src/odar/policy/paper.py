@@ -1,0 +1,211 @@
+"""The paper's policy: difficulty → Simple, Medium or Hard, by two thresholds (SPEC 1, 4.3, 9.6).
+
+Simple is one fast call. Medium is the fast answer and its verification by the slow agent. Hard is one stage with
+the fast agent and five independent slow samples.
+Fixed choices ask the same stages for every question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from odar.types import FAST, SLOW, Ask, Decision, Path, Plan, Stage, State, Verdict
+
+if TYPE_CHECKING:
+    from odar.settings import RoutingSettings
+
+PATHS = tuple(Path)
+STOP = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """τ1 and τ2 on the difficulty (SPEC 1, 2.7).
+
+    >>> Thresholds(0.3, 0.7).path(0.3)
+    <Path.MEDIUM: 'medium'>
+    """
+
+    tau1: float
+    tau2: float
+    expert: str = ""
+    """The expert that these thresholds are for; empty if they are common to all."""
+
+    def path(self, difficulty: float) -> Path:
+        """Return the path for one difficulty."""
+        if difficulty < self.tau1:
+            return Path.SIMPLE
+        return Path.MEDIUM if difficulty < self.tau2 else Path.HARD
+
+    def reason(self, difficulty: float) -> str:
+        """Return the explanation of the path for one difficulty, as shown in a trace."""
+        expert = f" (thresholds of {self.expert})" if self.expert else ""
+        match self.path(difficulty):
+            case Path.SIMPLE:
+                return f"d = {difficulty:.3f} < τ1 = {self.tau1:g}{expert}"
+            case Path.MEDIUM:
+                return f"τ1 = {self.tau1:g} ≤ d = {difficulty:.3f} < τ2 = {self.tau2:g}{expert}"
+            case _:
+                return f"d = {difficulty:.3f} ≥ τ2 = {self.tau2:g}{expert}"
+
+
+@dataclass(frozen=True, slots=True)
+class PaperPolicy:
+    """Chooses the path of a question by its difficulty alone.
+
+    Args:
+        thresholds: τ1 and τ2.
+        samples: slow samples of the Hard path.
+        by_expert: thresholds of single experts, which replace the common ones (SPEC 4.3).
+        enabled: if False, every question takes Medium: the paper's "rules only" (SPEC 4.4).
+        forced: the path that the caller asked for.
+
+    >>> from odar.types import Assignment, Estimate
+    >>> pair = Assignment(models={"fast": "a", "slow": "b"})
+    >>> print(PaperPolicy(Thresholds(0.3, 0.7)).next_stage(State(Plan(Estimate(0.9, "length"), pair))).stage)
+    fast+slow*5
+    """
+
+    thresholds: Thresholds = Thresholds(0.3, 0.7)
+    samples: int = 5
+    by_expert: Mapping[str, Thresholds] = field(default_factory=dict)
+    enabled: bool = True
+    forced: Path | None = None
+
+    name = "paper"
+
+    @classmethod
+    def from_settings(
+        cls, settings: RoutingSettings, enabled: bool = True, forced: Path | None = None
+    ) -> PaperPolicy:
+        """Return the policy that the settings describe."""
+        common = Thresholds(settings.tau1, settings.tau2)
+        experts = sorted({*settings.tau1_by_expert, *settings.tau2_by_expert})
+        by_expert = {
+            expert: Thresholds(
+                settings.tau1_by_expert.get(expert, common.tau1),
+                settings.tau2_by_expert.get(expert, common.tau2),
+                expert,
+            )
+            for expert in experts
+        }
+        return cls(common, settings.samples, by_expert, enabled, forced)
+
+    def thresholds_of(self, expert: str) -> Thresholds:
+        """Return the thresholds for questions of one expert."""
+        return self.by_expert.get(expert, self.thresholds)
+
+    def boundaries(self, expert: str) -> tuple[float, ...]:
+        """Return the difficulties at which the path of an expert's questions changes."""
+        thresholds = self.thresholds_of(expert)
+        return () if self.forced or not self.enabled else (thresholds.tau1, thresholds.tau2)
+
+    @property
+    def opening(self) -> Ask | None:
+        """The fast call, with which every path begins."""
+        return Ask(FAST)
+
+    def choose_path(self, plan: Plan) -> tuple[Path, str]:
+        """Return the path of a question and the reason for it."""
+        if self.forced is not None:
+            path, reason = self.forced, "asked for by the caller"
+        elif not self.enabled:
+            path, reason = Path.MEDIUM, "strategy switched off"
+        else:
+            thresholds = self.thresholds_of(plan.assignment.expert)
+            path = thresholds.path(plan.estimate.difficulty)
+            reason = thresholds.reason(plan.estimate.difficulty)
+        if plan.max_path is not None and PATHS.index(path) > PATHS.index(plan.max_path):
+            reason += f"; the {path} path does not fit the budget, the {plan.max_path} path was taken"
+            path = plan.max_path
+        return path, reason
+
+    def next_stage(self, state: State) -> Decision:
+        """Return the next stage of the path; an agent that failed is replaced by the other (SPEC 6.3)."""
+        plan = state.plan
+        path, reason = self.choose_path(plan)
+        asked = len(state.stages)
+        usable = [agent for agent in (FAST, SLOW) if agent in plan.agents and agent not in state.failed]
+        if len(plan.agents) == 1:  # only one agent can see the images
+            return _ask(Stage((Ask(usable[0], plan.n),)), reason) if usable and not asked else Decision(None, STOP)
+        if path is Path.HARD:
+            samples = Ask(SLOW, max(self.samples, plan.n))
+            return Decision(None, STOP) if asked else _ask(Stage((Ask(FAST), samples)), reason)
+        if path is Path.MEDIUM and asked == 1:
+            proposal = bool(state.candidates)
+            return _ask(
+                Stage((Ask(SLOW, plan.n, verify=proposal),)), "verify" if proposal else "the fast agent failed"
+            )
+        if asked == 0:
+            samples = Ask(FAST, plan.n if path is Path.SIMPLE else 1)
+            return Decision(Stage((samples,)), reason, final=path is Path.SIMPLE)
+        if not state.candidates and SLOW in usable:
+            return _ask(Stage((Ask(SLOW, plan.n),)), "the fast agent failed")
+        return Decision(None, STOP)
+
+    def verdict(self, state: State) -> Verdict | None:
+        """Return None: the fusion rule decides."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPolicy:
+    """Asks the same stages for every question: slow alone, self-consistency (`slow*5`), a named model.
+
+    An agent that fails, or cannot answer, is replaced by the first of the others.
+
+    >>> from odar.types import Assignment, Estimate
+    >>> slow = State(Plan(Estimate(0.2, "length"), Assignment(models={"slow": "b"})))
+    >>> print(FixedPolicy((Stage.parse("slow*5"),)).next_stage(slow).stage)
+    slow*5
+    """
+
+    stages: tuple[Stage, ...]
+
+    @classmethod
+    def parse(cls, *stages: str) -> FixedPolicy:
+        """Return the policy that asks these stages."""
+        return cls(tuple(map(Stage.parse, stages)))
+
+    @property
+    def name(self) -> str:
+        """The stages, joined by commas."""
+        return ", ".join(map(str, self.stages))
+
+    def boundaries(self, expert: str) -> tuple[float, ...]:
+        """Return no difficulties: none of them changes what is asked."""
+        return ()
+
+    @property
+    def opening(self) -> Ask | None:
+        """The first call, if the first stage is a single one."""
+        return self.stages[0].asks[0] if self.stages[0].calls == 1 else None
+
+    def next_stage(self, state: State) -> Decision:
+        """Return the next of the stages."""
+        plan = state.plan
+        remaining = self.stages[len(state.stages) :]
+        last = len(remaining) == 1
+        if remaining and remaining[0].agents <= set(plan.agents):
+            stage = remaining[0].times(plan.n) if last else remaining[0]
+            if state.fits(stage):
+                alone = last and not state.stages and stage.calls == plan.n
+                return Decision(stage, "fixed", final=alone)
+        others = [Stage((Ask(agent, plan.n),)) for agent in plan.agents if agent not in state.failed]
+        if not state.candidates and others:
+            stage = next(filter(state.fits, others), others[0])
+            return _ask(
+                stage, "another agent failed" if state.failed else "the fixed stage does not fit the limits"
+            )
+        return Decision(None, STOP)
+
+    def verdict(self, state: State) -> Verdict | None:
+        """Return None: the fusion rule decides."""
+        return None
+
+
+def _ask(stage: Stage, reason: str) -> Decision:
+    alone = len(stage.asks) == 1 and stage.calls == 1
+    return Decision(stage, reason, final=alone and not stage.asks[0].verify)

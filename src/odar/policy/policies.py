@@ -1,0 +1,132 @@
+"""Policies by name: what decides after every answer whether to ask further."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from odar.errors import InputError
+from odar.policy.alignment import Source
+from odar.policy.belief import Agent
+from odar.policy.belief_fit import default_skill
+from odar.policy.cascade import CascadePolicy, default_stages
+from odar.policy.paper import PATHS, FixedPolicy, PaperPolicy
+from odar.types import CHEAP_AGENTS, DIRECT, FAST, SLOW, Ask, Decision, Path, Stage, State, Step, Verdict, path_of
+
+if TYPE_CHECKING:
+    from odar.calibration_file import Calibration
+    from odar.settings import Settings
+
+
+Walk = tuple[Stage, ...]
+"""Stages that one request may be asked in turn."""
+
+
+class Policy(Protocol):
+    """Decides in every state whether to ask another stage. Pure: no clock, no randomness, no I/O."""
+
+    @property
+    def name(self) -> str:
+        """Name of the policy in traces."""
+        ...
+
+    @property
+    def opening(self) -> Ask | None:
+        """The call with which every question begins, if there is one: it can start before the plan is made."""
+        ...
+
+    def boundaries(self, expert: str) -> tuple[float, ...]:
+        """Return the difficulties at which decisions change; the estimate is exact near them."""
+        ...
+
+    def next_stage(self, state: State) -> Decision:
+        """Return the next stage, or stop."""
+        ...
+
+    def verdict(self, state: State) -> Verdict | None:
+        """Return the winner of the candidates; None leaves it to the fusion rule."""
+        ...
+
+
+def choose_policy(
+    settings: Settings,
+    calibration: Calibration,
+    agents: Mapping[str, Agent],
+    path: Path | str | None = None,
+    model: str | None = None,
+) -> Policy:
+    """Return the policy of a question.
+
+    Args:
+        settings: `policy` and `routing`.
+        calibration: its belief replaces the shipped one.
+        agents: skill and family of each agent.
+        path: a path of the paper, in place of the settings' policy.
+        model: a model that the caller named: it answers alone.
+    """
+    if model is not None:
+        return FixedPolicy((Stage((Ask(DIRECT),)),))
+    if path is not None:
+        try:
+            return PaperPolicy.from_settings(settings.routing, forced=Path(path))
+        except ValueError:
+            raise InputError(f"path {path!r} is not one of: {', '.join(Path)}") from None
+    if settings.policy == "paper":
+        return PaperPolicy.from_settings(settings.routing, settings.dispatch.strategy)
+    if settings.policy == "cascade":
+        stages = tuple(map(Stage.parse, settings.routing.stages)) or default_stages(agents)
+        return CascadePolicy(stages, agents, calibration.load_belief())
+    return FixedPolicy.parse(*settings.fixed_stages)
+
+
+def agents_of(
+    settings: Settings, calibration: Calibration, sources: Mapping[tuple[str, Step], Source]
+) -> dict[str, Agent]:
+    """Return skill and family of each agent.
+
+    The skill is the accuracy of the calibration, else the mean of the catalogue's scores, else a default.
+    """
+    agents = {}
+    for name in settings.agent_names:
+        card = settings.card(settings.agent(name).model)
+        known = calibration.statistics.get(sources[name, Ask(name).step])
+        skill = None if known is None else known.accuracy
+        if skill is None and card.scores:
+            skill = sum(card.scores.values()) / len(card.scores)
+        if skill is None:
+            skill = default_skill(1.0 if name in CHEAP_AGENTS else 10.0, 1.0)
+        agents[name] = Agent(name, skill, card.model_family)
+    return agents
+
+
+def possible_walks(policy: Policy, n: int = 1, max_path: Path | None = None) -> list[Walk]:
+    """Return the longest walk of a policy within a path, and shorter ones down to a single call.
+
+    Args:
+        policy: the policy of the request.
+        n: number of choices that the client asks for.
+        max_path: the longest path that the key allows.
+    """
+    walks: list[Walk]
+    match policy:
+        case PaperPolicy(forced=forced, samples=samples):
+            slow = Ask(SLOW, max(samples, n))
+            by_path = {
+                Path.HARD: (Stage((Ask(FAST), slow)),),
+                Path.MEDIUM: (Stage((Ask(FAST),)), Stage((Ask(SLOW, n, verify=True),))),
+                Path.SIMPLE: (Stage((Ask(FAST, n),)),),
+            }
+            walks = [by_path[path] for path in ([forced] if forced else reversed(PATHS))]
+        case CascadePolicy(stages=stages, agents=agents):
+            allowed = [stage for i, stage in enumerate(stages) if _within(stages[: i + 1], max_path)]
+            walks = [tuple(allowed[:count]) for count in range(len(allowed), 0, -1)]
+            walks += [(Stage((Ask(agent, n),)),) for agent in agents]
+        case FixedPolicy(stages=stages):
+            walks = [(*stages[:-1], stages[-1].times(n)), (Stage((Ask(FAST, n),)),)]
+        case _:
+            raise TypeError(f"unknown policy {policy.name}")
+    return [walk for walk in walks if _within(walk, max_path)]
+
+
+def _within(walk: Iterable[Stage], max_path: Path | None) -> bool:
+    return max_path is None or PATHS.index(path_of(walk)) <= PATHS.index(max_path)

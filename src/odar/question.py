@@ -1,0 +1,279 @@
+"""The core question of a request: the user's own words, without what clients and templates add (SPEC 9.4).
+
+Set apart are text that a client adds (`<system-reminder>`, `<environment_context>`, attached files, the contents of
+AGENTS.md), few-shot examples, the options of a multiple choice, and demands on the form of the answer. In a tool
+loop, the question is the task of the turn: the last user turn that has words of the user's.
+
+Every pattern is bounded and every search for a closing tag is remembered, so that the time is linear in the length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+from odar.types import Query
+
+
+class CoreQuestion(NamedTuple):
+    """The user's own words, and facts about what was set apart."""
+
+    text: str
+    """Never empty, unless the request is."""
+    options: tuple[str, ...] = ()
+    """Texts of the options of a multiple choice, each at most 80 characters long."""
+    demands: str = ""
+    """Demands on the form of the answer, such as "Answer with the letter only."."""
+    examples: int = 0
+    """Number of few-shot examples."""
+    attachment: bool = False
+    """Whether the client attached text."""
+    characters: int = 0
+    """Length of the turn with everything that was set apart."""
+
+
+def core_question(query: Query) -> CoreQuestion:
+    r"""Return the core of a query's question.
+
+    >>> core_question(Query("<system-reminder>\nBe brief.\n</system-reminder>\nhi")).text
+    'hi'
+    >>> core_question(Query("Which is red?\nA) blood\nB) snow\n\nAnswer with the letter only."))[:3]
+    ('Which is red?', ('blood', 'snow'), 'Answer with the letter only.')
+    """
+    whole = query.text
+    own = own_words(whole)
+    if not own:
+        earlier = (turn.text for turn in reversed(query.turns) if turn.role == "user")
+        whole, own = next(((text, words) for text in earlier if (words := own_words(text))), (whole, whole.strip()))
+    attachment, characters = len(own) < len(whole.strip()), len(whole)
+    if characters > _LONGEST:
+        return CoreQuestion(own if attachment else whole, attachment=attachment, characters=characters)
+    text, examples = _without_examples(own)
+    text, options = _without_options(text)
+    text, demands = _without_demands(text)
+    if not text or text == whole.strip():
+        text = whole  # with the white space around it
+    return CoreQuestion(text, options, demands, examples, attachment, characters)
+
+
+def earlier_questions(query: Query, limit: int) -> list[str]:
+    """Return the user's own words in the last turns before that of `core_question`, the oldest first."""
+    turns = (own_words(turn.text) for turn in reversed(query.turns) if turn.role == "user")
+    return list(islice(filter(None, turns), 1, limit + 1))[::-1]
+
+
+_LONGEST = 50_000
+"""Characters up to which options, examples and demands are looked for."""
+
+# ---------------------------------------------------------------- text that a client adds
+
+_TAG = re.compile(r"^[ \t]{0,8}<([A-Za-z][\w-]{0,40})(?:[ \t][^<>\n]{0,300})?>", re.MULTILINE)
+_OWN_TAGS = re.compile(
+    r"user[-_]?(?:query|request|message|prompt|input)|task|feedback|question|query|prompt|command-args|pr_description",
+    re.IGNORECASE,
+)
+"""Tags around the user's own words: Cursor, Copilot, Cline, Claude Code's slash commands, prompt templates."""
+_ADDED_TAGS = re.compile(
+    r"context|attachments?|rules|documents?|instructions|environment|files?|permissions|command-(?:name|message)|bash-input",
+    re.IGNORECASE,
+)
+_LAST_WORDS = (
+    r"context|info|information|details|reminders?|instructions?|files?|contents?|layout|status|(?:meta)?data|rules|"
+    r"attachments|selection|stdout|stderr|output|history|memory|memories|skills|tools|diagnostics|errors|documents|"
+    r"results?|diff|snippets|tree|hook|caveat|notification|structure"
+)
+"""Last words of tags of several words: `environment_details`, `ide_selection`, `editorContext`."""
+_ADDED_NAME = re.compile(rf"(?:.*[-_]|.*[a-z](?=[A-Z]))(?i:{_LAST_WORDS})")
+_HEADING = re.compile(r"^# (?:AGENTS|CLAUDE|GEMINI)\.md\b.{0,300}$|^New task:[ \t]*$", re.MULTILINE)
+_AIDER_RULES = "\n# *SEARCH/REPLACE block* Rules:"
+_NO_QUESTION = re.compile(
+    r"\s*(?:\[[\w-]{1,40} for [^\n]{0,300}\] Result:|Observation:|I have \*added these files|"
+    r"I switched to a new code base|Here are summaries of some files present|\[Request interrupted|"
+    r"This is the Gemini CLI)"
+)
+"""Beginnings of user turns that a client wrote: results of tools (Cline, smolagents), files (aider)."""
+
+
+def own_words(text: str) -> str:
+    """Return a user turn without the text that a client added; empty if nothing else is in it."""
+    if _NO_QUESTION.match(text):
+        return ""
+    if (end := text.find(_AIDER_RULES)) != -1:
+        text = text[:end]
+    if "<" not in text and "# " not in text and not text.startswith("New task:"):
+        return text.strip()
+    own, kept, position = "", [], 0
+    for name, start, inner, inner_end, end in _blocks(text):
+        if start < position:
+            continue  # inside of a block that was set apart
+        if _OWN_TAGS.fullmatch(name):
+            own = text[inner:inner_end].strip() or own
+        elif _ADDED_TAGS.fullmatch(name) or _ADDED_NAME.fullmatch(name):
+            kept.append(text[position:start])
+            position = end
+    if own:
+        return own
+    return _HEADING.sub("", "".join([*kept, text[position:]])).strip()
+
+
+def _blocks(text: str) -> Iterator[tuple[str, int, int, int, int]]:
+    """Yield name, start, inner start, inner end and end of the tags at the beginning of a line that are closed."""
+    next_closers: dict[str, int] = {}
+    for tag in _TAG.finditer(text):
+        closer = f"</{tag[1]}>"
+        position = next_closers.get(closer, 0)
+        if 0 <= position < tag.end():
+            position = next_closers[closer] = text.find(closer, tag.end())
+        if position != -1:
+            yield tag[1], tag.start(), tag.end(), position, position + len(closer)
+
+
+# ---------------------------------------------------------------- few-shot examples
+
+_LABEL = re.compile(
+    r"^[ \t]{0,8}\**(?:(Q|Question|Problem|Input|Query)|(?:A|Answer|Solution|Output|Response))"
+    r"(?: ?\d{1,3})?\**[:.]\**(?=\s|$)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_EMPTY_ANSWER = re.compile(r"\s*(?:let['’]s think step by step\W*)?\Z", re.IGNORECASE)
+
+
+def _without_examples(text: str) -> tuple[str, int]:
+    """Return the question of a text with labels, and how many labelled questions with answers precede it.
+
+    The answer to the last question must be missing: "Input: … Output: …" in a programming task is part of the task.
+    """
+    if ":" not in text:
+        return text, 0
+    labels = list(_LABEL.finditer(text))
+    if labels and not labels[-1][1] and _EMPTY_ANSWER.match(text, labels[-1].end()):
+        text = text[: labels.pop().start()]
+    if not labels or not labels[-1][1]:
+        return text.strip(), 0
+    examples = sum(bool(before[1]) and not after[1] for before, after in pairwise(labels))
+    if examples or not text[: labels[-1].start()].strip():
+        text = text[labels[-1].end() :]
+    return text.strip(), examples
+
+
+# ---------------------------------------------------------------- options
+
+_OPTION = re.compile(
+    r"^[ \t]{0,8}(?:[(\[]([A-Za-z]|\d{1,2})[)\]][.:]?|([A-Za-z]|\d{1,2})[).:])[ \t]+(?=\S)", re.MULTILINE
+)
+_OPTION_INLINE = re.compile(r"(?<![\w({])(?:\(([A-Z])\)|([A-Z])\))[ \t]*(?=[^\s)])")
+_LISTED = re.compile(r"^[ \t]{0,8}[-*•][ \t]+(?=\S)", re.MULTILINE)
+_OPTIONS_HEADING = re.compile(
+    r"(?:^|(?<=[\s.?!]))(?:the )?(?:answer )?(?:options|choices)(?: are)?:[ \t]*\n?", re.IGNORECASE
+)
+_ASKS_TO_CHOOSE = re.compile(r"\?|\b(?:which|choose|select|pick)\b|_\s*$", re.IGNORECASE)
+_MAX_OPTION = 600
+"""Characters of the longest option."""
+
+
+def _without_options(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return a question without its options, and the beginnings of these."""
+    headings = list(_OPTIONS_HEADING.finditer(text)) if ":" in text else []
+    runs = []
+    if "\n" in text:
+        runs.append(_last_run(_OPTION.finditer(text)))
+    if headings:
+        runs.append(list(_LISTED.finditer(text, headings[-1].start())))
+    if ")" in text:
+        runs.append(_last_run(_OPTION_INLINE.finditer(text)))
+    for run in filter(_is_long_enough, runs):
+        start = run[0].start()
+        line_end = text.find("\n", run[-1].end())
+        end = len(text) if line_end == -1 else line_end
+        ends = [*(match.start() for match in run[1:]), end]
+        options = [text[match.end() : stop].strip(" \t\n;,") for match, stop in zip(run, ends, strict=True)]
+        heading = next(
+            (each for each in headings if each.end() <= start and not text[each.end() : start].strip()), None
+        )
+        if max(map(len, options)) <= _MAX_OPTION and (heading or _are_options(run, text[:start])):
+            rest = f"{text[: heading.start() if heading else start].rstrip()}\n{text[end:].lstrip()}"
+            return rest.strip(), tuple(option[:80] for option in options)
+    return text, ()
+
+
+def _is_long_enough(run: list[re.Match[str]]) -> bool:
+    return len(run) > 1
+
+
+def _are_options(run: list[re.Match[str]], before: str) -> bool:
+    """Return whether a list without a heading is one of options: numbered steps or demands are not."""
+    label = run[0][0].strip("([)]. \t:")
+    asked = _ASKS_TO_CHOOSE.search(before)
+    return asked is not None if not label.isupper() else asked is not None or len(run) > 2
+
+
+def _last_run(matches: Iterable[re.Match[str]]) -> list[re.Match[str]]:
+    """Return the last of the matches that are labelled A, B, C … or 1, 2, 3 …"""
+    run: list[re.Match[str]] = []
+    for match in matches:
+        label = match[1] or match[2]
+        if run and label == _following(run[-1][1] or run[-1][2]):
+            run.append(match)
+        elif label in ("A", "a", "1"):
+            run = [match]
+    return run
+
+
+def _following(label: str) -> str:
+    return str(int(label) + 1) if label.isdigit() else chr(ord(label) + 1)
+
+
+# ---------------------------------------------------------------- demands on the form of the answer
+
+_SENTENCE_BEGIN = re.compile(r"(?:[.!?:)\]\"'] |\n)[ \t]{0,8}")
+_UNTIL = r"[^\n]{0,300}?(?:[.!](?=\s|$)|$)"
+_ANSWER = r"(?:final )?(?:numerical |numeric )?(?:answer|response|reply|result|solution|output|choice)s?"
+_FORMS = (
+    rf"(?:end|finish|conclude|begin|start) (?:your|the) {_ANSWER} (?:with|by)\b",
+    r"(?:end|finish) with (?:[\"'`“]|the (?:line|words?) )?(?:final )?answer",
+    rf"(?:put|write|give|place|enclose|present|state|provide|express|report|box) (?:your|the) {_ANSWER}\b"
+    r"[^\n.]{0,40}(?:\b(?:in|within|inside|as|after|on|using|only|boxed|with|between)\b|:)",
+    rf"(?:format|return|output|structure) (?:your|the) {_ANSWER} (?:as|in|like)\b",
+    r"(?:let's |let us )?(?:think|reason|work|solve (?:it|this|the problem))(?: through it| carefully)?"
+    r" ?step[- ]by[- ]step",
+    r"show (?:all )?(?:your|the) (?:work|working|steps|reasoning)\b",
+    r"(?:do not |don't )?explain your (?:reasoning|answer)\b",
+    rf"the (?:last|final) line of (?:your|the) {_ANSWER}\b",
+    rf"(?:your|the) {_ANSWER} (?:should|must|has to|needs to) "
+    r"(?:be (?:an?|one|the|either|in|given|just|only|exactly)|end with)\b",
+    r"(?:the )?following (?:is|are) (?:a )?multiple[- ]choice questions?\b",
+    r"(?:choose|select|pick)(?: only)? (?:the|one|exactly one)(?: of the)?(?: single)? ?"
+    r"(?:correct|best|right|most likely|most appropriate)? ?(?:answer|option|choice|letter)s?\b",
+    r"(?:output|return|respond with|reply with|write|give|provide|print)(?: me)? (?:only|just|nothing but) "
+    r"(?:the|an?|your|one|valid)\b",
+    r"only (?:output|return|respond|reply|answer|write|give|provide|print)\b",
+    r"(?:no|do not (?:include|provide|give)|don't include|without) (?:any )?(?:further |other |extra )?"
+    r"(?:explanation|explanations|reasoning|text|commentary)\b",
+    r"(?:use|return|respond in|reply in|output) (?:valid |a )?json\b",
+    r"(?:just|simply) (?:the|give|say|answer)(?: me)? (?:the )?(?:letter|number|word|answer|name)\b",
+    r"(?:yes or no|true or false)[?.!]?(?=\s*$)",
+    r"(?:answer|respond|reply)(?: (?:the|this) (?:following )?(?:multiple[- ]choice )?(?:question|problem)s?)?,? "
+    r"(?:only |just |directly )?"
+    r"(?:with|by|in the form|in json|in one|in a single|as json|only|yes|true|the letter)\b",
+)
+_DEMAND = re.compile(rf"(?:please,? )?(?:and )?(?:{'|'.join(_FORMS)}){_UNTIL}", re.IGNORECASE | re.MULTILINE)
+_DEMANDS_LENGTH = 2_000
+"""Characters at the beginning and at the end of a text in which demands are looked for."""
+
+
+def _without_demands(text: str) -> tuple[str, str]:
+    """Return a question without demands on the form of the answer, and these; nothing if no question is left."""
+    demands: list[str] = []
+    kept: list[str] = []
+    position = 0
+    starts = [0, *(match.end() for match in _SENTENCE_BEGIN.finditer(text))]
+    for start in starts:
+        near = start < _DEMANDS_LENGTH or len(text) - start < _DEMANDS_LENGTH
+        if near and position <= start and (found := _DEMAND.match(text, start)):
+            kept.append(text[position:start])
+            demands.append(found[0].strip())
+            position = found.end()
+    rest = "".join([*kept, text[position:]]).strip()
+    return (rest if any(map(str.isalnum, rest)) else text), " ".join(demands)

@@ -1,0 +1,122 @@
+"""The document of a trace in plain words: what each stage was asked, what it answered, and why that was enough."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from odar.errors import one_line
+from odar.policy.paper import STOP
+
+_MAX_ANSWER = 36
+"""Characters of an answer to show."""
+_JUDGMENTS = {True: "says CORRECT, ", False: "says INCORRECT, ", None: ""}
+
+
+class Chapter(NamedTuple):
+    """One line of a story."""
+
+    title: str
+    """`start`, a stage such as slow*2, or `answer`."""
+    text: str
+
+
+def tell_story(document: Mapping[str, Any]) -> list[Chapter]:
+    """Return the story of a question: how it began, each stage with the decision after it, and the answer.
+
+    p is the probability that the leading answer is right.
+    """
+    decisions, plan = document["decisions"], document["plan"]
+    if not decisions or plan is None:
+        return []
+    chapters = [Chapter("start", _start(decisions[0], plan))]
+    for number, decision in enumerate(decisions):
+        if decision["stage"] is None:
+            break
+        parts = [_answers(document, number), _agreement(document, number)]
+        if number + 1 < len(decisions):
+            after = decisions[number + 1]
+            parts += ["" if after["p"] is None else f"p {after['p']:.2f}", _reason(after, plan)]
+        chapters.append(Chapter(decision["stage"], " · ".join(filter(None, parts))))
+    if (verdict := document["verdict"]) is not None:
+        winner = document["candidates"][verdict["winner"]]
+        chapters.append(
+            Chapter("answer", f"{_name(document, verdict['winner'])} by {winner['agent']}: {verdict['reason']}")
+        )
+    return chapters
+
+
+def _start(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
+    """Return why the first stage was asked."""
+    if decision["price_usd"] is None:
+        return str(decision["reason"])
+    seen = f"difficulty {plan['estimate']['difficulty']:.2f}, {plan['kind']}"
+    return f"{seen}: {decision['stage']} first, for {_cost(decision, plan)}"
+
+
+def _cost(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
+    return f"{'nominally ' if plan['nominal'] else ''}{dollars(decision['price_usd'])}"
+
+
+def dollars(usd: float) -> str:
+    """Return a price with two significant digits.
+
+    >>> dollars(0.0000473), dollars(1.234), dollars(0)
+    ('$0.000047', '$1.23', '$0.00')
+    """
+    return f"${usd:.{max(2, 1 - math.floor(math.log10(usd))) if usd > 0 else 2}f}"
+
+
+def _reason(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
+    """Return why a stage was asked, or why none was: what the next one costs and gains, if that decided."""
+    stops = decision["stage"] is None
+    price, gain, value = decision["price_usd"], decision["gain"], plan["value_usd"]
+    if None in (price, gain, decision["p"]) or not value:
+        if stops:
+            return "" if decision["reason"] == STOP else f"stop: {decision['reason']}"
+        return str(decision["reason"])
+    stage = "another call" if stops else decision["stage"]
+    worth = (
+        f"{stage} gains {100 * gain:.1f} points for {_cost(decision, plan)}; {100 * price / value:.1f} are needed"
+    )
+    return f"stop: {worth}" if stops else f"go on: {worth}"
+
+
+def _answers(document: Mapping[str, Any], stage: int) -> str:
+    """Return the answers to one stage; equal ones are counted."""
+    numbers = [i for i, each in enumerate(document["candidates"]) if each["stage"] == stage]
+    if not numbers:
+        return "no answer"
+    texts = [
+        _JUDGMENTS[document["candidates"][i]["judgment"]] + _name(document, _first(document["groups"], i))
+        for i in numbers
+    ]
+    return ", ".join(text if n == 1 else f"{text} ({n}×)" for text, n in Counter(texts).items())
+
+
+def _agreement(document: Mapping[str, Any], stage: int) -> str:
+    """Return how many of the answers so far are equal; empty after a single one."""
+    pairs = zip(document["groups"], document["candidates"], strict=True)
+    groups = [group for group, candidate in pairs if candidate["stage"] <= stage]
+    if len(groups) < 2:
+        return ""
+    most = max(Counter(groups).values())
+    if len(groups) == 2:
+        return "they agree" if most == 2 else "they differ"
+    return f"all {most} agree" if most == len(groups) else f"{most if most > 1 else 'none'} of {len(groups)} agree"
+
+
+def _name(document: Mapping[str, Any], candidate: int) -> str:
+    """Return an answer in short; a letter for each group of equal answers if texts are not stored."""
+    final = document["candidates"][candidate].get("final")
+    if final is not None:
+        return one_line(final, _MAX_ANSWER)
+    groups = list(dict.fromkeys(document["groups"]))
+    return f"answer {chr(ord('A') + groups.index(document['groups'][candidate]) % 26)}"
+
+
+def _first(groups: Sequence[int], candidate: int) -> int:
+    """Return the first candidate with the same answer."""
+    return groups.index(groups[candidate])

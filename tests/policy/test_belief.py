@@ -1,0 +1,116 @@
+"""The belief: p and q of a state (SPEC 9.3)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from odar.errors import InputError
+from odar.policy.belief import WEIGHTS, Agent, Belief, Opinion, State
+
+FAST = Agent("fast", 0.55, "gpt")
+SECOND = Agent("second", 0.55, "gemini")
+SLOW = Agent("slow", 0.78, "gpt")
+BELIEF = Belief.load()
+
+
+def judge(*groups: int, plausible: int = 10, agents: tuple[Agent, ...] = (FAST, SECOND, SLOW)):
+    opinions = [Opinion(agent, group) for agent, group in zip(agents, groups, strict=False)]
+    return BELIEF.judge(State(opinions, plausible, BELIEF.weights["usual"]))
+
+
+def test_without_signals_q_is_the_skill() -> None:
+    for agent in (FAST, SLOW):
+        assert judge().q(agent) == pytest.approx(agent.skill, abs=0.01)
+        assert judge(0, agents=(agent,)).p == pytest.approx(agent.skill, abs=0.01)
+
+
+def test_agreement_raises_p_and_q_and_difference_lowers_them() -> None:
+    alone, agree, differ = judge(0), judge(0, 0), judge(0, 1)
+    assert agree.p > alone.p + 0.15
+    assert differ.p < alone.p - 0.1
+    assert agree.q(SLOW) > alone.q(SLOW) > differ.q(SLOW)
+
+
+def test_the_leader_is_what_more_skill_supports() -> None:
+    assert judge(0, 1, 1).leader == 1
+    assert judge(0, 1, 2).leader == 2
+    weak = replace(SLOW, skill=0.56)
+    assert judge(0, 0, 1, agents=(FAST, SECOND, weak)).leader == 0
+    assert judge(-1, 3).leader == 3
+
+
+def test_no_answer() -> None:
+    judgment = judge(-1, -1)
+    assert judgment.leader == -1
+    assert judgment.p == 0
+    assert judgment.q(SLOW) < judge().q(SLOW), "others failed to answer, so the question is hard"
+
+
+def test_agreement_says_less_where_few_answers_are_plausible() -> None:
+    assert judge(0, 0, plausible=2).p + 0.1 < judge(0, 0, plausible=4).p < judge(0, 0, plausible=0).p
+
+
+def test_samples_of_one_agent_say_less_than_two_agents() -> None:
+    again = judge(0, 0, agents=(FAST, FAST))
+    other = judge(0, 0, agents=(FAST, replace(SECOND, family="gpt")))
+    assert judge(0).p < again.p < other.p <= judge(0, 0).p
+    seen = BELIEF.judge(State([Opinion(FAST, 0), Opinion(SLOW, 0, saw_proposal=True)], 10, BELIEF.weights["usual"]))
+    assert seen.p < judge(0, 0, agents=(FAST, SLOW)).p
+
+
+def test_six_samples_of_one_agent() -> None:
+    judgment = judge(*[0] * 6, agents=(FAST,) * 6)
+    assert judge(0, 0, agents=(FAST, FAST)).p < judgment.p < 1
+
+
+def test_signals() -> None:
+    usual = BELIEF.judge(State([Opinion(FAST, 0)], 10))
+    long = BELIEF.judge(State([Opinion(FAST, 0, length=0.95)], 10))
+    sure = BELIEF.judge(State([Opinion(FAST, 0, mean_logprob=0.95)], 10))
+    unstated = BELIEF.judge(State([Opinion(FAST, 0, stated=False)], 10))
+    assert long.p < usual.p < sure.p
+    assert unstated.p < usual.p
+    assert long.q(SLOW) < usual.q(SLOW) < sure.q(SLOW)
+    hard = BELIEF.judge(State([], 10, 0.9))
+    assert hard.q(SLOW) < BELIEF.judge(State([], 10, 0.1)).q(SLOW)
+
+
+def test_an_agent_that_often_gives_no_answer_is_better_when_it_gives_one() -> None:
+    silent = replace(FAST, silent=0.3)
+    assert judge(0, agents=(silent,)).p == pytest.approx(0.55 / 0.7, abs=0.01)
+    assert judge().q(silent) == pytest.approx(0.55, abs=0.01)
+
+
+def test_arrays_give_the_same_as_numbers() -> None:
+    groups = np.array(list(product((-1, 0, 1, 2), repeat=3))).T
+    length = np.linspace(0.1, 0.9, groups.shape[1])
+    agents = (FAST, SECOND, replace(SLOW, name="fast"))
+    opinions = [Opinion(a, g, length=length, stated=g < 2) for a, g in zip(agents, groups, strict=True)]
+    together = BELIEF.judge(State(opinions, 5, 0.4))
+    q = together.q(SLOW)
+    for i, row in enumerate(groups.T.tolist()):
+        alone = BELIEF.judge(
+            State(
+                [Opinion(a, g, length=float(length[i]), stated=g < 2) for a, g in zip(agents, row, strict=True)],
+                5,
+                0.4,
+            )
+        )
+        assert (alone.leader, alone.p, alone.q(SLOW)) == pytest.approx((together.leader[i], together.p[i], q[i]))
+
+
+def test_a_saved_belief_is_checked() -> None:
+    raw = BELIEF.to_dict()
+    assert Belief.from_dict(json.loads(json.dumps(raw))).weights == BELIEF.weights
+    assert len(WEIGHTS) <= 36, "a few dozen weights at most (SPEC 9.3)"
+    with pytest.raises(InputError, match="spread must be a number"):
+        Belief.from_dict({**raw, "weights": {**raw["weights"], "spread": "wide"}})
+    with pytest.raises(InputError, match="the weights must be"):
+        Belief.from_dict({**raw, "weights": {}})
+    with pytest.raises(InputError, match="format"):
+        Belief.from_dict({**raw, "format": "odar-belief/0"})

@@ -1,0 +1,130 @@
+"""The cascade: when it stops, skips stages, and takes one call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.policy.belief import Agent, Belief, Opinion
+from odar.policy.cascade import CascadePolicy, default_stages
+from odar.types import MAX_STAGES, Assignment, Candidate, Estimate, Path, Plan, State, Step
+
+AGENTS = {
+    "fast": Agent("fast", 0.6, "gpt"),
+    "second": Agent("second", 0.6, "gemini"),
+    "slow": Agent("slow", 0.85, "claude"),
+}
+MODELS = {"fast": "a", "second": "b", "slow": "c"}
+PLAN = Plan(
+    Estimate(0.4, "test"),
+    Assignment(models=MODELS),
+    "cascade",
+    prices={"fast": 0.001, "second": 0.001, "slow": 0.01},
+    value_usd=0.1,
+)
+POLICY = CascadePolicy(default_stages(AGENTS), AGENTS, Belief.load())
+
+
+def state(*groups: tuple[str, int], **changes) -> State:
+    """A state in which these agents gave these answers, one stage each."""
+    candidates = tuple(
+        Candidate(Step.ANSWER if agent != "slow" else Step.SOLVE, agent, MODELS[agent], str(group), str(group))
+        for agent, group in groups
+    )
+    opinions = tuple(Opinion(AGENTS[agent], group) for agent, group in groups)
+    stages = tuple(POLICY.stages[i] for i in range(len(groups)))
+    return State(replace(PLAN, **changes), stages, candidates, opinions=opinions)
+
+
+def asked(*groups, **changes) -> str:
+    return str(POLICY.next_stage(state(*groups, **changes)).stage)
+
+
+def test_agreement_of_two_cheap_models_stops():
+    decision = POLICY.next_stage(state(("fast", 0), ("second", 0)))
+    assert decision.stage is None and decision.p > 0.85
+
+
+def test_disagreement_asks_the_slow_model_whose_answer_decides():
+    assert asked(("fast", 0), ("second", 1)) == "slow"
+    verdict = POLICY.verdict(state(("fast", 0), ("second", 1), ("slow", 1)))
+    assert verdict.winner == 2 and "2 of 3" in verdict.reason
+    assert POLICY.verdict(state(("fast", 0), ("second", 1), ("slow", 2))).winner == 2
+
+
+def test_a_question_that_looks_hard_goes_straight_to_slow_where_that_is_worth_it():
+    hard = Estimate(0.97, "test")
+    prices = {"fast": 0.005, "second": 0.005, "slow": 0.01}
+    assert asked(estimate=hard, prices=prices, value_usd=1.0) == "slow"
+
+
+def test_prices_decide():
+    dear = {"fast": 0.001, "second": 0.001, "slow": 10.0}
+    assert asked(("fast", 0), ("second", 1), prices=dear) == "None"
+    assert asked(prices=dear) in ("fast", "second")
+
+
+@given(st.floats(0.001, 0.2), st.floats(1.01, 20))
+def test_a_higher_value_never_asks_less(value, factor):
+    """Whatever was worth its price is worth it at a higher value of a right answer."""
+    for groups in ([("fast", 0)], [("fast", 0), ("second", 1)], [("fast", 0), ("second", 0)]):
+        if asked(*groups, value_usd=value) != "None":
+            assert asked(*groups, value_usd=value * factor) != "None"
+
+
+def test_open_ended_requests_take_one_call():
+    first = POLICY.next_stage(state(one_call=True, kind="writing"))
+    assert first.stage.calls == 1 and first.final
+    assert POLICY.next_stage(state(("fast", 0), one_call=True)).stage is None
+    assert asked(one_call=True, n=3).endswith("*3")
+
+
+def test_a_tool_loop_stays_with_its_agent_unless_it_fails():
+    assert asked(keep="slow") == "slow"
+    assert asked(keep="fast") == "fast"
+    failed = replace(state(keep="fast"), stages=(POLICY.stages[0],), failed=frozenset({"fast"}))
+    assert str(POLICY.next_stage(failed).stage) in ("second", "slow")
+
+
+def test_what_does_not_fit_is_left_out():
+    differ = state(("fast", 0), ("second", 1))
+    assert POLICY.next_stage(replace(differ, calls_left=0)).stage is None
+    assert POLICY.next_stage(replace(differ, failed=frozenset({"slow"}))).stage is None
+    assert asked(("fast", 0), ("second", 1), max_path=Path.SIMPLE) == "None"
+    without_slow = Assignment(models={"fast": "a", "second": "b"})
+    assert asked(("fast", 0), ("second", 1), assignment=without_slow) == "None"
+
+
+def test_only_the_first_and_last_call_streams():
+    """After earlier answers, one of them may be chosen."""
+    slow = CascadePolicy(default_stages(AGENTS)[2:3], AGENTS, Belief.load())
+    assert slow.next_stage(state()).final
+    one = CascadePolicy(default_stages(AGENTS)[:3], AGENTS, Belief.load())
+    decision = one.next_stage(state(("fast", 0), ("second", 1)))
+    assert str(decision.stage) == "slow" and not decision.final
+    assert not POLICY.next_stage(state()).final
+
+
+def test_a_question_is_asked_at_least_once():
+    assert asked(value_usd=1e-9) != "None"
+
+
+def test_tables_are_shared_by_similar_prices():
+    before = len(POLICY._values)
+    for i in range(50):
+        POLICY.next_stage(state(("fast", 0), prices={**PLAN.prices, "slow": 0.01 * (1 + i / 5000)}))
+    assert len(POLICY._values) <= before + 2
+
+
+@pytest.mark.parametrize("agents", [("fast", "slow"), ("fast", "second", "slow"), ("fast", "slow", "huge")])
+def test_default_stages_name_known_agents(agents):
+    stages = default_stages(dict.fromkeys(agents, 1))
+    assert set().union(*(stage.agents for stage in stages)) == set(agents)
+
+
+def test_a_cascade_has_a_bounded_number_of_stages():
+    agents = {"fast": 1, "slow": 1, **{f"agent{i}": 1 for i in range(20)}}
+    assert len(default_stages(agents)) == MAX_STAGES

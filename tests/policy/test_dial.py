@@ -1,0 +1,64 @@
+"""The dial and its targets."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.errors import InputError
+from odar.policy.dial import NAMES, Dial, TargetState
+
+
+def test_a_smaller_gain_is_bought_at_a_higher_value():
+    values = [Dial.parse(name).value(0.01) for name in ("economy", "balanced", "quality")]
+    assert values == sorted(values)
+    assert Dial.parse("balanced").value(0.01) == pytest.approx(0.1)
+    assert Dial.dollars(0.5).value(0.01) == 0.5
+
+
+@pytest.mark.parametrize("text", ["", "cheap", "0", "-3", "101", "nan"])
+def test_a_dial_is_a_name_or_points(text):
+    with pytest.raises(InputError, match="economy"):
+        Dial.parse(text)
+
+
+def test_a_dial_has_one_form():
+    assert Dial.from_options() is None
+    assert Dial.from_options(4).points == 4.0
+    assert Dial.from_options(target_calls=1.5).target == "calls"
+    with pytest.raises(InputError, match="dial and target_calls"):
+        Dial.from_options("economy", target_calls=1.5)
+    with pytest.raises(InputError, match="at least 1"):
+        Dial.from_options(target_calls=0.5)
+    with pytest.raises(InputError, match="above 0"):
+        Dial.from_options(value_usd=math.inf)
+
+
+@given(st.floats(1.1, 5.5), st.floats(0.05, 20), st.integers(0, 1000))
+def test_the_controller_meets_a_mean_that_can_be_met(target, gain_per_call, seed):
+    """Questions take six calls if V is above the price of their gain, else one."""
+    state = TargetState()
+    for i in range(600):
+        worth = gain_per_call * math.exp(math.sin(seed + i * 2.399) * 2)
+        state.count(6 if worth * state.factor(target) > 1 else 1, target)
+    assert state.mean == pytest.approx(target, abs=0.35)
+
+
+def test_a_target_out_of_reach_is_not_compensated_for_ever():
+    state = TargetState()
+    for _ in range(10_000):
+        state.count(1.0, 5.0)
+    assert state.factor(5.0) <= math.exp(10)
+
+
+def test_states_of_processes_are_added():
+    one, other = TargetState(2, 5.0, 1.0), TargetState(1, 1.0, -1.0)
+    assert (one + other).mean == 2.0
+    assert TargetState.from_dict((one + other).to_dict()) == one + other
+
+
+def test_names_are_ordered_from_cheap_to_dear():
+    assert list(NAMES.values()) == sorted(NAMES.values(), reverse=True)

@@ -1,0 +1,96 @@
+"""Kinds of requests: open-ended or of exact form, and the number of plausible answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from odar.conversation import Format, Message, Options, Tool, ToolChoice
+from odar.policy.kinds import Kind, request_kind
+from odar.types import Query
+
+EVERYDAY = [
+    json.loads(line)
+    for line in (Path(__file__).parents[2] / "docs" / "data" / "everyday.jsonl").read_text("utf-8").splitlines()
+]
+WEATHER = (Tool("get_weather", parameters={"type": "object"}),)
+
+
+@pytest.mark.parametrize("item", EVERYDAY, ids=lambda item: item["id"])
+def test_everyday_requests(item):
+    found = request_kind(Query(item["prompt"]))
+    expected = {"choice": {Kind.CHOICE}, "yes/no": {Kind.YES_NO}, "arithmetic": {Kind.NUMBER}}
+    exact = {Kind.SHORT, Kind.NUMBER, Kind.YES_NO}
+    assert found.kind in expected.get(item["kind"], exact if item["answer"] is not None else {Kind.OPEN_ENDED})
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "answers"),
+    [
+        ("Which is red?\nA) blood\nB) snow\nC) grass", Kind.CHOICE, 3),
+        ("Is the argument valid?\nOptions:\n- valid\n- invalid", Kind.YES_NO, 2),
+        ("Is a tomato a fruit or a vegetable?", Kind.CHOICE, 2),
+        ("Which came first: the telephone or the telegraph?", Kind.CHOICE, 2),
+        ("Can you see the Statue of Freedom from the Statue of Liberty?", Kind.YES_NO, 2),
+        ("If you have black hair, do you need bleach?", Kind.YES_NO, 2),
+        ("Did Dr. Seuss live in Paris?", Kind.YES_NO, 2),
+        ("What is true of bees? Answer with yes or no.", Kind.YES_NO, 2),
+        ("What is the difference between 20 and 8?", Kind.NUMBER, None),
+        ("Write 0.125 as a fraction in lowest terms.", Kind.NUMBER, None),
+        ("Find $x$ if $x + 2 = 5$.", Kind.NUMBER, None),
+        ("((2 + 3) * 4) =", Kind.NUMBER, None),
+        ("Add these up. Give your answer as an integer.", Kind.NUMBER, None),
+        ("not True or False is", Kind.SHORT, None),
+        ("Sort the following words: List: b a", Kind.SHORT, None),
+        ("Explain the riddle. Put your final answer in \\boxed{}.", Kind.SHORT, None),
+        ("Q: red?\nA: colour\n\nQ: Write a word for the moon.\nA:", Kind.SHORT, None),
+        ("What is the capital of France?", Kind.SHORT, None),
+        ("What is the difference between a crocodile and an alligator?", Kind.OPEN_ENDED, None),
+        ("Can you explain how a fridge works?", Kind.OPEN_ENDED, None),
+        ("Why is the sky blue?", Kind.OPEN_ENDED, None),
+        ("What are bees? Use at least 300 words.", Kind.OPEN_ENDED, None),
+        ("good morning!", Kind.OPEN_ENDED, None),
+        ("<system-reminder>\nIs it true?\n</system-reminder>\nhi", Kind.OPEN_ENDED, None),
+        ("A long article.\n" * 500 + "\nSummarise this in two sentences.", Kind.OPEN_ENDED, None),
+    ],
+)
+def test_kind_and_number_of_plausible_answers(text, kind, answers):
+    assert request_kind(Query(text)) == (kind, answers)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "kind"),
+    [
+        ("What is the weather in Rome?", Options(tools=WEATHER), Kind.TOOL_CALL),
+        ("What is the weather in Rome?", Options(tools=WEATHER, tool_choice=ToolChoice("none")), Kind.SHORT),
+        ("hi", Options(tools=WEATHER), Kind.OPEN_ENDED),
+        ("hi", Options(tools=WEATHER, tool_choice=ToolChoice("required")), Kind.TOOL_CALL),
+        ("Is 91 prime?", Options(tools=WEATHER), Kind.YES_NO),
+        ("Write a story.", Options(format=Format()), Kind.OPEN_ENDED),
+        ("Extract name and age: Ann is 7.", Options(format=Format()), Kind.SHORT),
+        (
+            "What is the mood?",
+            Options(format=Format({"properties": {"mood": {"enum": ["good", "bad", "mixed"]}}})),
+            Kind.CHOICE,
+        ),
+        ("Rate it.", Options(format=Format({"properties": {"stars": {"type": "integer"}}})), Kind.NUMBER),
+        ("Spam?", Options(format=Format({"properties": {"spam": {"type": "boolean"}}})), Kind.YES_NO),
+    ],
+)
+def test_tools_and_response_format_count(text, options, kind):
+    assert request_kind(Query(text, options=options)).kind is kind
+
+
+def test_a_turn_in_a_tool_loop_is_a_tool_call():
+    turns = (Message("user", "Write a story."), Message("assistant", ""), Message("tool", "done", tool_call_id="1"))
+    assert request_kind(Query.from_messages(turns)).kind is Kind.TOOL_CALL
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "unit", ["please ", "can you ", "? ", ", or a", "1 ", "$x", "how many ", "is ", "\n", "i "]
+)
+def test_a_megabyte_of_anything_has_a_kind(unit):
+    assert request_kind(Query(unit * (1_000_000 // len(unit)))).kind in Kind

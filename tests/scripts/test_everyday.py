@@ -1,0 +1,50 @@
+"""scripts/everyday.py: the set, the stub models and a run through `odar serve`."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "everyday.py"
+everyday = runpy.run_path(str(SCRIPT))
+ITEMS = [json.loads(line) for line in everyday["SET"].read_text("utf-8").splitlines()]
+
+
+def test_the_set_is_as_described():
+    exact = [item for item in ITEMS if item["answer"] is not None]
+    assert len(ITEMS) >= 60
+    assert len({item["kind"] for item in ITEMS}) >= 8
+    assert len({item["prompt"] for item in ITEMS}) == len(ITEMS)
+    assert 0.6 <= sum(item["fast"]["right"] for item in exact) / len(exact) <= 0.7
+    assert 0.85 <= sum(item["slow"]["right"] for item in exact) / len(exact) <= 0.95
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item["id"])
+def test_stub_gives_the_reply_of_the_model_with_a_logprob_for_each_token(item):
+    stub = everyday["Stub"](ITEMS)
+    try:
+        for model, who in (("quick", "fast"), ("deep", "slow")):
+            turns = [{"role": "system", "content": "hi"}, {"role": "user", "content": f"Q: {item['prompt']}\nA:"}]
+            reply = stub.reply({"model": model, "messages": turns, "logprobs": True, "n": 2})
+            assert [choice["message"]["content"] for choice in reply["choices"]] == [item[who]["text"]] * 2
+            tokens = reply["choices"][0]["logprobs"]["content"]
+            assert "".join(token["token"] for token in tokens) == item[who]["text"]
+            assert [token["logprob"] for token in tokens] == item[who]["logprobs"]
+            assert reply["usage"]["completion_tokens"] == 2 * len(tokens)
+    finally:
+        stub.server_close()
+
+
+def test_a_run_compares_with_one_call_of_the_slow_model():
+    command = [sys.executable, str(SCRIPT), "--limit", "4", "--ratio", "10", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    rows = {row["kind"]: row for row in json.loads(done.stdout)["price ratio 10"]}
+    assert rows["all"]["prompts"] == 4
+    assert rows["all"]["calls"] >= 1
+    assert rows["all"]["cost_usd"] > 0
+    assert 0 < rows["exact"]["slow_cost_usd"] < rows["all"]["slow_cost_usd"]
