@@ -1,6 +1,8 @@
-"""Measure the CPU time per chat completion of HTTP clients: ours, aiohttp, httpx2 and the openai SDK, in the same run.
+"""Measure the CPU time per chat completion of ours and six other HTTP clients, in the same run.
 
-python -m pip install aiohttp httpx2 openai && python scripts/bench_http_clients.py
+python -m pip install pyqwest pyreqwest aiohttp httpx2 niquests openai && python scripts/bench_http_clients.py
+
+The CPU time is that of the whole process: pyqwest and pyreqwest have threads of their own for sockets.
 """
 
 from __future__ import annotations
@@ -65,14 +67,17 @@ async def measure(name: str, call: Callable[[], Awaitable[object]], connections:
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     median = sorted(times)[len(times) // 2]
     speed, p50, each = total / wall, median * 1e3, cpu / total * 1e3
-    print(f"{name:8} {connections:3} {speed:7.0f} req/s  p50 {p50:6.2f} ms  CPU {each:.2f} ms")
+    print(f"{name:9} {connections:3} {speed:7.0f} req/s  p50 {p50:6.2f} ms  CPU {each:.2f} ms")
 
 
 async def main(port: int) -> None:
     """Measure each client at 1 and 32 connections."""
     import aiohttp
     import httpx2
+    import niquests
     import openai
+    import pyqwest
+    from pyreqwest.client import ClientBuilder
 
     from odar.providers.connection import Address, Connections
 
@@ -82,11 +87,33 @@ async def main(port: int) -> None:
     limits = httpx2.Limits(max_connections=100, max_keepalive_connections=100)
     connections = Connections(Address.parse(base))
     sdk = openai.AsyncOpenAI(base_url=base, api_key="none")
-    async with aiohttp.ClientSession() as session, httpx2.AsyncClient(limits=limits) as client:
+    pyqwest_client = pyqwest.Client(pyqwest.HTTPTransport(pool_max_idle_per_host=100, enable_otel=False))
+    rust_client = ClientBuilder().follow_redirects(False).no_proxy().build()
+    niquests_session = niquests.AsyncSession(pool_maxsize=100, disable_http2=True, disable_http3=True)
+    async with (
+        aiohttp.ClientSession() as session,
+        httpx2.AsyncClient(limits=limits) as client,
+        rust_client,
+        niquests_session,
+    ):
 
         async def by_ours() -> object:
             async with connections.request("POST", "/chat/completions", headers, data) as answer:
                 return json.loads(await answer.read_all())
+
+        async def by_pyqwest() -> object:
+            async with pyqwest_client.stream("POST", f"{base}/chat/completions", headers, data) as response:
+                return json.loads(b"".join([bytes(piece) async for piece in response.content]))
+
+        async def by_pyreqwest() -> object:
+            request = rust_client.post(f"{base}/chat/completions").headers(headers).body_bytes(data)
+            # The default limit of 64 KiB holds back the head of a response until that much of its body is here.
+            async with request.streamed_read_buffer_limit(1).build_streamed() as response:
+                return json.loads((await response.bytes()).to_bytes())
+
+        async def by_niquests() -> object:
+            response = await niquests_session.post(f"{base}/chat/completions", data=data, headers=headers)
+            return json.loads(response.content)
 
         async def by_aiohttp() -> object:
             async with session.post(f"{base}/chat/completions", data=data, headers=headers) as response:
@@ -102,8 +129,11 @@ async def main(port: int) -> None:
 
         for at_once, total in ((1, 1000), (32, 2000)):
             await measure("ours", by_ours, at_once, total)
+            await measure("pyqwest", by_pyqwest, at_once, total)
+            await measure("pyreqwest", by_pyreqwest, at_once, total)
             await measure("aiohttp", by_aiohttp, at_once, total)
             await measure("httpx2", by_httpx2, at_once, total)
+            await measure("niquests", by_niquests, at_once, total // 2)
             await measure("openai", by_sdk, at_once, total // 2)
     connections.close()
 
