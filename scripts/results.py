@@ -163,19 +163,19 @@ LARGE_TITLE = "## Recorded answers of large models"
 LARGE = (
     (
         "MMLU-Pro, gpt-4.1-nano and gemini-2.0-flash-lite, then gpt-4.1",
-        "--fast {d}/mmlu_pro_outcomes/outcomes.parquet --second {d}/mmlu_pro_outcomes/outcomes.parquet --slow "
-        "{d}/mmlu_pro_outcomes/outcomes.parquet --fast-model gpt-4.1-nano --second-model gemini-2.0-flash-lite --second-price 0.075,0.3 --slow-model gpt-4.1 "
+        "--answers gpt-4.1-nano={d}/mmlu_pro_outcomes/outcomes.parquet --answers gemini-2.0-flash-lite={d}/mmlu_pro_outcomes/outcomes.parquet "
+        "--answers gpt-4.1={d}/mmlu_pro_outcomes/outcomes.parquet --fast gpt-4.1-nano --price gemini-2.0-flash-lite=0.075,0.3 "
         "--questions {d}/mmlu_pro_outcomes/items.jsonl --map id=row --set-name mmlu_pro",
     ),
     (
         "MATH level 5, gpt-4o-mini, then claude-3.5-sonnet",
-        "--fast {d}/math_l5_outputs/outputs.jsonl.gz --slow {d}/math_l5_outputs/outputs.jsonl.gz --map text=outputs.{{model}} "
-        "--fast-model gpt-4o-mini-2024-07-18 --slow-model claude-3-5-sonnet-20241022 --score-by math",
+        "--answers gpt-4o-mini-2024-07-18={d}/math_l5_outputs/outputs.jsonl.gz --answers claude-3-5-sonnet-20241022={d}/math_l5_outputs/outputs.jsonl.gz "
+        "--slow claude-3-5-sonnet-20241022 --map text=outputs.{{model}} --score-by math",
     ),
     (
         "Free text, Llama-3.1-8B, then GPT-5, token F1",
-        "--fast {d}/freetext_cascade/outcomes.jsonl.gz --slow {d}/freetext_cascade/outcomes.jsonl.gz --map id=row "
-        "--fast-map text=fast.1.text --fast-map mean_logprob=fast.1.mean_logprob --slow-map text=slow.0.text --score-by f1",
+        "--answers llama={d}/freetext_cascade/outcomes.jsonl.gz --answers gpt-5={d}/freetext_cascade/outcomes.jsonl.gz --slow gpt-5 --map id=row "
+        "--map llama:text=fast.1.text --map llama:mean_logprob=fast.1.mean_logprob --map gpt-5:text=slow.0.text --score-by f1",
     ),
 )
 """Recorded answers, and how `odar eval import` reads them."""

@@ -93,7 +93,10 @@ def test_an_unknown_benchmark_is_named(odar, sums):
 
 def test_a_benchmark_graded_elsewhere_is_rejected_before_any_call(odar, sums, provider, tmp_path):
     refused = odar("eval", "collect", "swe_bench", "--out", "p.jsonl")
-    assert (refused.code, "odar eval import --fast FAST.RUN.json --slow SLOW.RUN.json" in refused.err) == (2, True)
+    assert (refused.code, "odar eval import --answers FAST.RUN.json --answers SLOW.RUN.json" in refused.err) == (
+        2,
+        True,
+    )
     assert provider.requests == []
     assert not (tmp_path / "p.jsonl").exists()
     (tmp_path / "mine.jsonl").write_text('{"query": "What is 3 + 0 ?", "answer": "3"}')
@@ -194,7 +197,7 @@ def test_a_new_recording_is_jsonl_and_can_be_converted(odar, sums, tmp_path):
 def test_a_benchmark_graded_elsewhere_names_the_import_command(odar, name, tmp_path):
     result = odar("eval", "collect", name, "--data", str(tmp_path), "--out", "x.jsonl", "--yes")
     assert result.code == 2
-    assert "odar eval import --fast" in result.err
+    assert "odar eval import --answers" in result.err
     assert f"--set-name {name}" in result.err
 
 

@@ -22,8 +22,8 @@ def settings(**more):
 @pytest.mark.parametrize(
     ("name", "gold", "why"),
     [
-        ("swe_bench", "a__b-1", "Run swebench.harness.run_evaluation .*odar eval import --fast FAST.RUN.json"),
-        ("imo_2025", {"problem": "x", "checklist": ["y"]}, "with_verifier.*odar eval import --fast FAST.jsonl"),
+        ("swe_bench", "a__b-1", "Run swebench.harness.run_evaluation .*odar eval import --answers FAST.RUN.json"),
+        ("imo_2025", {"problem": "x", "checklist": ["y"]}, "with_verifier.*odar eval import --answers FAST.jsonl"),
     ],
 )
 def test_a_missing_scorer_is_reported_before_any_call(name, gold, why):

@@ -19,7 +19,7 @@ import pytest
 from pyarrow import parquet
 
 from odar.errors import InputError
-from odar.recording.importers import ImportOptions, read_answers, read_questions
+from odar.recording.importers import ImportOptions, read_answers, read_models, read_questions
 
 FILES = Path(__file__).parent / "files"
 LM_EVAL = sorted(FILES.glob("samples_starter_gen_*.jsonl"))
@@ -132,7 +132,7 @@ def test_a_column_map_can_reach_into_objects(tmp_path):
     (answer,) = read_answers(write(tmp_path / "t.jsonl", rows), ImportOptions(columns=columns, model="gpt-4.1"))
     assert (answer.answer, answer.stated, answer.score, answer.model) == ("7", True, 1.0, "gpt-4.1")
     assert answer.mean_logprob == pytest.approx(math.log(0.5), abs=1e-4)
-    with pytest.raises(InputError, match=r"row 1 has no column 'outputs.other.0.said' \(it has: q, outputs, p\)"):
+    with pytest.raises(InputError, match=r"t.jsonl has no column 'outputs.other.0.said' \(it has: q, outputs, p\)"):
         read_answers(tmp_path / "t.jsonl", ImportOptions(columns=columns, model="other"))
 
 
@@ -231,3 +231,41 @@ def test_a_preference_is_read_as_a_score(tmp_path):
     ]
     assert [each.score for each in sides[0]] == [1.0, 0.0, 0.5, 0.5]
     assert [each.score for each in sides[1]] == [0.0, 1.0, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_an_empty_cell_is_a_missing_answer(tmp_path, suffix):
+    rows = [{"id": i, "question": "?", "response": "" if i == 1 else "4"} for i in range(3)]
+    path = tmp_path / f"t.{suffix}"
+    if suffix == "csv":
+        path.write_text("id,question,response\n" + "".join(f"{r['id']},?,{r['response']}\n" for r in rows))
+    else:
+        write(path, [*rows, {"id": 3, "question": "?", "response": None}])
+    assert [each.id for each in read_answers(path)] == ["0", "2"]
+
+
+def test_an_object_without_the_key_of_a_model_is_a_missing_answer(tmp_path):
+    rows = [{"id": i, "outputs": {"a": "4"} if i == 0 else {"a": "4", "b": "5"}} for i in range(3)]
+    path = write(tmp_path / "t.jsonl", rows)
+    found = read_answers(path, ImportOptions(columns={"text": "outputs.{model}"}, model="b"))
+    assert [each.id for each in found] == ["1", "2"]
+
+
+def test_minus_infinity_is_a_log_probability(tmp_path):
+    (tmp_path / "t.jsonl").write_text(
+        '{"text": "a b", "tokens": ["a", " b"], "logprobs": [-Infinity, -0.5]}\n'
+        '{"text": "a", "answer_logprob": -Infinity}\n'
+    )
+    first, second = read_answers(tmp_path / "t.jsonl")
+    assert first.logprobs == (pytest.approx(math.log(1e-9), abs=1e-3), -0.5)
+    assert second.answer_logprob == pytest.approx(math.log(1e-9), abs=1e-3)
+
+
+def test_any_number_of_models_is_read_from_files_and_from_one_table(tmp_path):
+    long = write(tmp_path / "long.jsonl", [{"id": i, "model": m, "text": m} for i in range(2) for m in "abc"])
+    own = write(tmp_path / "own.jsonl", [{"id": 0, "text": "x"}])
+    found = read_models([str(long), f"d={own}", str(own)], ImportOptions(), lambda name: {})
+    assert {name: [len(file) for file in files] for name, files in found.items()} == {
+        "a": [2], "b": [2], "c": [2], "d": [1], "own": [1]
+    }  # fmt: skip
+    assert {each.model for files in found.values() for file in files for each in file} == {*"abcd", "own"}

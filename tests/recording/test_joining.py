@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from odar.calibration_file import Calibration
@@ -10,7 +12,7 @@ from odar.evals.replay.policies import run_policy
 from odar.evals.replay.table import ReplayTable
 from odar.recording.files import open_recording, write_recording
 from odar.recording.importers import ImportedAnswer, KnownQuestion
-from odar.recording.joining import imported_header, join_answers, to_items
+from odar.recording.joining import assign_roles, imported_header, join_answers, to_items
 from odar.types import Step, Usage
 from support import panels
 
@@ -61,8 +63,42 @@ def test_answers_without_questions_are_joined_by_id():
 def test_answers_that_cannot_be_joined_or_scored_are_an_error():
     with pytest.raises(InputError, match=r"no question is in all files, by text: the first are 'x' and 'y'"):
         join_answers({"fast": [[said("1", "x", score=1)]], "slow": [[said("1", "y", score=1)]]})
-    with pytest.raises(InputError, match=r"answer '1' has no score, and no right answer is known: .*--questions"):
-        join_answers({"fast": [[said("1", "x")]], "slow": [[said("1", "x")]]})
+
+
+def test_answers_without_labels_have_no_score_and_are_left_out_beside_others():
+    (plain,) = join_answers({"fast": [[said("1", "x")]], "slow": [[said("1", "x")]]})
+    assert listed(plain, "score") == {"fast": [(None,)], "slow": [(None,)]}
+    fast = [said("1", "x"), said("2", "y", gold="4")]
+    (labelled,) = join_answers({"fast": [fast], "slow": [[said("1", "x"), said("2", "y")]]})
+    assert listed(labelled, "id", "score") == {"fast": [("2", 1.0)], "slow": [("2", 1.0)]}
+
+
+def test_ids_join_questions_whose_texts_have_other_encodings():
+    fast = [said(str(i), f"Für {i}?", gold="4") for i in range(8)]
+    slow = [said(str(i), f"Für {i}?" if i % 4 else f"F\u00c3\u00bcr {i}?") for i in range(8)]
+    assert len(join_answers({"fast": [fast], "slow": [slow]})) == 8
+    shuffled = [said(str(7 - i), f"Für {i}?") for i in range(8)]  # the ids mean something else: texts decide
+    joined = join_answers({"fast": [fast], "slow": [shuffled]})
+    assert [(own["fast"][0].id, own["slow"][0].id) for own in joined] == [(str(i), str(7 - i)) for i in range(8)]
+    numbered = [said(str(i), f"Für {i + 1}?", has_id=False) for i in range(7)]  # a row is missing
+    joined = join_answers({"fast": [[replace(each, has_id=False) for each in fast]], "slow": [numbered]})
+    assert [own["slow"][0].id for own in joined] == [str(i) for i in range(7)]
+
+
+def test_roles_follow_from_costs_and_families():
+    costs = {"mini": 1.0, "nano": 0.5, "flash": 0.7, "large": 9.0}
+    families = {"mini": "gpt", "nano": "gpt", "flash": "gemini", "large": "gpt"}
+    assert assign_roles(costs, families, {}) == {
+        "fast": "nano", "second": "flash", "slow": "large", "mini": "mini"
+    }  # fmt: skip
+    named = assign_roles({**costs, "large": None}, families, {"slow": "large", "second": "mini"})
+    assert named == {"fast": "nano", "second": "mini", "slow": "large", "flash": "flash"}
+    with pytest.raises(InputError, match=r"the cost of large is unknown.*--price large=IN,OUT"):
+        assign_roles({**costs, "large": None}, families, {})
+    with pytest.raises(InputError, match=r"--slow big: no such model"):
+        assign_roles(costs, families, {"slow": "big"})
+    with pytest.raises(InputError, match="at least two models"):
+        assign_roles({"mini": 1.0}, families, {})
 
 
 def test_a_scorer_replaces_the_scores_of_the_files():

@@ -42,7 +42,7 @@ from odar.files import atomic_write, cache_folder
 from odar.policy.cut_off import cut_off_warnings
 from odar.recording.collect import Job, make_items, recorded_asks
 from odar.recording.files import SUFFIXES, is_recording, open_recording
-from odar.recording.header import describe_changes, facts_of, header_of, model_facts
+from odar.recording.header import Header, describe_changes, facts_of, header_of, model_facts
 from odar.recording.journal import Journal
 from odar.recording.questions import Question, QuestionSet, load_questions, starter_questions
 from odar.recording.schema import RecordedItem, item_from_json
@@ -266,15 +266,35 @@ def _from_recording(settings: Settings, place: str) -> tuple[Odar, list[Recorded
     Raises:
         InputError: its answers come from other models, prompts or sampling.
     """
-    odar = Odar(settings)
     recording = open_recording(place)
     header = recording.header
     if header.imported:
-        now = {agent: settings.agent(agent).model for agent in settings.agent_names}
-        before = {agent: header.to_settings().agent(agent).model for agent in header.to_settings().agent_names}
+        settings = _with_recorded_models(settings, header)
+        odar = Odar(settings)
     else:
+        odar = Odar(settings)
         now, before = (model_facts(facts) for facts in (facts_of(odar), header.facts))
-    if changes := describe_changes(now, before):
-        raise InputError(f"{place} was made with other settings{changes}; calibrate with those (--profile, --set)")
+        if changes := describe_changes(now, before):
+            raise InputError(
+                f"{place} was made with other settings{changes}; calibrate with those (--profile, --set)"
+            )
     items = usable_items(recording.items("calibrate", tokens=False), settings, header.samples)
     return odar, items, header.imported
+
+
+def _with_recorded_models(settings: Settings, header: Header) -> Settings:
+    """Return the settings with the agents and models of an imported recording, which need no provider."""
+    recorded = header.to_settings()
+    names = (*settings.agent_names, *recorded.agent_names)
+    models = [[s.agent(name).model for name in names if name in s.agent_names] for s in (settings, recorded)]
+    if models[0] != models[1]:
+        named = ", ".join(f"{agent}.model = {recorded.agent(agent).model!r}" for agent in recorded.agent_names)
+        click.echo(f"odar: for the models of the recording; to use the result, set {named}", err=True)
+    return replace(
+        settings,
+        fast=recorded.fast,
+        second=recorded.second,
+        slow=recorded.slow,
+        agents=recorded.agents,
+        models={**settings.models, **recorded.models},
+    )

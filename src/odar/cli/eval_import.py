@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from odar.calibration.items import scored_items
 from odar.catalogue import Price
 from odar.cli.eval_replay import fixed_outcomes, print_policies
 from odar.cli.options import FILE, json_option, settings_options
-from odar.cli.terminal import print_json
+from odar.cli.terminal import print_json, print_text
 from odar.engine import Odar
-from odar.errors import UnknownName, UsageError, plural
+from odar.errors import UsageError, plural
 from odar.evals.benchmarks.base import BENCHMARKS
 from odar.evals.replay.outcomes import Outcomes
 from odar.evals.replay.policies import escalation_score, run_policies, run_policy
@@ -23,107 +24,98 @@ from odar.evals.replay.table import ReplayTable
 from odar.evals.router_quality import apgr
 from odar.evals.scorers.text import TEXT_SCORERS
 from odar.evals.statistics import PolicySummary, summarize_policies
+from odar.files import user_path
 from odar.recording.files import write_recording
-from odar.recording.importers import FORMATS, ImportedAnswer, ImportOptions, read_answers, read_questions
-from odar.recording.joining import imported_header, join_answers, to_items
+from odar.recording.importers import FORMATS, ImportOptions, read_models, read_questions
+from odar.recording.joining import import_models
 from odar.recording.schema import Task
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW
 
 
 @click.command("import")
-@click.option("--fast", type=FILE, required=True, metavar="FILE", help="Answers of the fast model.")
-@click.option("--slow", type=FILE, required=True, multiple=True, metavar="FILE", help="Of the slow; repeatable.")
-@click.option("--second", type=FILE, metavar="FILE", help="Answers of a second cheap model.")
+@click.option("--answers", multiple=True, required=True, metavar="[NAME=]FILE", help="Of a model; repeatable.")
+@click.option("--fast", metavar="NAME", help="Model of the fast agent. Default: the cheapest.")
+@click.option("--second", metavar="NAME", help="Of the second. Default: the cheapest of another family.")
+@click.option("--slow", metavar="NAME", help="Of the slow agent. Default: the most expensive.")
+@click.option("--price", "prices", multiple=True, metavar="NAME=IN,OUT", help="Dollars per million tokens.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="auto", help="Format of the files.")
-@click.option("--map", "columns", multiple=True, metavar="FIELD=COLUMN", help="A column of a table; repeatable.")
-@click.option("--fast-map", multiple=True, metavar="FIELD=COLUMN", help="Like --map, for --fast only.")
-@click.option("--second-map", multiple=True, metavar="FIELD=COLUMN", help="Like --map, for --second only.")
-@click.option("--slow-map", multiple=True, metavar="FIELD=COLUMN", help="Like --map, for --slow only.")
-@click.option("--fast-model", default="", metavar="NAME", help="Name of the fast model, or its rows in a table.")
-@click.option("--second-model", default="", metavar="NAME", help="Name of the second model.")
-@click.option("--slow-model", default="", metavar="NAME", help="Name of the slow model, or its rows in a table.")
+@click.option("--map", "columns", multiple=True, metavar="[NAME:]FIELD=COLUMN", help="A column of a table.")
 @click.option("--filter", "filter_", default="", metavar="NAME", help="lm-eval: the filter to use.")
 @click.option("--metric", default="", metavar="NAME", help="lm-eval, inspect: the metric or scorer to use.")
 @click.option("--questions", type=FILE, metavar="FILE", help="Texts and right answers by id, if missing.")
 @click.option("--score-by", metavar="NAME", help="exact_match, f1, rouge_l, or a benchmark: scorer of the answers.")
-@click.option("--fast-price", metavar="IN,OUT", help="US dollars per million tokens of the fast model.")
-@click.option("--second-price", metavar="IN,OUT", help="US dollars per million tokens of the second model.")
-@click.option("--slow-price", metavar="IN,OUT", help="US dollars per million tokens of the slow model.")
-@click.option(
-    "--set-name", "title", default="", metavar="NAME", help="Name of the set. Default: the name of --fast."
-)
+@click.option("--set-name", "title", default="", metavar="NAME", help="Default: the name of the first file.")
 @click.option("--out", type=FILE, metavar="FILE", help="Write a recording: .jsonl, .jsonl.gz or .parquet.")
 @json_option("Print one JSON object.")
 @settings_options
 def import_command(
-    fast: str,
-    slow: tuple[str, ...],
-    second: str | None,
-    out: str | None,
-    as_json: bool,
-    settings: Settings,
-    **options: Any,
+    answers: tuple[str, ...], out: str | None, as_json: bool, settings: Settings, **options: Any
 ) -> None:
-    """Join recorded answers of two or three models by question, and show what ODAR would gain. No call is made.
+    """Join recorded answers of several models by question, and show what ODAR would gain. No call is made.
 
     Files are lm-evaluation-harness samples (--log_samples), inspect_ai logs, OpenAI Batch output, reports of the
-    SWE-bench harness, or tables (JSONL, CSV, Parquet) with answers or graded results. Usual column names of a table
-    are recognised; name others with --map. Dots lead into objects, and {model} is the name given by --fast-model or
-    --slow-model.
+    SWE-bench harness, or tables (JSONL, CSV, Parquet) with answers or graded results; a table with a column `model`
+    holds any number of models. Usual column names of a table are recognised; name others with --map. Dots lead into
+    objects, and {model} is the NAME of the model. Several files of the slow model are samples.
+
+    Without right answers the slow model's answer is the reference, and figures say "same answer as slow";
+    `odar advise` and `odar calibrate` read the recording then.
 
     \b
-    odar eval import --fast samples_gsm8k_small.jsonl \\
-      --slow samples_gsm8k_large.jsonl
-    odar eval import --fast small.eval --slow large.eval --out pair.jsonl.gz
-    odar eval import --fast out.jsonl.gz --slow out.jsonl.gz \\
-      --map text=outputs.{model} --fast-model gemma-2-2b --slow-model gpt-4o
+    odar eval import --answers table.parquet --out mine.jsonl.gz
+    odar eval import --answers mini=samples_gsm8k_small.jsonl \\
+      --answers large=samples_gsm8k_large.jsonl --slow large
+    odar eval import --answers gemma-2-2b=out.jsonl --answers gpt-4o=out.jsonl \\
+      --map text=outputs.{model} --price gemma-2-2b=0.02,0.04
 
     A column with the preferred one of two answers, by people or a judge, is a score too:
 
     \b
-    odar eval import --fast votes.csv --slow votes.csv \\
-      --fast-map text=response_a --fast-map score=winner:model_a \\
-      --slow-map text=response_b --slow-map score=winner:model_b
+    odar eval import --answers a=votes.csv --answers b=votes.csv --slow b \\
+      --map text=response_{model} --map score=winner:model_{model}
     """
-    shared = _columns(options["columns"])
-    files = {FAST: (fast,), **({SECOND: (second,)} if second else {}), SLOW: slow}
-    answers = {}
-    for agent, places in files.items():
-        columns = {**shared, **_columns(options[f"{agent}_map"])}
-        own = (options[f"{agent}_model"], options["filter_"], options["metric"])
-        answers[agent] = [read_answers(place, ImportOptions(options["kind"], columns, *own)) for place in places]
-    questions = read_questions(options["questions"], shared) if options["questions"] else None
-    scorer = _scorer(options["score_by"]) if options["score_by"] else None
-    joined = join_answers(answers, questions, scorer)
-    left_out = len({(each.set, each.id) for each in answers[FAST][0]}) - len(joined)
-    odar = Odar(settings)  # makes no call
-    models = {agent: _model_name(own[0]) for agent, own in answers.items()}
-    prices = {agent: _price(settings, agent, name, options[f"{agent}_price"]) for agent, name in models.items()}
-    set_name = options["title"] or Path(fast).name.split(".")[0]
-    benchmarks = {own[FAST][0].set or set_name for own in joined} & BENCHMARKS.names()
-    kinds = {name: (BENCHMARKS[name].category, BENCHMARKS[name].metric) for name in benchmarks}
-    items = to_items(joined, odar.estimator, set_name, prices, kinds)
-    read = [place for own in files.values() for place in own]
-    digests = {Path(each).name: hashlib.sha256(Path(each).read_bytes()).hexdigest() for each in read}
-    header = imported_header(odar, items, digests, prices)
+    shared = ImportOptions(options["kind"], None, "", options["filter_"], options["metric"])
+    models = read_models(answers, shared, lambda name: parse_columns(options["columns"], name))
+    questions = options["questions"]
+    known = read_questions(questions, parse_columns(options["columns"], "")) if questions else None
+    paths = [user_path(each if user_path(each).is_file() else each.partition("=")[2]) for each in answers]
+    set_name = options["title"] or paths[0].name.split(".")[0]
+    sets = {each.set or set_name for own in models.values() for file in own for each in file}
+    imported = import_models(
+        Odar(settings),
+        models,
+        parse_prices(options["prices"]),
+        {agent: options[agent] for agent in (FAST, SECOND, SLOW)},
+        set_name,
+        {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths},
+        known=known,
+        score=_scorer(options["score_by"]) if options["score_by"] else None,
+        kinds={name: (BENCHMARKS[name].category, BENCHMARKS[name].metric) for name in sets & BENCHMARKS.names()},
+    )
     if out:
-        write_recording(Path(out), header, items)
-    table = ReplayTable.from_items(items, header)
+        write_recording(Path(out), imported.header, imported.items)
+    scored = scored_items(imported.items)
+    table = ReplayTable.from_items(scored.items, imported.header)
     parts = {name: table.replaced(rows=table.of_set(name)) for name in table.sets()}
+    for warning in imported.warnings:
+        click.echo(f"odar: {warning}", err=True)
+    about = {"models": dict(imported.models), "score": scored.score_name, "left_out": imported.left_out, "out": out}
     if as_json:
-        sets = {name: _summary(part) for name, part in parts.items()} if len(parts) > 1 else {}
-        print_json({**_summary(table), "sets": sets, "left_out": left_out, "out": out})
+        own = {name: _summary(part) for name, part in parts.items()} if len(parts) > 1 else {}
+        print_json({**_summary(table), "sets": own, **about})
         return
-    names = ", ".join(f"{agent} {model or 'unnamed'}" for agent, model in models.items())
-    alone = f"; {left_out} in one file only" if left_out else ""
+    alone = f"; {imported.left_out} left out, not in all files or without a right answer" * bool(imported.left_out)
+    names = ", ".join(f"{agent} {model}" for agent, model in imported.models.items())
     click.echo(f"{plural(len(table), 'question')}, {names}{alone}")
+    if not scored.labelled:
+        print_text("No right answers: every figure is how often the answer is the same as slow's.")
     for name, part in parts.items():  # difficulty and scale differ: a pooled mean would mislead
         click.echo(f"\n{name}, {plural(len(part), 'question')}" if len(parts) > 1 else "")
-        print_policies(_rows(part), part)
-        if (quality := _router_quality(part)) is not None:
+        print_policies(_rows(part), part, score="right" if scored.labelled else "same")
+        if scored.labelled and (quality := _router_quality(part)) is not None:
             click.echo(f"APGR of the belief, how well it chooses what to escalate (random 0.5): {quality:.3f}")
-        else:
+        elif scored.labelled:
             click.echo("the slow model is not better on these questions: there is nothing to gain by escalating")
     if out:
         click.echo(f"\nwritten to {out}")
@@ -148,10 +140,6 @@ def _summary(table: ReplayTable) -> dict[str, Any]:
     return {"items": len(table), "rows": [asdict(row) for row in _rows(table)], "apgr": _router_quality(table)}
 
 
-def _model_name(answers: Sequence[ImportedAnswer]) -> str:
-    return next((each.model for each in answers if each.model), "")
-
-
 def _scorer(name: str) -> Callable[[Task, str, str], float]:
     """Return a scorer of free text, or that of a benchmark."""
     if name not in TEXT_SCORERS:
@@ -160,25 +148,35 @@ def _scorer(name: str) -> Callable[[Task, str, str], float]:
     return lambda task, _, answer: compare(task.gold if isinstance(task.gold, list) else [str(task.gold)], answer)
 
 
-def _columns(pairs: Sequence[str]) -> dict[str, str]:
+def parse_columns(pairs: Sequence[str], model: str) -> dict[str, str]:
+    """Return the column map of a model; what names this model replaces what holds for all.
+
+    >>> parse_columns(["text=said", "gpt:text=said.1", "other:text=x"], "gpt")
+    {'text': 'said.1'}
+    """
     columns = {}
-    for pair in pairs:
+    for pair in sorted(pairs, key=lambda pair: ":" in pair.partition("=")[0]):
         field, _, column = pair.partition("=")
         if not column:
             raise UsageError(f"--map {pair}: write FIELD=COLUMN")
-        columns[field.strip()] = column.strip()
+        name, _, field = field.strip().rpartition(":")
+        if name in ("", model):
+            columns[field] = column.strip()
     return columns
 
 
-def _price(settings: Settings, agent: str, model: str, given: str | None) -> Price | None:
-    """Return the price of the option, or that of the model in the catalogue."""
-    if given is not None:
+def parse_prices(given: Iterable[str]) -> dict[str, Price]:
+    """Return the prices of `--price NAME=IN,OUT`."""
+    prices = {}
+    for each in given:
+        name, _, price = each.rpartition("=")
         try:
-            input_usd, output_usd = (float(part) for part in given.split(","))
+            input_usd, output_usd = (float(part) for part in price.split(","))
         except ValueError:
-            raise UsageError(f"--{agent}-price {given}: write two numbers, such as 0.15,0.6") from None
-        return Price(input_usd, input_usd, output_usd)
-    try:
-        return settings.card(model).price if model else None
-    except UnknownName:
-        return None
+            name = ""
+        if not name:
+            raise UsageError(
+                f"--price {each}: write NAME=IN,OUT in dollars per million tokens, such as mini=0.15,0.6"
+            )
+        prices[name] = Price(input_usd, input_usd, output_usd)
+    return prices

@@ -90,20 +90,21 @@ def _print_frontier(table: ReplayTable, outcomes: Sequence[Outcomes]) -> None:
         click.echo(f"as accurate as the slow agent alone at {share:.2f} of its cost")
 
 
-def print_policies(rows: Sequence[PolicySummary], table: ReplayTable) -> None:
+def print_policies(rows: Sequence[PolicySummary], table: ReplayTable, score: str = "right") -> None:
     """Print the policies; a terminal gets the first columns that it has room for.
 
-    "over fixed" is the gain over the best mixture of fixed choices at the same cost.
+    `score` is the title of the score. "over fixed" is the gain over the best mixture of fixed choices at the same
+    cost.
     """
     columns = {
         "policy": [row.name for row in rows],
-        "right": [f"{row.accuracy.value:.3f}" for row in rows],
+        score: [f"{row.accuracy.value:.3f}" for row in rows],
         "gain [95%]": ["–" if row.gain is None else row.gain.interval.signed() for row in rows],
         "calls": [f"{row.calls:.2f}" for row in rows],
         "$/1000": ["unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.3f}" for row in rows],
         "over fixed": ["–" if row.over_fixed is None else f"{row.over_fixed.value:+.3f}" for row in rows],
         "p (BH)": [format_known(row.adjusted, "{:.3f}", "–") for row in rows],
-        "right [95%]": [str(row.accuracy) for row in rows],
+        f"{score} [95%]": [str(row.accuracy) for row in rows],
         "p50": [format_known(row.median_s, "{:.1f} s") for row in rows],
         "p95": [format_known(row.tail_s, "{:.1f} s") for row in rows],
         "S/M/H": [" / ".join(f"{share:.0%}" for share in row.mix) for row in rows],

@@ -50,6 +50,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "finish": ("finish", "finish_reason", "stop_reason"),
 }
 """The fields of a table, and the column names that are recognised without a map."""
+_MIN_PROBABILITY = 1e-9
+"""Stands for a probability of 0, whose logarithm has no finite value."""
 MARKED_SHARE = 0.5
 """If at least this share of the texts of a set is marked, an unmarked one counts as unstated."""
 _LM_EVAL_QUESTIONS = ("question", "query", "problem", "prompt", "input", "instruction", "goal", "text", "ctx")
@@ -61,6 +63,8 @@ _SCORE_WORDS = {
     **dict.fromkeys(("i", "n", "incorrect", "false", "no"), 0.0),
 }
 """Words that other tools write in place of a score."""
+_SAID = ("text", "answer", "score")
+"""Fields of which a row must have one, else its answer is missing."""
 _TIE = "tie"
 """Start of a preference for neither of two answers, as in "tie (bothbad)"."""
 
@@ -75,6 +79,8 @@ class ImportedAnswer(Attempt):
     text: str = ""
     answer: str = ""
     id: str
+    has_id: bool = True
+    """Whether the file names the id; otherwise it is the number of the row."""
     set: str = ""
     query: str = ""
     gold: Any = None
@@ -116,10 +122,13 @@ class ImportOptions:
 def read_answers(place: str | Path, options: ImportOptions | None = None) -> list[ImportedAnswer]:
     """Read the answers of a file.
 
+    A row whose cells for text, answer and score are all empty is a missing answer, and skipped.
+
     Raises:
         InputError: the file cannot be read, is none of the formats, or lacks a field; names the row.
     """
-    options, path = options or ImportOptions(), user_path(place)
+    options = options or ImportOptions()
+    path = user_path(place)
     if not path.is_file():
         raise InputError(f"{place}: no such file")
     answers: list[ImportedAnswer] = []
@@ -137,21 +146,46 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
     return _mark_stated(answers)
 
 
+def read_models(
+    files: Iterable[str], options: ImportOptions, columns: Callable[[str], Mapping[str, str]]
+) -> dict[str, list[list[ImportedAnswer]]]:
+    """Read the answers of any number of models, one list per file, by the name of the model.
+
+    Args:
+        files: each is NAME=FILE, or FILE: then the model is that of each row, or else the name of the file.
+        options: for all files; `columns` and `model` are replaced.
+        columns: returns the column map of a model; its name is empty if only the rows name it.
+    """
+    found: dict[str, list[list[ImportedAnswer]]] = {}
+    for each in files:
+        name, equals, place = each.partition("=")
+        if not equals or user_path(each).is_file():
+            name = ""
+            place = each
+        answers = read_answers(place, replace(options, columns=columns(name), model=name))
+        by_model: dict[str, list[ImportedAnswer]] = {}
+        for answer in answers:
+            by_model.setdefault(name or answer.model or Path(place).name.split(".")[0], []).append(answer)
+        for model, own in by_model.items():
+            found.setdefault(model, []).append([replace(answer, model=model) for answer in own])
+    return found
+
+
 def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
     """Count an unmarked text as a stated answer unless most texts of its set are marked.
 
     The file does not hold the prompt, so marked texts show whether it asks for a mark. A single word ("B") is
     always an answer.
     """
-    marked: dict[str, list[bool]] = {}
+    marked: dict[tuple[str, str], list[bool]] = {}
     for each in answers:
-        marked.setdefault(each.set, []).append(each.stated)
+        marked.setdefault((each.set, each.model), []).append(each.stated)
     expected = {name: sum(flags) >= MARKED_SHARE * len(flags) for name, flags in marked.items()}
     known = any(each.answer for each in answers)  # a table may hold scores alone
 
     def is_answer(each: ImportedAnswer) -> bool:
         one_word = each.answer != "" and len(each.text.split()) == 1
-        return one_word or not (expected[each.set] or (known and not each.answer))
+        return one_word or not (expected[each.set, each.model] or (known and not each.answer))
 
     return [replace(each, stated=True) if is_answer(each) else each for each in answers]
 
@@ -176,6 +210,7 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
     read, cached, written = (_integer(value(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
     return ImportedAnswer(
         id=str(number if value("id") is None else value("id")),
+        has_id=value("id") is not None,
         set=str(value("set") or ""),
         query=str(value("query") or ""),
         gold=value("gold"),
@@ -346,16 +381,31 @@ def _table(path: Path, options: ImportOptions) -> Reader:
     given |= {"score": column} if side else {}
     given = {name: column.replace("{model}", options.model) for name, column in given.items()}
 
+    answer_columns = [given[name] for name in _SAID if name in given]
+    found: set[str] = set()
+    """Columns of answers that some row has: an object without the key of a model is a missing answer."""
+
+    def rows() -> Iterator[Row]:
+        row: Row = {}
+        for row in _table_rows(path):
+            found.update(column for column in answer_columns if _value_at(row, column)[0])
+            yield row
+        if row and not found.issuperset(answer_columns):
+            raise InputError(f"{path} {_no_column(next(c for c in answer_columns if c not in found), row)}")
+
     def fields_of(row: Row) -> Fields | None:
+        if options.model and "model" not in given and _value(row, "model", given) not in (None, options.model):
+            return None
         fields = {name: _value(row, name, given) for name in COLUMNS}
-        if options.model and "model" not in given and fields["model"] not in (None, options.model):
+        has_columns = answer_columns or any(column in row for name in _SAID for column in COLUMNS[name])
+        if has_columns and all(fields[name] in (None, "") for name in _SAID):
             return None
         if side and fields["score"] is not None:
             preferred = str(fields["score"]).strip().lower()
             fields["score"] = 0.5 if preferred.startswith(_TIE) else float(preferred == side.lower())
         return fields
 
-    return _table_rows(path), fields_of
+    return rows(), fields_of
 
 
 def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | None]]:
@@ -373,7 +423,7 @@ def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | 
         tokens = [each.get("token", "") for each in logprobs]
         logprobs = [each.get("logprob") for each in logprobs]
     texts = [str(each) for each in tokens] if isinstance(tokens, list) else []
-    return texts, [_number(each) for each in logprobs] if isinstance(logprobs, list) else []
+    return texts, [_logprob(each) for each in logprobs] if isinstance(logprobs, list) else []
 
 
 def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) -> dict[str, KnownQuestion]:
@@ -395,13 +445,16 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
 
 def _value(row: Row, name: str, given: Mapping[str, str]) -> Any:
     """Return a field of a row: from the given column, which must exist, or else from one of the usual names."""
-    for path in [given[name]] if name in given else COLUMNS[name]:
-        found, value = _value_at(row, path)
-        if found:
-            return value
-    if name in given:
-        raise ValueError(f"has no column {given[name]!r} (it has: {', '.join(map(str, row))})")
+    known = [_value_at(row, path) for path in ([given[name]] if name in given else COLUMNS[name])]
+    if (value := next((value for _, value in known if value is not None), None)) is not None:
+        return value
+    if name in given and name not in _SAID and not known[0][0]:
+        raise ValueError(_no_column(given[name], row))
     return None
+
+
+def _no_column(column: str, row: Row) -> str:
+    return f"has no column {column!r} (it has: {', '.join(map(str, row))})"
 
 
 def _value_at(value: Any, path: str) -> tuple[bool, Any]:
@@ -425,11 +478,11 @@ def _value_at(value: Any, path: str) -> tuple[bool, Any]:
 
 
 def _table_rows(path: Path) -> Iterator[Row]:
-    """Return the rows of a table, without empty cells of a CSV file."""
+    """Return the rows of a table; empty cells of a CSV file are None."""
     rows = read_table(path)
     if path.suffix != ".csv":
         return rows
-    return ({name: value for name, value in row.items() if value not in (None, "")} for row in rows)
+    return ({name: None if value == "" else value for name, value in row.items()} for row in rows)
 
 
 _READERS: dict[str, Callable[[Path, ImportOptions], Reader]] = {
@@ -511,12 +564,18 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _logprob(logprob: Any, probability: Any) -> float | None:
-    """Return a log-probability, which a table may hold as a probability instead."""
+def _logprob(logprob: Any, probability: Any = None) -> float | None:
+    """Return a log-probability, which a table may hold as a probability instead; −Infinity is a small one.
+
+    >>> _logprob(-0.5), _logprob("-Infinity") == _logprob(None, 0.0)
+    (-0.5, True)
+    """
+    if logprob not in (None, "") and float(logprob) == -math.inf:
+        return math.log(_MIN_PROBABILITY)
     if (value := _number(logprob)) is not None:
         return value
     share = _number(probability)
-    return None if share is None else math.log(min(1.0, max(share, 1e-9)))
+    return None if share is None else math.log(min(1.0, max(share, _MIN_PROBABILITY)))
 
 
 def _integer(value: Any) -> int | None:

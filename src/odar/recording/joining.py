@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
 
 from odar.calibration_file import Calibration
 from odar.catalogue import ModelCard, Price
 from odar.difficulty.base import Estimator
 from odar.engine import Odar
 from odar.errors import InputError, UnknownName, one_line
+from odar.planning import REFERENCE_TOKENS, USUAL_TOKENS
 from odar.policy.equivalence import equivalent
 from odar.recording.header import Header, digest_json, header_of, model_entry
 from odar.recording.importers import ImportedAnswer, KnownQuestion
 from odar.recording.schema import Attempt, ItemKey, RecordedItem, Task, features_of, sort_attempts
 from odar.settings import Settings
-from odar.types import FAST, SLOW, Ask, Query
+from odar.types import FAST, SECOND, SLOW, Ask, Query, Usage
 
 Score = Callable[[Task, str, str], float]
 """Scores an answer from 0 to 1, given the task, the text and the final answer."""
@@ -29,34 +32,193 @@ Joined = Mapping[str, Sequence[ImportedAnswer]]
 """The scored answers to one question by agent, which all hold its text and its right answer."""
 
 
+def assign_roles(
+    costs: Mapping[str, float | None], families: Mapping[str, str], given: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Return the model of each agent: the cheapest is fast, the most expensive slow, a cheap one second.
+
+    Second is the cheapest of another family than fast, if it costs less than slow. The other models are agents of
+    their own, named after the model.
+
+    Args:
+        costs: dollars of an answer of each model, None if unknown.
+        families: the family of each model.
+        given: the model of some agents, which replaces the choice by cost.
+
+    Raises:
+        InputError: there are fewer than two models, a given one is unknown, or a role depends on an unknown cost.
+
+    >>> assign_roles({"a": 1, "b": 9, "c": 2, "d": 1.5}, dict(a="x", b="y", c="y", d="x"), {})
+    {'fast': 'a', 'second': 'c', 'slow': 'b', 'd': 'd'}
+    """
+    roles = {agent: name for agent, name in given.items() if name}
+    for agent, name in roles.items():
+        if name not in costs:
+            raise InputError(f"--{agent} {name}: no such model in the files (they have: {', '.join(costs)})")
+    if len(costs) < 2:
+        raise InputError(f"answers of {', '.join(costs)} only; give those of at least two models")
+    left = [name for name in costs if name not in roles.values()]
+    is_open = FAST not in roles or SLOW not in roles
+    unknown = next((name for name in left if costs[name] is None), None)
+    if is_open and len(left) > 1 and unknown is not None:
+        raise InputError(
+            f"the cost of {unknown} is unknown, so its role is too: give --price {unknown}=IN,OUT, or name the "
+            "models of --fast and --slow"
+        )
+    left.sort(key=lambda name: costs[name] or 0.0)
+    for agent, place in ((SLOW, -1), (FAST, 0)):
+        if agent not in roles:
+            roles[agent] = left.pop(place)
+    most = costs[roles[SLOW]]
+    for name in left if SECOND not in roles else ():
+        cost = costs[name]
+        if families[name] != families[roles[FAST]] and (cost is None or most is None or cost < most):
+            roles[SECOND] = name
+            break
+    found = {agent: roles[agent] for agent in (FAST, SECOND, SLOW) if agent in roles}
+    for name in left:
+        if name not in found.values():
+            found[_agent_name(name, found)] = name
+    return found
+
+
+def _agent_name(model: str, taken: Container[str]) -> str:
+    """Return a name for the agent of a model.
+
+    >>> _agent_name("openai/GPT-4.1", []), _agent_name("4x", ["m-4x"])
+    ('openai-gpt-4-1', 'm-4x-2')
+    """
+    name = re.sub(r"[^a-z0-9_-]+", "-", model.lower())[:24]
+    name = name if name[:1].isalpha() else f"m-{name}"
+    return next(each for each in (name, *(f"{name}-{i}" for i in range(2, 1000))) if each not in taken)
+
+
+def mean_cost(answers: Sequence[ImportedAnswer], price: Price | None) -> float | None:
+    """Return the mean cost of some answers: as recorded, or by their tokens; by the price alone without tokens."""
+    known = [each.cost_usd for each in answers if each.cost_usd is not None]
+    if not known and price is not None:
+        usual = Usage(REFERENCE_TOKENS, 0, USUAL_TOKENS)
+        used = [replace(each.usage, input=each.usage.input or 0, cached=each.usage.cached or 0) for each in answers]
+        costs = [price.cost(usage if usage.output is not None else usual) for usage in used]
+        known = [cost for cost in costs if cost is not None]
+    return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A recording made of imported answers, and what a reader should know about it."""
+
+    header: Header
+    items: list[RecordedItem]
+    models: Mapping[str, str]
+    """The model of each agent."""
+    left_out: int
+    """Questions of the fast model that are not in all files, or that alone have no label."""
+    unpriced: tuple[str, ...]
+    """Models of unknown price, some of whose answers have no cost either."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is wrong with the answers, and the options that mend it."""
+        found = []
+        attempts = [each for item in self.items for each in item.attempts]
+        if all(each.score == 0 for each in attempts):
+            item = self.items[0]
+            example = f"{one_line(item.attempts[0].answer, 30)!r} against {one_line(str(item.gold), 30)!r}"
+            found.append(
+                f"no answer of any model is right, such as {example}: are the right answers in another form? name "
+                "their column with --map gold=COLUMN, or a scorer with --score-by"
+            )
+        return found + [
+            f"the price of {model} is unknown; set it with --price {model}=IN,OUT (dollars per million tokens)"
+            for model in self.unpriced
+        ]
+
+
+def import_models(
+    odar: Odar,
+    models: Mapping[str, Sequence[Sequence[ImportedAnswer]]],
+    prices: Mapping[str, Price],
+    roles: Mapping[str, str | None],
+    name: str,
+    files: Mapping[str, str],
+    *,
+    known: Mapping[str, KnownQuestion] | None = None,
+    score: Score | None = None,
+    kinds: Mapping[str, tuple[str, str]] | None = None,
+) -> Imported:
+    """Join the answers of several models into a recording.
+
+    Args:
+        odar: gives the difficulty, the catalogue and the other settings; makes no call.
+        models: the answers of each model, one list per file.
+        prices: of some models, in place of the catalogue's.
+        roles: the model of some agents; the others follow from the costs.
+        name: set of the questions whose file names none.
+        files: hashes of the imported files, for the header.
+        known: texts and right answers by id.
+        score: rates every answer in place of the scores of the files.
+        kinds: category and metric of the sets that are benchmarks.
+    """
+    if unknown := prices.keys() - models.keys():
+        raise InputError(f"--price {unknown.pop()}: no such model in the files (they have: {', '.join(models)})")
+    cards = {model: _card(odar.settings, model, prices.get(model)) for model in models}
+    costs = {model: mean_cost([*chain(*own)], cards[model].price) for model, own in models.items()}
+    families = {model: card.model_family for model, card in cards.items()}
+    families |= {model: model for model, card in cards.items() if families[model] == card.provider}
+    agents = assign_roles(costs, families, roles)
+    joined = join_answers({agent: models[model] for agent, model in agents.items()}, known, score)
+    by_agent = {
+        agent: cards[model].price or _implied_price(models[model], costs[model]) for agent, model in agents.items()
+    }
+    items = to_items(joined, odar.estimator, name, by_agent, kinds)
+    questions = {(each.set, each.id) for each in chain(*models[agents[FAST]])}
+    unpriced = {each.model for item in items for each in item.attempts if each.output_usd is None}
+    header = imported_header(odar, items, files, by_agent)
+    return Imported(header, items, agents, len(questions) - len(joined), tuple(sorted(unpriced)))
+
+
+def _implied_price(answers: Sequence[Sequence[ImportedAnswer]], cost: float | None) -> Price | None:
+    """Return the price of generated tokens that explains a recorded cost, for the decisions of the cascade."""
+    if cost is None:
+        return None
+    written = [each.usage.output or USUAL_TOKENS for each in chain(*answers)]
+    return Price(0.0, 0.0, 1_000_000 * cost * len(written) / sum(written))
+
+
 def join_answers(
     answers: Mapping[str, Sequence[Sequence[ImportedAnswer]]],
     known: Mapping[str, KnownQuestion] | None = None,
     score: Score | None = None,
 ) -> list[Joined]:
-    """Join the answers of several agents by question: by its text, or by set and id where it is unknown.
+    """Join the answers of several agents by question: by set and id if the files name them, else by its text.
+
+    Ids are not trusted if more than half of the questions with equal ids have different texts. Answers without a
+    score and without a right answer have the score None; if others have one, their questions are left out.
 
     Args:
         answers: one list per file, by agent. Of the slow agent every answer to a question becomes a sample, of the
-            others the first one counts. A question needs a fast and a slow answer.
+            others the first one counts. A question needs an answer of every agent.
         known: texts and right answers, by id, for files that do not hold them.
         score: rates every answer; without it, the scores of the files count, or else equivalence.
 
     Raises:
-        InputError: no question is in all files, or an answer cannot be scored.
+        InputError: no question is in all files.
     """
     known = known or {}
-    every = [answer for files in answers.values() for file in files for answer in file]
-    by_text = all(_question_text(each, known) for each in every)
     fast = [answer for file in answers[FAST] for answer in file]
-    names: dict[str, set[str]] = {}
-    for answer in fast if by_text else ():
-        names.setdefault(_normalized(_question_text(answer, known)), set()).add(answer.id)
+    others = [answer for agent, files in answers.items() if agent != FAST for file in files for answer in file]
+    has_text = all(_question_text(each, known) for each in (*fast, *others))
+    by_id = not has_text or (all(each.has_id for each in (*fast, *others)) and _ids_match(fast, others, known))
+
+    ids: dict[str, set[str]] = {}
+    for answer in () if by_id else fast:
+        ids.setdefault(_normalized(_question_text(answer, known)), set()).add(answer.id)
 
     def key_of(answer: ImportedAnswer) -> str:
-        text = _normalized(_question_text(answer, known)) if by_text else ""
+        text = "" if by_id else _normalized(_question_text(answer, known))
         # Two questions may have the same text, and other options: then the id decides.
-        return text if by_text and len(names.get(text, ())) < 2 else f"{answer.set}/{answer.id}"
+        return f"{answer.set}/{answer.id}" if by_id or len(ids.get(text, ())) > 1 else text
 
     found: dict[str, dict[str, list[ImportedAnswer]]] = {key_of(answer): {} for answer in fast}
     for agent, files in answers.items():
@@ -65,10 +227,25 @@ def join_answers(
                 own.setdefault(agent, []).append(answer)
     joined = [_join(own, known, score) for own in found.values() if own.keys() == answers.keys()]
     if not joined:
-        how = "text" if by_text else "id"
+        how = "id" if by_id else "text"
         examples = " and ".join(repr(one_line(key_of(files[0][0]), 40)) for files in answers.values())
         raise InputError(f"no question is in all files, by {how}: the first are {examples}")
-    return joined
+    labelled = [own for own in joined if all(each.score is not None for each in chain(*own.values()))]
+    return labelled or joined
+
+
+def _ids_match(
+    fast: Sequence[ImportedAnswer], others: Sequence[ImportedAnswer], known: Mapping[str, KnownQuestion]
+) -> bool:
+    """Return whether answers with equal ids are mostly to the same question: texts may differ in their encoding."""
+    texts = {(each.set, each.id): _normalized(_question_text(each, known)) for each in fast}
+    pairs = [
+        (texts[each.set, each.id], _normalized(_question_text(each, known)))
+        for each in others
+        if (each.set, each.id) in texts
+    ]
+    same = sum(one == other for one, other in pairs)
+    return bool(pairs) and 2 * same >= len(pairs)
 
 
 def _question_text(answer: ImportedAnswer, known: Mapping[str, KnownQuestion]) -> str:
@@ -95,13 +272,8 @@ def _join(
 
 
 def _score(answer: ImportedAnswer, score: Score | None) -> ImportedAnswer:
-    if answer.score is not None and score is None:
+    if answer.gold is None or (answer.score is not None and score is None):
         return answer
-    if answer.gold is None:
-        raise InputError(
-            f"answer {answer.id!r} has no score, and no right answer is known: name a column with --map "
-            "score=COLUMN or --map gold=COLUMN, or give --questions"
-        )
     if score is not None:
         task = Task(answer.id, Query(answer.query), answer.gold)
         return replace(answer, score=float(score(task, answer.text, answer.answer)))
@@ -181,7 +353,8 @@ def imported_header(
         for name in names
     }
     entries = {name: model_entry(card) for name, card in cards.items()}
-    settings = {**header.settings, "second": None, "agents": {}, **agents, "models": entries, "calibration": ""}
+    others = {agent: agents.pop(agent) for agent in models if agent not in (FAST, SECOND, SLOW)}
+    settings = {**header.settings, "second": None, **agents, "agents": others, "models": entries, "calibration": ""}
     # What a calibration has set was fitted to other models.
     fitted = {path[-1] for path, origin in odar.settings.origins.items() if origin.startswith("calibration")}
     defaults = {name: value for name, value in _UNCALIBRATED.items() if name in fitted}

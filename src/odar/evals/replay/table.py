@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -553,6 +553,7 @@ def load_table(place: str | Path, calibration: str | None = None, split: str = "
     if not items:
         kind = f"items to {split} with" if split else "finished items yet; collect them with odar eval collect"
         raise InputError(f"{recording.path} holds no {kind}")
+    _check_labels(items, place)
     known = None if calibration is None else load_calibration(calibration)
     return ReplayTable.from_items(items, recording.header, known)
 
@@ -574,12 +575,21 @@ def load_tables(
     for members in groups.values():
         items = {item.key: item for _, each in reversed(members) for item in each.items(split, tokens=False)}
         if items:
+            _check_labels(items.values(), members[0][0])
             known = None if calibration is None else load_calibration(calibration)
             name = " ".join(name for name, _ in members)
             found[name] = ReplayTable.from_items(list(items.values()), members[0][1].header, known)
     if not found:
         raise InputError(f"none of {', '.join(map(str, places))} holds items{f' to {split} with' * bool(split)}")
     return found
+
+
+def _check_labels(items: Iterable[RecordedItem], place: str | Path) -> None:
+    """Raise InputError if an answer has no score: it would count as wrong."""
+    if any(attempt.score is None for item in items for attempt in item.attempts):
+        raise InputError(
+            f"{place} has no right answers; odar advise and odar calibrate take slow's as the reference"
+        )
 
 
 @contextmanager
