@@ -58,6 +58,14 @@ model = "quick"
 [slow]
 model = "deep"
 """
+LOCAL = """
+profile = "local"
+[models."qwen2.5-coder-0.5b"]
+price = { input = 0.049, output = 0.049 }
+[models."qwen2.5-coder-1.5b"]
+price = { input = 0.154, output = 0.154 }
+"""
+"""The free models of profile local at their nominal prices, by parameters."""
 Item = dict[str, Any]
 
 
@@ -228,7 +236,7 @@ def main() -> int:
         items = [items[index * len(items) // given.limit] for index in range(given.limit)]
     tables: dict[str, list[dict[str, Any]]] = {}
     if given.local:
-        tables["local pair"] = run('profile = "local"\n', items, "qwen2.5-coder-1.5b")
+        tables["local pair"] = run(LOCAL, items, "qwen2.5-coder-1.5b")
     else:
         stub = Stub(items)
         threading.Thread(target=stub.serve_forever, daemon=True).start()

@@ -75,6 +75,23 @@ def test_a_higher_value_never_asks_less(value, factor):
             assert asked(*groups, value_usd=value * factor) != "None"
 
 
+@pytest.mark.parametrize(
+    ("difficulty", "points", "agent"),
+    [(0.18, 3, "fast"), (0.29, 10, "fast"), (0.6, 10, "slow"), (0.6, 25, "fast"), (0.9, 25, "slow")],
+)
+def test_an_easy_open_ended_request_goes_to_a_cheap_model(difficulty, points, agent):
+    plan = {"one_call": True, "kind": "open-ended", "value_usd": 100 * 0.01 / points}
+    assert asked(estimate=Estimate(difficulty, "test"), **plan) == agent
+
+
+def test_a_reply_without_a_final_answer_has_nothing_to_compare():
+    told = state(("fast", 0))
+    prose = replace(told.candidates[0], text="word " * 50, stated=False)
+    assert POLICY.next_stage(replace(told, candidates=(prose,))).stage is None
+    for other in (replace(prose, finish="length"), replace(prose, text="word"), replace(prose, stated=True)):
+        assert POLICY.next_stage(replace(told, candidates=(other,))).stage is not None
+
+
 def test_open_ended_requests_take_one_call():
     first = POLICY.next_stage(state(one_call=True, kind="writing"))
     assert first.stage.calls == 1 and first.final

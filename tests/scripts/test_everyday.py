@@ -40,11 +40,14 @@ def test_stub_gives_the_reply_of_the_model_with_a_logprob_for_each_token(item):
         stub.server_close()
 
 
-def test_a_run_compares_with_one_call_of_the_slow_model():
-    command = [sys.executable, str(SCRIPT), "--limit", "4", "--ratio", "10", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    rows = {row["kind"]: row for row in json.loads(done.stdout)["price ratio 10"]}
-    assert rows["all"]["prompts"] == 4
-    assert rows["all"]["calls"] >= 1
-    assert rows["all"]["cost_usd"] > 0
-    assert 0 < rows["exact"]["slow_cost_usd"] < rows["all"]["slow_cost_usd"]
+def test_the_set_costs_less_than_always_slow_and_open_ended_requests_take_one_call():
+    done = subprocess.run([sys.executable, str(SCRIPT), "--json"], capture_output=True, text=True, timeout=300)
+    tables = json.loads(done.stdout)
+    assert list(tables) == ["price ratio 3", "price ratio 10"]
+    for table in tables.values():
+        rows = {row["kind"]: row for row in table}
+        assert rows["all"]["prompts"] == len(ITEMS)
+        assert rows["open-ended"]["most_calls"] == 1
+        assert rows["open-ended"]["simple"] > 0 and rows["open-ended"]["medium"] > 0
+        assert 0 < rows["all"]["cost_usd"] < rows["all"]["slow_cost_usd"]
+    assert done.returncode == 0

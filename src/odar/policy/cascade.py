@@ -16,12 +16,30 @@ from dataclasses import dataclass, field
 from odar.policy import belief as beliefs
 from odar.policy.belief import Agent, Belief, Judgment
 from odar.policy.cascade_values import MARGIN, Outlook, Values
-from odar.types import CHEAP_AGENTS, FAST, MAX_STAGES, SECOND, SLOW, Ask, Decision, Plan, Stage, State, Verdict
+from odar.policy.kinds import Kind
+from odar.types import (
+    CHEAP_AGENTS,
+    FAST,
+    MAX_STAGES,
+    SECOND,
+    SLOW,
+    Ask,
+    Candidate,
+    Decision,
+    Plan,
+    Stage,
+    State,
+    Verdict,
+)
 
 LEVEL = 1.1
 """Ratio of adjacent price levels, so that questions of similar length share a table of values."""
 MAX_TABLES = 2000
 """Number of values that are kept; each takes a kilobyte or two."""
+EASY = 0.3
+"""Difficulty below which any agent answers an open-ended request well; above it, skill counts more and more."""
+PROSE_WORDS = 40
+"""Number of words above which a reply without a final answer is prose."""
 MAX_PLAUSIBLE = 20
 """Number of plausible answers above which more make no difference."""
 
@@ -94,6 +112,8 @@ class CascadePolicy:
         if plan.keep or plan.one_call:
             return self._one_call(state, judgment)
         p = judgment.p if state.candidates else None
+        if plan.kind == Kind.SHORT and any(map(_is_prose, state.candidates)):
+            return Decision(None, "the reply is prose without a final answer, so there is nothing to compare", p=p)
         position = self._position(state)
         numbers = [i for i in range(position, len(self.stages)) if self._is_open(self.stages[i], state)]
         if not numbers and not state.candidates:
@@ -126,6 +146,9 @@ class CascadePolicy:
         if not stages:
             return Decision(None, "no agent is left")
         chances = {stage: judgment.q(self.agents[stage.asks[0].agent]) for stage in stages}
+        if plan.kind == Kind.OPEN_ENDED:
+            share = max(0.0, (plan.estimate.difficulty - EASY) / (1 - EASY))
+            chances = {stage: 1 - share + share * q for stage, q in chances.items()}
         best = max(stages, key=lambda stage: chances[stage] * plan.value_usd - stage_price(stage, plan))
         why = f"{plan.keep} began this tool loop" if best.asks[0].agent == plan.keep else f"{plan.kind}: one call"
         return Decision(best, why, final=True, q=chances[best], price_usd=stage_price(best, plan))
@@ -192,6 +215,12 @@ class CascadePolicy:
         stages = [Stage((Ask(agent, plan.n),)) for agent in usable]
         cheapest = [] if state.failed else sorted(stages, key=lambda stage: stage_price(stage, plan))[:1]
         return [stage for stage in stages if self._is_open(stage, state)] or cheapest
+
+
+def _is_prose(candidate: Candidate) -> bool:
+    """Return whether a complete reply has no final answer: the request was open-ended after all."""
+    complete = candidate.finish == "stop" and not candidate.tool_calls
+    return complete and not candidate.stated and len(candidate.text.split()) > PROSE_WORDS
 
 
 def price_level(price: float, value: float) -> int:

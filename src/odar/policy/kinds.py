@@ -1,11 +1,11 @@
 """The kind of a request: open-ended, or with an answer of exact form (SPEC 9.3b).
 
-Open-ended requests (writing, advice, translation, small talk, summaries, explanations, code to write) have no right
+Open-ended requests (writing, advice, translation, small talk, summaries, how-tos, code to write) have no right
 answer that two models could agree on. The other kinds have one: choices, yes or no, numbers, short free answers and
 tool calls.
 
 When unsure, a request counts as exact. An open-ended request that is taken for an exact one costs money, which is
-bounded, and the first reply shows the mistake: it is long prose without a final answer. An exact one that is taken
+bounded: the first reply is prose without a final answer, and the cascade stops there. An exact one that is taken
 for open-ended is answered by one call, and nothing shows that the answer is wrong.
 """
 
@@ -103,6 +103,8 @@ _OPPOSITES = ({"yes", "no"}, {"true", "false"}, {"valid", "invalid"}, {"correct"
 _MANY_QUESTIONS = 3
 _PERSONAL_LENGTH = 120
 """Characters from which a text about the writer with a question at its end asks for advice."""
+_FACT_LENGTH = 100
+"""Characters up to which a question that asks why or how has a short answer."""
 _SENTENCE_END = re.compile(r"(?:(?<![\s.(][a-z])(?<!\b[md]r)\.|[!?])[\"')\]]?\s|\n")
 """Not after the initials of a name."""
 
@@ -158,6 +160,12 @@ def _sentence_kind(sentence: str, text: str) -> RequestKind | None:
     if "difference" in sentence and cues.two_numbers.search(text):
         return _NUMBER
     advice = cues.asks_open.match(sentence, asked.start()) or cues.asks_for_advice.search(sentence)
+    if (
+        len(text) <= _FACT_LENGTH
+        and cues.asks_fact.match(sentence, asked.start())
+        and not cues.personal.search(text)
+    ):
+        advice = None
     if (advice and not cues.formula.search(text)) or (personal and not cues.has_numbers.search(text)):
         return OPEN_ENDED
     return _ONE_OF_TWO if asked[0] in ("which", "who") and cues.either.search(sentence) else _SHORT
@@ -213,6 +221,7 @@ class _Cues(NamedTuple):
     asks_for_help: re.Pattern[str]
     asks_number: re.Pattern[str]
     asks_open: re.Pattern[str]
+    asks_fact: re.Pattern[str]
     asks_for_advice: re.Pattern[str]
     either: re.Pattern[str]
     two_words: re.Pattern[str]
