@@ -1,7 +1,6 @@
-"""Measure the CPU time of an estimate, and check that the lazy parse never changes a path.
+"""Measure the CPU time of an estimate, with and without the dependency parse.
 
     OPENBLAS_NUM_THREADS=1 taskset -c 0 python scripts/bench_features.py --data ../shared/data
-    OPENBLAS_NUM_THREADS=1 taskset -c 0 python scripts/bench_features.py --data ../shared/data --check 20000
 
 Times are CPU times, so that other work on the machine counts less; each GSM8K test question (read for its text only) is
 timed --repeat times and the best counts. To compare two versions, run both in turn, with PYTHONPATH set to the sources of
@@ -12,21 +11,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from mixture import lines, mixture
-from reference_mixture import questions
+from mixture import lines
 
 from odar.difficulty.base import estimate_turn
 from odar.difficulty.estimator import LearnedEstimator
 from odar.policy.experts import route_expert
 from odar.types import Query
-
-THRESHOLDS = (0.3, 0.7)
 
 
 def best(work: Callable[[Query], object], queries: list[Query], repeat: int) -> np.ndarray:
@@ -40,41 +35,19 @@ def best(work: Callable[[Query], object], queries: list[Query], repeat: int) -> 
     return found
 
 
-def check(data: Path, count: int, estimator: LearnedEstimator) -> None:
-    """Compare the path of the lazy estimate with that of the full parse on `count` prompts."""
-    texts = [row.text for row in mixture(data)] + [question for _, _, question in questions(data)]
-    texts = random.Random(42).sample(sorted(set(texts)), min(count, len(set(texts))))
-    parsed = different = 0
-    for text in texts:
-        lazy = estimate_turn(estimator, Query(text), THRESHOLDS)
-        exact = estimator.estimate(Query(text)).exact
-        assert exact is not None, "all features were asked for"
-        parsed += lazy.exact is not None
-        different += bool(np.digitize(lazy.exact_or_middle, THRESHOLDS) != np.digitize(exact, THRESHOLDS))
-    print(
-        f"{len(texts)} prompts: {different} on another path than with the full parse; {parsed / len(texts):.1%} parsed"
-    )
-    if different:
-        raise SystemExit(1)
-
-
 def main() -> None:
-    """Questions, then prose of 1, 10 and 100 kB; or the check."""
+    """Questions, then prose of 1, 10 and 100 kB."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--data", type=Path, required=True)
     cli.add_argument("--questions", type=int, default=120)
     cli.add_argument("--repeat", type=int, default=30)
-    cli.add_argument("--check", type=int, metavar="COUNT", help="compare paths on this many prompts instead")
     args = cli.parse_args()
     estimator = LearnedEstimator.load()
-    if args.check:
-        check(args.data, args.check, estimator)
-        return
     queries = [Query(row["question"]) for row in lines(args.data / "gsm8k" / "test.jsonl")]
     prose = " ".join(query.text for query in queries)
     queries = queries[: args.questions]
     works: dict[str, Callable[[Query], object]] = {
-        "served": lambda query: estimate_turn(estimator, query, THRESHOLDS),
+        "served": lambda query: estimate_turn(estimator, query, parse=False),
         "parsed": estimator.estimate,
         "expert": route_expert,
     }

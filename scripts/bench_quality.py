@@ -27,27 +27,25 @@ if TYPE_CHECKING:
 def difficulty(data: str | None, as_json: bool) -> None:
     """How fast difficulty is estimated, on one core.
 
-    Estimates a second as the gateway makes them (the dependency parse only where d could lie on either side of a
-    threshold) and with all 24 features, p50 and p99 of one estimate, and where the time goes. Nothing is remembered
-    from one query to the next but words.
+    Estimates a second as the cascade makes them (without the dependency parse) and with all 24 features, p50 and
+    p99 of one estimate, and where the time goes. Nothing is remembered from one query to the next but words.
     """
     from odar.difficulty.base import estimate_turn
     from odar.difficulty.estimator import LearnedEstimator
 
     _one_core()
     queries, estimator = _questions(data), LearnedEstimator.load()
-    thresholds = 0.3, 0.7  # SPEC 2.7
     for query in queries:  # meet the words
-        estimate_turn(estimator, query, thresholds)
+        estimate_turn(estimator, query, parse=False)
         estimator.estimate(query)
     seconds = {
         name: min(_seconds(lambda work=work: [work(query) for query in queries]) for _ in range(3))
         for name, work in (
-            ("served", lambda query: estimate_turn(estimator, query, thresholds)),
+            ("served", lambda query: estimate_turn(estimator, query, parse=False)),
             ("parsed", estimator.estimate),
         )
     }
-    single = sorted(_seconds(lambda query=query: estimate_turn(estimator, query, thresholds)) for query in queries)
+    single = sorted(_seconds(lambda query=query: estimate_turn(estimator, query, parse=False)) for query in queries)
     body: dict[str, Any] = {
         "queries": len(queries),
         "estimates_per_s": len(queries) / seconds["served"],

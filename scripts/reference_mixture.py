@@ -88,7 +88,6 @@ def show(model: LearnedEstimator) -> None:
         simple, medium, hard = paths(d[part])
         print(f"{name:14} {part.sum():5} {simple:7.1%} {medium:7.1%} {hard:7.1%} {d[part].mean():7.3f}")
     print(f"{'the paper':14} {'':5} {PAPER[0]:7.1%} {PAPER[1]:7.1%} {PAPER[2]:7.1%}")
-    print(f"parsed for their path: {model.needs_parse(x, (0.3, 0.7)).mean():.1%}")
 
 
 def main() -> None:

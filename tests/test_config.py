@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from odar.calibration_file import load_calibration
 from odar.config import PROFILES, environment_name, iter_settings, key_name, load_settings
 from odar.errors import OdarError, SettingsError, UnknownName
-from odar.policy.paper import PaperPolicy
+from odar.policy.paper import PaperPolicy, Thresholds
 
 
 def load(tmp_path: Path, toml: str = "", environ: dict[str, str] | None = None, **overrides: object):
@@ -321,8 +321,9 @@ def test_a_calibration_can_set_only_fitted_settings(tmp_path, key):
 
 def test_thresholds_by_expert_are_checked():
     settings = load_settings("tiny", environ={}, routing__tau2_by_expert={"math": 0.5})
-    assert PaperPolicy.from_settings(settings.routing).boundaries("math") == (0.3, 0.5)
-    assert PaperPolicy.from_settings(settings.routing).boundaries("code") == (0.3, 0.7)
+    policy = PaperPolicy.from_settings(settings.routing)
+    assert policy.thresholds_of("math") == Thresholds(0.3, 0.5, "math")
+    assert policy.thresholds_of("code") == Thresholds(0.3, 0.7)
     with pytest.raises(UnknownName, match=r"expert of routing.tau1_by_expert 'maths'; did you mean 'math'"):
         load_settings("tiny", environ={}, routing__tau1_by_expert={"maths": 0.2})
     with pytest.raises(SettingsError, match=r"for math tau1 = 0.8 is above tau2 = 0.7"):

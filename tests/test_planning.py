@@ -13,7 +13,7 @@ from odar.catalogue import ModelCard, Price
 from odar.difficulty.base import estimate_turn, open_estimator
 from odar.difficulty.estimator import shipped_estimator
 from odar.engine import Odar
-from odar.planning import LONG_TEXT, InProcessEstimator, Lengths, call_prices, usual_lengths
+from odar.planning import LONG_TEXT, InProcessEstimator, call_prices, usual_lengths
 from odar.policy.alignment import Source, Statistics
 from odar.policy.cascade import stage_price
 from odar.types import Estimate, Plan, Query, Stage, Step
@@ -67,12 +67,12 @@ class Waiting:
 
 
 async def test_estimates_equal_those_of_the_estimator() -> None:
-    estimates = InProcessEstimator(shipped_estimator())
-    for thresholds in (None, (0.3, 0.7)):
-        found = [await estimates(query, thresholds) for query in QUERIES]
-        assert found == [estimate_turn(shipped_estimator(), query, thresholds) for query in QUERIES]
-    assert not any(estimate.fallback for estimate in found)
-    estimates.close()
+    for parse in (True, False):
+        estimates = InProcessEstimator(shipped_estimator(), parse=parse)
+        found = [await estimates(query) for query in QUERIES]
+        assert found == [estimate_turn(shipped_estimator(), query, parse=parse) for query in QUERIES]
+        assert not any(estimate.fallback for estimate in found)
+        estimates.close()
 
 
 async def test_a_long_text_does_not_delay_other_estimates() -> None:
@@ -131,7 +131,7 @@ def test_samples_of_one_request_share_its_prompt_and_measured_lengths_count():
     calls, samples = call_prices(cards, 1000, {"fast": 600})
     assert calls == pytest.approx({"fast": (400 + 300 + 1200) / 1e6, "slow": (1000 + 1200) / 1e6})
     assert samples == pytest.approx({"fast": 1200 / 1e6, "slow": 2200 / 1e6})  # slow pays the prompt each time
-    calls, samples = call_prices(cards, 1000, lengths={"fast": Lengths(prompt=50, output=10)})
+    calls, samples = call_prices(cards, 1000, lengths={"fast": (50, 10)})
     assert calls["fast"] == pytest.approx((1050 + 40) / 1e6) and samples["fast"] == pytest.approx(40 / 1e6)
     plan = Plan(Estimate(0.5, "length"), prices=calls, sample_prices=samples)
     assert stage_price(Stage.parse("fast*5+slow"), plan) == pytest.approx((1050 + 5 * 40 + 2200) / 1e6)
@@ -140,5 +140,5 @@ def test_samples_of_one_request_share_its_prompt_and_measured_lengths_count():
 def test_lengths_come_from_the_calibration():
     source = Source("m", "0", 0.2, 0.9, 512, 0.1)
     known = Calibration({source: Statistics(0.0, 1.0, 0, prompt_tokens=700.0, output_tokens=80.0)})
-    assert usual_lengths(["fast"], known, {("fast", Step.ANSWER): source}) == {"fast": Lengths(700.0, 80.0)}
+    assert usual_lengths(["fast"], known, {("fast", Step.ANSWER): source}) == {"fast": (700.0, 80.0)}
     assert usual_lengths(["fast"], Calibration(), {("fast", Step.ANSWER): source}) == {}

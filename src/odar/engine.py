@@ -72,7 +72,7 @@ class Odar:
         self.agents = Agents(settings, providers, observed_guard(guard, self.observer))
         self.estimator = estimator or open_estimator(settings.routing.estimator)
         lengths = usual_lengths(self.agents.cards, self.calibration, self.agents.sources())
-        self.planner = Planner.from_settings(settings, self.agents.cards, self.estimator, lengths)
+        self.planner = Planner(settings, self.agents.cards, self.estimator, lengths)
         self.alignment = ServedAlignment(settings.alignment, self.calibration.statistics, served)
         self.fusion = Fusion.from_settings(settings.fusion, self.calibration.statistics, self.agents.sources())
         self.believed_agents = agents_of(settings, self.calibration, self.agents.sources())
@@ -165,8 +165,7 @@ class Odar:
             team.ask_early(opening)
         dial = self._dial(options)
         factor = await run_in_thread(lambda: self.targets.factor(options.scope, dial)) if dial.target else 1.0
-        boundaries = policy.boundaries(assignment.expert)
-        plan = await self.planner.plan(query, assignment, team.ledger, boundaries, options.session, dial, factor)
+        plan = await self.planner.plan(query, assignment, team.ledger, options.session, dial, factor)
         if (blind := sorted(set(self.agents.cards) - set(plan.agents))) and not team.plain:
             team.shortcuts.append(f"the model of {', '.join(blind)} cannot see images")
         plan = dataclasses.replace(

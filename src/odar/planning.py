@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from functools import partial
 
 from odar.agents.ledger import Ledger
 from odar.calibration_file import Calibration
@@ -22,7 +22,7 @@ from odar.errors import DeadlineExceeded
 from odar.observer import observed
 from odar.policy.alignment import Source
 from odar.policy.dial import BALANCED, NAMES, Dial
-from odar.policy.experts import Dispatcher
+from odar.policy.experts import assign
 from odar.policy.kinds import Kind, request_kind
 from odar.policy.session import SessionRequest
 from odar.settings import Settings
@@ -43,23 +43,19 @@ _UNKNOWN_FAST = Price(0.1, 0.1, 0.4)
 _log = logging.getLogger(__name__)
 
 
-class Lengths(NamedTuple):
-    """Usual lengths of an agent's calls, in tokens."""
-
-    prompt: float = 0.0
-    """Tokens of its prompt beyond those of the question."""
-    output: float = USUAL_TOKENS
+Lengths = Mapping[str, tuple[float, float]]
+"""Usual lengths of each agent's calls in tokens: its prompt beyond the question, and its answer."""
 
 
 def usual_lengths(
     agents: Iterable[str], calibration: Calibration, sources: Mapping[tuple[str, Step], Source]
-) -> dict[str, Lengths]:
+) -> Lengths:
     """Return the lengths that a calibration measured for these agents."""
     found = {}
     for agent in agents:
         known = calibration.statistics.get(sources[agent, Ask(agent).step])
         if known is not None and known.output_tokens is not None:
-            found[agent] = Lengths(known.prompt_tokens or 0.0, known.output_tokens)
+            found[agent] = (known.prompt_tokens or 0.0, known.output_tokens)
     return found
 
 
@@ -70,29 +66,27 @@ class InProcessEstimator:
     does not delay other estimates. If the estimator fails, the `length` estimator answers and the estimate says so.
     """
 
-    def __init__(self, estimator: Estimator) -> None:
+    def __init__(self, estimator: Estimator, *, parse: bool = True) -> None:
         self._estimator = estimator
+        self._parse = parse
         self.loaded = False
         self._loading = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, "odar-estimate")
 
-    async def __call__(self, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
-        """Return the estimate of the last turn, given the earlier ones.
-
-        It is exact if d could lie on either side of one of the `thresholds`, and always exact without thresholds.
-        """
+    async def __call__(self, query: Query) -> Estimate:
+        """Return the estimate of the last turn, given the earlier ones."""
         if self.is_fast(query):
-            return self.estimate(query, thresholds)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.estimate, query, thresholds)
+            return self.estimate(query)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.estimate, query)
 
-    def estimate(self, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
+    def estimate(self, query: Query) -> Estimate:
         """Return the estimate, computed in the calling thread."""
         try:
             if not self.loaded:
                 with self._loading:  # other questions wait for it
                     self._estimator.estimate(Query("Ready?"))
                     self.loaded = True
-            return estimate_turn(self._estimator, query, thresholds)
+            return estimate_turn(self._estimator, query, parse=self._parse)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a tokenizer written in Rust can panic, which is not an `Exception`
@@ -114,38 +108,26 @@ class Planner:
     """Makes the plan of a question.
 
     Args:
+        settings: `policy` and `dispatch`.
         cards: models of each agent, its default first.
         estimator: estimates d(x).
-        dispatcher: chooses the expert and the models.
         lengths: usual lengths of each agent's prompts and answers.
     """
 
     def __init__(
-        self,
-        cards: Mapping[str, Sequence[ModelCard]],
-        estimator: Estimator,
-        dispatcher: Dispatcher,
-        lengths: Mapping[str, Lengths] | None = None,
+        self, settings: Settings, cards: Mapping[str, Sequence[ModelCard]], estimator: Estimator, lengths: Lengths
     ) -> None:
         self.cards = cards
-        self.lengths = lengths or {}
-        self.estimates = InProcessEstimator(estimator)
-        self.dispatcher = dispatcher
+        self.lengths = lengths
+        # only the paper's thresholds need d to the last digit
+        self.estimates = InProcessEstimator(estimator, parse=settings.policy == "paper")
+        fallbacks = {name for agent in settings.agent_names for name in settings.agent(agent).fallbacks}
+        dispatch = settings.dispatch
+        self._assign = partial(
+            assign, cards=cards, by_expert=dispatch.expert, by_model=dispatch.models, fallbacks=fallbacks
+        )
         self.reference_usd = reference_price({agent: each[0] for agent, each in cards.items()})
         """Price of a slow call of ordinary length."""
-
-    @classmethod
-    def from_settings(
-        cls,
-        settings: Settings,
-        cards: Mapping[str, Sequence[ModelCard]],
-        estimator: Estimator,
-        lengths: Mapping[str, Lengths] | None = None,
-    ) -> Planner:
-        """Return the planner that the settings describe."""
-        dispatch = settings.dispatch
-        fallbacks = {name for agent in settings.agent_names for name in settings.agent(agent).fallbacks}
-        return cls(cards, estimator, Dispatcher(cards, dispatch.expert, dispatch.models, fallbacks), lengths)
 
     def is_slow(self, query: Query) -> bool:
         """Return whether the plan takes long enough for a call to be started meanwhile."""
@@ -153,7 +135,7 @@ class Planner:
 
     def assign(self, query: Query, session: SessionRequest | None = None) -> Assignment:
         """Return the expert and the models; a conversation keeps its models while they can be used."""
-        assignment = self.dispatcher.assign(query)
+        assignment = self._assign(query)
         if session is None or not session.session.requests:
             return assignment
         kept = {
@@ -169,7 +151,6 @@ class Planner:
         query: Query,
         assignment: Assignment,
         ledger: Ledger,
-        thresholds: Sequence[float] = (),
         session: SessionRequest | None = None,
         dial: Dial = BALANCED,
         factor: float = 1.0,
@@ -180,12 +161,11 @@ class Planner:
             query: the question.
             assignment: its expert and models.
             ledger: its limits; the deadline holds for the estimate too.
-            thresholds: difficulties at which the decision changes; the estimate is exact near them.
             session: its conversation.
             dial: what a right answer is worth.
             factor: by which a target changes that.
         """
-        estimate = await self._estimate(query, ledger, thresholds)
+        estimate = await self._estimate(query, ledger)
         cards = {
             agent: next(card for card in self.cards[agent] if card.name == name)
             for agent, name in assignment.models.items()
@@ -195,13 +175,13 @@ class Planner:
         return dataclasses.replace(plan, value_usd=dial.value(self.reference_usd) * factor)
 
     @observed("difficulty")
-    async def _estimate(self, query: Query, ledger: Ledger, thresholds: Sequence[float]) -> Estimate:
-        """Estimate d(x), given the turns before the question, as exactly as these thresholds need it."""
+    async def _estimate(self, query: Query, ledger: Ledger) -> Estimate:
+        """Estimate d(x), given the turns before the question."""
         if ledger.time_left() > 0 and self.estimates.is_fast(query):
-            return self.estimates.estimate(query, thresholds)
+            return self.estimates.estimate(query)
         try:
             async with asyncio.timeout(ledger.time_left()) as timeout:
-                return await self.estimates(query, thresholds)
+                return await self.estimates(query)
         except TimeoutError:
             if not timeout.expired():
                 raise
@@ -216,7 +196,7 @@ def make_plan(
     cards: Mapping[str, ModelCard],
     dial: Dial,
     session: SessionRequest | None = None,
-    lengths: Mapping[str, Lengths] | None = None,
+    lengths: Lengths | None = None,
 ) -> Plan:
     """Return the plan of a question whose difficulty is known, without `value_usd`.
 
@@ -256,7 +236,7 @@ def call_prices(
     cards: Mapping[str, ModelCard],
     tokens: int,
     cached: Mapping[str, int] | None = None,
-    lengths: Mapping[str, Lengths] | None = None,
+    lengths: Lengths | None = None,
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return the expected price of one call to each agent, and of each further sample of the same request.
 
@@ -269,10 +249,10 @@ def call_prices(
     calls = {}
     samples = {}
     for agent, price in token_prices(cards).items():
-        usual = (lengths or {}).get(agent, Lengths())
+        own_prompt, output = (lengths or {}).get(agent, (0.0, USUAL_TOKENS))
         read = min(tokens, (cached or {}).get(agent, 0))
-        prompt = (tokens - read + usual.prompt) * price.input + read * price.cached
-        answer = usual.output * price.output
+        prompt = (tokens - read + own_prompt) * price.input + read * price.cached
+        answer = output * price.output
         calls[agent] = (prompt + answer) / 1_000_000
         samples[agent] = answer / 1_000_000 if cards[agent].n else calls[agent]
     return calls, samples

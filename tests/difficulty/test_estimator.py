@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odar.conversation import Message
 from odar.difficulty.base import estimate_turn
 from odar.difficulty.estimator import LearnedEstimator, Scaling
 from odar.difficulty.features import FEATURES, PARSED
@@ -125,21 +123,6 @@ def test_the_path_mix_of_the_reference_mixture_is_that_of_the_paper(
     assert means == sorted(means) and d[names == "bbeh"].mean() > d[names == "bbh"].mean()
 
 
-def test_less_than_a_quarter_of_the_reference_mixture_is_parsed(
-    shipped: LearnedEstimator, reference: dict[str, np.ndarray]
-) -> None:
-    assert shipped.needs_parse(reference["features"], (0.3, 0.7)).mean() < 0.25
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(-1e4, 1e4), min_size=24, max_size=24))
-def test_crossing_of_rows_equals_that_of_single_estimates(x: list[float]) -> None:
-    model = with_features(LearnedEstimator.load(), x)
-    bounds = model.estimate_bounds(Query("?"))
-    single = any(bounds.low < threshold <= bounds.high for threshold in (0.3, 0.7))
-    assert bool(model.needs_parse([x], (0.3, 0.7))[0]) == single
-
-
 def test_the_map_keeps_the_order_and_is_saved(toy: LearnedEstimator, tmp_path: Path) -> None:
     x = np.random.default_rng(1).normal(size=(200, 24))
     before = toy.predict(x)
@@ -199,111 +182,44 @@ def test_regularisation_shrinks_the_weights() -> None:
     assert np.linalg.norm(tight.weights_) < np.linalg.norm(loose.weights_)
 
 
-class Fixed:
-    """Return fixed features; three of them need the parse."""
-
-    def __init__(self, features: list[float]) -> None:
-        self.features = features
-
-    def unparsed(self, query: Query) -> list[float]:
-        return [math.nan if i in PARSED else value for i, value in enumerate(self.features)]
-
-    def parse(self, query: Query, known: list[float]) -> list[float]:
-        assert [v for i, v in enumerate(known) if i not in PARSED] == [
-            v for i, v in enumerate(self.features) if i not in PARSED
-        ]
-        return list(self.features)
-
-
-def fix(model: LearnedEstimator, x: list[float]) -> LearnedEstimator:
-    fixed = Fixed(x)
-    model.unparsed_features, model.parsed_features = fixed.unparsed, fixed.parse
-    return model
-
-
-def with_features(model: LearnedEstimator, x: list[float]) -> LearnedEstimator:
-    copy = LearnedEstimator.from_dict(model.to_dict(), "copy")
-    return fix(copy, x)
-
-
 numbers = st.lists(st.floats(-1e6, 1e6) | st.integers(0, 60).map(float), min_size=24, max_size=24)
-
-
-@settings(max_examples=200, deadline=None)
-@given(numbers, st.lists(st.floats(0.01, 0.99), max_size=3), st.integers(0, 2**16))
-def test_the_decision_without_a_parse_equals_that_with_one(
-    x: list[float], thresholds: list[float], seed: int
-) -> None:
-    """For any features, weights and thresholds, including thresholds equal to d."""
-    model = LearnedEstimator.from_dict(LearnedEstimator.load().to_dict(), "copy")
-    model.weights_ = np.random.default_rng(seed).normal(size=24)
-    model = with_features(model, x)
-    exact = model.estimate(Query("?")).difficulty
-    thresholds = [*thresholds, exact]
-    lazy = estimate_turn(model, Query("?"), thresholds)
-    assert np.digitize(lazy.difficulty, sorted(thresholds)) == np.digitize(exact, sorted(thresholds))
-    middle, low, high = model.estimate_bounds(Query("?"))
-    assert low <= exact <= high and low <= lazy.difficulty <= high
-    apart = estimate_turn(model, Query("?"), [t for t in (low - 1e-6, high + 1e-6) if 0 < t < 1])
-    assert apart == middle, "no parse between two thresholds that are both outside the bounds"
 
 
 @settings(max_examples=100, deadline=None)
 @given(numbers)
 def test_single_and_array_predictions_agree(x: list[float]) -> None:
-    """Difficulty and contributions are the same; the estimate without a parse does not use its features."""
-    model = with_features(LearnedEstimator.load(), x)
-    estimate = model.estimate(Query("?"))
+    model = LearnedEstimator.load()
+    estimate = model._estimate(x)
     assert estimate.difficulty == pytest.approx(float(model.predict([x])[0]), rel=1e-12, abs=1e-15)
     parts = model.scaling_(np.array(x)) * model.weights_
     assert [part for _, _, part in estimate.contributions] == pytest.approx(parts.tolist(), rel=1e-12, abs=1e-15)
     assert [value for _, value, _ in estimate.contributions] == x
-    other = with_features(model, [value + 7 if i in PARSED else value for i, value in enumerate(x)])
-    assert model.estimate_bounds(Query("?")) == other.estimate_bounds(Query("?"))
 
 
-def test_a_question_is_not_parsed_if_the_path_is_clear(shipped: LearnedEstimator) -> None:
+def test_without_a_parse_its_three_features_add_nothing(shipped: LearnedEstimator) -> None:
     query = Query("Is Paris the capital of France?")
-    unparsed = estimate_turn(shipped, query, (0.3, 0.7))
-    assert unparsed == shipped.estimate_bounds(query).estimate
-    parsed = shipped.estimate(query)
-    assert parsed != unparsed
-    assert estimate_turn(shipped, query) == parsed, "without thresholds all features are asked for"
-    assert estimate_turn(shipped, query, (unparsed.difficulty,)) == parsed
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.sampled_from([TOKENS, "Go on.", "Prove it.", "Why?", "What is the capital of France?"]),
-        min_size=1,
-        max_size=5,
-    )
-)
-def test_a_conversation_takes_the_path_of_the_full_parse(users: list[str]) -> None:
-    turns = [Message(role, text) for user in users for role, text in (("user", user), ("assistant", "…"))]
-    query, model = Query.from_messages(tuple(turns)), LearnedEstimator.load()
-    full = estimate_turn(model, query)
-    for thresholds in ((0.3, 0.7), (full.difficulty, 0.9), (full.difficulty,)):
-        lazy = estimate_turn(model, query, thresholds)
-        assert np.digitize(lazy.difficulty, thresholds) == np.digitize(full.difficulty, thresholds)
+    parsed, unparsed = shipped.estimate(query), shipped.estimate_without_parse(query)
+    assert parsed != unparsed and unparsed.difficulty == pytest.approx(parsed.difficulty, abs=0.1)
+    for i, (with_parse, without) in enumerate(zip(parsed.contributions, unparsed.contributions, strict=True)):
+        assert without[2] == pytest.approx(0.0, abs=1e-4) if i in PARSED else with_parse == without
+    assert estimate_turn(shipped, query) == parsed
+    assert estimate_turn(shipped, query, parse=False) == unparsed
 
 
 def test_estimates_use_the_last_fit() -> None:
     x = np.random.default_rng(3).normal(size=(50, 24))
     model = LearnedEstimator(epochs=5, seeds=(1,)).fit(x, np.zeros(50))
-    fix(model, x[0].tolist())
-    before = model.estimate(Query("?")).difficulty
+    row = x[0].tolist()
+    before = model._estimate(row).difficulty
     model.fit(x, np.ones(50))
-    assert model.estimate(Query("?")).difficulty == pytest.approx(float(model.predict(x[:1])[0]))
-    assert model.estimate(Query("?")).difficulty > before
+    assert model._estimate(row).difficulty == pytest.approx(float(model.predict(x[:1])[0]))
+    assert model._estimate(row).difficulty > before
 
 
 def test_an_extreme_logit_does_not_overflow(toy: LearnedEstimator) -> None:
-    model = with_features(toy, [0.0] * 24)
     for bias, difficulty in ((1e6, 1.0), (-1e6, 0.0)):
-        model.bias_ = bias
-        assert model.estimate(Query("?")).difficulty == pytest.approx(difficulty)
+        toy.bias_ = bias
+        assert toy.estimate(Query("?")).difficulty == pytest.approx(difficulty)
 
 
 def test_weighted_rows_count_more() -> None:

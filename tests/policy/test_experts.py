@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from odar.catalogue import ModelCard
-from odar.policy.experts import Dispatcher, Expert, Keywords, route_expert, route_model
+from odar.policy.experts import Expert, Keywords, assign, route_expert, route_model
 from odar.types import Image, Query
 
 
@@ -158,18 +158,18 @@ def test_without_a_model_for_images_the_default_model_is_assigned():
 def test_each_rule_can_be_switched_off():
     cards = {"fast": [DEFAULT, MATHEMATICIAN], "slow": [SEER]}
     query = Query("Solve the equation")
-    assert Dispatcher(cards).assign(query).models["fast"] == "mathematician"
-    off = Dispatcher(cards, by_expert=False).assign(query)
+    assert assign(query, cards).models["fast"] == "mathematician"
+    off = assign(query, cards, by_expert=False)
     assert (off.expert, off.cue, off.models["fast"]) == ("general", "switched off", "default")
-    defaults = Dispatcher(cards, by_model=False).assign(query)
+    defaults = assign(query, cards, by_model=False)
     assert (defaults.expert, defaults.models) == ("math", {"fast": "default", "slow": "seer"})
 
 
 def test_agents_that_cannot_see_an_image_are_left_out():
     cards = {"fast": [DEFAULT, MATHEMATICIAN], "slow": [SEER]}
-    assert Dispatcher(cards).assign(Query("What is this?", (PICTURE,))).models == {"slow": "seer"}
+    assert assign(Query("What is this?", (PICTURE,)), cards).models == {"slow": "seer"}
     blind = {"fast": [DEFAULT], "slow": [MATHEMATICIAN]}
-    assert set(Dispatcher(blind).assign(Query("What is this?", (PICTURE,))).models) == {"fast", "slow"}
+    assert set(assign(Query("What is this?", (PICTURE,)), blind).models) == {"fast", "slow"}
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,6 @@ def test_an_expert_can_have_its_own_thresholds():
     policy = PaperPolicy(by_expert={"math": Thresholds(0.0, 0.0, "math")})
     assert walk(policy, plan(0.1, assignment=replace(PAIR, expert="math"))) == ["fast+slow*5"]
     assert "thresholds of math" in policy.choose_path(plan(0.1, assignment=replace(PAIR, expert="math")))[1]
-    assert policy.boundaries("math") == (0.0, 0.0)
 
 
 def test_the_caller_or_the_ablation_chooses_the_path():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol
 
 from odar.difficulty.text import READ_LIMIT, lengths
 from odar.files import user_path
@@ -37,27 +37,6 @@ class Estimator(Protocol):
 
     def estimate(self, query: Query) -> Estimate:
         """Return the difficulty of the query."""
-        ...
-
-
-class Bounds(NamedTuple):
-    """What is known of d without a dependency parse."""
-
-    estimate: Estimate
-    """d at the middle of the interval."""
-    low: float
-    high: float
-
-
-class LazyEstimator(Estimator, Protocol):
-    """An estimator that gives bounds for d first, and the exact value at a higher cost."""
-
-    def estimate_bounds(self, query: Query) -> Bounds:
-        """Return an interval for d."""
-        ...
-
-    def refine(self, query: Query, bounds: Bounds) -> Estimate:
-        """Return the exact value."""
         ...
 
 
@@ -111,39 +90,26 @@ class LengthEstimator:
         return Estimate(difficulty, self.name, (("word_count", float(words), difficulty),))
 
 
-def estimate_turn(estimator: Estimator, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
+def estimate_turn(estimator: Estimator, query: Query, *, parse: bool = True) -> Estimate:
     """Return the difficulty of a query's last user turn, given the earlier ones.
 
-    With `thresholds`, texts are parsed only if a threshold lies between the bounds of d.
+    Without `parse`, the learned estimator takes usual values for the three features that need the dependency
+    parse, which is four times as fast.
     """
+    quick = None if parse else getattr(estimator, "estimate_without_parse", None)
+    estimate: Callable[[Query], Estimate] = quick or estimator.estimate
+    own = estimate(query)
     weight = inheritance_weight(_count_words(core_question(query).text)) if len(query.turns) > 1 else 0.0
-    turns = [query, *map(Query, earlier_questions(query, MAX_EARLIER_TURNS))] if weight else [query]
-    if thresholds is None or not hasattr(estimator, "estimate_bounds"):
-        return combine_turns(weight, [estimator.estimate(turn) for turn in turns])
-    lazy = cast(LazyEstimator, estimator)
-    bounds = [lazy.estimate_bounds(turn) for turn in turns]
-    low, high = (_combine(weight, [getattr(each, end) for each in bounds]) for end in ("low", "high"))
-    if any(low < threshold <= high for threshold in thresholds):
-        return combine_turns(weight, list(map(lazy.refine, turns, bounds)))
-    return combine_turns(weight, [each.estimate for each in bounds])
-
-
-def combine_turns(weight: float, estimates: Sequence[Estimate]) -> Estimate:
-    """Return the query's estimate, which comes first, raised by those of the earlier turns with this weight."""
-    own = estimates[0]
-    difficulty = _combine(weight, [each.difficulty for each in estimates])
+    if not weight:
+        return own
+    earlier = [estimate(Query(text)).difficulty for text in earlier_questions(query, MAX_EARLIER_TURNS)]
+    difficulty = with_inherited(own.difficulty, weight, earlier)
     gain = difficulty - own.difficulty
     if not gain:
         return own
-    hardest = max(each.difficulty for each in estimates[1:])
-    inherited = ("inherited", hardest, gain)
-    return replace(own, difficulty=difficulty, contributions=(*own.contributions, inherited))
-
-
-def _combine(weight: float, difficulties: Sequence[float]) -> float:
-    """Return the difficulty of a query, which comes first, raised by those of the earlier turns."""
-    own, *earlier = difficulties
-    return with_inherited(own, weight, earlier) if earlier else own
+    return replace(
+        own, difficulty=difficulty, contributions=(*own.contributions, ("inherited", max(earlier), gain))
+    )
 
 
 def with_inherited(own: float, weight: float, earlier: Sequence[float]) -> float:

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from odar.difficulty.base import Bounds
 from odar.difficulty.features import FEATURES, PARSED, parsed_features, unparsed_features
 from odar.difficulty.text import DATA
 from odar.errors import InputError
@@ -35,11 +35,9 @@ Knots = tuple[tuple[float, float], ...]
 """A monotone map from [0, 1] to [0, 1]: points that are joined by straight lines."""
 IDENTITY: Knots = ((0.0, 0.0), (1.0, 1.0))
 _PARSED_SPREAD = 1.5
-"""Standard deviations to which f9, f10 and f13 are clipped, so that the bounds of d before the parse are narrow."""
+"""Standard deviations to which f9, f10 and f13 are clipped, so that d differs little without the parse."""
 _PARSE_PENALTY = 40.0
 """Factor of λ for f9, f10 and f13, which need the expensive parse."""
-_ROUNDING = 1e-9
-"""Tolerance of the bounds of a logit: sums in another order differ in the last digits."""
 _BATCH = 32
 _IS_COUNT = np.array([feature in COUNTS for feature in FEATURES])
 
@@ -80,29 +78,6 @@ class Scaling:
         return (np.clip(_logarithmic(x), self.low, self.high) - self.mean) / self.scale
 
 
-class _Term(NamedTuple):
-    """Scaling and weight of one feature."""
-
-    is_count: bool
-    low: float
-    high: float
-    mean: float
-    scale: float
-    weight: float
-
-
-class _PlainNumbers(NamedTuple):
-    """The fitted parameters without numpy, which takes longer for a single query."""
-
-    terms: list[_Term]
-    middle: list[float]
-    """Values of f9, f10 and f13 at the middle of their bounds."""
-    reach: float
-    """The most that the parse can move the logit from the middle."""
-    inner_knots: list[float]
-    """Abscissae of the map between 0 and 1."""
-
-
 class LearnedEstimator:
     """Logistic unit on the 24 features, trained by Adam on MSE + λ‖W‖² (SPEC 2.6).
 
@@ -129,8 +104,6 @@ class LearnedEstimator:
     """
 
     name = "learned/3"
-    unparsed_features = staticmethod(unparsed_features)
-    parsed_features = staticmethod(parsed_features)
 
     def __init__(
         self,
@@ -146,7 +119,8 @@ class LearnedEstimator:
         self.epochs = epochs
         self.seeds = seeds
         self.start = start
-        self._plain: _PlainNumbers | None = None
+        self._terms: list[tuple[bool, float, float, float, float, float]] = []
+        """Scaling and weight of each feature without numpy, which takes longer for a single query."""
 
     def fit(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> LearnedEstimator:
         """Fit to features (n, 24) and targets d* in [0, 1] (SPEC 2.5)."""
@@ -170,55 +144,32 @@ class LearnedEstimator:
             for seed, error in zip(self.seeds, errors, strict=True)
         ]
         self.about_: dict[str, Any] = {}
-        self._plain = None
+        self._terms = []
         return self
 
     def predict(self, x: ArrayLike) -> Array:
         """Return d of each row of features (n, 24) (SPEC 2.1)."""
         return self._mapped(self.scaling_(np.asarray(x, float)) @ self.weights_ + self.bias_)
 
-    def needs_parse(self, x: ArrayLike, thresholds: Sequence[float]) -> NDArray[np.bool_]:
-        """Return for each row of features whether a threshold lies between its bounds of d."""
-        plain, features = self._plain_numbers(), np.array(x, float)
-        features[:, PARSED] = plain.middle
-        logit = self.scaling_(features) @ self.weights_ + self.bias_
-        low, high = (self._mapped(logit + sign * plain.reach)[:, None] for sign in (-1, 1))
-        limits = np.asarray(thresholds, float)
-        return cast("NDArray[np.bool_]", ((low < limits) & (limits <= high)).any(axis=1))
-
     def estimate(self, query: Query) -> Estimate:
         """Return d(x) from all 24 features, with (feature, value, W·φ) for each (SPEC 2.1)."""
-        return self.refine(query, self.estimate_bounds(query))
+        return self._estimate(parsed_features(query, unparsed_features(query)))
 
-    def estimate_bounds(self, query: Query) -> Bounds:
-        """Return an interval for d from the 21 features that need no parse and the bounds of the other three."""
-        plain = self._plain_numbers()
-        x = self.unparsed_features(query)
-        for index, value in zip(PARSED, plain.middle, strict=True):
-            x[index] = value
+    def estimate_without_parse(self, query: Query) -> Estimate:
+        """Return d(x) with f9, f10 and f13 at the middle of their bounds, where they add nothing to the logit."""
+        x = unparsed_features(query)
+        for index in PARSED:
+            x[index] = math.expm1((self.scaling_.low[index] + self.scaling_.high[index]) / 2)
+        return self._estimate(x)
+
+    def _estimate(self, x: Sequence[float]) -> Estimate:
         shares = self._shares(x)
         logit = sum(shares) + self.bias_
-        contributions = tuple(zip(FEATURES, x, shares, strict=True))
-        return Bounds(
-            Estimate(self._difficulty(logit), self.name, contributions),
-            low=self._difficulty(logit - plain.reach),
-            high=self._difficulty(logit + plain.reach),
-        )
-
-    def refine(self, query: Query, bounds: Bounds) -> Estimate:
-        """Parse the query; return the exact d with all 24 contributions."""
-        x = self.parsed_features(query, [value for _, value, _ in bounds.estimate.contributions])
-        shares = self._shares(x)
-        return Estimate(
-            self._difficulty(sum(shares) + self.bias_), self.name, tuple(zip(FEATURES, x, shares, strict=True))
-        )
-
-    def _difficulty(self, logit: float) -> float:
-        """Return m(σ(logit)) of one row."""
         raw = 1 / (1 + math.exp(-min(max(logit, -_MAX_LOGIT), _MAX_LOGIT)))
-        segment = bisect_right(self._plain_numbers().inner_knots, raw)
+        segment = bisect_right(self.map_[1:-1], raw, key=itemgetter(0))
         (x0, y0), (x1, y1) = self.map_[segment : segment + 2]
-        return y0 + (y1 - y0) * (raw - x0) / (x1 - x0)
+        difficulty = y0 + (y1 - y0) * (raw - x0) / (x1 - x0)
+        return Estimate(difficulty, self.name, tuple(zip(FEATURES, x, shares, strict=True)))
 
     def _mapped(self, logit: Array) -> Array:
         """Return m(σ(logit)) of many rows."""
@@ -227,8 +178,12 @@ class LearnedEstimator:
 
     def _shares(self, x: Sequence[float]) -> list[float]:
         """Return W·φ of each feature."""
+        if not self._terms:
+            scaling = self.scaling_
+            columns = (_IS_COUNT, scaling.low, scaling.high, scaling.mean, scaling.scale, self.weights_)
+            self._terms = list(zip(*(column.tolist() for column in columns), strict=True))
         shares = []
-        for value, (is_count, low, high, mean, scale, weight) in zip(x, self._plain_numbers().terms, strict=True):
+        for value, (is_count, low, high, mean, scale, weight) in zip(x, self._terms, strict=True):
             if is_count:
                 value = math.log1p(value) if value > 0.0 else 0.0
             if value < low:  # `min` and `max` would take half of the time
@@ -237,19 +192,6 @@ class LearnedEstimator:
                 value = high
             shares.append((value - mean) / scale * weight)
         return shares
-
-    def _plain_numbers(self) -> _PlainNumbers:
-        """Return the fitted parameters as plain numbers, made once."""
-        if self._plain is None:
-            scaling = self.scaling_
-            columns = (_IS_COUNT, scaling.low, scaling.high, scaling.mean, scaling.scale, self.weights_)
-            terms = list(map(_Term._make, zip(*(column.tolist() for column in columns), strict=True)))
-            parsed = [terms[i] for i in PARSED]
-            spans = (abs(term.weight) * (term.high - term.low) / term.scale for term in parsed)
-            middle = [math.expm1((term.low + term.high) / 2) for term in parsed]
-            inner_knots = [x for x, _ in self.map_[1:-1]]
-            self._plain = _PlainNumbers(terms, middle, sum(spans) / 2 + _ROUNDING, inner_knots)
-        return self._plain
 
     def to_dict(self) -> dict[str, Any]:
         """Return weights, scaling and provenance as plain data."""

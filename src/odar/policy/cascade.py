@@ -77,10 +77,6 @@ class CascadePolicy:
 
     name = "cascade"
 
-    def boundaries(self, expert: str) -> tuple[float, ...]:
-        """Return no difficulties: the belief changes smoothly with d."""
-        return ()
-
     @property
     def opening(self) -> Ask | None:
         """None: the first stage depends on the difficulty."""

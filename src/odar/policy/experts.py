@@ -156,33 +156,33 @@ def route_model(
     return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatcher:
-    """Both dispatch rules, each of which can be switched off for an ablation (SPEC 4.4).
+def assign(
+    query: Query,
+    cards: Mapping[str, Sequence[ModelCard]],
+    *,
+    by_expert: bool = True,
+    by_model: bool = True,
+    fallbacks: Collection[str] = (),
+) -> Assignment:
+    """Return the expert, and the model of each agent that can answer the query.
+
+    Agents whose models cannot see the images of the query are left out, unless none can. Each of the two rules can
+    be switched off for an ablation (SPEC 4.4).
 
     Args:
+        query: the question.
         cards: for each agent its default model, then the alternatives.
         by_expert: if False, every query goes to the general expert.
         by_model: if False, every query gets the default models.
         fallbacks: names among the cards that only replace a model that cannot answer.
     """
-
-    cards: Mapping[str, Sequence[ModelCard]]
-    by_expert: bool = True
-    by_model: bool = True
-    fallbacks: Collection[str] = ()
-
-    def assign(self, query: Query) -> Assignment:
-        """Return the expert, and the model of each agent that can answer the query.
-
-        Agents whose models cannot see the images of the query are left out, unless none can.
-        """
-        expert, cue = route_expert(query) if self.by_expert else (Expert.GENERAL, "switched off")
-        chosen = {}
-        for agent, cards in self.cards.items():
-            usable = cards if self.by_model else cards[:1]
-            chosen[agent] = route_model(
-                usable, expert, images=bool(query.images), tokens=query.estimated_tokens, fallbacks=self.fallbacks
-            )
-        seeing = {agent: card for agent, card in chosen.items() if card.images or not query.images} or chosen
-        return Assignment(expert, cue, {agent: card.name for agent, card in seeing.items()})
+    expert, cue = route_expert(query) if by_expert else (Expert.GENERAL, "switched off")
+    images, tokens = bool(query.images), query.estimated_tokens
+    chosen = {
+        agent: route_model(
+            each if by_model else each[:1], expert, images=images, tokens=tokens, fallbacks=fallbacks
+        )
+        for agent, each in cards.items()
+    }
+    seeing = {agent: card for agent, card in chosen.items() if card.images or not images} or chosen
+    return Assignment(expert, cue, {agent: card.name for agent, card in seeing.items()})

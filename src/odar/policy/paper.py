@@ -97,11 +97,6 @@ class PaperPolicy:
         """Return the thresholds for questions of one expert."""
         return self.by_expert.get(expert, self.thresholds)
 
-    def boundaries(self, expert: str) -> tuple[float, ...]:
-        """Return the difficulties at which the path of an expert's questions changes."""
-        thresholds = self.thresholds_of(expert)
-        return () if self.forced or not self.enabled else (thresholds.tau1, thresholds.tau2)
-
     @property
     def opening(self) -> Ask | None:
         """The fast call, with which every path begins."""
@@ -173,10 +168,6 @@ class FixedPolicy:
     def name(self) -> str:
         """The stages, joined by commas."""
         return ", ".join(map(str, self.stages))
-
-    def boundaries(self, expert: str) -> tuple[float, ...]:
-        """Return no difficulties: none of them changes what is asked."""
-        return ()
 
     @property
     def opening(self) -> Ask | None:

@@ -35,10 +35,6 @@ class Policy(Protocol):
         """The call with which every question begins, if there is one: it can start before the plan is made."""
         ...
 
-    def boundaries(self, expert: str) -> tuple[float, ...]:
-        """Return the difficulties at which decisions change; the estimate is exact near them."""
-        ...
-
     def next_stage(self, state: State) -> Decision:
         """Return the next stage, or stop."""
         ...

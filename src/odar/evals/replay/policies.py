@@ -54,9 +54,6 @@ class _WithoutFusion:
     name = "no fusion"
     opening: Ask | None = None
 
-    def boundaries(self, expert: str) -> tuple[float, ...]:
-        return self.policy.boundaries(expert)
-
     def next_stage(self, state: State) -> Decision:
         return self.policy.next_stage(state)
 
