@@ -157,7 +157,7 @@ async def replay(way: str, found: list[dict[str, Any]], fast: str, slow: str) ->
                 model.step = request
             options: dict[str, Any] = {"model": "slow"} if way == "always slow" else {}
             opened = table.open(ask.query, [(b"x-session-id", str(number).encode())]) if way == WAYS[-1] else None
-            asked = AskOptions(path=path, session=opened.request if opened else None, **options)
+            asked = AskOptions(path=path, session=opened, **options)
             answer: Answer = await service.odar.aask(ask.query, asked)
             trace = answer.trace
             if opened:

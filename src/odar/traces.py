@@ -25,7 +25,7 @@ def make_trace(
     ledger, plan = team.ledger, state.plan
     if options.session is not None:
         agent = state.candidates[verdict.winner].agent
-        plan = dataclasses.replace(plan, session=options.session.answered(agent, ledger.calls))
+        plan = dataclasses.replace(plan, session=options.session.use(agent, ledger.calls))
     summaries = (failure.summary for failure in team.failures)
     return Trace(
         id=options.trace_id or uuid.uuid4().hex,

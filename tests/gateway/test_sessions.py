@@ -22,7 +22,7 @@ def decided(table: SessionTable, messages: Sequence[Message], **options: Any) ->
     """Answer a request of a conversation with the slow agent."""
     opened = table.open(Query.from_messages(tuple(messages), Options(user=options.pop("user", None))), **options)
     trace = make_answer().trace
-    use = opened.request.answered("slow", trace.calls)
+    use = opened.use("slow", trace.calls)
     table.close(opened, replace(trace, plan=replace(trace.plan, session=use)))
     return use
 

@@ -28,9 +28,9 @@ from odar.gateway.records import CLIENT_LEFT, Entry
 from odar.gateway.reply import AlreadyReported, EventStream, EventWriter, answer_headers
 from odar.gateway.reservations import request_ledger, reserve, settle, with_max_tokens
 from odar.gateway.service import DIAL_MODELS, Service
-from odar.gateway.sessions import OpenSession
 from odar.observer import Observer, observed
 from odar.options import AskOptions
+from odar.policy.session import SessionRequest
 from odar.providers.base import OnDelta
 from odar.store.alignment import CURRENT_KEY
 from odar.store.keys import Key
@@ -63,7 +63,7 @@ class RequestState:
     """The calls and their costs, even if there is no answer."""
     settle: Callable[[], None] | None = None
     """Replaces the reservation by the actual use; None if the key has no limits."""
-    session: OpenSession | None = None
+    session: SessionRequest | None = None
     """The session of the conversation, if ODAR chooses the path."""
     plan: Plan | None = None
     decisions: list[Decision] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Endpoint:
         request, options = await self._receive(state)
         if request.model in DIAL_MODELS and options.path is None and self._gateway.sessions:
             state.session = self._service.sessions.open(request.query, state.exchange.headers, state.key_id)
-            options = dataclasses.replace(options, session=state.session.request)
+            options = dataclasses.replace(options, session=state.session)
         ledger, options = await self._open_ledger(state, request, options)
         if request.stream:
             await self._stream(state, request, options, ledger)

@@ -11,7 +11,6 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -22,22 +21,7 @@ from odar.types import Query, Trace
 _SESSION_HEADERS = (b"x-session-id", b"session_id")
 
 
-class _StoredSession(NamedTuple):
-    session: Session
-    prefix: bytes
-    """Digest of the client's messages so far."""
-    at: float
-
-
-_DECODER = msgspec.msgpack.Decoder(_StoredSession)
-
-
-class OpenSession(NamedTuple):
-    """A session while a request of it is being answered."""
-
-    request: SessionRequest
-    key: bytes
-    prefix: bytes
+_DECODER = msgspec.msgpack.Decoder(Session)
 
 
 class SessionTable:
@@ -52,35 +36,31 @@ class SessionTable:
     def __init__(self, size: int, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._size, self._ttl_s, self._clock = size, ttl_s, clock
         self._entries: OrderedDict[bytes, bytes] = OrderedDict()
-        """Each `_StoredSession` as MessagePack, which takes a quarter of the memory."""
+        """Each `Session` as MessagePack, which takes a quarter of the memory."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def open(
         self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str | None = None
-    ) -> OpenSession:
-        """Return the session that a request continues, or a new one."""
+    ) -> SessionRequest:
+        """Return a request as the next of its session, or as the first of a new one."""
         name = next((value for header, value in headers if header in _SESSION_HEADERS and value.strip()), b"")
         owner = repr((key_id, name, "" if name else query.options.user)).encode()
         scope = hashlib.blake2b(owner, digest_size=16).digest()
         before, whole = _digests(query.messages, scope)
         now = self._clock()
         stored = self._entries.get(scope if name else before)
-        entry = None if stored is None else _DECODER.decode(stored)
-        if entry is None or now - entry.at > self._ttl_s:
-            entry = _StoredSession(Session(), b"", now)
-        request = entry.session.request(query, now, same_prefix=entry.prefix == before)
-        return OpenSession(request, scope if name else whole, whole)
+        session = Session() if stored is None else _DECODER.decode(stored)
+        if now - session.at > self._ttl_s:
+            session = Session()
+        return session.request(query, now, before, key=scope if name else whole, whole=whole)
 
-    def close(self, opened: OpenSession, trace: Trace) -> None:
+    def close(self, request: SessionRequest, trace: Trace) -> None:
         """Store the state of the session after its answer."""
-        now = self._clock()
-        assert trace.plan.session is not None
-        session = opened.request.after(trace.plan.session, trace.plan.agents, trace.calls, now)
-        entry = _StoredSession(session, opened.prefix, now)
-        self._entries[opened.key] = msgspec.msgpack.encode(entry)
-        self._entries.move_to_end(opened.key)
+        session = request.after(trace, self._clock())
+        self._entries[request.key] = msgspec.msgpack.encode(session)
+        self._entries.move_to_end(request.key)
         while len(self._entries) > self._size:
             self._entries.popitem(last=False)
 

@@ -10,9 +10,9 @@ The caller keeps the state and passes the time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from odar.types import FAST, Call, Query, SessionUse
+from odar.types import FAST, Call, Query, SessionUse, Trace
 
 CACHE_S = 300.0
 """Seconds that a prompt stays in a provider's cache after its last use."""
@@ -30,17 +30,26 @@ class Session:
     switches: int = 0
     read: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """Number of tokens that each agent's model read last, and the time."""
+    prefix: bytes = b""
+    """The caller's digest of the conversation so far: another one is not in the caches."""
+    at: float = 0.0
+    """Time of the last answer."""
 
-    def request(self, query: Query, now: float, *, same_prefix: bool = True) -> SessionRequest:
-        """Return the next request of the session; `same_prefix` if it continues the cached conversation."""
+    def request(
+        self, query: Query, now: float, before: bytes = b"", *, key: bytes = b"", whole: bytes = b""
+    ) -> SessionRequest:
+        """Return the next request of the session.
+
+        `before` and `whole` are digests of the conversation before the model's last turn, and of all of it.
+        """
         tokens = query.estimated_tokens
         cached = {
             agent: min(count, tokens)
             for agent, (count, at) in self.read.items()
-            if same_prefix and now - at < CACHE_S
+            if before == self.prefix and now - at < CACHE_S
         }
         in_tool_loop = self.requests > 0 and query.messages[-1].role == "tool"
-        return SessionRequest(self, tokens, cached, in_tool_loop)
+        return SessionRequest(self, tokens, cached, in_tool_loop, key, whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +63,28 @@ class SessionRequest:
     """Number of these tokens in the cache of each agent's provider."""
     in_tool_loop: bool
     """Whether its last message is the result of a tool."""
+    key: bytes = b""
+    """The caller's key of the session."""
+    prefix: bytes = b""
+    """Digest of the conversation."""
 
-    def use(self) -> SessionUse:
-        """Return the place of the request in its conversation, before it is answered."""
+    def use(self, agent: str | None = None, calls: Sequence[Call] = ()) -> SessionUse:
+        """Return the place of the request in its conversation, given the agent that answered, if one did."""
         session = self.session
-        event = "stay" if session.requests else "start"
-        return SessionUse(event, session.agent, session.requests + 1, session.switches)
-
-    def answered(self, agent: str, calls: Sequence[Call]) -> SessionUse:
-        """Return the place of the request in its conversation, given the agent that answered."""
-        session = self.session
+        agent = agent or session.agent
         switched = bool(session.requests) and agent != session.agent
-        event = "start" if not session.requests else "stay"
+        event = "stay" if session.requests else "start"
         if switched:
             event = "return" if agent == FAST else "escalate"
         cached = [call.usage.cached for call in calls if call.usage.cached is not None]
-        return replace(
-            self.use(),
-            event=event,
-            agent=agent,
-            switches=session.switches + switched,
-            cached_tokens=sum(cached) if cached else None,
-        )
+        switches = session.switches + switched
+        return SessionUse(event, agent, session.requests + 1, switches, sum(cached) if cached else None)
 
-    def after(self, use: SessionUse, models: Mapping[str, str], calls: Sequence[Call], now: float) -> Session:
-        """Return the session after this request."""
+    def after(self, trace: Trace, now: float) -> Session:
+        """Return the session after the answer to this request."""
+        use = trace.plan.session or self.use()
         read = dict(self.session.read)
-        for call in calls:
+        for call in trace.calls:
             if not call.failed:
                 read[call.agent] = (call.usage.input or self.tokens, now)
-        return Session(use.agent, dict(models), use.requests, use.switches, read)
+        return Session(use.agent, dict(trace.plan.agents), use.requests, use.switches, read, self.prefix, now)
