@@ -66,7 +66,7 @@ def test_samples_are_counted_and_nominal_prices_named():
         ("fast+slow*5", "26, 13 (5×) · 5 of 6 agree"),
     ]
     plan = replace(make_answer().trace.plan, value_usd=0.02, nominal=True)
-    assert "for nominally $0.00010" in tell_story(document(plan=plan))[0].text
+    assert "for nominally $0.00010" in tell_story(document(plan=plan))[0][1]
 
 
 def test_a_verifier_and_a_stage_without_an_answer():

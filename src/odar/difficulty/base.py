@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from odar.difficulty.text import READ_LIMIT, lengths
+from odar.difficulty.text import READ_LIMIT, word_lengths
 from odar.files import user_path
 from odar.question import core_question, earlier_questions
 from odar.registry import Registry
@@ -85,7 +85,7 @@ class LengthEstimator:
 
     def estimate(self, query: Query) -> Estimate:
         """Return the difficulty by the number of words."""
-        words = lengths(core_question(query).text).words
+        words = len(word_lengths(core_question(query).text))
         difficulty = words / (words + 40)
         return Estimate(difficulty, self.name, (("word_count", float(words), difficulty),))
 

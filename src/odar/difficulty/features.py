@@ -31,9 +31,9 @@ from odar.difficulty.text import (
     clean,
     digits_as_zeros,
     has_latex,
-    lengths,
     mask_latex,
     terms,
+    word_lengths,
 )
 from odar.difficulty.university import MAX_WORDS, asks_for_a_fact, university_tfidf
 from odar.question import core_question
@@ -310,15 +310,16 @@ def lexical_features(whole: str, text: str) -> list[float]:
 
     If that is not the whole text, the token count is scaled to its length.
     """
-    count, tokens = lengths(whole), token_count(text)
+    sizes = word_lengths(whole)
+    tokens = token_count(text)
     if len(text) < len(whole):
         tokens = float(round(tokens * len(whole) / len(text)))
     return [
-        float(count.characters),
-        float(count.words),
+        float(len(whole)),
+        float(len(sizes)),
         tokens,
-        count.in_words / count.words if count.words else 0.0,
-        float(count.longest),
+        sum(sizes) / len(sizes) if sizes else 0.0,
+        float(max(sizes, default=0)),
         readability(mask_latex(text)),
         has_digit(text),
         has_math_symbol(text),

@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise
 from operator import add
 from struct import Struct
 from threading import Lock
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,15 +168,6 @@ class TokenVectors:
         return np.concatenate([embedded, self._first.products(embedded, matmul_by_row)], axis=1)
 
 
-class TextRows(NamedTuple):
-    """The rows of a text's tokens."""
-
-    rows: list[bytes]
-    """Rows of the tokens of each chunk."""
-    line_starts: list[int]
-    """Indices of tokens that begin a line."""
-
-
 class ChunkTable:
     """Cache of the rows of a chunk's tokens; a chunk is a word with its punctuation, or white space."""
 
@@ -185,12 +176,12 @@ class ChunkTable:
         self._cache: dict[str, bytes] = {}
         self._lock = Lock()
 
-    def __call__(self, text: str) -> TextRows:
-        """Return the rows of all tokens of a text."""
+    def __call__(self, text: str) -> tuple[list[bytes], list[int]]:
+        """Return the rows of the tokens of each chunk of a text, and the indices of tokens that begin a line."""
         chunks = split_chunks(text)
         cached = list(map(self._cache.get, chunks))
         rows = self._add_missing(chunks, cached) if None in cached else cast("list[bytes]", cached)
-        return TextRows(rows, self._line_starts(chunks, rows) if "\n" in text else [])
+        return rows, self._line_starts(chunks, rows) if "\n" in text else []
 
     def _add_missing(self, chunks: Sequence[str], cached: Sequence[bytes | None]) -> list[bytes]:
         """Return the rows of these chunks, and cache those that are new."""
@@ -223,13 +214,8 @@ def split_chunks(text: str) -> list[str]:
     return [chunk for chunk in _CHUNK.findall(text) if chunk]
 
 
-class Parse(NamedTuple):
-    """A tree for each sentence."""
-
-    heads: list[int]
-    """The head of each token; a root is its own head."""
-    clauses: list[bool]
-    """Whether the arc of each token heads a clause."""
+Parse = tuple[list[int], list[bool]]
+"""The head of each token, a root being its own head; and whether the arc of each token heads a clause."""
 
 
 class GreedyParser:
@@ -349,4 +335,4 @@ class GreedyParser:
                 under[b], s, b = s, b, after
             else:
                 begins[after] = True
-        return Parse([i if head == none else head for i, head in enumerate(heads[:tokens])], clauses)
+        return [i if head == none else head for i, head in enumerate(heads[:tokens])], clauses

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import eq
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,26 +29,14 @@ _LONG_WORD = re.compile(r"\S{60}(?=\S)")
 """The beginning of a word that is cut: splitting off thousands of prefixes would take quadratic time."""
 
 
-class Syntax(NamedTuple):
-    """f9, f10 and f13 of a text."""
-
-    sentences: float
-    clauses: float
-    depth: float
-
-
-BLANK = Syntax(0.0, 0.0, 0.0)
-"""The syntax of a blank text."""
-
-
-def analyse(text: str) -> Syntax:
-    """Parse a text whose LaTeX is masked, and return sentences, clauses and depth."""
+def analyse(text: str) -> tuple[float, float, float]:
+    """Parse a text whose LaTeX is masked, and return f9, f10 and f13: sentences, clauses and depth."""
     text = _LONG_WORD.sub(r"\g<0> ", text[:PARSE_LIMIT])
     if not text or text.isspace():
-        return BLANK
+        return 0.0, 0.0, 0.0
     heads, clauses = shipped_parser()(text)
     roots = sum(map(eq, heads, range(len(heads))))
-    return Syntax(float(roots), float(sum(clauses)), float(tree_depth(heads)))
+    return float(roots), float(sum(clauses)), float(tree_depth(heads))
 
 
 def tree_depth(heads: Sequence[int]) -> int:

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from importlib import resources
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 PLACEHOLDER = "formula"
 """Replacement of LaTeX before readability and parsing: an ordinary noun, so that the syntax stays intact."""
@@ -38,24 +38,11 @@ DATA = resources.files("odar.difficulty").joinpath("data")
 """Folder of the shipped weights and vocabularies."""
 
 
-class Lengths(NamedTuple):
-    """Exact lengths of a text."""
-
-    characters: int
-    words: int
-    in_words: int
-    """Characters without white space."""
-    longest: int
-    """Characters of the longest word."""
-
-
-def lengths(text: str) -> Lengths:
-    """Return the lengths of a text. A long text is read word by word, so that other threads can run in between."""
+def word_lengths(text: str) -> list[int]:
+    """Return the length of each word. A long text is read word by word, so that other threads can run meanwhile."""
     if len(text) <= _SPLIT_LIMIT:
-        sizes = list(map(len, text.split()))
-    else:
-        sizes = [match.end() - match.start() for match in re.finditer(r"\S+", text)]
-    return Lengths(len(text), len(sizes), sum(sizes), max(sizes, default=0))
+        return list(map(len, text.split()))
+    return [match.end() - match.start() for match in re.finditer(r"\S+", text)]
 
 
 def clean(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from odar.errors import one_line
 from odar.policy.paper import STOP
@@ -15,23 +15,16 @@ _MAX_ANSWER = 36
 _JUDGMENTS = {True: "says CORRECT, ", False: "says INCORRECT, ", None: ""}
 
 
-class Chapter(NamedTuple):
-    """One line of a story."""
-
-    title: str
-    """`start`, a stage such as slow*2, or `answer`."""
-    text: str
-
-
-def tell_story(document: Mapping[str, Any]) -> list[Chapter]:
+def tell_story(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the story of a question: how it began, each stage with the decision after it, and the answer.
 
-    p is the probability that the leading answer is right.
+    Each line has a title (`start`, a stage such as slow*2, or `answer`) and a text. p is the probability that the
+    leading answer is right.
     """
     decisions, plan = document["decisions"], document["plan"]
     if not decisions or plan is None:
         return []
-    chapters = [Chapter("start", _start(decisions[0], plan))]
+    lines = [("start", _start(decisions[0], plan))]
     for number, decision in enumerate(decisions):
         if decision["stage"] is None:
             break
@@ -39,13 +32,12 @@ def tell_story(document: Mapping[str, Any]) -> list[Chapter]:
         if number + 1 < len(decisions):
             after = decisions[number + 1]
             parts += ["" if after["p"] is None else f"p {after['p']:.2f}", _reason(after, plan)]
-        chapters.append(Chapter(decision["stage"], " · ".join(filter(None, parts))))
+        lines.append((decision["stage"], " · ".join(filter(None, parts))))
     if (verdict := document["verdict"]) is not None:
         winner = document["candidates"][verdict["winner"]]
-        chapters.append(
-            Chapter("answer", f"{_name(document, verdict['winner'])} by {winner['agent']}: {verdict['reason']}")
-        )
-    return chapters
+        text = f"{_name(document, verdict['winner'])} by {winner['agent']}: {verdict['reason']}"
+        lines.append(("answer", text))
+    return lines
 
 
 def _start(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
