@@ -20,7 +20,7 @@ from odar.agents.stream import StreamedAnswer
 from odar.agents.team import Team
 from odar.background import run_in_background, run_in_thread
 from odar.calibration_file import load_calibration
-from odar.certificates import CertificateCheck
+from odar.certificates import InstalledCertificate
 from odar.config import load_settings
 from odar.difficulty.base import Estimator, open_estimator
 from odar.errors import OdarError
@@ -81,7 +81,8 @@ class Odar:
         )
         self._policy = choose_policy(settings, self.calibration, self.believed_agents)
         self.targets = ServedTargets(targets_file(served))
-        self.certificate = CertificateCheck.of(settings, self.calibration, self.agents, self.alignment)
+        parts = settings, self.calibration, self.agents, self.alignment
+        self.certificate = InstalledCertificate(*parts) if self.calibration.made.get("certificate") else None
 
     @observed("query", outermost=True)
     async def aask(

@@ -161,7 +161,7 @@ def test_a_guarantee(odar, data, tmp_path):
     assert body["settings"]["routing.stages"] == ["fast", "slow"]
     engine = Odar(load_settings(config=tmp_path / "odar.toml", calibration=str(tmp_path / "calibration.json")))
     assert engine.certificate.problems() == []
-    assert str(engine.certificate.certificate) == "at most 0.7 less accurate than slow*3, 95% confidence"
+    assert engine.certificate.promise == "at most 0.7 less accurate than slow*3, 95% confidence"
     for arguments, why in (
         (("--at-most-worse", "0"), "--at-most-worse 0"),
         (("--at-most-worse", "0.1", "--against", "slow*9"), "too few answers for it"),

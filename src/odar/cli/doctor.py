@@ -243,4 +243,4 @@ def _check_certificate(odar: Odar) -> Iterator[Finding]:
     if odar.certificate is not None:
         problems = odar.certificate.problems()
         again = "odar calibrate --at-most-worse 0.05" if problems else ""
-        yield Finding("certificate", True, odar.certificate.certificate.state(problems), again)
+        yield Finding("certificate", True, odar.certificate.describe(problems), again)

@@ -4,8 +4,7 @@ Pure: no I/O, clock or randomness. The engine, calibration and replay all call t
 a question passes through them:
 
 - `experts`: question → expert → a model for each agent; `kinds`: the form of its answer
-- `session`: cached prompts of a conversation; `dial`: the value of a right answer; `certificate`: certified
-  accuracy
+- `session`: cached prompts of a conversation; `dial`: the value of a right answer
 - `policies`: the policy by name; `cascade`: is another call worth its price, by `cascade_values` and the `belief`
   (fitted by `belief_fit`); `paper`: difficulty → Simple, Medium or Hard, and fixed choices
 - `answers`, `response_format`, `json_schema`: text → final answer, and its faults against the client's tools and
