@@ -1,4 +1,4 @@
-"""Alignment by served answers in the engine: learned, used, marked and reported."""
+"""Statistics of served answers in the engine: learned, used for ranks, and reported."""
 
 from __future__ import annotations
 
@@ -40,24 +40,7 @@ def engine(level=-0.3, served=None, **overrides) -> Odar:
     return Odar(settings, providers={"p": provider}, estimator=ConstantEstimator(0.5), served=served)
 
 
-async def test_an_uncalibrated_pair_is_aligned_by_served_answers(tmp_path):
-    served = tmp_path / "served.json"
-    async with engine(served=served, alignment__running=True) as odar:
-        first = await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
-        for _ in range(60):
-            await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
-    assert first.trace.verdict.scorer == "fep (uncalibrated)"
-    async with engine(served=served, alignment__running=True) as odar:  # as in another process
-        answer = await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
-    assert answer.trace.verdict.scorer == "fep (running)"
-    assert (
-        answer.trace.verdict.reason == "lowest free energy of an answer: 2 of 2 agree; m aligned by served traffic"
-    )
-    assert {candidate.energy.origin for candidate in answer.trace.candidates} == {"running"}
-    assert all(abs(candidate.energy.aligned) < 5 for candidate in answer.trace.candidates)
-
-
-async def test_by_default_the_same_question_is_decided_alike_whatever_was_served_before(tmp_path):
+async def test_the_same_question_is_decided_alike_whatever_was_served_before(tmp_path):
     """What was served changes p slowly, and never the energies that are compared."""
     async with engine(served=tmp_path / "served.json", policy="cascade") as odar:
         beliefs, decided = [], set()
@@ -83,12 +66,12 @@ async def test_the_library_writes_no_file_by_default(tmp_path, monkeypatch):
 
 
 async def test_the_report_names_model_and_step(tmp_path):
-    odar = engine(alignment__running=True)
+    odar = engine()
     for _ in range(60):
         await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
     odar.alignment.sync()
     rows = odar.alignment.report(odar.agents.prompt_steps())
     assert sorted((row.model, row.step, row.used, row.seen) for row in rows) == [
-        ("m", "answer", "running", 60),
-        ("m", "verify", "running", 60),
+        ("m", "answer", "nothing", 60),
+        ("m", "verify", "nothing", 60),
     ]

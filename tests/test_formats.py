@@ -16,7 +16,6 @@ from odar.difficulty.estimator import LearnedEstimator
 from odar.errors import InputError, OdarError, SettingsError, StoreError
 from odar.formats import MAX_DEPTH, check_format, deeper_than, dump_json, load_json
 from odar.recording.files import open_recording
-from odar.settings import AlignmentSettings
 from odar.store.alignment import ServedAlignment
 
 SMALL = st.recursive(
@@ -27,7 +26,7 @@ SMALL = st.recursive(
 
 
 def load_alignment(path):
-    return ServedAlignment(AlignmentSettings(), {}, path).load()
+    return ServedAlignment({}, path).load()
 
 
 def depth(value) -> int:

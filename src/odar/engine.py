@@ -73,7 +73,7 @@ class Odar:
         self.estimator = estimator or open_estimator(settings.routing.estimator)
         lengths = usual_lengths(self.agents.cards, self.calibration, self.agents.sources())
         self.planner = Planner(settings, self.agents.cards, self.estimator, lengths)
-        self.alignment = ServedAlignment(settings.alignment, self.calibration.statistics, served)
+        self.alignment = ServedAlignment(self.calibration.statistics, served)
         self.fusion = Fusion.from_settings(settings.fusion, self.calibration.statistics, self.agents.sources())
         self.believed_agents = agents_of(settings, self.calibration, self.agents.sources())
         self.measurements = Measurements(

@@ -107,15 +107,6 @@ class FusionSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlignmentSettings:
-    """μ and σ of served traffic (SPEC 5.5)."""
-
-    running: bool = setting(
-        "use them for models without calibration; the same question then gets other answers over time", False
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSettings:
     """Hard limits of one request (SPEC 6.2)."""
 
@@ -262,7 +253,6 @@ class Settings:
     routing: RoutingSettings = field()
     dispatch: DispatchSettings = field(default_factory=DispatchSettings)
     fusion: FusionSettings = field()
-    alignment: AlignmentSettings = field(default_factory=AlignmentSettings)
     limits: LimitSettings = field()
     retry: RetrySettings = field(default_factory=RetrySettings)
     local: LocalSettings = field(default_factory=LocalSettings)

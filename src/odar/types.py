@@ -367,8 +367,6 @@ class Energy:
     free_energy: float
     aligned: float | None
     """F̃, or None if the model has no alignment statistics."""
-    origin: str = ""
-    """Origin of these statistics: calibrated, or running for served traffic; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True)

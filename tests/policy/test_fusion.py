@@ -204,13 +204,13 @@ def test_rank_gives_distinct_answers_first():
     assert sorted(order) == [0, 1, 2, 3, 4]
 
 
-def measured(model, aligned, origin=""):
-    energy = Energy(0.1, 0.1, 0.1 if aligned is None else aligned, aligned, origin)
+def measured(model, aligned):
+    energy = Energy(0.1, 0.1, 0.1 if aligned is None else aligned, aligned)
     return Candidate(Step.SOLVE, "slow", model, model, model, (Token("word", -0.1),), energy=energy)
 
 
 def test_calibrated_candidates_have_no_note_in_the_reason():
-    verdict = Fusion().choose([measured("a", 0.1, "calibrated"), measured("b", 0.2, "calibrated")])
+    verdict = Fusion().choose([measured("a", 0.1), measured("b", 0.2)])
     assert (verdict.scorer, verdict.reason) == ("fep", "lowest free energy")
 
 
@@ -224,14 +224,8 @@ def test_a_rule_without_energies_is_called_a_vote():
     assert choose(candidates[:2], beta=0.25).reason == "lowest free energy of an answer: 2 of 2 agree"
 
 
-def test_models_aligned_by_served_traffic_are_named_in_the_reason():
-    verdict = Fusion().choose([measured("a", 0.1, "calibrated"), measured("b", -0.2, "running")])
-    assert (verdict.winner, verdict.scorer) == (1, "fep (running)")
-    assert verdict.reason == "lowest free energy; b aligned by served traffic"
-
-
-def test_running_and_raw_energies_are_never_compared():
-    verdict = Fusion().choose([measured("a", -9.0, "running"), measured("b", None)])
+def test_aligned_and_raw_energies_are_never_compared():
+    verdict = Fusion().choose([measured("a", -9.0), measured("b", None)])
     assert verdict.scorer == "fep (uncalibrated)"
     assert verdict.reason == "lowest free energy; raw energies: no alignment statistics for b"
 

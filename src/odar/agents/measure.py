@@ -62,14 +62,12 @@ class Measurements:
             return candidate
         source = self._source(candidate.step, team, candidate.agent, candidate.model)
         known = None if source is None else self.alignment.find(source)
-        energy = measure_energy(candidate.tokens, self.varentropy_weight, known.alignment if known else None)
-        if energy is None:
-            return candidate
-        return replace(candidate, energy=replace(energy, origin=known.origin) if known else energy)
+        energy = measure_energy(candidate.tokens, self.varentropy_weight, known)
+        return candidate if energy is None else replace(candidate, energy=energy)
 
     def _tables(self, candidate: Candidate, team: Team) -> QuantileTables | None:
         source = self._source(candidate.step, team, candidate.agent, candidate.model)
-        return None if source is None else self.alignment.tables(source)[0]
+        return None if source is None else self.alignment.tables(source)
 
     def _source(self, step: Step, team: Team, agent: str, model: str) -> Source | None:
         """Return the source of a candidate with this query's sampling; None if the server sets part of it."""

@@ -169,8 +169,6 @@ DRIFT_SHIFT = 0.5
 """Minimum shift of the mean, in σ, that counts as drift."""
 DRIFT_SPREAD = 1.5
 """Minimum factor by which σ grows or shrinks that counts as drift."""
-MIN_SERVED = 50
-"""Served candidates of a source before its own statistics are used."""
 MIN_COMPARED = 30
 """Minimum number of served candidates for a comparison."""
 
@@ -212,7 +210,7 @@ class AlignmentRow:
     step: str
     """answer, verify or solve; the prompt's MD5 if it is not a current prompt."""
     used: str
-    """Statistics that its energies are aligned by: calibrated, running or nothing."""
+    """Statistics that its energies are aligned by: calibrated or nothing."""
     count: float
     """Served candidates, weighted by age."""
     seen: int
@@ -230,14 +228,10 @@ def alignment_row(source: Source, step: str, calibrated: Statistics | None, runn
     """Return the row of one source in the report."""
     served = running.alignment()
     drift = None if calibrated is None else measure_drift(running, calibrated)
-    if calibrated:
-        used = "calibrated"
-    else:
-        used = "running" if served is not None and running.count >= MIN_SERVED else "nothing"
     return AlignmentRow(
         model=source.model,
         step=step,
-        used=used,
+        used="calibrated" if calibrated else "nothing",
         count=running.count,
         seen=running.seen,
         calibrated_mean=calibrated.mean if calibrated else None,

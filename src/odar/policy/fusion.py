@@ -187,14 +187,12 @@ class Fusion:
         """Return whether raw energies are compared, the scorer, and a note for the reason (SPEC 5.5, 5.6).
 
         An aligned energy is never compared with a raw one: if one candidate has no alignment statistics, all are
-        compared raw. The note names the models that are aligned by served traffic.
+        compared raw.
         """
         measured = [(candidate.model, energy) for candidate in candidates if (energy := candidate.energy)]
         if unaligned := sorted({model for model, energy in measured if energy.aligned is None}):
             note = f"; raw energies: no alignment statistics for {', '.join(unaligned)}"
             return True, f"{self.rule} (uncalibrated)", note
-        if running := sorted({model for model, energy in measured if energy.origin == "running"}):
-            return False, f"{self.rule} (running)", f"; {', '.join(running)} aligned by served traffic"
         return False, self.rule, ""
 
     def _ballot(self, candidates: Sequence[Candidate], raw: bool, question: str) -> Ballot:

@@ -1,10 +1,9 @@
-"""Statistics for aligning energies: μ and σ of the calibration, or of served traffic where it has none (SPEC 5.5).
+"""Statistics of the served answers of each source: free energies for drift, signals for ranks (SPEC 5.5, 5.11).
 
-Calibrated statistics are the reference. Statistics of served traffic are compared with them: drift is reported, and
-changes nothing. With `alignment.running`, μ and σ of served traffic replace missing ones once enough answers were
-served. Quantiles of the signals of served answers are mixed with the shipped ones, with a weight that grows with
-their number. For the questions of a key its own answers count, and a few of every other key: nobody's traffic
-decides about the questions of others.
+Served energies are compared with the calibrated μ and σ: drift is reported, and changes nothing. Quantiles of the
+signals of served answers are mixed with the shipped ones, with a weight that grows with their number. For the
+questions of a key its own answers count, and a few of every other key: nobody's traffic decides about the questions
+of others.
 """
 
 from __future__ import annotations
@@ -22,17 +21,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from odar.files import user_path
-from odar.policy.alignment import MIN_SERVED, AlignmentRow, Histogram, Source, Statistics, alignment_row
+from odar.policy.alignment import AlignmentRow, Histogram, Source, Statistics, alignment_row
 from odar.policy.arrays import Array
 from odar.policy.energy import Alignment
 from odar.policy.signals import MIN_ANSWERS, RANKED, AnswerSignals, QuantileTables, shipped_tables
-from odar.settings import AlignmentSettings, StoreSettings
+from odar.settings import StoreSettings
 from odar.store.shared_counts import SharedCounts
 
-CALIBRATED, RUNNING = "calibrated", "running"
-"""Origins of μ and σ."""
-SERVED, SHIPPED = "served", "shipped"
-"""Origins of the quantiles of signals, besides `CALIBRATED`."""
 _MAX_SOURCES = 3000
 _MAX_SOURCES_PER_KEY = 1000
 """Maximum number of sources in the file; the rarest are dropped. Every temperature of a client is a new source."""
@@ -71,13 +66,6 @@ def alignment_path(settings: StoreSettings) -> Path:
     return user_path(file, setting="store.url").with_suffix(".alignment.json")
 
 
-class KnownAlignment(NamedTuple):
-    """μ and σ, and their origin: calibrated or running."""
-
-    alignment: Alignment
-    origin: str
-
-
 class Served(NamedTuple):
     """A source, and the key whose questions it answered."""
 
@@ -95,7 +83,6 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
 
     def __init__(
         self,
-        settings: AlignmentSettings,
         calibrated: Mapping[Source, Statistics],
         file: Path | None = None,
         clock: Callable[[], float] = time.time,
@@ -103,7 +90,6 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
     ) -> None:
         super().__init__(file, timer)
         self.calibrated = calibrated
-        self._uses_served = settings.running
         self._clock = clock
         self._sync_at = -math.inf
         self._waiting: list[tuple[Served, float]] = []
@@ -111,30 +97,26 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
         self._counts = _Counts({})
         self._calibrated_tables: dict[Source, QuantileTables | None] = {}
 
-    def find(self, source: Source) -> KnownAlignment | None:
-        """Return μ and σ of this source, or None if they are unknown."""
+    def find(self, source: Source) -> Alignment | None:
+        """Return the calibrated μ and σ of this source, or None if they are unknown."""
         calibrated = self.calibrated.get(source)
-        if calibrated is not None and calibrated.count:  # without log-probabilities it holds quantiles alone
-            return KnownAlignment(calibrated.alignment, CALIBRATED)
-        self.warm_up()
-        served = self._counts.alignment(Served(source, CURRENT_KEY.get())) if self._uses_served else None
-        return None if served is None else KnownAlignment(served, RUNNING)
+        # without log-probabilities it holds quantiles alone
+        return calibrated.alignment if calibrated is not None and calibrated.count else None
 
     def warm_up(self) -> None:
         """Read the file, unless it was read before."""
         if self.total is None:
             self.sync()
 
-    def tables(self, source: Source) -> tuple[QuantileTables | None, str]:
-        """Return the quantiles of the signals of this source and their origin; None stands for the shipped ones."""
+    def tables(self, source: Source) -> QuantileTables | None:
+        """Return the quantiles of the signals of this source; None stands for the shipped ones."""
         calibrated = self.calibrated.get(source)
         if calibrated is not None and calibrated.quantiles is not None:
             if source not in self._calibrated_tables:
                 self._calibrated_tables[source] = calibrated.tables
-            return self._calibrated_tables[source], CALIBRATED
+            return self._calibrated_tables[source]
         self.warm_up()
-        served = self._counts.tables(Served(source, CURRENT_KEY.get()))
-        return (None, SHIPPED) if served is None else (served, SERVED)
+        return self._counts.tables(Served(source, CURRENT_KEY.get()))
 
     def observe_signals(self, source: Source, answer: AnswerSignals) -> None:
         """Count the signals of a served fast answer; an unfinished one is not compared with others."""
@@ -172,8 +154,6 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
             )
             for source in sources
         ]
-        if not self._uses_served:
-            rows = [replace(row, used="nothing") if row.used == RUNNING else row for row in rows]
         return sorted(rows, key=lambda row: (-row.count, row.model, row.step))
 
     def _before_sync(self) -> None:
@@ -234,28 +214,20 @@ def _signal_sources(source: Source, kind: str) -> tuple[Source, ...]:
 
 
 class _Counts:
-    """What was served until a sync, as each key sees it; computed when it is needed."""
+    """Signals that were served until a sync, as each key sees them; computed when they are needed."""
 
     def __init__(self, served: Mapping[Served, Histogram]) -> None:
-        self._served = served
+        self._served = {each: running for each, running in served.items() if each.source.signal}
         self._sums: dict[Source, Histogram] = {}
         """All keys together, none with more than its share."""
         self._signals: dict[Source, list[Source]] = {}
-        for (source, _), running in served.items():
+        for (source, _), running in self._served.items():
             known = self._sums.get(source)
-            if known is None and source.signal:
+            if known is None:
                 self._signals.setdefault(replace(source, signal=""), []).append(source)
-            part = running.scaled(_others_part(source, running))
+            part = running.scaled(_others_part(running))
             self._sums[source] = part if known is None else known.merged(part, _HALF_LIFE_DAYS)
-        self._alignments: dict[Served, Alignment | None] = {}
         self._tables: dict[Served, QuantileTables | None] = {}
-
-    def alignment(self, asked: Served) -> Alignment | None:
-        """Return μ and σ of a source for a key; None if too little was served."""
-        if asked not in self._alignments:
-            running = self._seen_by(asked)
-            self._alignments[asked] = running.alignment() if running.count >= MIN_SERVED else None
-        return self._alignments[asked]
 
     def tables(self, asked: Served) -> QuantileTables | None:
         """Return the quantiles of the signals of a source for a key; None if too little was served."""
@@ -279,11 +251,10 @@ class _Counts:
         own = self._served.get(asked)
         if own is None:
             return everybody
-        part = _others_part(asked.source, own)  # of it is in the sum already
+        part = _others_part(own)  # of it is in the sum already
         return own if own.seen == everybody.seen else everybody.merged(own.scaled(1 - part), _HALF_LIFE_DAYS)
 
 
-def _others_part(source: Source, running: Histogram) -> float:
+def _others_part(running: Histogram) -> float:
     """Return the part of a key's answers that counts for other keys."""
-    most = _OTHERS_SHARE * (MIN_ANSWERS if source.signal else MIN_SERVED)
-    return min(1.0, most / running.count) if running.count else 0.0
+    return min(1.0, _OTHERS_SHARE * MIN_ANSWERS / running.count) if running.count else 0.0

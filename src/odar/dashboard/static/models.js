@@ -89,6 +89,5 @@ function drift(rows) {
 /** Whether the served energies still look like the calibrated ones; with too few of them, nothing is said. */
 function standing(row) {
   if (row.drifting) return h("span", { class: "chip warn" }, "drifting");
-  if (row.used === "running") return h("span", { class: "chip good" }, "in use");
   return num(row.drift_z ?? null) === null ? h("span", { class: "dim" }, "too few") : h("span", { class: "chip good" }, "steady");
 }
