@@ -43,7 +43,7 @@ def main() -> None:
         cpu = time.process_time() - cpu
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         size = path.stat().st_size / 1e6
-    print(f"{items} items, {size:.1f} MB of Parquet: read into a table in {loaded - started:.2f} s")
+    print(f"{items} items, {size:.1f} MB of JSON: read into a table in {loaded - started:.2f} s")
     print(
         f"{count} policies replayed in {done - loaded:.2f} s; {done - started:.2f} s in all, {cpu:.2f} s of CPU time"
     )

@@ -3,7 +3,7 @@ r"""Generate sets of checkable questions, by rule and seed, that a model of 135M
     python scripts/make_fusion_questions.py --out /tmp
     for set in sums school; do odar eval collect /tmp/$set.jsonl --out /tmp/$set-recorded.jsonl --profile tiny \
         --set prompts=docs/data/prompts --set slow.temperature=1.0 --set slow.max_tokens=48
-        odar eval convert /tmp/$set-recorded.jsonl docs/data/embedded-$set.jsonl.gz; done
+        gzip --best --no-name < /tmp/$set-recorded.jsonl > docs/data/embedded-$set.jsonl.gz; done
     odar eval fuse docs/data/embedded-sums.jsonl.gz
 
 `numbers` has sums, differences, products, doubles, halves and short stories with two numbers; `words` has the order of

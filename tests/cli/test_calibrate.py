@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -209,9 +210,8 @@ def test_a_recording_can_be_used_for_calibration(odar, data, provider, tmp_path)
     assert odar("eval", "collect", str(data), "--out", "r.jsonl", "--quiet", "--yes").code == 0
     fresh = json.loads(odar("calibrate", str(data), "--json").out)
     asked = len(provider.requests)
-    for file in ("r.jsonl", "r.jsonl.gz", "r.parquet"):
-        if file != "r.jsonl":
-            assert odar("eval", "convert", "r.jsonl", file).code == 0
+    (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress((tmp_path / "r.jsonl").read_bytes()))
+    for file in ("r.jsonl", "r.jsonl.gz"):
         used = odar("calibrate", file, "--json")
         assert used.code == 0 and json.loads(used.out) == fresh
     assert len(provider.requests) == asked

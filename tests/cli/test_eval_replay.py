@@ -13,7 +13,7 @@ from support.panels import synthetic_panel
 def panel(tmp_path):
     (tmp_path / "p").mkdir()
     synthetic_panel(tmp_path / "p", 120)
-    return str(tmp_path / "p" / "recording.parquet")
+    return str(tmp_path / "p" / "recording.jsonl")
 
 
 def test_replay_shows_every_baseline_with_its_interval(odar, panel):
@@ -61,21 +61,21 @@ def test_a_policy_compared_with_itself_has_no_gain(odar, panel):
 def test_compare_pairs_two_panels_by_item(odar, panel, tmp_path):
     (tmp_path / "q").mkdir()
     synthetic_panel(tmp_path / "q", 60, seed=5)
-    body = json.loads(odar("eval", "compare", panel, str(tmp_path / "q" / "recording.parquet"), "--json").out)
+    body = json.loads(odar("eval", "compare", panel, str(tmp_path / "q" / "recording.jsonl"), "--json").out)
     assert (body["items"], body["left_out"]) == (60, [60, 0])
     (tmp_path / "r").mkdir()
     synthetic_panel(tmp_path / "r", 10, benchmarks=[("other", "Coding")])
-    refused = odar("eval", "compare", panel, str(tmp_path / "r" / "recording.parquet"))
+    refused = odar("eval", "compare", panel, str(tmp_path / "r" / "recording.jsonl"))
     assert (refused.code, "share no item" in refused.err) == (2, True)
 
 
 def test_policies_that_the_panel_does_not_support_are_skipped(odar, tmp_path):
     synthetic_panel(tmp_path, 20, samples=2)
     result = odar(
-        "eval", "replay", str(tmp_path / "recording.parquet"), "--policy", "odar", "--policy", "best-of-n:n=9"
+        "eval", "replay", str(tmp_path / "recording.jsonl"), "--policy", "odar", "--policy", "best-of-n:n=9"
     )
     assert (result.code, "best-of-n:n=9 is left out" in result.err) == (0, True)
-    unknown = odar("eval", "replay", str(tmp_path / "recording.parquet"), "--policy", "odra")
+    unknown = odar("eval", "replay", str(tmp_path / "recording.jsonl"), "--policy", "odra")
     assert (unknown.code, "did you mean 'odar'" in unknown.err) == (2, True)
     nowhere = odar("eval", "replay", str(tmp_path / "nowhere"))
     assert (nowhere.code, "no such recording" in nowhere.err) == (2, True)

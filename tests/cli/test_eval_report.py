@@ -15,16 +15,16 @@ def test_report_writes_a_page(odar, tmp_path):
 
 
 def test_a_missing_panel_is_an_error(odar, tmp_path):
-    result = odar("eval", "report", str(tmp_path / "recording.parquet"))
+    result = odar("eval", "report", str(tmp_path / "recording.jsonl"))
     assert (result.code, "no such recording" in result.err) == (2, True)
 
 
 def test_a_damaged_panel_is_named(odar, tmp_path):
-    (tmp_path / "recording.parquet").write_bytes(b"PAR1 and then something else")
+    (tmp_path / "recording.jsonl").write_bytes(b"something else")
     for command in ("report", "replay"):
-        result = odar("eval", command, str(tmp_path / "recording.parquet"))
+        result = odar("eval", command, str(tmp_path / "recording.jsonl"))
         assert (result.code, result.out) == (2, "")
-        assert "recording.parquet cannot be read as a recording" in result.err
+        assert "recording.jsonl is not a recording" in result.err
 
 
 FLAT = [0.2] * 7
@@ -41,7 +41,7 @@ PANELS = {
 def test_uninformative_panels_can_be_replayed(odar, tmp_path, answers):
     handmade_panel(tmp_path, answers, [FLAT] * len(answers))
     rows = json.loads(
-        odar("eval", "replay", str(tmp_path / "recording.parquet"), "--policy", "baselines", "--json").out
+        odar("eval", "replay", str(tmp_path / "recording.jsonl"), "--policy", "baselines", "--json").out
     )
     right = [row.count("4") > 0 for row in answers]
     oracle = next(row for row in rows if row["name"] == "oracle")
@@ -50,8 +50,8 @@ def test_uninformative_panels_can_be_replayed(odar, tmp_path, answers):
     result = odar(
         "eval",
         "compare",
-        f"{tmp_path}/recording.parquet#single-fast",
-        f"{tmp_path}/recording.parquet#single-slow",
+        f"{tmp_path}/recording.jsonl#single-fast",
+        f"{tmp_path}/recording.jsonl#single-slow",
         "--json",
     )
     found = json.loads(result.out)
@@ -69,14 +69,14 @@ def test_uninformative_panels_can_be_replayed(odar, tmp_path, answers):
 def test_a_report_names_what_cannot_be_measured(odar, tmp_path, answers, said):
     handmade_panel(tmp_path, answers, [FLAT] * len(answers))
     page = tmp_path / "r.html"
-    assert odar("eval", "report", str(tmp_path / "recording.parquet"), "--out", str(page)).code == 0
+    assert odar("eval", "report", str(tmp_path / "recording.jsonl"), "--out", str(page)).code == 0
     assert said in page.read_text(encoding="utf-8")
 
 
 def test_an_unwritable_output_is_a_one_line_error(odar, tmp_path):
     handmade_panel(tmp_path, PANELS["one item"], [FLAT])
     (tmp_path / "file").write_text("")
-    recording, out = str(tmp_path / "recording.parquet"), str(tmp_path / "file" / "r.html")
+    recording, out = str(tmp_path / "recording.jsonl"), str(tmp_path / "file" / "r.html")
     result = odar("eval", "report", recording, "--out", out)
     assert result.code == 2
     assert result.err.startswith("odar: the report cannot be written: ")
@@ -88,7 +88,7 @@ def test_panels_without_common_items_cannot_be_compared(odar, tmp_path):
         (tmp_path / name).mkdir()
         synthetic_panel(tmp_path / name, items, benchmarks=((name, "Mathematics"),))
     result = odar(
-        "eval", "compare", str(tmp_path / "a" / "recording.parquet"), str(tmp_path / "b" / "recording.parquet")
+        "eval", "compare", str(tmp_path / "a" / "recording.jsonl"), str(tmp_path / "b" / "recording.jsonl")
     )
     assert (result.code, result.out) == (2, "")
     assert "share no item: set, id and seed must be the same" in result.err
@@ -99,7 +99,7 @@ def test_items_of_only_one_panel_are_skipped_and_counted(odar, tmp_path):
         (tmp_path / name).mkdir()
         synthetic_panel(tmp_path / name, items)
     shown = odar(
-        "eval", "compare", str(tmp_path / "a" / "recording.parquet"), str(tmp_path / "b" / "recording.parquet")
+        "eval", "compare", str(tmp_path / "a" / "recording.jsonl"), str(tmp_path / "b" / "recording.jsonl")
     ).out
     assert shown.startswith("6 items in both, 3 left out\n")
 
@@ -107,7 +107,7 @@ def test_items_of_only_one_panel_are_skipped_and_counted(odar, tmp_path):
 def test_an_unknown_policy_gets_a_suggestion(odar, tmp_path):
     handmade_panel(tmp_path, PANELS["one item"], [FLAT])
     for arguments in (("--policy", "odr"), ("--against", "odr")):
-        result = odar("eval", "replay", str(tmp_path / "recording.parquet"), *arguments)
+        result = odar("eval", "replay", str(tmp_path / "recording.jsonl"), *arguments)
         assert (result.code, "did you mean 'odar'" in result.err) == (2, True)
 
 

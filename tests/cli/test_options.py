@@ -45,7 +45,6 @@ LINES = {
     "eval report": ["eval", "report", NOBODY],
     "eval report --out": ["eval", "report", "panel.jsonl", "--out", NOBODY],
     "eval fuse": ["eval", "fuse", NOBODY],
-    "eval convert": ["eval", "convert", NOBODY, "x.jsonl"],
     "eval import": ["eval", "import", "--answers", NOBODY],
     "eval import --out": ["eval", "import", "--answers", "a", "--out", NOBODY],
     "traces --out": ["traces", "export", "--out", NOBODY],

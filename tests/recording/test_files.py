@@ -1,18 +1,15 @@
-"""Recordings in their three formats: the same content, whole or not at all, and clear errors."""
+"""Recordings, plain and compressed: the same content, whole or not at all, and clear errors."""
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 from odar.errors import InputError
-from odar.recording.files import ROW_GROUP_ITEMS, SUFFIXES, open_recording, write_recording
+from odar.recording.files import SUFFIXES, open_recording, write_recording
 from odar.recording.schema import ItemKey, item_from_json, item_to_json, row_id
 from odar.types import Usage
 from support.panels import header, synthetic_panel
@@ -20,7 +17,7 @@ from support.panels import header, synthetic_panel
 
 @pytest.fixture(scope="module")
 def items(tmp_path_factory):
-    path = synthetic_panel(tmp_path_factory.mktemp("recording"), ROW_GROUP_ITEMS + 10, samples=2)
+    path = synthetic_panel(tmp_path_factory.mktemp("recording"), 30, samples=2)
     found = list(open_recording(path).items())
     odd = replace(
         found[0].attempts[0],
@@ -38,7 +35,7 @@ def items(tmp_path_factory):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_the_three_formats_contain_the_same_items(tmp_path, items, suffix):
+def test_both_formats_contain_the_same_items(tmp_path, items, suffix):
     path = tmp_path / f"x{suffix}"
     assert write_recording(path, header(2), items) == len(items)
     recording = open_recording(path)
@@ -96,7 +93,7 @@ def test_a_file_that_is_not_a_recording_is_rejected(tmp_path):
     with pytest.raises(InputError, match="no such recording; make one with: odar eval collect"):
         open_recording(tmp_path / "none.jsonl")
     (tmp_path / "x.csv").write_text("a,b")
-    with pytest.raises(InputError, match=r"ends in \.jsonl, \.jsonl\.gz, \.parquet"):
+    with pytest.raises(InputError, match=r"ends in \.jsonl, \.jsonl\.gz"):
         open_recording(tmp_path / "x.csv")
     (tmp_path / "x.jsonl").write_text('{"query": "x"}\n')
     with pytest.raises(InputError, match="has format None"):
@@ -104,12 +101,6 @@ def test_a_file_that_is_not_a_recording_is_rejected(tmp_path):
     (tmp_path / "x.jsonl.gz").write_text("no gzip")
     with pytest.raises(InputError, match=r"x\.jsonl\.gz is damaged"):
         open_recording(tmp_path / "x.jsonl.gz")
-    (tmp_path / "x.parquet").write_text("no")
-    with pytest.raises(InputError, match="cannot be read as a recording"):
-        open_recording(tmp_path / "x.parquet")
-    parquet.write_table(pyarrow.table({"a": [1]}), tmp_path / "y.parquet")
-    with pytest.raises(InputError, match="is a Parquet file, but not a recording of ODAR"):
-        open_recording(tmp_path / "y.parquet")
 
 
 @pytest.mark.parametrize("line", ["[]", '{"id": 7}', '{"id": "x", "error": null}', '{"no": "id"}', '{"id": "a"'])
@@ -120,15 +111,6 @@ def test_a_damaged_line_is_an_input_error(tmp_path, items, line):
         file.write(line + "\n")
     with pytest.raises(InputError, match=r"x\.jsonl is damaged"):
         list(open_recording(path).items())
-
-
-def test_a_missing_pyarrow_names_the_extra_to_install(tmp_path, items, monkeypatch):
-    write_recording(tmp_path / "x.parquet", header(2), items[:2])
-    write_recording(tmp_path / "x.jsonl", header(2), items[:2])
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert list(open_recording(tmp_path / "x.jsonl").items()) == items[:2]
-    with pytest.raises(InputError, match=r"need pyarrow: pip install .*\[evals\]'"):
-        open_recording(tmp_path / "x.parquet")
 
 
 @pytest.mark.parametrize("name", ["gsm8k", 'a "quoted" name', "näme/with slash", "[x]"])

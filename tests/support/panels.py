@@ -140,7 +140,7 @@ def synthetic_panel(
     """Write a large panel: slow is better than fast, and confidence is slightly informative."""
     rng = np.random.default_rng(seed)
     header = header_of(Odar(settings(routing__samples=samples)), min(5, samples))
-    path = folder / "recording.parquet"
+    path = folder / "recording.jsonl"
     write_recording(
         path, header, (_synthetic(rng, i, samples, *benchmarks[i % len(benchmarks)]) for i in range(items))
     )
@@ -203,7 +203,7 @@ def handmade_panel(
     samples = len(answers[0]) - 2
     models = {name: {**card, "n": n} for name, card in MODELS.items()}
     made = header_of(Odar(settings(routing__samples=samples, policy="paper", models=models)), min(5, samples))
-    path = folder / "recording.parquet"
+    path = folder / "recording.jsonl"
     entries = [
         RecordedItem(
             key=ItemKey("hand", str(i), 42), category="Mathematics", metric="accuracy", stratum="s", fold=i % 5,

@@ -9,7 +9,6 @@ from odar.cli.main import LazyGroup
 COMMANDS = {
     "list": ("eval_collect", "List the benchmarks."),
     "collect": ("eval_collect", "Run both agents on benchmarks or your own questions once, and record everything."),
-    "convert": ("eval_collect", "Write a recording in another format."),
     "import": (
         "eval_import",
         "Import answers of lm-eval, inspect_ai, OpenAI Batch or a table, with no further call.",

@@ -1,4 +1,4 @@
-"""`odar eval list`, `collect` and `convert`: make recordings."""
+"""`odar eval list` and `collect`: make recordings."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from odar.cli.local import fetch_weights
 from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
 from odar.cli.terminal import print_json
 from odar.engine import Odar
-from odar.errors import GradedElsewhere, InputError, UsageError, plural
+from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.evals.benchmarks.base import BENCHMARKS, NAMES, Benchmark
 from odar.evals.scorers.text import TEXT_SCORERS
 from odar.evals.selection import check_scorer, select_tasks, with_fitting_prompts
 from odar.recording.collect import Job, TaskSet, make_items
-from odar.recording.files import SUFFIXES, is_recording, open_recording, write_recording
+from odar.recording.files import SUFFIXES, is_recording, open_recording
 from odar.recording.header import header_of
 from odar.recording.journal import Journal
 from odar.recording.questions import QuestionSet, load_questions
@@ -92,24 +92,6 @@ def collect_command(
             return record_items(run, recorded, items, journal, quiet=quiet)
         finally:
             _print_summary(journal, jobs, out)
-
-
-@click.command("convert")
-@click.argument("recording", type=FILE)
-@click.argument("out", type=FILE)
-def convert_command(recording: str, out: str) -> None:
-    """Write a RECORDING in another format: OUT ends in .jsonl, .jsonl.gz or .parquet.
-
-    .jsonl can grow: `odar eval collect` continues it. .jsonl.gz is the smallest, .parquet loads fastest.
-
-    \b
-    odar eval convert runs/mine.jsonl runs/mine.jsonl.gz
-    """
-    source = open_recording(recording)
-    if Path(out).exists():
-        raise InputError(f"{out} exists; name another file, or move it away")
-    count = write_recording(Path(out), source.header, source.items())
-    click.echo(f"{out}: {plural(count, 'item')}, {Path(out).stat().st_size / 1e6:.2f} MB")
 
 
 def _load_sets(name: str, folder: Path | None, score_by: str | None) -> Iterator[LoadedSet]:

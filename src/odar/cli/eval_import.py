@@ -46,7 +46,7 @@ from odar.types import FAST, SECOND, SLOW
 @click.option("--questions", type=FILE, metavar="FILE", help="Texts and right answers by id, if missing.")
 @click.option("--score-by", metavar="NAME", help="exact_match, f1, rouge_l, or a benchmark: scorer of the answers.")
 @click.option("--set-name", "title", default="", metavar="NAME", help="Default: the name of the first file.")
-@click.option("--out", type=FILE, metavar="FILE", help="Write a recording: .jsonl, .jsonl.gz or .parquet.")
+@click.option("--out", type=FILE, metavar="FILE", help="Write a recording: .jsonl or .jsonl.gz.")
 @json_option("Print one JSON object.")
 @settings_options
 def import_command(

@@ -2,7 +2,7 @@
 
 schema.py          items with attempts, the form of every recorded answer
 header.py          everything that answers depend on; files with another header are refused
-files.py           reading and writing: .jsonl, .jsonl.gz, .parquet
+files.py           reading and writing: .jsonl and .jsonl.gz
 collect.py         every agent on every item
 questions.py       the one reader of users' question files
 batch.py           the work of `odar batch`

@@ -198,11 +198,11 @@ def test_a_recording_without_verifications_can_be_replayed(tmp_path):
 
     source = open_recording(synthetic_panel(tmp_path, 30))
     items = [replace(e, attempts=(e.attempts[0], *e.attempts[2:])) for e in source.items()]
-    write_recording(tmp_path / "plain.parquet", source.header, items)
-    (found,) = replay_recordings(load_tables([tmp_path / "plain.parquet"]))
+    write_recording(tmp_path / "plain.jsonl", source.header, items)
+    (found,) = replay_recordings(load_tables([tmp_path / "plain.jsonl"]))
     assert found.outcomes["paper"].mix[1] == 0 and "Hard path" in found.outcomes["paper"].note
     assert "always-medium" not in found.outcomes
-    full = load_table(tmp_path / "recording.parquet")
+    full = load_table(tmp_path / "recording.jsonl")
     assert found.outcomes["single-slow"].score.mean() == pytest.approx(full.scores("slow").mean())
     assert exhibits(found)[0]
 

@@ -18,7 +18,7 @@ from odar.recording.files import open_recording, write_recording
 from support.panels import header, synthetic_panel
 
 HOSTILE = "</style><script>alert('x')</script> \" onload=x & <b>"
-NAME = "recording.parquet"
+NAME = "recording.jsonl"
 
 
 @pytest.fixture(scope="module")
