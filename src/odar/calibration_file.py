@@ -18,8 +18,8 @@ from odar.policy.belief import Belief
 
 FORMAT = "odar-calibration-2"
 SHIPPED = ("local", "tiny")
-Setting = float | str | Sequence[str]
-FITTED = ("policy", "routing.dial", "routing.stages", "routing.tau1", "routing.tau2")
+Setting = int | float | str | Sequence[str]
+FITTED = ("policy", "routing.dial", "routing.stages", "routing.samples", "routing.tau1", "routing.tau2")
 """Settings that a calibration may contain: a file from elsewhere must not decide where keys are sent."""
 
 
@@ -69,7 +69,7 @@ class Calibration:
             check_format(body.get("format"), FORMAT, origin, "run `odar calibrate` again", SettingsError)
             if unknown := sorted(set(body["settings"]) - set(FITTED)):
                 raise SettingsError(f"{origin} sets {unknown[0]}; a calibration may only set {', '.join(FITTED)}")
-            settings = msgspec.convert(body["settings"], dict[str, float | str | tuple[str, ...]])
+            settings = msgspec.convert(body["settings"], dict[str, int | float | str | tuple[str, ...]])
             rest = {name: body[name] for name in ("belief", "made", "report")}
             return cls(statistics_from_rows(body["sources"]), settings, **rest)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

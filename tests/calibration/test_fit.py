@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -61,3 +62,18 @@ def test_a_fit_to_few_items_stays_near_the_shipped_weights():
     assert abs(few["p_offset"] - shipped["p_offset"]) < 0.5
     assert abs(few["q_offset"] - shipped["q_offset"]) < 0.5
     assert few["spread"] == shipped["spread"]
+
+
+def test_skills_by_kind_follow_the_items_and_a_kind_of_few_items_stays_near_the_skill_on_all():
+    good = [replace(item, query=f"Is {i} a prime number?") for i, item in enumerate(population(120, fast=0.9))]
+    few = [replace(item, query="How many legs has a spider?") for item in population(4, seed=1, fast=0.9)]
+    items = table([*population(120, seed=2, fast=0.3), *good, *few])
+    fitted = fit_calibration(items, every(items), belief=True)
+    known = fitted.statistics[default_source(items, FAST)]
+    assert set(known.accuracy_by_kind) == {"short answer", "yes/no", "number"}
+    assert known.accuracy_by_kind["short answer"] < known.accuracy - 0.1
+    assert known.accuracy_by_kind["yes/no"] > known.accuracy + 0.1
+    assert abs(known.accuracy_by_kind["number"] - known.accuracy) < 0.12
+    agent = items.replaced(calibration=fitted).agents[FAST]
+    assert agent.on("yes/no").skill == known.accuracy_by_kind["yes/no"]
+    assert agent.on("choice") is agent

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odar.policy.belief import Agent, Belief, Opinion
 from odar.policy.cascade import CascadePolicy, default_stages
-from odar.types import MAX_STAGES, Assignment, Candidate, Estimate, Path, Plan, State, Step
+from odar.types import MAX_STAGES, Assignment, Candidate, Estimate, Path, Plan, Stage, State, Step
 
 AGENTS = {
     "fast": Agent("fast", 0.6, "gpt"),
@@ -127,6 +127,29 @@ def test_only_the_first_and_last_call_streams():
 
 def test_a_question_is_asked_at_least_once():
     assert asked(value_usd=1e-9) != "None"
+
+
+def test_one_slow_call_and_several_samples_in_one_request_are_alternatives():
+    stages = tuple(map(Stage.parse, ("fast", "slow", "slow*5")))
+    policy = CascadePolicy(stages, AGENTS, Belief.load(), {"slow": 5})
+    cheap = {**PLAN.prices, "slow": 0.001}
+    first = policy.next_stage(state(prices=cheap, sample_prices={"slow": 1e-5}, value_usd=1.0))
+    assert str(first.stage) == "slow*5"  # straight to five samples, which share their prompt
+    after_slow = replace(state(("slow", 0), prices=cheap, value_usd=1e9), stages=stages[1:2])
+    assert policy.next_stage(after_slow).stage is None
+    assert (1, 2) not in policy.outlook(0).p and (0, 2) in policy.outlook(0).p
+
+
+def test_the_agent_is_chosen_by_kind_before_any_call():
+    """Fast is as good as slow at yes/no and hopeless at numbers; other kinds use the skill on all questions."""
+    fast = replace(AGENTS["fast"], by_kind=(("yes/no", 0.86), ("number", 0.05)))
+    policy = CascadePolicy(tuple(map(Stage.parse, ("fast", "slow"))), {**AGENTS, "fast": fast}, Belief.load())
+    prices = {"fast": 0.004, "slow": 0.01}
+    assert str(policy.next_stage(state(kind="yes/no", prices=prices)).stage) == "fast"
+    assert str(policy.next_stage(state(kind="number", prices=prices)).stage) == "slow"
+    unseen = policy.next_stage(state(kind="choice", prices=prices))
+    pooled = CascadePolicy(policy.stages, AGENTS, Belief.load()).next_stage(state(kind="choice", prices=prices))
+    assert (unseen.stage, unseen.gain) == (pooled.stage, pooled.gain)
 
 
 def test_tables_are_shared_by_similar_prices():

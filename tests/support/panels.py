@@ -92,11 +92,16 @@ QUANTILES = QuantileTables.fit(
 ).to_dict()
 
 
+BY_KIND = {"number": 0.45, "short answer": 0.4, "yes/no": 0.6}
+
+
 def calibration(folder: Path) -> str:
     """A calibration of the three sources."""
     plain = Odar(settings())
     rows = {
-        plain.agents.source("quick", "fast", Step.ANSWER): Statistics(0.4, 0.3, 50, 0.5, 0.5, QUANTILES),
+        plain.agents.source("quick", "fast", Step.ANSWER): Statistics(
+            0.4, 0.3, 50, 0.5, 0.5, QUANTILES, accuracy_by_kind=BY_KIND
+        ),
         plain.agents.source("deep", "slow", Step.VERIFY): Statistics(0.25, 0.15, 50, 0.8, 0.6, QUANTILES),
         plain.agents.source("deep", "slow", Step.SOLVE): Statistics(0.35, 0.2, 50, 1.0, 0.7, QUANTILES),
     }

@@ -42,7 +42,8 @@ class Measurements:
         """Return what the belief sees of each candidate."""
         signals = [answer_signals(candidate) for candidate in candidates]
         tables = [self._tables(candidate, team) for candidate in candidates]
-        return opinions(candidates, signals, tables, self.agents, self.fusion)
+        agents = {name: agent.on(plan.kind) for name, agent in self.agents.items()}
+        return opinions(candidates, signals, tables, agents, self.fusion)
 
     def observe(self, candidates: Iterable[Candidate], plan: Plan, team: Team) -> None:
         """Count the energies and signals of served candidates, except for models that are not in the settings."""

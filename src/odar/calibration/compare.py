@@ -22,7 +22,7 @@ from odar.errors import InputError
 from odar.evals.replay.outcomes import mean_outcomes
 from odar.evals.replay.table import ReplayTable
 from odar.policy.arrays import Array, Bools
-from odar.policy.cascade import CascadePolicy, default_stages
+from odar.policy.cascade import CascadePolicy, default_stages, within_samples
 from odar.policy.dial import Dial
 from odar.policy.policies import Policy, choose_policy
 from odar.types import FAST, SLOW, Stage
@@ -236,17 +236,18 @@ def all_settings(table: ReplayTable, dial: str) -> list[dict[str, Setting]]:
 
 
 def cascades(table: ReplayTable) -> list[dict[str, Setting]]:
-    """Return the cascades to compare: that of the settings, and two with several slow samples in one request.
+    """Return the cascades to compare: that of the settings, and one with several slow samples in one request.
 
-    Samples of one request share its prompt, so that five can cost less than two requests.
+    Samples of one request share its prompt, so that five can cost less than two requests. One slow call and the
+    request for several are alternatives: `routing.samples` is the most of both together.
     """
     settings = table.settings
     found: list[dict[str, Setting]] = [{"policy": "cascade"}]
     samples = min(max(SELF_CONSISTENCY), table.samples(SLOW))
     if not settings.routing.stages and settings.card(settings.agent(SLOW).model).n and samples > 2:
         cheap = [str(stage) for stage in default_stages(table.agents) if SLOW not in stage.agents]
-        for slow in ([SLOW, f"{SLOW}*{samples - 1}"], [f"{SLOW}*{samples}"]):
-            found.append({"policy": "cascade", "routing.stages": [*cheap, *slow]})
+        most = {} if samples == settings.routing.samples else {"routing.samples": samples}
+        found.append({"policy": "cascade", "routing.stages": [*cheap, SLOW, f"{SLOW}*{samples}"], **most})
     return found
 
 
@@ -260,7 +261,7 @@ def walk_all(table: ReplayTable, tried: Sequence[Mapping[str, Setting]]) -> list
         if key not in policies:
             policy = choose_policy(effective, table.calibration, table.agents)
             if isinstance(policy, CascadePolicy):
-                policy = replace(policy, stages=table.supported(policy.stages))
+                policy = table.supported(policy)
             policies[key] = policy
         first = range(max(1, table.samples(SLOW)))
         runs = [table.walk(policies[key], dial=effective.dial(), first_sample=each) for each in first]
@@ -281,8 +282,7 @@ def guarantee(
         raise InputError(f"--against {bound.against}: the recording has too few answers for it")
     test = np.random.default_rng(SEED).permutation(len(table)) % 2 == 0
     calibration = fit_calibration(table, ~test, belief=bool((~test).sum() >= MIN_BELIEF))
-    own = tuple(map(Stage.parse, table.settings.routing.stages)) or default_stages(table.agents)
-    stages: Setting = [str(stage) for stage in table.supported(own)]
+    stages = [str(stage) for stage in _recorded_stages(table)]  # what is certified is what was tested
     tried = [
         {"routing.stages": stages, **cascade, "routing.dial": dial} for cascade in cascades(table) for dial in DIALS
     ]
@@ -295,6 +295,16 @@ def guarantee(
     return calibration, certificate, certified, reference.rows(test)
 
 
+def _recorded_stages(table: ReplayTable) -> list[Stage]:
+    """Return the stages of the settings as far as the recording has enough answers for all of them together."""
+    own = tuple(map(Stage.parse, table.settings.routing.stages)) or default_stages(table.agents)
+    most = {agent: table.samples(agent) for agent in table.agents}
+    kept: list[Stage] = []
+    for stage in own:
+        kept += [stage] if table.has(stage) and within_samples([*kept, stage], most) else []
+    return kept
+
+
 def _rounded(interval: Interval) -> dict[str, float]:
     return {name: round(value, 5) for name, value in interval._asdict().items()}
 
@@ -305,8 +315,7 @@ def _losses(table: ReplayTable) -> Array:
 
 def _has(table: ReplayTable, *stages: str) -> bool:
     """Return whether the table has the answers for each of these stages alone."""
-    asked = [Stage.parse(stage) for stage in stages]
-    return all(table.supported([stage]) for stage in asked)
+    return all(table.has(Stage.parse(stage)) for stage in stages)
 
 
 def _joined(parts: Sequence[Choice], folds: Sequence[Bools]) -> Choice:

@@ -14,7 +14,7 @@ from odar.evals.replay.states import StateColumn
 from odar.evals.replay.table import ReplayTable
 from odar.policy.alignment import Source, Statistics
 from odar.policy.arrays import Bools
-from odar.policy.belief import Belief
+from odar.policy.belief import SKILL_RANGE, Agent, Belief
 from odar.policy.belief_fit import LABEL_DEVIATIONS, Answers, fit_with_labels
 from odar.types import SLOW, Ask, Stage
 
@@ -22,10 +22,12 @@ MIN_BELIEF = 100
 """Minimum number of items for a fit of the belief; with fewer, only statistics are measured."""
 SKILL_ITEMS = 12
 """Items that the skill of an agent, as known before, counts as."""
+KIND_ITEMS = 12
+"""Items that the skill of an agent on all questions counts as, for its skill on one kind."""
 
 
 def fit_calibration(table: ReplayTable, rows: Bools, *, belief: bool) -> Calibration:
-    """Fit statistics and skills, and with `belief` its weights, to some items of a table.
+    """Fit statistics and skills, and with `belief` its weights and skills by kind of question, to some items.
 
     Args:
         table: with an empty calibration, so that its agents have the skills that are known without items.
@@ -38,10 +40,32 @@ def fit_calibration(table: ReplayTable, rows: Bools, *, belief: bool) -> Calibra
     weights, skills = fit_belief(table.replaced(rows=rows, calibration=calibration))
     statistics = dict(calibration.statistics)
     for agent, skill in skills.items():
+        by_kind = fit_kinds(table, rows, replace(table.agents[agent], skill=skill), weights)
         source = default_source(table, agent)
-        statistics[source] = replace(statistics[source], accuracy=round(skill, 4))
+        statistics[source] = replace(statistics[source], accuracy=round(skill, 4), accuracy_by_kind=by_kind)
     fitted = {name: round(weights.weights[name], 4) for name in LABEL_DEVIATIONS}
     return Calibration(statistics=statistics, belief=fitted)
+
+
+def fit_kinds(table: ReplayTable, rows: Bools, agent: Agent, belief: Belief) -> dict[str, float]:
+    """Return the skill of an agent on each kind of question: choices, numbers and so on.
+
+    With it the belief expects as many right answers before any call as the agent gave. What it expects without
+    kinds counts as `KIND_ITEMS` items, so that a kind of few items stays near it; unseen kinds have no entry.
+    """
+    kinds = np.array(table.kinds)
+    scores = table.scores(agent.name)
+    questions = next(table.states(())).state
+    tried = np.linspace(*SKILL_RANGE, 49)
+    found = {}
+    for kind in sorted(set(kinds[rows].tolist())):
+        own = rows & (kinds == kind)
+        state = replace(questions, plausible=questions.plausible[own], difficulty=questions.difficulty[own])
+        judgment = belief.judge(state)
+        expected = [float(judgment.q(replace(agent, skill=skill)).mean()) for skill in (agent.skill, *tried)]
+        right = (scores[own].sum() + KIND_ITEMS * expected[0]) / (own.sum() + KIND_ITEMS)
+        found[kind] = round(float(np.interp(right, expected[1:], tried)), 4)
+    return found
 
 
 def fit_statistics(table: ReplayTable, rows: Bools) -> dict[Source, Statistics]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
@@ -81,6 +81,16 @@ class Agent:
     """Family of its model."""
     silent: Any = 0.0
     """Share of questions to which it gives no answer, such as by reaching its limit of tokens."""
+    by_kind: tuple[tuple[str, float], ...] = ()
+    """Its skill on kinds of questions, if a calibration has measured it."""
+
+    def on(self, kind: str) -> Agent:
+        """Return the agent with its skill on questions of a kind; itself if that is unknown.
+
+        >>> Agent("fast", 0.6, "gpt", by_kind=(("yes/no", 0.7),)).on("yes/no").skill
+        0.7
+        """
+        return next((replace(self, skill=skill, by_kind=()) for name, skill in self.by_kind if name == kind), self)
 
 
 @dataclass(frozen=True, slots=True)

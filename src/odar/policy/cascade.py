@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from odar.policy import belief as beliefs
 from odar.policy.belief import Agent, Belief, Judgment
@@ -64,15 +65,18 @@ class CascadePolicy:
         stages: the stages in order.
         agents: skill and family of each agent.
         belief: p and q.
+        max_samples: the most samples of an agent in all, so that `slow`, `slow*3` and `slow*5` are alternatives; an
+            agent that is missing has no limit.
     """
 
     stages: tuple[Stage, ...]
     agents: Mapping[str, Agent]
     belief: Belief
-    _outlooks: dict[int, Outlook] = field(default_factory=dict, repr=False)
-    """What may happen in the cascade, by the number of plausible answers."""
-    _values: OrderedDict[tuple[int, tuple[int, ...]], Values] = field(default_factory=OrderedDict, repr=False)
-    """Recently used values, by the number of plausible answers and the price levels of the stages."""
+    max_samples: Mapping[str, int] = field(default_factory=dict)
+    _outlooks: dict[tuple[int, str], Outlook] = field(default_factory=dict, repr=False)
+    """What may happen in the cascade, by the number of plausible answers and the kind of question."""
+    _values: OrderedDict[tuple[str, int, tuple[int, ...]], Values] = field(default_factory=OrderedDict, repr=False)
+    """Recently used values, by the kind, the number of plausible answers and the price levels of the stages."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     name = "cascade"
@@ -118,7 +122,7 @@ class CascadePolicy:
             left = position < len(self.stages)
             return Decision(None, "no further stage fits the limits" if left else "no stage is left", p=p)
         reference = self.stages[-1].asks[-1].agent
-        q = judgment.q(self.agents[reference])
+        q = judgment.q(self.agents[reference].on(plan.kind))
         values = self.values(plan)
         worths = {i: float(values.of_asking(i, p or 0.0, q)) for i in numbers}
         best = numbers[0]
@@ -141,7 +145,7 @@ class CascadePolicy:
         stages = self._one_call_stages(state)
         if not stages:
             return Decision(None, "no agent is left")
-        chances = {stage: judgment.q(self.agents[stage.asks[0].agent]) for stage in stages}
+        chances = {stage: judgment.q(self.agents[stage.asks[0].agent].on(plan.kind)) for stage in stages}
         if plan.kind == Kind.OPEN_ENDED:
             share = max(0.0, (plan.estimate.difficulty - EASY) / (1 - EASY))
             chances = {stage: 1 - share + share * q for stage, q in chances.items()}
@@ -154,13 +158,13 @@ class CascadePolicy:
 
         New ones take tens of milliseconds: call it in a thread first, unless `knows` the plan. Thread-safe.
         """
-        plausible, levels = key = self._key(plan)
+        kind, plausible, levels = key = self._key(plan)
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
                 return self._values[key]
             prices = [LEVEL**level for level in levels]
-            self._values[key] = found = Values.by_induction(self.outlook(plausible), prices, 1.0)
+            self._values[key] = found = Values.by_induction(self.outlook(plausible, kind), prices, 1.0)
             if len(self._values) > MAX_TABLES:
                 self._values.popitem(last=False)
             return found
@@ -169,18 +173,29 @@ class CascadePolicy:
         """Return whether the values for a question are known already, or not needed."""
         return bool(plan.keep) or plan.one_call or self._key(plan) in self._values
 
-    def _key(self, plan: Plan) -> tuple[int, tuple[int, ...]]:
+    def _key(self, plan: Plan) -> tuple[str, int, tuple[int, ...]]:
+        kind = plan.kind if any(agent.on(plan.kind) is not agent for agent in self.agents.values()) else ""
         levels = tuple(price_level(stage_price(stage, plan), plan.value_usd) for stage in self.stages)
-        return min(plan.plausible or 0, MAX_PLAUSIBLE), levels
+        return kind, min(plan.plausible or 0, MAX_PLAUSIBLE), levels
 
-    def outlook(self, plausible: int) -> Outlook:
-        """Return what may happen in the cascade, given the number of plausible answers; 0 means many."""
-        if plausible not in self._outlooks:
+    def outlook(self, plausible: int, kind: str = "") -> Outlook:
+        """Return what may happen in the cascade, given the number of plausible answers; 0 means many.
+
+        `kind` is a kind of question for which the skills of the agents are known.
+        """
+        if (plausible, kind) not in self._outlooks:
             agents = [
-                [self.agents[ask.agent] for ask in stage.asks for _ in range(ask.samples)] for stage in self.stages
+                [self.agents[ask.agent].on(kind) for ask in stage.asks for _ in range(ask.samples)]
+                for stage in self.stages
             ]
-            self._outlooks[plausible] = Outlook.drawn(self.belief, agents, plausible)
-        return self._outlooks[plausible]
+            possible = [
+                reached
+                for size in range(len(self.stages) + 1)
+                for reached in combinations(range(len(self.stages)), size)
+                if within_samples([self.stages[number] for number in reached], self.max_samples)
+            ]
+            self._outlooks[plausible, kind] = Outlook.drawn(self.belief, agents, plausible, possible=possible)
+        return self._outlooks[plausible, kind]
 
     def _position(self, state: State) -> int:
         """Return the number of stages that were asked or skipped."""
@@ -197,7 +212,7 @@ class CascadePolicy:
         for ask in stage.asks:
             if ask.agent not in agents or ask.agent in state.failed or (ask.verify and not state.candidates):
                 return False
-        return state.fits(stage)
+        return within_samples((*state.stages, stage), self.max_samples) and state.fits(stage)
 
     def _one_call_stages(self, state: State) -> list[Stage]:
         """Return one call to each agent that may answer alone; the agent of a tool loop if it did not fail.
@@ -217,6 +232,18 @@ def _is_prose(candidate: Candidate) -> bool:
     """Return whether a complete reply has no final answer: the request was open-ended after all."""
     complete = candidate.finish == "stop" and not candidate.tool_calls
     return complete and not candidate.stated and len(candidate.text.split()) > PROSE_WORDS
+
+
+def within_samples(stages: Iterable[Stage], most: Mapping[str, int]) -> bool:
+    """Return whether no agent is asked for more samples in all than its maximum; verifications do not count.
+
+    >>> within_samples([Stage.parse("slow"), Stage.parse("slow*5")], {"slow": 5})
+    False
+    """
+    asked = Counter[str]()
+    for ask in (ask for stage in stages for ask in stage.asks if not ask.verify):
+        asked[ask.agent] += ask.samples
+    return all(count <= most.get(agent, count) for agent, count in asked.items())
 
 
 def price_level(price: float, value: float) -> int:

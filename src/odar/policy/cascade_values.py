@@ -11,7 +11,7 @@ prices.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -50,36 +50,57 @@ class Outlook:
     """q of the first agent of each stage before any answer: the mean of p after asking it alone."""
     difficulty: Array
     """d(x) of the questions; NaN if unknown."""
+    several: bool = False
+    """Whether a stage asks for several samples: the belief lowers q a little with each, which is no noise."""
+
+    def following(self, reached: Reached) -> list[int]:
+        """Return the numbers of the stages that can follow a state."""
+        after = reached[-1] + 1 if reached else 0
+        return [number for number in range(after, len(self.alone)) if (*reached, number) in self.p]
 
     @classmethod
     def of_opinions(
-        cls, belief: Belief, stages: Sequence[Sequence[Opinion]], plausible: Any, difficulty: Any, reference: Agent
+        cls,
+        belief: Belief,
+        stages: Sequence[Sequence[Opinion]],
+        plausible: Any,
+        difficulty: Any,
+        reference: Agent,
+        possible: Iterable[Reached] | None = None,
     ) -> Outlook:
-        """Judge every state of questions to which all answers are known; opinions hold arrays."""
+        """Judge every state, or all that are possible, of questions to which all answers are known.
+
+        The numbers of opinions are arrays. The first state has no opinions.
+        """
         p: dict[Reached, Array] = {}
         q: dict[Reached, Array] = {}
         size = len(stages[0][0].group)
-        for number in range(len(stages) + 1):
-            for reached in combinations(range(len(stages)), number):
-                opinions = [opinion for stage in reached for opinion in stages[stage]]
-                judgment = belief.judge(State(opinions, plausible, difficulty))
-                p[reached] = np.broadcast_to(judgment.p, size)
-                q[reached] = np.broadcast_to(judgment.q(reference), size)
+        every = range(len(stages))
+        for reached in possible or [each for count in range(len(every) + 1) for each in combinations(every, count)]:
+            opinions = [opinion for stage in reached for opinion in stages[stage]]
+            judgment = belief.judge(State(opinions, plausible, difficulty))
+            p[reached] = np.broadcast_to(judgment.p, size)
+            q[reached] = np.broadcast_to(judgment.q(reference), size)
         nothing = belief.judge(State((), plausible, difficulty))
         alone = [np.broadcast_to(nothing.q(stage[0].agent), size) for stage in stages]
         known = np.full(size, np.nan) if difficulty is None else np.broadcast_to(difficulty, size)
-        return cls(p, q, alone, known)
+        return cls(p, q, alone, known, any(len(stage) > 1 for stage in stages))
 
     @classmethod
     def drawn(
-        cls, belief: Belief, stages: Sequence[Sequence[Agent]], plausible: int = 0, size: int = QUESTIONS
+        cls,
+        belief: Belief,
+        stages: Sequence[Sequence[Agent]],
+        plausible: int = 0,
+        size: int = QUESTIONS,
+        possible: Iterable[Reached] | None = None,
     ) -> Outlook:
         """Draw questions and answers from the belief; the same ones each time."""
         listed = [agent for stage in stages for agent in stage]
         opinions, difficulty = drawn_answers(belief, listed, plausible, size)
         given = iter(opinions)
         by_stage = [[next(given) for _ in stage] for stage in stages]
-        return cls.of_opinions(belief, by_stage, plausible, difficulty, listed[-1])
+        return cls.of_opinions(belief, by_stage, plausible, difficulty, listed[-1], possible)
 
 
 def drawn_answers(
@@ -167,17 +188,20 @@ class Values:
         values = cls(paid, {}, {})
         size = len(outlook.q[()])
         for number in range(len(paid) - 1, -1, -1):
-            before = [reached for reached in outlook.p if not reached or reached[-1] < number]
+            before = [reached for reached in outlook.p if number in outlook.following(reached)]
             then = [(*reached, number) for reached in before]
             p, q = (np.concatenate([kept[r] for r in before]) for kept in (outlook.p, outlook.q))
-            p_then, q_then = (np.concatenate([kept[r] for r in then]) for kept in (outlook.p, outlook.q))
-            after = values.best(number + 1, p_then, q_then)
+            q_then = np.concatenate([outlook.q[r] for r in then])
+            after = np.concatenate([values.best(outlook, r) for r in then])
             # q keeps its mean in a call, and p after the first answer has the mean q: what they deviate by is noise
+            change = q_then - q
             start = slice(size)  # the first of `before` is the state without opinions
-            noise = [(q_then - q)[start], p_then[start] - outlook.alone[number]]
-            first = _fitted(_of_q(q[start]), after[start], noise)
             known = p >= NO_ANSWER
-            later = _fitted(_of_both(p[known], q[known]), after[known], [(q_then - q)[known]])
+            early, late = [change[start], outlook.p[then[0]] - outlook.alone[number]], [change[known]]
+            if outlook.several:
+                early, late = _centred(early), _centred(late)
+            first = _fitted(_of_q(q[start]), after[start], early)
+            later = _fitted(_of_both(p[known], q[known]), after[known], late)
             values = replace(values, first={**values.first, number: first}, later={**values.later, number: later})
         return values
 
@@ -192,26 +216,28 @@ class Values:
         later = sum(c * term for c, term in zip(self.later[number], _of_both(p, q), strict=True))
         return np.clip(later + (p < NO_ANSWER) * (first - later), 0, 1) - self.prices[number]
 
-    def best(self, after: int, p: Array, q: Array) -> Array:
-        """Return the value of the best choice after this number of stages."""
+    def best(self, outlook: Outlook, reached: Reached) -> Array:
+        """Return the value of the best choice in a state: to stop, or one of the stages that can follow."""
+        p = outlook.p[reached]
         value = p
-        for number in range(after, len(self.prices)):
-            value = np.maximum(value, self.of_asking(number, p, q))
+        for number in outlook.following(reached):
+            value = np.maximum(value, self.of_asking(number, p, outlook.q[reached]))
         return value
 
-    def next_stage(self, after: int, p: Any, q: Any) -> Any:
+    def next_stage(self, after: int, p: Any, q: Any, stages: Iterable[int] | None = None) -> Any:
         """Return the number of the stage to ask next; −1 to stop.
 
         Args:
             after: number of stages that were asked or skipped.
             p: probability that the leading answer is right; 0 without an answer.
             q: probability that the reference agent would be right.
+            stages: those that can be asked, if not all.
 
         p and q may be arrays, with one entry for each of many questions.
         """
         choice: Any = -1 + 0 * (p > 1)  # of the shape of p
         best = p
-        for number in range(after, len(self.prices)):
+        for number in range(after, len(self.prices)) if stages is None else stages:
             value = self.of_asking(number, p, q)
             better = value > best + MARGIN * (choice >= 0)
             choice = choice + better * (number - choice)
@@ -232,7 +258,8 @@ class Values:
             found = np.concatenate([outlook.p[state] for state in reached])
             usual = np.polyfit(found, np.concatenate([outlook.q[state] for state in reached]), 1)
             p = np.arange(max(0.01, round(float(np.quantile(found[found >= NO_ANSWER], 0.02)), 2)), 1.0, 0.01)
-            choice = self.next_stage(after, p, np.clip(np.polyval(usual, p), 0, 1))
+            possible = sorted({number for state in reached for number in outlook.following(state)})
+            choice = self.next_stage(after, p, np.clip(np.polyval(usual, p), 0, 1), possible)
             lines.append(f"after {names[after - 1]} " + _ranges("p", p, choice, names))
         return lines
 
@@ -264,6 +291,10 @@ def _fitted(terms: Sequence[Array], target: Array, noise: Sequence[Array]) -> tu
     ridge = 1e-5 * max(len(target), 1) * np.eye(both.shape[1])
     found = np.linalg.solve(both.T @ both + ridge, both.T @ target)
     return tuple(found[: len(terms)].tolist())
+
+
+def _centred(values: Sequence[Array]) -> list[Array]:
+    return [each - each.mean() if len(each) else each for each in values]
 
 
 def _normal_rank(x: Array) -> Array:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import combinations
 from typing import TYPE_CHECKING, Protocol
 
 from odar.errors import InputError
 from odar.policy.alignment import Source
 from odar.policy.belief import Agent
 from odar.policy.belief_fit import default_skill
-from odar.policy.cascade import CascadePolicy, default_stages
+from odar.policy.cascade import CascadePolicy, default_stages, within_samples
 from odar.policy.paper import PATHS, FixedPolicy, PaperPolicy
 from odar.types import CHEAP_AGENTS, DIRECT, FAST, SLOW, Ask, Decision, Path, Stage, State, Step, Verdict, path_of
 
@@ -71,7 +73,8 @@ def choose_policy(
         return PaperPolicy.from_settings(settings.routing, settings.dispatch.strategy)
     if settings.policy == "cascade":
         stages = tuple(map(Stage.parse, settings.routing.stages)) or default_stages(agents)
-        return CascadePolicy(stages, agents, calibration.load_belief())
+        most = max(settings.routing.samples, *(ask.samples for stage in stages for ask in stage.asks))
+        return CascadePolicy(stages, agents, calibration.load_belief(), dict.fromkeys(agents, most))
     return FixedPolicy.parse(*settings.fixed_stages)
 
 
@@ -91,7 +94,8 @@ def agents_of(
             skill = sum(card.scores.values()) / len(card.scores)
         if skill is None:
             skill = default_skill(1.0 if name in CHEAP_AGENTS else 10.0, 1.0)
-        agents[name] = Agent(name, skill, card.model_family)
+        by_kind = (known.accuracy_by_kind or {}) if known is not None else {}
+        agents[name] = Agent(name, skill, card.model_family, by_kind=tuple(by_kind.items()))
     return agents
 
 
@@ -113,15 +117,33 @@ def possible_walks(policy: Policy, n: int = 1, max_path: Path | None = None) -> 
                 Path.SIMPLE: (Stage((Ask(FAST, n),)),),
             }
             walks = [by_path[path] for path in ([forced] if forced else reversed(PATHS))]
-        case CascadePolicy(stages=stages, agents=agents):
-            allowed = [stage for i, stage in enumerate(stages) if _within(stages[: i + 1], max_path)]
-            walks = [tuple(allowed[:count]) for count in range(len(allowed), 0, -1)]
+        case CascadePolicy(stages=stages, agents=agents, max_samples=samples):
+            walks = list(_longest_walks(stages, tuple(samples.items()), max_path))
             walks += [(Stage((Ask(agent, n),)),) for agent in agents]
         case FixedPolicy(stages=stages):
             walks = [(*stages[:-1], stages[-1].times(n)), (Stage((Ask(FAST, n),)),)]
         case _:
             raise TypeError(f"unknown policy {policy.name}")
     return [walk for walk in walks if _within(walk, max_path)]
+
+
+@lru_cache(maxsize=256)
+def _longest_walks(
+    stages: tuple[Stage, ...], samples: Iterable[tuple[str, int]], max_path: Path | None
+) -> tuple[Walk, ...]:
+    """Return the walk with the most calls that ends with each stage, those with more calls first."""
+    most = dict(samples)
+    found: list[Walk] = []
+    for last in range(len(stages)):
+        subsets = (walk for size in range(last + 1) for walk in combinations(stages[:last], size))
+        walks = [(*walk, stages[last]) for walk in subsets]
+        walks = [walk for walk in walks if _within(walk, max_path) and within_samples(walk, most)]
+        found += sorted(walks, key=_calls)[-1:]
+    return tuple(sorted(found, key=_calls, reverse=True))
+
+
+def _calls(walk: Iterable[Stage]) -> int:
+    return sum(stage.calls for stage in walk)
 
 
 def _within(walk: Iterable[Stage], max_path: Path | None) -> bool:

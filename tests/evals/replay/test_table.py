@@ -15,6 +15,7 @@ from odar.evals.replay.policies import run_policy
 from odar.evals.replay.table import ReplayTable, load_table, load_tables
 from odar.policy.belief import Belief
 from odar.policy.belief import State as BeliefState
+from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial
 from odar.policy.paper import FixedPolicy, PaperPolicy
 from odar.recording.files import open_recording, write_recording
@@ -100,9 +101,10 @@ def test_a_policy_that_asks_for_more_than_was_recorded_is_rejected(tmp_path):
     table = table_of(tmp_path, ["4"] * 7)
     with pytest.raises(InputError, match=r"6 answers by slow are needed, and the recording holds 5"):
         table.walk(FixedPolicy.parse("slow*6"))
-    assert [str(stage) for stage in table.supported(tuple(map(Stage.parse, ("fast", "slow*4", "slow*2", "slow"))))] == [
-        "fast", "slow*4", "slow",
-    ]  # fmt: skip
+    asked = tuple(map(Stage.parse, ("fast", "slow*4", "slow*2", "slow*6")))
+    cascade = table.supported(CascadePolicy(asked, table.agents, Belief.load()))
+    assert [str(stage) for stage in cascade.stages] == ["fast", "slow*4", "slow*2"]
+    assert cascade.max_samples == {"fast": 1, "slow": 5}
     with pytest.raises(InputError, match="verification of another answer than the fast one was not recorded"):
         table.walk(FixedPolicy.parse(SLOW, FAST, "slow:verify"))
 

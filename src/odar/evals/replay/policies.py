@@ -17,6 +17,7 @@ from odar.difficulty.base import ESTIMATORS
 from odar.difficulty.estimator import LearnedEstimator
 from odar.errors import InputError, SettingsError, UnknownName
 from odar.evals.replay.outcomes import Outcomes, best_mixture, combine, mean_outcomes
+from odar.evals.replay.states import stacked_agent
 from odar.evals.replay.table import ReplayTable
 from odar.policy.arrays import Array, Ints
 from odar.policy.fusion import Fusion
@@ -182,7 +183,8 @@ def escalation_score(table: ReplayTable) -> Array:
     """Return the expected gain of asking the slow agent after the fast one: q − p of the belief."""
     column = next(each for each in table.states([Stage.parse(FAST)]) if each.stages)
     judgment = table.calibration.load_belief().judge(column.state)
-    return np.asarray(judgment.q(table.agents[SLOW]) - judgment.p)
+    slow = stacked_agent([table.agents[SLOW].on(kind) for kind in table.kinds])
+    return np.asarray(judgment.q(slow) - judgment.p)
 
 
 def length_adaptive(table: ReplayTable) -> Outcomes:

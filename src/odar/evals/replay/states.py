@@ -67,7 +67,11 @@ class RememberingBelief(Belief):
         judgment = super().judge(stacked_state([each.plan for each in new], [each.opinions for each in new]))
         leaders = np.broadcast_to(judgment.leader, len(new)).tolist()
         chances = np.broadcast_to(judgment.p, len(new)).tolist()
-        by_agent = {name: np.broadcast_to(judgment.q(agent), len(new)).tolist() for name, agent in agents.items()}
+        kinds = [state.plan.kind for state in new]
+        by_agent = {
+            name: np.broadcast_to(judgment.q(stacked_agent([agent.on(kind) for kind in kinds])), len(new)).tolist()
+            for name, agent in agents.items()
+        }
         for i, state in enumerate(new):
             q = {name: values[i] for name, values in by_agent.items()}
             known[_memory_key(state)] = _KnownJudgment(leaders[i], chances[i], q)
@@ -99,6 +103,12 @@ def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) 
     )
 
 
+def stacked_agent(agents: Sequence[Agent]) -> Agent:
+    """Return one agent with its skill on each of many items; a number if it is the same on all."""
+    skills = [agent.skill for agent in agents]
+    return replace(agents[0], skill=skills[0] if len(set(skills)) == 1 else np.array(skills), by_kind=())
+
+
 def _stacked(opinions: Sequence[Opinion]) -> Opinion:
     """Return one opinion with arrays over many items.
 
@@ -113,6 +123,7 @@ def _stacked(opinions: Sequence[Opinion]) -> Opinion:
 
     return replace(
         opinions[0],
+        agent=stacked_agent([opinion.agent for opinion in opinions]),
         group=np.array([opinion.group for opinion in opinions]),
         stated=np.array([opinion.stated for opinion in opinions]),
         length=ranks("length"),

@@ -36,7 +36,7 @@ from odar.evals.replay.states import RememberingBelief, StateColumn, stacked_sta
 from odar.planning import is_nominal, make_plan, reference_price, token_prices, usual_lengths
 from odar.policy.alignment import Source, Statistics
 from odar.policy.arrays import Array, Bools, Ints
-from odar.policy.belief import Belief, Opinion
+from odar.policy.belief import Agent, Belief, Opinion
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial, TargetState
 from odar.policy.energy import align_energy
@@ -138,7 +138,7 @@ class ReplayTable:
         self._tables: dict[Source, QuantileTables | None] = {}
         self.outcomes: dict[str, Outcomes] = {}
         """Outcomes of policies by name, once they are known."""
-        self._cascades: dict[tuple[Stage, ...], CascadePolicy] = {}
+        self._cascades: dict[Hashable, CascadePolicy] = {}
         self._beliefs: dict[Any, RememberingBelief] = {}
         given = [item.difficulty for item in items] if difficulty is None else difficulty
         self.difficulty: Array = np.array(given, dtype=np.float64)
@@ -188,6 +188,11 @@ class ReplayTable:
     def _rows(self) -> list[_Row]:
         with _garbage_collection_paused():
             return [self._make_row(item, d) for item, d in zip(self.items, self.difficulty.tolist(), strict=True)]
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of each question."""
+        return [row.plan.kind for row in self._rows]
 
     @property
     def is_calibrated(self) -> bool:
@@ -257,20 +262,15 @@ class ReplayTable:
         key = (agent, step or Ask(agent).step)
         return min((len(row.where.get(key, ())) for row in self._rows), default=0)
 
-    def supported(self, stages: Sequence[Stage]) -> tuple[Stage, ...]:
-        """Return the stages without those for which the recording has too few answers."""
-        left: dict[tuple[str, Step], int] = {}
-        kept = []
-        for stage in stages:
-            after = {
-                (ask.agent, ask.step): left.get((ask.agent, ask.step), self.samples(ask.agent, ask.step))
-                - ask.samples
-                for ask in stage.asks
-            }
-            if min(after.values()) >= 0:
-                left |= after
-                kept.append(stage)
-        return tuple(kept)
+    def has(self, stage: Stage) -> bool:
+        """Return whether every item has the answers for a stage alone."""
+        return all(self.samples(ask.agent, ask.step) >= ask.samples for ask in stage.asks)
+
+    def supported(self, policy: CascadePolicy) -> CascadePolicy:
+        """Return a cascade that asks for no more answers than were recorded."""
+        stages = tuple(stage for stage in policy.stages if self.has(stage))
+        most = {agent: min(self.samples(agent), policy.max_samples.get(agent, MAX_STATES)) for agent in self.agents}
+        return replace(policy, stages=stages, max_samples=most)
 
     def source(self, agent: str, model: str, step: Step) -> Source:
         """Return the source of an answer, with the token limit that fits the model's context."""
@@ -351,10 +351,11 @@ class ReplayTable:
         policy = choose_policy(settings, self.calibration, self.agents)
         if not isinstance(policy, CascadePolicy):
             return policy
-        stages = self.supported(policy.stages)
-        if stages not in self._cascades:
-            self._cascades[stages] = replace(policy, stages=stages, belief=self._remembering(policy.belief))
-        return self._cascades[stages]
+        policy = self.supported(policy)
+        key = (policy.stages, tuple(policy.max_samples.items()))
+        if key not in self._cascades:
+            self._cascades[key] = replace(policy, belief=self._remembering(policy.belief))
+        return self._cascades[key]
 
     def _remembering(self, belief: Belief) -> RememberingBelief:
         """Return the belief with a memory of the states of this table."""
@@ -457,18 +458,22 @@ class ReplayTable:
         """Return the opinions of a state."""
         if (known := row.opinions.get(taken)) is None:
             if not row.own:
-                row.own = [self._own_opinion(each, row.candidates[i]) for i, each in enumerate(row.attempts)]
+                agents = {name: agent.on(row.plan.kind) for name, agent in self.agents.items()}
+                row.own = [
+                    self._own_opinion(each, row.candidates[i], agents[each.agent])
+                    for i, each in enumerate(row.attempts)
+                ]
             groups = self.fusion.groups([row.candidates[number] for number in taken])
             known = row.opinions[taken] = grouped([row.own[number] for number in taken], groups)
         return known
 
-    def _own_opinion(self, attempt: Attempt, candidate: Candidate) -> Opinion:
+    def _own_opinion(self, attempt: Attempt, candidate: Candidate, agent: Agent) -> Opinion:
         source = self.source(attempt.agent, attempt.model, attempt.step)
         if source not in self._tables:
             known = self.calibration.statistics.get(source)
             self._tables[source] = None if known is None else known.tables
         assert attempt.signals is not None
-        return opinion_of((candidate, attempt.signals, self._tables[source]), self.agents[attempt.agent])
+        return opinion_of((candidate, attempt.signals, self._tables[source]), agent)
 
     def _column(self, stages: tuple[Stage, ...]) -> StateColumn:
         rows = []
