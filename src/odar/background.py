@@ -6,7 +6,8 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
-from functools import cache
+from contextvars import copy_context
+from functools import cache, partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -37,8 +38,9 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 async def run_in_thread(work: Callable[[], T], pool: Executor | None = None) -> T:
     """Run the work in a thread, like `asyncio.to_thread`; run it directly while Python exits."""
+    in_context: Callable[[], T] = partial(copy_context().run, work)
     try:
-        future = asyncio.get_running_loop().run_in_executor(pool, work)
+        future = asyncio.get_running_loop().run_in_executor(pool, in_context)
     except RuntimeError:
         return work()
     try:
@@ -48,7 +50,7 @@ async def run_in_thread(work: Callable[[], T], pool: Executor | None = None) -> 
 
 
 async def run_by_size(size: int, work: Callable[[], T]) -> T:
-    """Parse or write JSON of about this many bytes: if they are many, in a thread.
+    """Read or write a text of about this many bytes: if they are many, in a thread.
 
     There is one thread for all: several would take the interpreter's lock from the event loop, and more memory.
     """

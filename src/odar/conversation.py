@@ -57,6 +57,8 @@ class Message:
     """The turn as the client wrote it, if the fields above cannot hold all of it."""
     untranslated: tuple[str, ...] = ()
     """Types of content that only `wire` holds; they cannot be sent to a server of another protocol."""
+    bound: tuple[int, bool] | None = field(default=None, init=False, repr=False, compare=False)
+    """The result of `ledger.input_bound`, which is needed several times and takes long for a long text."""
 
 
 @dataclass(frozen=True, slots=True)

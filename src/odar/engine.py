@@ -15,10 +15,10 @@ from typing import Self, Unpack
 
 from odar.agents.agents import Agents
 from odar.agents.ledger import Ledger
-from odar.agents.measure import Measurements
+from odar.agents.measure import Measurements, size_of
 from odar.agents.stream import StreamedAnswer
 from odar.agents.team import Team
-from odar.background import run_in_background, run_in_thread
+from odar.background import run_by_size, run_in_background, run_in_thread
 from odar.calibration_file import load_calibration
 from odar.certificates import InstalledCertificate
 from odar.config import load_settings
@@ -119,10 +119,11 @@ class Odar:
                 candidates = await team.ask(stage, proposal, stream.handler_of(decisions[-1]))
                 if stream.committed and not candidates:
                     raise team.error()
-                state = self._with_candidates(state, stage, candidates, team)
+                grow = partial(self._with_candidates, state, stage, candidates, team)
+                state = await run_by_size(size_of(state.candidates) + size_of(candidates), grow)
             if not state.candidates:
                 raise team.error()
-            verdict = self._verdict(policy, state, query)
+            verdict = await run_by_size(size_of(state.candidates), partial(self._verdict, policy, state, query))
             stream.finish(state.candidates[verdict.winner].text)
         except OdarError as error:
             await team.close()
@@ -169,11 +170,13 @@ class Odar:
         plan = await self.planner.plan(query, assignment, team.ledger, options.session, dial, factor)
         if (blind := sorted(set(self.agents.cards) - set(plan.agents))) and not team.plain:
             team.shortcuts.append(f"the model of {', '.join(blind)} cannot see images")
+        priced = not team.plain and team.ledger.limits.cost_usd is not None
+        worst_usd = await run_by_size(query.estimated_tokens, team.worst_usd) if priced else {}
         plan = dataclasses.replace(
             plan,
             policy=policy.name,
             max_path=options.max_path,
-            worst_usd={} if team.plain or team.ledger.limits.cost_usd is None else team.worst_usd(),
+            worst_usd=worst_usd,
             forced=options.path is not None or options.model is not None,
         )
         if isinstance(policy, CascadePolicy) and not policy.knows(plan):  # not in the event loop

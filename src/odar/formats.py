@@ -92,6 +92,27 @@ def dump_json(value: Any, errors: Literal["replace", "backslashreplace"] = "repl
         return text.encode("utf-8", errors)
 
 
+def json_size(value: Any, limit: int) -> int:
+    """Return about how many bytes a value has as JSON; a number above the limit if it has more.
+
+    >>> json_size({"a": "x" * 100}, limit=1000), json_size(["x" * 900] * 1000, limit=1000)
+    (117, 1824)
+    """
+    size = 0
+    todo = [value]
+    while todo and size <= limit:
+        each = todo.pop()
+        size += 8
+        if isinstance(each, str):
+            size += len(each)
+        elif isinstance(each, dict):
+            size += sum(map(len, each))
+            todo.extend(each.values())
+        elif isinstance(each, list | tuple):
+            todo.extend(each)
+    return size
+
+
 def dump_canonical(value: Any) -> str:
     """Return compact JSON with sorted keys: the same text for equal values.
 

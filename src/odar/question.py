@@ -4,12 +4,13 @@ Set apart are text that a client adds (`<system-reminder>`, `<environment_contex
 AGENTS.md), few-shot examples, the options of a multiple choice, and demands on the form of the answer. In a tool
 loop, the question is the task of the turn: the last user turn that has words of the user's.
 
-Every pattern is bounded and every search for a closing tag is remembered, so that the time is linear in the length.
+Every pattern is bounded and all closing tags are found at once, so that the time is linear in the length.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -42,6 +43,13 @@ def core_question(query: Query) -> CoreQuestion:
     >>> core_question(Query("Which is red?\nA) blood\nB) snow\n\nAnswer with the letter only."))[:3]
     ('Which is red?', ('blood', 'snow'), 'Answer with the letter only.')
     """
+    if query.core is None:
+        object.__setattr__(query, "core", _core_question(query))
+    found: CoreQuestion = query.core
+    return found
+
+
+def _core_question(query: Query) -> CoreQuestion:
     whole = query.text
     own = own_words(whole)
     if not own:
@@ -70,6 +78,8 @@ _LONGEST = 50_000
 # ---------------------------------------------------------------- text that a client adds
 
 _TAG = re.compile(r"^[ \t]{0,8}<([A-Za-z][\w-]{0,40})(?:[ \t][^<>\n]{0,300})?>", re.MULTILINE)
+_CLOSER = re.compile(r"</([A-Za-z][\w-]{0,40})>")
+_NOT_SPACE = re.compile(r"\S")
 _OWN_TAGS = re.compile(
     r"user[-_]?(?:query|request|message|prompt|input)|task|feedback|question|query|prompt|command-args|pr_description",
     re.IGNORECASE,
@@ -104,30 +114,35 @@ def own_words(text: str) -> str:
         text = text[:end]
     if "<" not in text and "# " not in text and not text.startswith("New task:"):
         return text.strip()
-    own, kept, position = "", [], 0
+    own = (0, 0)
+    kept, position = [], 0
     for name, start, inner, inner_end, end in _blocks(text):
         if start < position:
             continue  # inside of a block that was set apart
         if _OWN_TAGS.fullmatch(name):
-            own = text[inner:inner_end].strip() or own
+            own = (inner, inner_end) if _NOT_SPACE.search(text, inner, inner_end) else own
         elif _ADDED_TAGS.fullmatch(name) or _ADDED_NAME.fullmatch(name):
             kept.append(text[position:start])
             position = end
-    if own:
-        return own
+    if any(own):
+        return text[slice(*own)].strip()
     return _HEADING.sub("", "".join([*kept, text[position:]])).strip()
 
 
 def _blocks(text: str) -> Iterator[tuple[str, int, int, int, int]]:
-    """Yield name, start, inner start, inner end and end of the tags at the beginning of a line that are closed."""
-    next_closers: dict[str, int] = {}
+    """Yield name, start, inner start, inner end and end of the tags at the beginning of a line that are closed.
+
+    All closing tags are found at once: to search for each of them would take quadratic time.
+    """
+    closers: dict[str, list[int]] = {}
+    for closer in _CLOSER.finditer(text):
+        closers.setdefault(closer[1], []).append(closer.start())
     for tag in _TAG.finditer(text):
-        closer = f"</{tag[1]}>"
-        position = next_closers.get(closer, 0)
-        if 0 <= position < tag.end():
-            position = next_closers[closer] = text.find(closer, tag.end())
-        if position != -1:
-            yield tag[1], tag.start(), tag.end(), position, position + len(closer)
+        name = tag[1]
+        positions = closers.get(name, ())
+        number = bisect_left(positions, tag.end())
+        if number < len(positions):
+            yield name, tag.start(), tag.end(), positions[number], positions[number] + len(f"</{name}>")
 
 
 # ---------------------------------------------------------------- few-shot examples
@@ -189,9 +204,8 @@ def _without_options(text: str) -> tuple[str, tuple[str, ...]]:
         end = len(text) if line_end == -1 else line_end
         ends = [*(match.start() for match in run[1:]), end]
         options = [text[match.end() : stop].strip(" \t\n;,") for match, stop in zip(run, ends, strict=True)]
-        heading = next(
-            (each for each in headings if each.end() <= start and not text[each.end() : start].strip()), None
-        )
+        before = [each for each in headings if each.end() <= start]
+        heading = next((each for each in before if not _NOT_SPACE.search(text, each.end(), start)), None)
         if max(map(len, options)) <= _MAX_OPTION and (heading or _are_options(run, text[:start])):
             rest = f"{text[: heading.start() if heading else start].rstrip()}\n{text[end:].lstrip()}"
             return rest.strip(), tuple(option[:80] for option in options)

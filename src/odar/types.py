@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odar.conversation import NO_OPTIONS, Message, Options, ToolCall, Wire
 from odar.conversation import Image as Image
@@ -131,6 +131,8 @@ class Query:
     turns: tuple[Message, ...] = ()
     """The whole conversation, if there is one; `text` and `images` are those of its last user turn."""
     options: Options = NO_OPTIONS
+    core: Any = field(default=None, init=False, repr=False, compare=False)
+    """The result of `core_question`, which several steps need and which takes long for a long text."""
 
     @classmethod
     def from_messages(cls, turns: tuple[Message, ...], options: Options = NO_OPTIONS) -> Query:

@@ -211,5 +211,10 @@ def test_a_long_text_takes_linear_time():
 
 
 def test_an_answer_is_found_in_endlessly_repeated_instructions():
-    assert find_answer("It is scattered light.\n" + "Answer: <response>\n\n" * 5000) == "It is scattered light."
+    assert find_answer("It is scattered light.\n" + "Answer: <response>\n\n" * 2000) == "It is scattered light."
     assert find_answer("Answer: <response>\n" * 5000) is None
+
+
+def test_only_the_end_of_a_very_long_text_is_read():
+    assert find_answer("Answer: 5\n" + "word " * 20_000) is None
+    assert find_answer("word " * 2_000_000 + "\nAnswer: 5") == "5"

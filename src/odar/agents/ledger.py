@@ -289,12 +289,7 @@ def token_upper_bound(messages: Iterable[Message]) -> int:
     Raises:
         BudgetExceeded: the conversation refers to a file of unknown size.
     """
-    total = 0
-    for message in messages:
-        size = len("".join([message.text, *map(str, message.tool_calls)]).encode("utf-8", "replace"))
-        size += IMAGE_TOKENS * len(message.images)
-        total += TURN_TOKENS + max(size, _json_tokens(message.wire.value) if message.wire else 0)
-    return total
+    return sum(input_bound(message)[0] for message in messages)
 
 
 def draft_tokens(card: ModelCard, max_tokens: int) -> int:
@@ -309,7 +304,23 @@ def draft_tokens(card: ModelCard, max_tokens: int) -> int:
 
 def writes_cache(messages: Iterable[Message]) -> bool:
     """Return whether the client asks the provider to cache a part of the conversation."""
-    return any(message.wire is not None and _has_key(message.wire.value, "cache_control") for message in messages)
+    return any(input_bound(message)[1] for message in messages)
+
+
+def input_bound(message: Message) -> tuple[int, bool]:
+    """Return an upper bound of the tokens of a message, and whether the client asks the provider to cache it."""
+    if message.bound is None:
+        text = "".join([message.text, *map(str, message.tool_calls)]) if message.tool_calls else message.text
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        size += IMAGE_TOKENS * len(message.images)
+        cached = False
+        if message.wire:
+            size = max(size, _json_tokens(message.wire.value))
+            cached = _has_key(message.wire.value, "cache_control")
+        object.__setattr__(message, "bound", (TURN_TOKENS + size, cached))
+    found: tuple[int, bool] | None = message.bound
+    assert found is not None
+    return found
 
 
 def _json_tokens(value: Any) -> int:

@@ -79,6 +79,11 @@ class Measurements:
         return Source(model, md5, used.temperature, used.top_p, used.max_tokens, self.varentropy_weight)
 
 
+def size_of(candidates: Iterable[Candidate]) -> int:
+    """Return about how many bytes must be read to measure or to write these candidates."""
+    return sum(len(candidate.text) + 100 * len(candidate.tokens) for candidate in candidates)
+
+
 def opinions(
     candidates: Sequence[Candidate],
     signals: Sequence[AnswerSignals],

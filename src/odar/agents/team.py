@@ -11,10 +11,12 @@ import math
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
+from odar.background import run_by_size
 from odar.catalogue import ModelCard
 from odar.conversation import NO_OPTIONS, Options
 from odar.errors import (
@@ -45,6 +47,10 @@ _CONTINUE_PROMPT = (
     "Your answer was cut off. Continue exactly where it ends, without repeating anything, and end in the form that "
     "was asked for."
 )
+
+
+MAX_TEXT = 2**22
+"""Characters of the longest answer that is read, a million tokens; no model writes more unless it is broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,8 @@ class Team:
     _asked: dict[str, int] = field(default_factory=dict)
     """Number of samples that each agent was asked for, so that with a seed none is drawn twice."""
     _early: dict[Ask, asyncio.Task[list[Candidate]]] = field(default_factory=dict)
+    _descriptions: tuple[Message, ...] | None = None
+    """The client's tools and format as they are billed."""
 
     async def ask(
         self, stage: Stage, proposal: Candidate | None = None, on_delta: OnDelta | None = None
@@ -232,7 +240,8 @@ class Team:
             handler = None if on_delta is None else forward
             async with aclosing(self._samples(ask, card, request, handler)) as samples:
                 async for index, completion in samples:
-                    candidates[index] = self._candidate(ask, card, completion, proposed[0])
+                    make = partial(self._candidate, ask, card, completion, proposed[0])
+                    candidates[index] = await run_by_size(len(completion.text), make)
             errors = [failure.error for failure in self.failures[before:]]
             if candidates or streamed or not errors or not all(map(_another_may_answer, errors)):
                 break
@@ -263,11 +272,13 @@ class Team:
     def billed_messages(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Return all messages billed as input; descriptions of tools are part of the prompt."""
         options = self.query.options
-        descriptions = [
-            f"{tool.name} {tool.description} {tool.parameters} {tool.wire or ''}" for tool in options.tools
-        ]
-        descriptions += [str(options.format.schema)] if options.format and options.format.schema else []
-        return (*messages, Message("system", "\n".join(descriptions))) if descriptions else messages
+        if self._descriptions is None:
+            parts = [
+                f"{tool.name} {tool.description} {tool.parameters} {tool.wire or ''}" for tool in options.tools
+            ]
+            parts += [str(options.format.schema)] if options.format and options.format.schema else []
+            self._descriptions = (Message("system", "\n".join(parts)),) if parts else ()
+        return (*messages, *self._descriptions)
 
     def _options(self, card: ModelCard, quirks: Quirks) -> Options:
         """Return the client's options that this model's provider accepts; the others are noted."""
@@ -342,11 +353,11 @@ class Team:
             return []
         completions = reply.completions[: request.n]
         # A model that spent all its tokens on thinking has neither text nor a tool call.
-        usable = [c for c in completions if c.text.strip() or c.tool_calls]
+        usable = [c for c in completions if len(c.text) <= MAX_TEXT and (c.text.strip() or c.tool_calls)]
         if len(usable) < len(completions) or not completions:
             finish = completions[0].finish if completions else "no choice"
             empty = max(1, len(completions) - len(usable))
-            message = f"{card.name} gave {empty} empty answer(s), finish reason {finish}"
+            message = f"{card.name} gave {empty} empty or endless answer(s), finish reason {finish}"
             message += f"; raise {ask.agent}.max_tokens" if finish == "length" else ""
             useless = ProviderProtocolError(message, provider=card.provider)
             self.failures.append(Failure(ask.agent, useless))
@@ -358,7 +369,8 @@ class Team:
         self, completion: Completion, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> Completion:
         """Return the completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
-        stated = self._candidate(ask, card, completion, "").stated
+        make = partial(self._candidate, ask, card, completion, "")
+        stated = (await run_by_size(len(completion.text), make)).stated
         kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
         if kind == "replay" or not wants_continuation(completion.finish, stated, request.options):
             return completion

@@ -27,8 +27,8 @@ _ACCENTS = re.compile("[\u0300-\u036f]")
 READ_LIMIT = 20_000
 """Characters that the features read; only lengths and word counts are of the whole text. More would change nothing,
 because the estimator clips every count far below."""
-_SPLIT_LIMIT = 1 << 16
-"""Characters up to which a text is split at once."""
+_COUNT_LIMIT = 1 << 20
+"""Characters whose words are counted."""
 TABLE_LIMIT = 1 << 14
 """Number of words that a `WordTable` keeps."""
 MAX_WORD_LENGTH = 100
@@ -39,10 +39,8 @@ DATA = resources.files("odar.difficulty").joinpath("data")
 
 
 def word_lengths(text: str) -> list[int]:
-    """Return the length of each word. A long text is read word by word, so that other threads can run meanwhile."""
-    if len(text) <= _SPLIT_LIMIT:
-        return list(map(len, text.split()))
-    return [match.end() - match.start() for match in re.finditer(r"\S+", text)]
+    """Return the length of each word; in a very long text, those at its beginning."""
+    return list(map(len, text[:_COUNT_LIMIT].split()))
 
 
 def clean(text: str) -> str:
@@ -117,10 +115,14 @@ def _block_end(text: str, opener: re.Match[str], next_closers: dict[str, int]) -
         return inline.end() if inline else 0
     closer = rf"\end{{{environment}}}" if environment else _CLOSERS[mark]
     earliest = opener.end() + (0 if environment else 1)
-    position = next_closers.get(closer, 0)
-    if 0 <= position < earliest:
-        position = next_closers[closer] = text.find(closer, earliest)
-    return position + len(closer) if 0 <= position <= opener.end() + _LONGEST_BLOCK else 0
+    latest = opener.end() + _LONGEST_BLOCK
+    if environment:  # of any name, so that there can be many different closers
+        position = text.find(closer, earliest, latest + len(closer))
+    else:
+        position = next_closers.get(closer, 0)
+        if 0 <= position < earliest:
+            position = next_closers[closer] = text.find(closer, earliest)
+    return position + len(closer) if 0 <= position <= latest else 0
 
 
 class WordTable(dict[str, V]):

@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from odar.agents.ledger import Ledger
-from odar.background import MAX_INLINE_BYTES, run_by_size
+from odar.agents.measure import size_of
+from odar.background import MAX_INLINE_BYTES, run_by_size, run_in_thread
 from odar.errors import OdarError, one_line, summary_of
 from odar.formats import dump_json
 from odar.gateway.chat_request import ChatRequest, check_addresses, with_headers
@@ -32,6 +33,7 @@ from odar.observer import Observer, observed
 from odar.options import AskOptions
 from odar.policy.session import SessionRequest
 from odar.providers.base import OnDelta
+from odar.question import core_question
 from odar.store.alignment import CURRENT_KEY
 from odar.store.keys import Key
 from odar.store.store import Store
@@ -58,6 +60,8 @@ class RequestState:
     trace_id: str
     started: float
     key: Key | None = None
+    size: int = 0
+    """Bytes of the body."""
     request: ChatRequest | None = None
     ledger: Ledger | None = None
     """The calls and their costs, even if there is no answer."""
@@ -130,7 +134,8 @@ class Endpoint:
     async def _answer(self, state: RequestState) -> None:
         request, options = await self._receive(state)
         if request.model in DIAL_MODELS and options.path is None and self._gateway.sessions:
-            state.session = self._service.sessions.open(request.query, state.exchange.headers, state.key_id)
+            begin = partial(self._service.sessions.open, request.query, state.exchange.headers, state.key_id)
+            state.session = await run_by_size(state.size, begin)
             options = dataclasses.replace(options, session=state.session)
         ledger, options = await self._open_ledger(state, request, options)
         if request.stream:
@@ -141,6 +146,7 @@ class Endpoint:
     async def _receive(self, state: RequestState) -> tuple[ChatRequest, AskOptions]:
         """Read the request; return it and the engine's options for it."""
         body = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
+        state.size = len(body)
         state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
         options = self._service.route(request, state.key)
         if options.model is not None and state.key is not None and state.key.limits.needs_reservation:
@@ -156,7 +162,7 @@ class Endpoint:
             state.ledger = request_ledger(service.odar, request)
             return state.ledger, dataclasses.replace(options, ledger=state.ledger)
         budgets = service.store.budgets
-        reserved, options = await reserve(service.odar, budgets, request, key, options, state.trace_id)
+        reserved, options = await reserve(service.odar, budgets, request, key, options, state.trace_id, state.size)
         assert options.ledger is not None
         state.ledger = ledger = options.ledger
         state.settle = partial(settle, budgets, reserved, key, ledger)
@@ -165,7 +171,7 @@ class Endpoint:
 
     async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
         """Parse a body, in a thread if it is large."""
-        return self._read(body) if len(body) <= MAX_INLINE_BYTES else await asyncio.to_thread(self._read, body)
+        return self._read(body) if len(body) <= MAX_INLINE_BYTES else await run_in_thread(partial(self._read, body))
 
     def _read(self, body: bytes) -> ChatRequest:
         """Parse a body; raise ApiError if it is invalid or too complex."""
@@ -176,12 +182,13 @@ class Endpoint:
         check_parts(value)
         request = self._protocol.read(value)
         check_addresses(request.query, self._gateway.image_urls)
+        core_question(request.query)  # not in the event loop if the text is long
         return request
 
     async def _send_answer(self, state: RequestState, request: ChatRequest, options: AskOptions) -> None:
         with CancelOnDisconnect(state.exchange):
             answer = await self._ask(state, request, options)
-        size = sum(len(candidate.text) + 100 * len(candidate.tokens) for candidate in answer.trace.candidates)
+        size = size_of(answer.trace.candidates)
         body = await run_by_size(size, lambda: dump_json(self._protocol.write(answer, request)))
         await state.exchange.respond(200, body, [*JSON_HEADERS, *answer_headers(answer)])
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
+from odar.background import run_by_size
 from odar.formats import dump_json
 from odar.gateway.errors import ApiError
 from odar.gateway.logs import request_id
@@ -139,7 +141,7 @@ async def read_body(headers: Headers, receive: Receive, limit: int, timeout_s: f
                 if size > limit:
                     raise _too_large(limit)
                 if not message.get("more_body"):
-                    return b"".join(pieces)
+                    return await run_by_size(size, partial(b"".join, pieces))
                 message = await receive()
     except TimeoutError:
         raise ApiError(408, f"the request did not arrive within {timeout_s:g} s", "body_timeout") from None

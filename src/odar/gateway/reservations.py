@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cache, partial
 
 from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound
 from odar.agents.team import Team
+from odar.background import run_by_size
 from odar.catalogue import ModelCard
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
@@ -29,9 +32,11 @@ def request_ledger(odar: Odar, request: ChatRequest, reserved_usd: float | None 
 
 
 async def reserve(
-    odar: Odar, budgets: Budgets, request: ChatRequest, key: Key, options: AskOptions, trace_id: str
+    odar: Odar, budgets: Budgets, request: ChatRequest, key: Key, options: AskOptions, trace_id: str, size: int
 ) -> tuple[Reservation, AskOptions]:
     """Reserve the cost of the most expensive walk that fits the key's limits; stages beyond it are left out.
+
+    The request has about `size` bytes.
 
     Returns:
         The reservation, and the engine's options with a ledger and a path that keep within it.
@@ -40,7 +45,8 @@ async def reserve(
         ApiError: 403 if a price is unknown.
         KeyRefused: no walk fits the key's limits.
     """
-    offers = walk_needs(odar, request.query, options, priced=key.limits.has_budget)
+    measure = partial(walk_needs, odar, request.query, options, priced=key.limits.has_budget)
+    offers = await run_by_size(size, measure)
     limits = request_ledger(odar, request).limits
     max_cost = float("inf") if limits.cost_usd is None else limits.cost_usd
     needs = [Need(min(need.usd, max_cost), min(need.tokens, MAX_INTEGER)) for _, need in offers]
@@ -95,17 +101,18 @@ def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -
     if not priced:
         # Tokens are limited by the path alone, so walks of the same path cannot be told apart.
         walks = list({path_of(walk): walk for walk in reversed(walks)}.values())[::-1]
+    call_need = cache(partial(_call_need, team, priced=priced))  # many walks, few kinds of calls
     try:
-        needs = [(walk, _walk_need(team, walk, priced)) for walk in walks]
+        needs = [(walk, _walk_need(team, walk, call_need)) for walk in walks]
     except BudgetExceeded as error:
         raise ApiError(403, f"this key has a budget, and {error}", "price_unknown", "model") from None
     return sorted(needs, key=lambda each: (-each[1].usd, -each[1].tokens))
 
 
-def _walk_need(team: Team, walk: Walk, priced: bool) -> Need:
+def _walk_need(team: Team, walk: Walk, call_need: Callable[[Ask], Need]) -> Need:
     """Return the highest need of a walk; agents that cannot answer this query are left out."""
     asks = [ask for stage in walk for ask in stage.asks if ask.agent in team.cards]
-    needs = [(ask.samples, _call_need(team, ask, priced)) for ask in asks]
+    needs = [(ask.samples, call_need(ask)) for ask in asks]
     return Need(sum(count * need.usd for count, need in needs), sum(count * need.tokens for count, need in needs))
 
 

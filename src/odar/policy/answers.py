@@ -20,6 +20,8 @@ _JUDGMENT = re.compile(
 _YES_NO = re.compile(r"\W*(?:yes|no)\b", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"</?(?:response|answer)>", re.IGNORECASE)
 _FENCE = "```"
+_READ_AT_END = 50_000
+"""Characters at the end of a text in which an answer or a verdict is looked for."""
 
 
 def extract_answer(text: str) -> str:
@@ -48,6 +50,7 @@ def find_answer(text: str) -> str | None:
     >>> find_answer("no idea") is None
     True
     """
+    text = _last_lines(text)
     end = len(text)
     copied_template = 0
     for match in reversed(list(_MARKER.finditer(text))):
@@ -95,12 +98,21 @@ def extract_judgment(text: str) -> bool | None:
     """
     explicit: bool | None = None
     bare: bool | None = None
-    for match in _JUDGMENT.finditer(text):
+    for match in _JUDGMENT.finditer(_last_lines(text)):
         if match.group(2) is None:
             explicit = match.group(1) is None
         elif match.group(2).isupper():  # in lower case it is an ordinary word
             bare = match.group(2) == "CORRECT"
     return bare if explicit is None else explicit
+
+
+def _last_lines(text: str) -> str:
+    """Return the end of a long text, from the beginning of a line if one begins soon."""
+    start = len(text) - _READ_AT_END
+    if start <= 0:
+        return text
+    line = text.find("\n", start, start + 1_000)
+    return text[start if line == -1 else line + 1 :]
 
 
 def _first_block(text: str) -> str:

@@ -59,7 +59,6 @@ _ASSIGNMENT = re.compile(r"[a-z](?:_\w)? ?= ?(?=[^=])")
 _ARTICLE = re.compile(r"^(?:the|an?) ")
 
 
-@lru_cache(maxsize=64)  # each candidate of a question is needed several times
 def canonical(answer: str) -> Form:
     """Return the form in which equal answers are equal.
 
@@ -70,13 +69,18 @@ def canonical(answer: str) -> Form:
     >>> canonical("(B)") == canonical("b.")
     True
     """
+    if len(answer) > MAX_CHARACTERS:  # not cached: it can have megabytes
+        return Form("text", " ".join(answer.split()))
+    return _cached_form(answer)
+
+
+@lru_cache(maxsize=64)  # each candidate of a question is needed several times
+def _cached_form(answer: str) -> Form:
     return _canonical(answer, MAX_DEPTH)
 
 
 def _canonical(answer: str, levels: int) -> Form:
     """Return the canonical form; collections nested deeper than `levels` are text."""
-    if len(answer) > MAX_CHARACTERS:
-        return Form("text", " ".join(answer.split()))
     text = _clean(answer)
     form = _choice(text) or _date(text) or _number(text) or _verdict(text)
     if form is None and levels:

@@ -46,6 +46,8 @@ MIN_ANSWERS = 30
 """Minimum number of answers of a kind for a table (SPEC 5.11)."""
 MAX_DIRECT_WORDS = 8
 """Maximum number of words around a direct answer, such as "The answer is"."""
+_MAX_OCCURRENCES = 1_000
+"""Occurrences of an answer that are looked at, the last first."""
 _CHOICE = re.compile(r"[\s(*]*([A-Z]|yes|no|true|false)(?=[).:,;*\n]|$)", re.IGNORECASE)
 """A choice at the beginning of a text."""
 
@@ -248,7 +250,9 @@ def _find_last(text: str, answer: str) -> int:
     (8, 8, -1)
     """
     last = start = text.rfind(answer) if answer else -1
-    while start >= 0:
+    for _ in range(_MAX_OCCURRENCES):
+        if start < 0:
+            break
         end = start + len(answer)
         word_before = start > 0 and text[start - 1].isalnum() and answer[0].isalnum()
         word_after = text[end : end + 1].isalnum() and answer[-1].isalnum()

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from odar.difficulty.features import word_rarity
+from odar.difficulty.text import READ_LIMIT
 from odar.policy.arrays import Array
 from odar.policy.equivalence import canonical, equivalent
 from odar.policy.rules import same_answer
@@ -88,7 +89,7 @@ def lexical(texts: Sequence[str]) -> Array:
     >>> lexical(["Seeds pass through your body.", "The seeds pass through.", "You die."]).round(1).tolist()
     [[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    parsed = [_parse(text) for text in texts]
+    parsed = [_parse(text[:READ_LIMIT]) for text in texts]
     matrix = np.eye(len(texts))
     for i, (kind, parts) in enumerate(parsed):
         for j, (other_kind, other_parts) in enumerate(parsed[:i]):
@@ -162,7 +163,7 @@ def _code(text: str) -> dict[str, float] | None:
 
 def _fields(text: str) -> dict[str, Any] | None:
     """Return the leaves of a JSON object or array by path; None for any other text."""
-    bare = text.strip()
+    bare = text.strip() if len(text) <= READ_LIMIT else ""
     if bare[:1] + bare[-1:] not in ("{}", "[]") or '"' not in bare:
         return None
     try:

@@ -9,8 +9,10 @@ import base64
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
+from odar.background import run_by_size
 from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, Wire
 from odar.formats import load_json
 from odar.providers.base import (
@@ -70,7 +72,8 @@ class AnthropicProvider(HttpProvider):
 
     async def send(self, request: Request, on_delta: OnDelta | None) -> Reply:
         """Send a Messages request, which gives one sample, whatever `n` is."""
-        body = messages_body(request, stream=on_delta is not None, thinking=self._thinking)
+        make = partial(messages_body, request, stream=on_delta is not None, thinking=self._thinking)
+        body = await run_by_size(request.image_bytes, make)
         betas = request.options.betas
         headers = {"anthropic-beta": ",".join(betas)} if betas else {}
         reply = await self.post("/v1/messages", body, request, read_message, StreamedMessage, on_delta, headers)

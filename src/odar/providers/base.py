@@ -95,6 +95,11 @@ class Request:
     options: Options = NO_OPTIONS
     """The client's tools, format and other options. Its sampling parameters are already part of `sampling`."""
 
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of all images, which take time to encode."""
+        return sum(len(image.data) for message in self.messages for image in message.images)
+
 
 @dataclass(frozen=True, slots=True)
 class Completion:

@@ -95,15 +95,15 @@ class Connection(asyncio.Protocol):
         """Media type such as application/json; empty if the header is missing."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
-    def send(self, request: bytes) -> None:
-        """Send a request, head and body."""
+    def send(self, head: bytes, body: bytes = b"") -> None:
+        """Send a request."""
         self.status, self.headers, self.complete, self._error = 0, {}, False, None
         self._pieces, self._unread = [], 0
         self._unparsed = self._header_bytes = self._header_count = 0
         if self._transport is None:
             self._finish(ReadError("the connection broke off"))
         else:
-            self._transport.write(request)
+            self._transport.writelines([head, body] if body else [head])  # a large body is not copied
 
     async def read_head(self) -> None:
         """Wait for status and headers.
@@ -283,11 +283,11 @@ class Address(NamedTuple):
             base64.b64encode(user.encode()).decode() if "@" in parts.netloc else "",
         )
 
-    def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-        r"""Return a complete request. Its headers must hold no line breaks.
+    def head(self, method: str, path: str, headers: Mapping[str, str], length: int = 0) -> bytes:
+        r"""Return the head of a request with a body of this length. Its headers must hold no line breaks.
 
-        >>> Address.parse("http://h:1/v1").request("POST", "/chat", {"x-a": "b"}, b"{}")
-        b'POST /v1/chat HTTP/1.1\r\nhost: h:1\r\nx-a: b\r\ncontent-length: 2\r\n\r\n{}'
+        >>> Address.parse("http://h:1/v1").head("POST", "/chat", {"x-a": "b"}, 2)
+        b'POST /v1/chat HTTP/1.1\r\nhost: h:1\r\nx-a: b\r\ncontent-length: 2\r\n\r\n'
         """
         target = self.path + _quoted(path)
         if self.query:
@@ -295,8 +295,8 @@ class Address(NamedTuple):
         default = {"host": self.authority}
         if self.credentials and "authorization" not in headers:
             default["authorization"] = f"Basic {self.credentials}"
-        lines = [f"{name}: {value}" for name, value in {**default, **headers, "content-length": len(body)}.items()]
-        return "\r\n".join([f"{method} {target} HTTP/1.1", *lines, "", ""]).encode() + body
+        lines = [f"{name}: {value}" for name, value in {**default, **headers, "content-length": length}.items()]
+        return "\r\n".join([f"{method} {target} HTTP/1.1", *lines, "", ""]).encode()
 
 
 @lru_cache(maxsize=64)
@@ -386,7 +386,7 @@ class Connections:
         async with self._free:  # beyond the limit requests wait; their timeouts run
             connection = await self._acquire()
             try:
-                connection.send(self._target.request(method, path, {**headers, **self._headers}, body))
+                connection.send(self._target.head(method, path, {**headers, **self._headers}, len(body)), body)
                 await connection.read_head()
                 yield connection
             finally:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from odar.background import run_by_size
+from odar.background import MAX_INLINE_BYTES, run_by_size
 from odar.errors import (
     ProviderError,
     ProviderProtocolError,
@@ -24,7 +24,7 @@ from odar.errors import (
     SettingsError,
     detach,
 )
-from odar.formats import dump_json
+from odar.formats import dump_json, json_size
 from odar.observer import outgoing_headers
 from odar.providers.base import CallDelta, Delta, OnDelta, Provider, Reply, Request
 from odar.providers.connection import Address, ConnectError, Connections, InvalidResponse, ReadError
@@ -158,7 +158,7 @@ class HttpProvider(Provider):
 
         The field `unread` of the reply is not parsed.
         """
-        size = sum(len(message.text) for message in request.messages)
+        size = json_size(body, MAX_INLINE_BYTES)
         data = await run_by_size(size, partial(dump_json, body, errors="backslashreplace"))
         started = False
         arrived = False

@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from odar.background import run_by_size
 from odar.conversation import Format, Image, Tool, ToolCall, ToolChoice, Wire
 from odar.providers.base import (
     CallDelta,
@@ -62,7 +63,7 @@ class OpenAIProvider(HttpProvider):
     async def send(self, request: Request, on_delta: OnDelta | None) -> Reply:
         """Send a chat-completions request. Servers may return fewer completions than `n`; some ignore it."""
         on_delta = on_delta if request.n == 1 else None
-        body = chat_body(request, stream=on_delta is not None)
+        body = await run_by_size(request.image_bytes, partial(chat_body, request, stream=on_delta is not None))
         interpret = partial(read_reply, alternatives=request.options.top_logprobs is not None)
         return await self.post("/chat/completions", body, request, interpret, StreamedReply, on_delta)
 
@@ -183,24 +184,25 @@ class ThinkingFilter:
         self.seen = False
         self._answering = False
         self._buffer = ""
+        """Text that may belong to the answer; the end of what was read while the model thinks."""
 
     def feed(self, text: str) -> str:
         """Return the part of the text so far that is known to belong to the answer and was not returned before."""
         if self._answering:
             return text
         self._buffer += text
-        if self.seen and ">" not in text and "</think>" not in self._buffer[-100:]:
-            return ""  # still thinking: do not search all of it again
-        start = self._buffer.lstrip()
-        self.seen = start.startswith("<think>")
-        if self.seen:
-            answer = start.partition("</think>")[2].lstrip()
-            self._answering = bool(answer)
-            return answer
-        if "<think>".startswith(start):
-            return ""
-        self._answering = True
-        return self._buffer
+        if not self.seen:
+            start = self._buffer.lstrip()
+            self.seen = start.startswith("<think>")
+            if not self.seen:
+                self._answering = not "<think>".startswith(start)
+                return self._buffer if self._answering else ""
+        before, closed, answer = self._buffer.partition("</think>")
+        answer = answer.lstrip()
+        # what was read is not searched again, except for the beginning of a closing tag
+        self._buffer = closed or before[1 - len("</think>") :]
+        self._answering = bool(answer)
+        return answer
 
     def flush(self) -> str:
         """Return buffered text that turned out to be part of the answer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ class ProviderPool:
     ) -> None:
         self._settings = settings
         self._guard: Guard = guard or (lambda provider: provider)
+        self._opening = threading.Lock()
         self._open: dict[str, Provider] = {name: self._guard(provider) for name, provider in (ready or {}).items()}
 
     def __getitem__(self, name: str) -> Provider:
@@ -53,7 +55,9 @@ class ProviderPool:
             if name not in self._settings.providers:
                 raise UnknownName("provider", name, self._settings.providers)
             provider = self._settings.providers[name]
-            self._open[name] = self._guard(KINDS[provider.kind](name, provider, self._settings))
+            with self._opening:  # reservations for long questions are made in threads
+                if name not in self._open:
+                    self._open[name] = self._guard(KINDS[provider.kind](name, provider, self._settings))
         return self._open[name]
 
     async def close(self) -> None:

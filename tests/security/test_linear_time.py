@@ -1,0 +1,142 @@
+"""Everything that reads the text of a client or a model server takes time proportional to its length, at most.
+
+Regular expressions have their own test (test_patterns.py). These functions search, split and compare texts with code.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from odar.difficulty.base import open_estimator
+from odar.difficulty.text import mask_latex
+from odar.policy.answers import extract_judgment, find_answer
+from odar.policy.equivalence import group_answers
+from odar.policy.experts import route_expert
+from odar.policy.kinds import request_kind
+from odar.policy.response_format import canonical_json
+from odar.policy.signals import answer_kind, answer_logprob
+from odar.policy.similarity import answer_form, asks_for_choice, lexical
+from odar.providers.openai import ThinkingFilter
+from odar.question import core_question
+from odar.types import Query, Token
+
+SIZES = (2_000, 16_000, 128_000)
+SLACK = 3
+HARMLESS_S = 0.1
+
+RUNS = (
+    *" \n1a(\"'`\\$*-<>",
+    "a ",
+    "<task>\n",
+    "</task>\n",
+    "Answer:\n",
+    "Answer: <response>\n",
+    "\\boxed{",
+    "####\n",
+    "the answer is 4. ",
+    "Q: a\nA: b\n",
+    "options:\n",
+    "A) x\n",
+    "(A) ",
+    "- a\n",
+    "```\n",
+    "CORRECT ",
+    "$x$ ",
+    "\\begin{a}",
+    "$$",
+    "<think>",
+    "[1,",
+    "{}",
+)
+
+
+def numbered(form: str) -> Callable[[int], str]:
+    """A text of parts that all differ."""
+    return lambda size: "".join(form.format(number) for number in range(size // len(form)))
+
+
+TEXTS: dict[str, Callable[[int], str]] = {
+    **{run: lambda size, run=run: run * (size // len(run)) for run in RUNS},
+    "tags": numbered("<a{0}>\n"),
+    "tags that are closed at the end": lambda size: numbered("<a{0}>\n")(size) + numbered("</a{0}>\n")(size),
+    "one tag that is closed at the end": lambda size: "<task>\n" * (size // 7) + "x</task>",
+    "added tags that are closed at the end": lambda size: "<context>\n" * (size // 10) + "</context> hi",
+    "headings before options": lambda size: "options:\n" * (size // 9) + "x?\nA) x\nB) y",
+    "words": numbered("w{0} "),
+    "environments": numbered("\\begin{{a{0}}}"),
+    "fields": lambda size: "{" + numbered('"k{0}":1.0,')(size) + '"k":1}',
+    "boxes": lambda size: "\\boxed{" * (size // 8) + "}" * (size // 8),
+    "lines": numbered("{0}. item\n"),
+}
+
+
+def read_thinking(text: str) -> None:
+    """A model thinks this text, and the server sends it in small pieces."""
+    thinking = ThinkingFilter()
+    thinking.feed("<think>")
+    for start in range(0, len(text), 16):
+        thinking.feed(text[start : start + 16])
+
+
+def find_tokens(text: str) -> None:
+    tokens = [Token(each, -0.1) for each in text]
+    answer_logprob(tokens, text[: len(text) // 2])
+
+
+ESTIMATOR = open_estimator("learned")
+ESTIMATOR.estimate(Query("Ready?"))
+READERS: dict[str, Callable[[str], Any]] = {
+    "core question": lambda text: core_question(Query(text)),
+    "kind": lambda text: request_kind(Query(text)),
+    "expert": lambda text: route_expert(Query(text)),
+    "difficulty": lambda text: ESTIMATOR.estimate(Query(text)),
+    "answer": find_answer,
+    "judgment": extract_judgment,
+    "form": answer_form,
+    "choice": asks_for_choice,
+    "kind of answer": lambda text: answer_kind(text, text[-300:]),
+    "tokens of the answer": find_tokens,
+    "JSON": canonical_json,
+    "groups": lambda text: group_answers([text, text[1:], text + "x", "4"]),
+    "similarity": lambda text: lexical([text, text[3:], text + " b"]),
+    "LaTeX": mask_latex,
+    "thinking": read_thinking,
+}
+
+
+def is_slow(read: Callable[[str], Any], make: Callable[[int], str], sizes: Sequence[int] = SIZES) -> bool:
+    """Whether the processor time grows faster than the text between two sizes, in each of four measurements."""
+
+    def seconds(text: str) -> float:
+        began = time.thread_time()
+        read(text)
+        return time.thread_time() - began
+
+    for smaller, size in pairwise(sizes):
+        short = make(smaller)
+        long = make(size)
+        for _ in range(4):  # a busy machine disturbs single measurements
+            limit = max(SLACK * seconds(short) * size / smaller, HARMLESS_S)
+            if seconds(long) <= limit:
+                break
+        else:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_time_grows_with_the_text(name):
+    assert [text for text, make in TEXTS.items() if is_slow(READERS[name], make)] == []
+
+
+def test_quadratic_time_is_found():
+    def closers(text: str) -> None:  # as `core_question` did
+        for tag in text.split():
+            text.find(tag.replace("<", "</"))
+
+    assert is_slow(closers, TEXTS["tags"])
