@@ -32,14 +32,6 @@ class DefaultModels(NamedTuple):
     """A cheap model of another vendor than the fast one; may be empty."""
 
 
-class ServedModel(NamedTuple):
-    """A model of a local server, and its parameters in billions; 0 if unknown."""
-
-    provider: str
-    id: str
-    size: float
-
-
 def models_of_keys(providers: Tables, models: Tables, environ: Mapping[str, str]) -> DefaultModels | None:
     """Choose among the cheap and strong models of the vendors whose API key is set; None without such a key.
 
@@ -94,16 +86,19 @@ def models_of_servers(providers: Tables) -> DefaultModels | None:
         served = [model for each in found for model in each]
     if not served:
         return None
-    ranked = sorted(served, key=lambda model: model.size)
+    ranked = sorted(served, key=lambda model: model[2])
     fast, slow = ranked[0], ranked[-1]
-    servers = dict.fromkeys(f"{m.provider} at {providers[m.provider]['base_url']}" for m in (fast, slow))
+    servers = dict.fromkeys(f"{name} at {providers[name]['base_url']}" for name, _, _ in (fast, slow))
     answers = "answers" if len(servers) == 1 else "answer"
     reason = f"{' and '.join(servers)} {answers}"
-    return DefaultModels(f"{fast.provider}/{fast.id}", f"{slow.provider}/{slow.id}", reason)
+    return DefaultModels(f"{fast[0]}/{fast[1]}", f"{slow[0]}/{slow[1]}", reason)
 
 
-def served_models(provider: str, base_url: str) -> list[ServedModel]:
-    """Return the chat models that a server lists; empty if it does not answer."""
+def served_models(provider: str, base_url: str) -> list[tuple[str, str, float]]:
+    """Return provider, id and billions of parameters (0 if unknown) of the chat models that a server lists.
+
+    The list is empty if the server does not answer.
+    """
     listed = _get(f"{base_url.rstrip('/')}/models")
     entries = listed.get("data") if isinstance(listed, dict) else None
     found = []
@@ -114,10 +109,10 @@ def served_models(provider: str, base_url: str) -> list[ServedModel]:
         meta = entry.get("meta")  # of llama.cpp
         parameters = meta.get("n_params") if isinstance(meta, dict) else None
         size = parameters / 1e9 if isinstance(parameters, int) else parameter_count(name)
-        found.append(ServedModel(provider, name, size))
-    if any(not model.size for model in found):
+        found.append((provider, name, size))
+    if any(not size for _, _, size in found):
         sizes = _ollama_sizes(base_url)
-        found = [model._replace(size=model.size or sizes.get(model.id, 0.0)) for model in found]
+        found = [(provider, name, size or sizes.get(name, 0.0)) for _, name, size in found]
     return found
 
 

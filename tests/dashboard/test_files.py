@@ -20,7 +20,7 @@ def empty(tmp_path_factory):
 
 
 def text(name: str) -> str:
-    return files()[name].body.decode()
+    return files()[name][0].decode()
 
 
 def test_referenced_files_exist():
@@ -74,4 +74,4 @@ def test_files_of_unknown_type_are_not_served(tmp_path, monkeypatch):
     monkeypatch.setattr("odar.gateway.dashboard.resources.files", lambda package: tmp_path)
     found = files.__wrapped__()  # without the memory of those that were read before
     assert list(found) == ["main.js"]
-    assert found["main.js"].media_type == "text/javascript; charset=utf-8"
+    assert found["main.js"][1] == "text/javascript; charset=utf-8"

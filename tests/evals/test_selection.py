@@ -17,28 +17,26 @@ def tasks(size):
 
 def test_a_large_set_gives_five_disjoint_stratified_folds_of_1000():
     drawn = select_tasks(tasks(12_000))
-    assert Counter(drawn.folds) == dict.fromkeys(range(5), 1_000)
-    assert len({task.id for task in drawn.tasks}) == 5_000
+    assert Counter(fold for _, fold in drawn) == dict.fromkeys(range(5), 1_000)
+    assert len({task.id for task, _ in drawn}) == 5_000
     for fold in range(5):
-        rare = np.mean(
-            [task.stratum == "rare" for task, f in zip(drawn.tasks, drawn.folds, strict=True) if f == fold]
-        )
+        rare = np.mean([task.stratum == "rare" for task, f in drawn if f == fold])
         assert abs(rare - 0.05) < 0.005
 
 
 def test_a_small_set_is_used_whole_and_a_limit_applies():
-    assert len(select_tasks(tasks(5_000)).tasks) == 5_000
-    assert len(select_tasks(tasks(33)).tasks) == 33
+    assert len(select_tasks(tasks(5_000))) == 5_000
+    assert len(select_tasks(tasks(33))) == 33
     some = select_tasks(tasks(400), limit=40)
-    assert len(some.tasks) == 40
-    assert sum(task.stratum == "rare" for task in some.tasks) in (1, 2, 3)
-    assert set(some.folds) == set(range(5))
+    assert len(some) == 40
+    assert sum(task.stratum == "rare" for task, _ in some) in (1, 2, 3)
+    assert {fold for _, fold in some} == set(range(5))
 
 
 def test_a_plan_depends_only_on_its_seed_and_contains_shorter_plans():
     assert select_tasks(tasks(500), limit=50, seed=1) == select_tasks(tasks(500), limit=50, seed=1)
     assert select_tasks(tasks(500), limit=50, seed=1) != select_tasks(tasks(500), limit=50, seed=2)
-    short, long = ([task.id for task in select_tasks(tasks(500), limit=n).tasks] for n in (50, 80))
+    short, long = ([task.id for task, _ in select_tasks(tasks(500), limit=n)] for n in (50, 80))
     assert long[:50] == short  # and what is asked first is a sample by itself
 
 

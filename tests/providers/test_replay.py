@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from odar.conversation import ToolCall
 from odar.errors import InputError, ProviderError
 from odar.providers.base import Completion, Message, Provider, Reply
-from odar.providers.replay import RecordedReply, ReplayProvider, digest, load_replies, record
+from odar.providers.replay import ReplayProvider, digest, load_replies, record
 from odar.types import Image, Token, Usage
 from support.requests import ask
 
@@ -39,7 +39,7 @@ def said(*texts: str) -> Reply:
 def test_recorded_replies_are_replayed(tmp_path_factory: pytest.TempPathFactory, text: str, reply: Reply) -> None:
     request, path = ask(text), tmp_path_factory.mktemp("recording") / "run.jsonl"
     path.write_text(record(request, reply), encoding="utf-8")
-    assert load_replies(path) == [RecordedReply("m", reply, digest(request.messages))]
+    assert load_replies(path) == [("m", reply, digest(request.messages))]
 
 
 async def test_replies_are_replayed_in_order(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ async def test_replies_are_replayed_in_order(tmp_path: Path) -> None:
 
 
 async def test_recordings_without_a_digest_match_any_request() -> None:
-    provider = ReplayProvider("tape", [RecordedReply("m", said("any")), RecordedReply("other", said("no"))])
+    provider = ReplayProvider("tape", [("m", said("any"), None), ("other", said("no"), None)])
     assert (await provider.complete(ask("whatever"))).completions[0].text == "any"
     with pytest.raises(ProviderError, match="model 'm'"):
         await provider.complete(ask("whatever"))
@@ -71,7 +71,7 @@ async def test_a_missing_recording_does_not_quote_the_prompt() -> None:
 
 
 async def test_n_completions_and_on_text() -> None:
-    provider = ReplayProvider("tape", [RecordedReply("m", said("a", "b", "c"))] * 2)
+    provider = ReplayProvider("tape", [("m", said("a", "b", "c"), None)] * 2)
     texts: list[str] = []
     assert len((await provider.complete(ask(n=2), lambda delta: texts.append(delta.text))).completions) == 2
     assert texts == []

@@ -26,7 +26,7 @@ ONE_BY_ONE = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
 def jobs(size=8, seeds=(42,)):
     sums = Sums(size)
     drawn = select_tasks(list(sums.load()))
-    return [Job(sums, t, f, seed) for seed in seeds for t, f in zip(drawn.tasks, drawn.folds, strict=True)]
+    return [Job(sums, t, f, seed) for seed in seeds for t, f in drawn]
 
 
 class Collected(NamedTuple):

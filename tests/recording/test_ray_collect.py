@@ -37,7 +37,7 @@ class Panel:
         self.settings = load_settings(config=folder / "odar.toml", store__enabled=False)
         sums = Sums(items)
         drawn = select_tasks(list(sums.load()))
-        self.jobs = [Job(sums, task, fold, 42) for task, fold in zip(drawn.tasks, drawn.folds, strict=True)]
+        self.jobs = [Job(sums, task, fold, 42) for task, fold in drawn]
 
     async def collect(self, out, address=None, **options):
         opened = engine(OpenEngineWork(self.settings, collect_work), address)

@@ -13,7 +13,6 @@ from odar.store.keys import (
     Key,
     KeyCache,
     KeyLimits,
-    Spent,
     all_keys,
     create_key,
     digest_of,
@@ -139,7 +138,7 @@ async def test_spending_of_a_key_without_limits_is_stored_with_its_traces(opened
     await other.flush()
     day = datetime.now(UTC).date().isoformat()
     with store._database.read() as connection:
-        assert spent_by_keys(connection, day) == {(key.id, day): Spent(0.5, 1), (key.id, day[:7]): Spent(0.5, 1)}
+        assert spent_by_keys(connection, day) == {(key.id, day): (0.5, 1), (key.id, day[:7]): (0.5, 1)}
 
 
 async def test_a_settled_cost_is_not_counted_again_with_its_trace(opened, sqlite_url):

@@ -125,7 +125,7 @@ async def collect_panel(
     async with Odar(made, providers=providers, estimator=Spread()) as odar:
         sums = Sums(items)
         drawn = select_tasks(list(sums.load()))
-        jobs = [Job(sums, task, fold, 42) for task, fold in zip(drawn.tasks, drawn.folds, strict=True)]
+        jobs = [Job(sums, task, fold, 42) for task, fold in drawn]
         path = folder / "recording.jsonl"
         with Journal(path, header_of(odar, 5).to_row()) as journal:
             work = make_items(odar, jobs)

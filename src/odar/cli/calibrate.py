@@ -227,8 +227,7 @@ def _collect(
     recorded = replace(settings, dispatch=replace(settings.dispatch, models=False))
     odar = Odar(recorded)  # makes no call
     header = header_of(odar)
-    drawn = select_tasks(questions)
-    folds = {task.id: fold for task, fold in zip(drawn.tasks, drawn.folds, strict=True)}
+    folds = {task.id: fold for task, fold in select_tasks(questions)}
     source = QuestionSet(Path(data).stem)
     items = make_items(odar, [Job(source, each, folds.get(each.id, 0), SEED) for each in questions])
     path = cache_folder() / "calibration" / f"{header.made_by}.jsonl"

@@ -128,7 +128,7 @@ def _check_local_models(settings: Settings) -> list[Finding]:
     """Return which weights are present, and whether disk and memory suffice for those that the agents use."""
     found, models, missing = [], local_models(settings), 0
     for weights in catalogue().values():
-        state, used = weights_status(weights).state, weights.name in models
+        state, used = weights_status(weights)[0], weights.name in models
         present = state == "present"
         if used and not present:
             missing += weights.size + weights.download_size

@@ -162,10 +162,10 @@ def _jobs(sets: Iterable[LoadedSet], limit: int | None, seeds: Sequence[int]) ->
     """Yield every item of every set with every seed; all seeds have the same items."""
     for source, tasks in sets:
         drawn = select_tasks(tasks, limit=limit)
-        if not drawn.tasks:
+        if not drawn:
             raise InputError(f"set {source.name} holds no items")
         for seed in dict.fromkeys(seeds):
-            for task, fold in zip(drawn.tasks, drawn.folds, strict=True):
+            for task, fold in drawn:
                 yield Job(source, task, fold, seed)
 
 

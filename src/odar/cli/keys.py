@@ -127,7 +127,11 @@ def list_(include_revoked: bool, as_json: bool, settings: Settings) -> None:
     if as_json:
         periods = {"today": day, "month": day[:7]}
         rows = [
-            _to_dict(key) | {name: spent.get((key.id, each), Spent())._asdict() for name, each in periods.items()}
+            _to_dict(key)
+            | {
+                name: dict(zip(("usd", "unknown"), spent.get((key.id, each), (0.0, 0)), strict=True))
+                for name, each in periods.items()
+            }
             for key in keys
         ]
         print_json(rows)
@@ -167,7 +171,8 @@ def _to_dict(key: Key) -> dict[str, Any]:
 def _spent_text(spent: Spent | None) -> str:
     if spent is None:
         return "-"
-    return f"${spent.usd:.4f}" + (f" +{spent.unknown} unknown" if spent.unknown else "")
+    usd, unknown = spent
+    return f"${usd:.4f}" + (f" +{unknown} unknown" if unknown else "")
 
 
 _LIMIT_FORMATS = {

@@ -83,7 +83,7 @@ def fetch_model(model: str, *, quiet: bool, force: bool = False) -> Path:
     if model.startswith(GGUF):
         return gguf_path(model)
     weights = find_weights(model)
-    if quiet or (not force and weights_status(weights).state == "present"):
+    if quiet or (not force and weights_status(weights)[0] == "present"):
         return ensure_weights(weights, force=force)
     display = DownloadDisplay()
     try:

@@ -41,21 +41,21 @@ def command(as_json: bool, only_local: bool, settings: Settings) -> None:
 
 def _list_local(settings: Settings, *, as_json: bool) -> None:
     """List the models that `odar pull` can download, and their state."""
-    rows = [(weights, weights_status(weights)) for weights in catalogue().values()]
+    rows = [(weights, *weights_status(weights)) for weights in catalogue().values()]
     if as_json:
         body = [
             {name: getattr(weights, name) for name in ("name", "title", "licence", "memory_mb")}
             | {"bytes": weights.size, "sha256": [file.sha256 for file in weights.files]}
-            | {"state": status.state, "path": str(status.path)}
-            for weights, status in rows
+            | {"state": state, "path": str(weights.path)}
+            for weights, state, _ in rows
         ]
         print_json(body)
         return
     table = plain_table("model", "disk", "memory", "licence", "state", no_wrap=True)
-    for weights, status in rows:
-        state = status.state if status.state != "partial" else f"partial, {status.size / 1e6:,.0f} MB"
+    for weights, state, size in rows:
+        shown = f"partial, {size / 1e6:,.0f} MB" if state == "partial" else state
         sizes = f"{weights.size / 1e6:,.0f} MB", f"{weights.memory_mb:,} MB"
-        table.add_row(_with_agents(weights.name, settings), *sizes, weights.licence, state)
+        table.add_row(_with_agents(weights.name, settings), *sizes, weights.licence, shown)
     print_table(table)
 
 

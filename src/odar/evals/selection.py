@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,15 +27,8 @@ _PROBES = 30
 """Maximum number of strata of a benchmark whose scorer is tried."""
 
 
-class Selection(NamedTuple):
-    """The selected tasks, and the fold of each."""
-
-    tasks: list[Task]
-    folds: list[int]
-
-
-def select_tasks(tasks: Sequence[Task], *, limit: int | None = None, seed: int = 42) -> Selection:
-    """Select tasks and assign them to five disjoint folds, with every stratum in proportion.
+def select_tasks(tasks: Sequence[Task], *, limit: int | None = None, seed: int = 42) -> list[tuple[Task, int]]:
+    """Select tasks, each with one of five disjoint folds; every stratum is in proportion.
 
     A set of more than 5,000 tasks gives five folds of 1,000; a smaller one is taken whole; `limit` takes fewer.
     Strata are the set's own subjects or levels crossed with quarters of question length, which depend on no model
@@ -48,7 +40,7 @@ def select_tasks(tasks: Sequence[Task], *, limit: int | None = None, seed: int =
     # Assigned stratum by stratum: folds of equal size, each stratum spread evenly over them.
     fold_of = {place: number % FOLDS for number, place in enumerate(sorted(chosen, key=lambda i: strata[i]))}
     # Asked in the order of `stratified_order`: a run that is stopped early has asked a stratified sample, too.
-    return Selection([tasks[i] for i in chosen], [fold_of[i] for i in chosen])
+    return [(tasks[i], fold_of[i]) for i in chosen]
 
 
 def stratified_order(strata: Sequence[tuple[Hashable, ...]], rng: np.random.Generator) -> list[int]:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from functools import cache
 from importlib import resources
 from itertools import islice
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 from msgspec import Meta, Struct
@@ -80,19 +80,11 @@ def dashboard_routes(service: Service) -> list[Route]:
     ]
 
 
-class StaticFile(NamedTuple):
-    """A file of the dashboard."""
-
-    body: bytes
-    media_type: str
-    etag: str
-
-
 @cache
-def files() -> dict[str, StaticFile]:
-    """Return all files by name; only these are served, so no path is ever made from a request.
+def files() -> dict[str, tuple[bytes, str, str]]:
+    """Return body, media type and ETag of all files; only these are served: no path is ever made from a request.
 
-    >>> files()["index.html"].media_type
+    >>> files()["index.html"][1]
     'text/html; charset=utf-8'
     """
     served = {}
@@ -100,20 +92,20 @@ def files() -> dict[str, StaticFile]:
         media_type = _MEDIA_TYPES.get(path.name.rpartition(".")[2])
         if media_type is not None:
             body = path.read_bytes()
-            served[path.name] = StaticFile(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+            served[path.name] = (body, media_type, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
     return served
 
 
 async def _serve_file(request: Request) -> Response:
     """Return a file of the dashboard; 304 if the browser has it already."""
     name = request.path_params.get("name", INDEX)
-    file = files().get(name)
-    if file is None:
+    if name not in files():
         raise ApiError(404, f"there is no GET /dashboard/{name}", "unknown_url")
-    headers = {**HEADERS, "etag": file.etag}
-    if request.headers.get("if-none-match") == file.etag:
+    body, media_type, etag = files()[name]
+    headers = {**HEADERS, "etag": etag}
+    if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)
-    return Response(file.body, headers=headers, media_type=file.media_type)
+    return Response(body, headers=headers, media_type=media_type)
 
 
 class _DataRoutes:
@@ -286,7 +278,7 @@ def report_models(service: Service, key: Key | None = None) -> dict[str, Any]:
             for name, card in zip(names, cards, strict=True)
         ],
         "breakers": {  # of providers that have been used
-            name: {"state": breaker.state.value, "failures": breaker.failures, "retry_s": breaker.waiting()}
+            name: {"state": breaker.state, "failures": breaker.failures, "retry_s": breaker.waiting()}
             for name, breaker in service.breakers.items()
             if name in providers
         },

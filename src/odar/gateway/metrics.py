@@ -17,7 +17,7 @@ from odar.gateway.records import Entry
 from odar.gateway.server import ConnectionLimits
 from odar.policy.alignment import AlignmentRow
 from odar.policy.cut_off import cut_off_counts
-from odar.providers.breaker import Breaker, State
+from odar.providers.breaker import Breaker
 from odar.store.overview import RoutedTotals, savings
 from odar.store.targets import TargetReport
 from odar.store.writer import Health
@@ -128,7 +128,7 @@ class Metrics(Collector):
 
 def breaker_metrics(breakers: dict[str, Breaker]) -> Iterator[Metric]:
     """Yield the states of circuit breakers by provider."""
-    numbers = {State.CLOSED: 0.0, State.HALF_OPEN: 1.0, State.OPEN: 2.0}
+    numbers = {"closed": 0.0, "half_open": 1.0, "open": 2.0}
     states = {(name,): numbers[breaker.state] for name, breaker in breakers.copy().items()}
     yield _gauge("odar_breaker_state", "0 closed, 1 half open, 2 open.", states, "provider")
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from odar.errors import InputError
+from odar.errors import InputError, plural
 
 NAMES: Mapping[str, float] = {"economy": 25.0, "balanced": 10.0, "quality": 3.0}
 """The named dials, in points."""
@@ -53,7 +53,7 @@ class Dial:
             raise InputError(
                 f"dial {text!r} is neither one of {names} nor a number of points above 0 and up to 100"
             )
-        return cls(f"{points:g} points", points)
+        return cls(plural(points, "point"), points)
 
     @classmethod
     def dollars(cls, value_usd: float) -> Self:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -160,7 +159,7 @@ def _date(text: str) -> Form | None:
 
 def _number(text: str) -> Form | None:
     quantity = parse_quantity(_ASSIGNMENT.sub("", text, count=1) if _ASSIGNMENT.match(text) else text)
-    return None if quantity is None else Form("number", _exact(quantity.value), quantity.unit)
+    return None if quantity is None else Form("number", _exact(quantity[0]), quantity[1])
 
 
 def _exact(value: Fraction) -> str:
@@ -240,19 +239,11 @@ _MAX_NUMBER_CHARACTERS = 120
 _SHORTEST_UNKNOWN_UNIT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """An exact number and its unit, which may be empty."""
-
-    value: Fraction
-    unit: str = ""
-
-
-def parse_quantity(text: str) -> Quantity | None:
-    """Return the quantity that a case-folded text consists of, or None.
+def parse_quantity(text: str) -> tuple[Fraction, str] | None:
+    """Return the exact number that a case-folded text consists of, and its unit, which may be empty; or None.
 
     >>> parse_quantity("1,000"), parse_quantity("-3/4")
-    (Quantity(value=Fraction(1000, 1), unit=''), Quantity(value=Fraction(-3, 4), unit=''))
+    ((Fraction(1000, 1), ''), (Fraction(-3, 4), ''))
     >>> parse_quantity("$5") == parse_quantity("5 dollars")
     True
     >>> parse_quantity("five") is None
@@ -281,7 +272,7 @@ def parse_quantity(text: str) -> Quantity | None:
         unit = _UNIT_OF.get(word) or _CURRENCY.get(word) or (word if _is_unit(word) else "")
         if not unit:
             return None
-    return Quantity(-value if sign == "-" else value, unit)
+    return -value if sign == "-" else value, unit
 
 
 def _is_unit(word: str) -> bool:
@@ -320,16 +311,3 @@ def _ratio(match: re.Match[str]) -> Fraction | None:
 
 def _decimal(text: str) -> Fraction:
     return Fraction(text.replace(",", ""))
-
-
-def grouping_depends_on_others(answers: Sequence[str]) -> bool:
-    """Return whether the groups of some answers change if others are absent.
-
-    They do if there is a number, and prose that concludes with one or the same number with a unit.
-    """
-    forms = {answer: canonical(answer) for answer in dict.fromkeys(answers)}
-    numbers = [form for form in forms.values() if form.kind == "number"]
-    if numbers and any(_concluding_form(form, answer) != form for answer, form in forms.items()):
-        return True
-    bare = {form.value for form in numbers if not form.unit}
-    return any(form.unit and form.value in bare for form in numbers)

@@ -296,11 +296,6 @@ def tie_break_key(candidate: Candidate) -> tuple[bool, str, str]:
     return candidate.agent not in CHEAP_AGENTS, candidate.text, candidate.step
 
 
-def tie_order(candidates: Sequence[Candidate]) -> list[int]:
-    """Return the candidates in the order that breaks exact ties, the winner first."""
-    return sorted(range(len(candidates)), key=lambda i: tie_break_key(candidates[i]), reverse=True)
-
-
 def _verdict_on_all(verdict: Verdict, able: Sequence[int], candidates: Sequence[Candidate]) -> Verdict:
     """Return the verdict on all candidates, given that on the eligible ones."""
     weights = dict(zip(able, verdict.weights, strict=True))

@@ -11,21 +11,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from enum import StrEnum
+from typing import Literal
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Provider, ProviderWrapper, Reply, Request
 
 _MAX_GROWTH = 8
 """Limit of the cooldown as a multiple of its first length."""
-
-
-class State(StrEnum):
-    """State of a breaker."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half_open"
 
 
 class Breaker:
@@ -37,15 +29,15 @@ class Breaker:
     10.0
     >>> now = 10.0
     >>> breaker.admit(), breaker.state, breaker.admit()  # one probe, the others wait
-    (None, <State.HALF_OPEN: 'half_open'>, 10.0)
+    (None, 'half_open', 10.0)
     >>> breaker.succeeded(); breaker.state
-    <State.CLOSED: 'closed'>
+    'closed'
     """
 
     def __init__(
         self, failures: int = 5, cooldown_s: float = 10.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.state = State.CLOSED
+        self.state: Literal["closed", "open", "half_open"] = "closed"
         self._limit = failures
         self._first = self._cooldown = cooldown_s
         self._clock = clock
@@ -55,36 +47,36 @@ class Breaker:
 
     def admit(self) -> float | None:
         """Return None if a request may be sent, otherwise the seconds until the next attempt."""
-        if self.state is State.CLOSED:
+        if self.state == "closed":
             return None
         now = self._clock()
         if now < self._until:
             return self._until - now
         # The first request after the cooldown is the probe. If its result is not recorded, another follows later.
-        self.state, self._until = State.HALF_OPEN, now + self._cooldown
+        self.state, self._until = "half_open", now + self._cooldown
         return None
 
     def waiting(self) -> float | None:
         """Return the seconds until a probe is allowed, or None if the breaker is closed; changes no state."""
-        return None if self.state is State.CLOSED else max(0.0, self._until - self._clock())
+        return None if self.state == "closed" else max(0.0, self._until - self._clock())
 
     def succeeded(self) -> None:
         """Record that the upstream answered, even if it refused the request."""
-        self.state, self.failures, self._cooldown = State.CLOSED, 0, self._first
+        self.state, self.failures, self._cooldown = "closed", 0, self._first
 
     def failed(self) -> None:
         """Record a failure of the upstream."""
         self.failures += 1
-        if self.state is State.HALF_OPEN:
+        if self.state == "half_open":
             self._cooldown = min(2 * self._cooldown, _MAX_GROWTH * self._first)
-        elif self.state is State.OPEN or self.failures < self._limit:
+        elif self.state == "open" or self.failures < self._limit:
             return  # a late failure from before it opened
-        self.state, self._until = State.OPEN, self._clock() + self._cooldown
+        self.state, self._until = "open", self._clock() + self._cooldown
 
     def abandoned(self) -> None:
         """Record that the caller cancelled the request; if it was the probe, the next request becomes the probe."""
-        if self.state is State.HALF_OPEN:
-            self.state, self._until = State.OPEN, self._clock()
+        if self.state == "half_open":
+            self.state, self._until = "open", self._clock()
 
 
 class GuardedProvider(ProviderWrapper):

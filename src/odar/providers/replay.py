@@ -21,7 +21,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -29,14 +29,8 @@ from odar.errors import InputError, ProviderError
 from odar.formats import load_json
 from odar.providers.base import Delta, Message, OnDelta, Provider, Reply, Request
 
-
-class RecordedReply(NamedTuple):
-    """A recorded reply and the request that it answers."""
-
-    model: str
-    reply: Reply
-    messages: str | None = None
-    """Digest of the conversation; None for any request to the model."""
+RecordedReply = tuple[str, Reply, str | None]
+"""A model, its reply, and the digest of the conversation; None for any request to the model."""
 
 
 class ReplayProvider(Provider):
@@ -44,7 +38,7 @@ class ReplayProvider(Provider):
 
     >>> import asyncio
     >>> from odar.providers.base import Completion
-    >>> four = RecordedReply("m", Reply((Completion("4"),)))
+    >>> four = ("m", Reply((Completion("4"),)), None)
     >>> provider = ReplayProvider("replay", [four])
     >>> asyncio.run(provider.complete(Request("m", (Message("user", "2 + 2?"),)))).completions[0].text
     '4'
@@ -53,8 +47,8 @@ class ReplayProvider(Provider):
     def __init__(self, name: str, recordings: Iterable[RecordedReply]) -> None:
         self.name = name
         self._left: dict[tuple[str, str | None], deque[Reply]] = defaultdict(deque)
-        for recording in recordings:
-            self._left[recording.model, recording.messages].append(recording.reply)
+        for model, reply, conversation in recordings:
+            self._left[model, conversation].append(reply)
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Return the recorded reply, cut to `n` completions."""
@@ -123,7 +117,7 @@ def load_replies(path: Path) -> list[RecordedReply]:
         try:
             if line.strip():
                 entry: dict[str, Any] = load_json(line)
-                recordings.append(RecordedReply(entry["model"], reply_from_json(entry), entry.get("messages")))
+                recordings.append((entry["model"], reply_from_json(entry), entry.get("messages")))
         except (ValueError, TypeError, LookupError, AttributeError) as exc:
             why = f"{type(exc).__name__}: {exc}"
             raise InputError(f"recording {path}, line {number}: not a recorded reply ({why})") from exc

@@ -97,16 +97,6 @@ class Weights:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WeightsStatus:
-    """State of a model's files in the cache."""
-
-    state: Literal["present", "absent", "partial", "damaged"]
-    path: Path
-    size: int
-    """Bytes on disk, downloaded parts included."""
-
-
 @cache
 def catalogue() -> dict[str, Weights]:
     """Return every model that can be downloaded, by name."""
@@ -151,16 +141,19 @@ def gguf_path(model: str) -> Path:
     return path
 
 
-def weights_status(weights: Weights) -> WeightsStatus:
-    """Return whether the files are present and official; hashes them only if they changed since the last check."""
+def weights_status(weights: Weights) -> tuple[Literal["present", "absent", "partial", "damaged"], int]:
+    """Return the state of the model's files in the cache, and their bytes, downloaded parts included.
+
+    Files are hashed only if they changed since the last check.
+    """
     with _disk_errors():
         if all(map(_is_verified, weights.files)):
-            return WeightsStatus("present", weights.path, weights.size)
+            return "present", weights.size
         existing = [file.path.stat().st_size for file in weights.files if file.path.exists()]
         if existing:
-            return WeightsStatus("damaged", weights.path, sum(existing))
+            return "damaged", sum(existing)
         size = folder_size(partial_folder(weights))
-        return WeightsStatus("partial" if size else "absent", weights.path, size)
+        return "partial" if size else "absent", size
 
 
 def ensure_weights(

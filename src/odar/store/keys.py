@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, insert, or_, select, update
 
@@ -121,11 +121,8 @@ class KeyCache:
         return found
 
 
-class Spent(NamedTuple):
-    """Dollars of the requests with a known cost, and the number of the others."""
-
-    usd: float = 0.0
-    unknown: int = 0
+Spent = tuple[float, int]
+"""Dollars of the requests with a known cost, and the number of the others."""
 
 
 def create_key(
@@ -195,8 +192,8 @@ def spent_by_keys(connection: Connection, day: str) -> dict[tuple[str, str], Spe
     totals: dict[tuple[str, str], Spent] = {}
     for key, at, usd, unknown in connection.execute(query.where(c.day >= f"{month}-01", c.day <= f"{month}-31")):
         for period in (day, month) if at == day else (month,):
-            before = totals.get((key, period), Spent())
-            totals[key, period] = Spent(before.usd + usd, before.unknown + unknown)
+            known, others = totals.get((key, period), (0.0, 0))
+            totals[key, period] = (known + usd, others + unknown)
     return totals
 
 

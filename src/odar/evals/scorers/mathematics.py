@@ -58,7 +58,7 @@ def parse_number(text: str) -> Fraction | None:
     plain = plain.rstrip(".") or plain
     whole = parse_quantity(plain.casefold())
     if whole is not None:
-        return whole.value
+        return whole[0]
     found = _NUMBER.findall(plain)
     if not found:
         return None
