@@ -36,6 +36,7 @@ SECTIONS = {
         "traces": "List, show and export recorded traces.",
     },
     "Calibrate": {
+        "advise": "Show what ODAR would save on your own traffic.",
         "feedback": "Mark a recorded answer right or wrong.",
         "calibrate": "Fit ODAR to your own models and questions.",
     },

@@ -68,6 +68,8 @@ class Job:
     task: Task
     fold: int
     seed: int
+    asks: tuple[Ask, ...] = ()
+    """The requests; empty for those of `recorded_asks`."""
 
     @property
     def key(self) -> ItemKey:
@@ -85,13 +87,13 @@ def recorded_asks(settings: Settings) -> list[Ask]:
 
 def make_items(odar: Odar, jobs: Iterable[Job]) -> list[Item]:
     """Return the jobs as work items, each with its maximum needs and cost."""
-    asks = recorded_asks(odar.settings)
+    usual = tuple(recorded_asks(odar.settings))
     return [
         Item(
             row_id(job.key),
             job,
             digest_of(job.task.query, job.task.gold, job.task.split, *_open_prompts(odar, job.task.query)),
-            *worst_case(odar, job.task.query, asks),
+            *worst_case(odar, job.task.query, job.asks or usual),
         )
         for job in jobs
     ]
@@ -132,7 +134,7 @@ class ItemCalls:
         self.job = job
         self.memo = memo
         self.assignment = odar.planner.assign(job.task.query)
-        self.asks = recorded_asks(odar.settings)
+        self.asks = job.asks or tuple(recorded_asks(odar.settings))
         kept = (rows for name, rows in memo.known.items() if name.partition(":")[0] in odar.settings.agent_names)
         self.attempts = [attempt_from_json(row) for rows in kept for row in rows]
         self._calls: list[Call] = []

@@ -1,0 +1,188 @@
+"""How well `odar advise` estimates saving and agreement from 300 questions, and whether its recommendation is right.
+
+    python scripts/bench_advise.py --data ../shared/data [--draws 100] [--jobs 1]
+
+The MMLU-Pro answers of three models are a user's table, without labels. Each draw gives 300 random questions to
+`odar.calibration.advice.advise`; the truth of each choice is its saving and its agreement with slow on all other questions of the table,
+with the calibration that the draw fitted. An interval covers if it holds the truth. The best choice is clear if its true worth leads
+that of every other choice by 2 points of agreement, or if it costs 10% of a slow call less than another that agrees no more often.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odar.calibration.advice import advise
+from odar.calibration.compare import Choice, Goal, best_choice, walk_all
+from odar.calibration.items import scored_items
+from odar.catalogue import Price
+from odar.config import load_settings
+from odar.engine import Odar
+from odar.evals.replay.table import ReplayTable
+from odar.policy.dial import Dial
+from odar.recording.importers import ImportedAnswer
+from odar.recording.joining import import_models
+from odar.recording.schema import RecordedItem
+from odar.settings import Settings
+from odar.types import SLOW, Usage
+
+TRIPLES = {
+    "gpt-4.1-nano + gemini-2.0-flash-lite → gpt-4.1": {
+        "gpt-4.1-nano": (0.1, 0.4), "gemini-2.0-flash-lite": (0.075, 0.3), "gpt-4.1": (2.0, 8.0),
+    },
+    "gpt-4o-mini + gemini-2.0-flash-lite → gpt-4o": {
+        "gpt-4o-mini-2024-07-18": (0.15, 0.6), "gemini-2.0-flash-lite": (0.075, 0.3), "gpt-4o-2024-08-06": (2.5, 10.0),
+    },
+    "gpt-4.1-mini + gemini-2.0-flash → claude-3.7-sonnet": {
+        "gpt-4.1-mini": (0.4, 1.6), "gemini-2.0-flash": (0.1, 0.4), "claude-3-7-sonnet-20250219": (3.0, 15.0),
+    },
+}  # fmt: skip
+"""Models of each table, with their prices."""
+QUESTIONS = 300
+CLEAR_POINTS = 0.02
+CLEAR_COST = 0.1
+
+
+DIALS = ("economy", "balanced", "quality")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The recommendation of one draw at one dial."""
+
+    best: str
+    true_best: str
+    clear: bool
+    covers: tuple[bool, bool]
+    """Whether the intervals of its saving and of its agreement hold the truth."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One draw: for each choice whether its intervals cover the truth, and the recommendation by dial."""
+
+    covers: list[tuple[bool, bool]]
+    verdicts: dict[str, Verdict]
+
+
+def table_of(data: Path, models: dict[str, tuple[float, float]]) -> tuple[list[RecordedItem], Settings]:
+    """The answers of these models as recorded items without labels, as `odar advise TABLE` reads them."""
+    import pyarrow.parquet
+
+    folder = data / "mmlu_pro_outcomes"
+    questions = {}
+    for line in (folder / "items.jsonl").read_text("utf-8").splitlines():
+        row = json.loads(line)
+        options = "".join(f"\n{chr(65 + i)}. {option}" for i, option in enumerate(row["options"]))
+        questions[row["row"]] = row["question"] + options
+    filters = [("model", "in", list(models))]
+    rows = pyarrow.parquet.read_table(folder / "outcomes.parquet", filters=filters).to_pylist()
+    answers: dict[str, list[ImportedAnswer]] = {name: [] for name in models}
+    for row in rows:
+        if row["answer"]:
+            written = int(row["response_tokens"] or 0)
+            query = questions[row["row"]]
+            answers[row["model"]].append(
+                ImportedAnswer(
+                    id=str(row["row"]), query=query, text=row["answer"], answer=row["answer"], model=row["model"],
+                    usage=Usage(len(query) // 4, 0, written),
+                )
+            )  # fmt: skip
+    if missing := [name for name, own in answers.items() if not own]:
+        raise SystemExit(f"no answers of {', '.join(missing)}")
+    settings = load_settings("tiny", environ={}, calibration="")
+    prices = {name: Price(price[0], price[0], price[1]) for name, price in models.items()}
+    given = {SLOW: max(models, key=lambda name: models[name][1])}
+    imported = import_models(
+        Odar(settings), {n: [own] for n, own in answers.items()}, prices, given, "mmlu_pro", {}
+    )
+    return imported.items, imported.header.to_settings()
+
+
+def judge(items: Sequence[RecordedItem], settings: Settings, seed: int) -> Draw:
+    """Advise on a random sample, and compare with the truth on all other questions."""
+    chosen = set(np.random.default_rng(seed).permutation(len(items))[:QUESTIONS].tolist())
+    advice = advise([items[i] for i in sorted(chosen)], settings, {}, "balanced")
+    rest = scored_items([item for i, item in enumerate(items) if i not in chosen]).items
+    table = ReplayTable(rest, settings, {}, advice.calibration)
+    truth = {c.name: c for c in walk_all(table, [choice.settings for choice in advice.choices])}
+    slow = float(truth[SLOW].cost_usd.mean())
+    covers = {
+        choice.name: (
+            _holds(advice.saving(choice), 1 - float(truth[choice.name].cost_usd.mean()) / slow),
+            choice.name == SLOW or _holds(advice.score(choice), float(truth[choice.name].score.mean())),
+        )
+        for choice in advice.choices
+    }
+    verdicts = {}
+    for dial in DIALS:
+        points = Dial.parse(dial).points / 100
+        worths = {name: float(c.score.mean() - c.cost_usd.mean() / slow * points) for name, c in truth.items()}
+        true_best = max(worths, key=worths.__getitem__)
+        best = best_choice(advice.choices, Goal(dial, Dial.parse(dial).value(float(advice.slow.cost_usd.mean()))))
+        clear = all(
+            _is_clear(truth[true_best], truth[name], worths[true_best] - worths[name], slow)
+            for name in truth
+            if name != true_best
+        )
+        verdicts[dial] = Verdict(best.name, true_best, clear, covers[best.name])
+    # slow saves nothing and agrees by definition, so it is not judged
+    return Draw([each for name, each in covers.items() if name != SLOW], verdicts)
+
+
+def _is_clear(best: Choice, other: Choice, lead: float, slow: float) -> bool:
+    cheaper = float(other.cost_usd.mean() - best.cost_usd.mean()) / slow
+    return lead >= CLEAR_POINTS or (cheaper >= CLEAR_COST and best.score.mean() >= other.score.mean())
+
+
+def _holds(interval: Any, value: float) -> bool:
+    return bool(interval.low - 1e-9 <= value <= interval.high + 1e-9)
+
+
+def report(draws: Sequence[Draw]) -> None:
+    """Print coverage and recommendations."""
+    saving, agreement = np.mean([each for draw in draws for each in draw.covers], axis=0)
+    print(f"  intervals of the saving cover in {saving:.1%}, of the agreement in {agreement:.1%}")
+    for dial in DIALS:
+        verdicts = [draw.verdicts[dial] for draw in draws]
+        right = np.mean([each.best == each.true_best for each in verdicts])
+        clear = [each.best == each.true_best for each in verdicts if each.clear]
+        shown = f"{np.mean(clear):.1%} of {len(clear)}" if clear else "never"
+        print(f"  {dial}: recommendation right in {right:.1%}; where the best choice is clear: {shown}")
+        named = [each.covers for each in verdicts if each.best != SLOW]
+        if named:
+            own = np.mean(named, axis=0)
+            print(
+                f"    its own intervals cover in {own[0]:.1%} and {own[1]:.1%} of {len(named)} draws that name another than slow"
+            )
+        for what in ("best", "true_best"):
+            names = [getattr(each, what) for each in verdicts]
+            counted = ", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names))
+            print(f"    {'recommended' if what == 'best' else 'truly best'}: {counted}", flush=True)
+
+
+def main() -> None:
+    """Judge all triples."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--draws", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    options = parser.parse_args()
+    for name, models in TRIPLES.items():
+        items, settings = table_of(options.data, models)
+        print(f"{name}, {len(items)} questions, {options.draws} draws of {QUESTIONS}:", flush=True)
+        with ProcessPoolExecutor(options.jobs) as pool:
+            found = [pool.submit(judge, items, settings, seed) for seed in range(options.draws)]
+            report([each.result() for each in found])
+
+
+if __name__ == "__main__":
+    main()
