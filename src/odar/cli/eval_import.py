@@ -60,7 +60,7 @@ def import_command(
     objects, and {model} is the NAME of the model. Several files of the slow model are samples.
 
     Without right answers the slow model's answer is the reference, and figures say "same answer as slow";
-    `odar calibrate` reads the recording then.
+    `odar advise` and `odar calibrate` read the recording then.
 
     \b
     odar eval import --answers table.parquet --out mine.jsonl.gz
