@@ -192,7 +192,7 @@ def _recorded(
 def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: int, *, quiet: bool) -> Answers:
     """Sample the requests of a log, and let the agents answer those whose answers can be compared."""
     traffic = read_traffic(log, _read_chat)
-    tasks = select_tasks(traffic.compared, limit=limit).tasks
+    tasks = [task for task, _ in select_tasks(traffic.compared, limit=limit)]
     about = _describe(traffic, len(tasks))
     click.echo(f"odar: {about}", err=True)
     if not tasks:
