@@ -84,11 +84,12 @@ def answers_of(
     )
 
 
-def agreements(answers: Answers) -> dict[tuple[int, int], tuple[float, float]]:
-    """On how many questions each two agents gave an answer, and agreed."""
+def agreements(answers: Answers) -> dict[tuple[int, int, int], tuple[float, float]]:
+    """On how many questions each two agents gave an answer, and agreed, at the usual number of plausible answers."""
     groups = [o.group for o in answers.opinions]
+    usual = int(np.median(answers.plausible))
     return {
-        (i, j): (float(((groups[i] >= 0) & (groups[j] >= 0)).sum()),
+        (i, j, usual): (float(((groups[i] >= 0) & (groups[j] >= 0)).sum()),
                  float(((groups[i] == groups[j]) & (groups[i] >= 0)).sum()))
         for i in range(len(groups)) for j in range(i)
     }  # fmt: skip
@@ -106,9 +107,7 @@ def knowledge(
         return belief, own, agents_of(recorded, triple, recorded.accuracy[list(triple.models)], seen)
     agents = agents_of(recorded, triple, skills, seen)
     answers = answers_of(recorded, own, triple, agents, seen)
-    found = skills_from_agreement(
-        belief, list(agents.values()), agreements(answers), int(np.median(answers.plausible))
-    )
+    found = skills_from_agreement(belief, list(agents.values()), agreements(answers))
     agents = agents_of(recorded, triple, found, seen)
     if row.endswith("labels"):
         belief, named = fit_with_labels(belief, [answers_of(recorded, own, triple, agents, seen)])

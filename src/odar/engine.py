@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path as FilePath
 from typing import Self, Unpack
 
@@ -31,15 +31,20 @@ from odar.planning import Planner, usual_lengths
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial
 from odar.policy.fusion import Fusion
-from odar.policy.policies import Policy, agents_of, choose_policy
+from odar.policy.policies import Policy, agents_of, choose_policy, policy_with_skills
 from odar.providers.base import Provider
 from odar.providers.pool import Guard, observed_guard
 from odar.settings import Settings
+from odar.store.agreement import ServedAgreement
 from odar.store.alignment import ServedAlignment
-from odar.store.targets import ServedTargets, targets_file
+from odar.store.shared_counts import sibling_file
+from odar.store.targets import ServedTargets
 from odar.telemetry import telemetry_observer
 from odar.traces import make_trace
-from odar.types import DIRECT, Answer, Assignment, Candidate, Decision, Plan, Query, Stage, State, Verdict
+from odar.types import DIRECT, SLOW, Answer, Assignment, Candidate, Decision, Plan, Query, Stage, State, Verdict
+
+MAX_POLICIES = 64
+"""Maximum number of policies that are kept, one for each set of skills learned from traffic."""
 
 
 class Odar:
@@ -76,11 +81,14 @@ class Odar:
         self.alignment = ServedAlignment(self.calibration.statistics, served)
         self.fusion = Fusion.from_settings(settings.fusion, self.calibration.statistics, self.agents.sources())
         self.believed_agents = agents_of(settings, self.calibration, self.agents.sources())
-        self.measurements = Measurements(
-            settings.fusion.varentropy_weight, self.alignment, self.fusion, self.believed_agents
-        )
-        self._policy = choose_policy(settings, self.calibration, self.believed_agents)
-        self.targets = ServedTargets(targets_file(served))
+        self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment, self.fusion)
+        models = {agent: cards[0].name for agent, cards in self.agents.cards.items()}
+        measured = any(each.accuracy is not None for each in self.calibration.statistics.values())
+        belief = None if measured else self.calibration.load_belief()  # a calibration is not changed by traffic
+        self.agreement = ServedAgreement(self.believed_agents, models, belief, sibling_file(served, "agreement"))
+        policy_of = partial(policy_with_skills, settings, self.calibration, self.believed_agents)
+        self._policy = lru_cache(MAX_POLICIES)(policy_of)
+        self.targets = ServedTargets(sibling_file(served, "targets"))
         parts = settings, self.calibration, self.agents, self.alignment
         self.certificate = InstalledCertificate(*parts) if self.calibration.made.get("certificate") else None
 
@@ -119,7 +127,7 @@ class Odar:
                 candidates = await team.ask(stage, proposal, stream.handler_of(decisions[-1]))
                 if stream.committed and not candidates:
                     raise team.error()
-                grow = partial(self._with_candidates, state, stage, candidates, team)
+                grow = partial(self._with_candidates, state, stage, candidates, team, policy)
                 state = await run_by_size(size_of(state.candidates) + size_of(candidates), grow)
             if not state.candidates:
                 raise team.error()
@@ -140,7 +148,7 @@ class Odar:
     def policy(self, options: AskOptions = NO_OPTIONS) -> Policy:
         """Return the policy of one question: the settings', a path of the paper, or one model."""
         if options.path is None and options.model is None:
-            return self._policy
+            return self._policy(self.agreement.skills())
         return choose_policy(self.settings, self.calibration, self.believed_agents, options.path, options.model)
 
     def _dial(self, options: AskOptions) -> Dial:
@@ -155,7 +163,9 @@ class Odar:
             models = {DIRECT: team.cards[DIRECT].name}
             return team, Assignment(cue="model named by the caller", models=models)
         assignment = self.planner.assign(query, options.session)
-        return self.agents.team(query, ledger, options.seed, assignment.models), assignment
+        team = self.agents.team(query, ledger, options.seed, assignment.models)
+        team.paid = {} if options.paid is None else {SLOW: options.paid}
+        return team, assignment
 
     async def _plan(
         self, query: Query, team: Team, assignment: Assignment, policy: Policy, options: AskOptions
@@ -196,12 +206,16 @@ class Odar:
         tell(decision)
         return decision.stage
 
-    def _with_candidates(self, state: State, stage: Stage, new: list[Candidate], team: Team) -> State:
+    def _with_candidates(
+        self, state: State, stage: Stage, new: list[Candidate], team: Team, policy: Policy
+    ) -> State:
         """Return the state after a stage; agents that gave no answer are not asked again."""
         number = len(state.stages)
         new = [dataclasses.replace(each, stage=number) for each in new] if number else new
         candidates = (*state.candidates, *self.measurements.energies(new, team))
         answered = {candidate.agent for candidate in new}
+        agents = policy.agents if isinstance(policy, CascadePolicy) else self.believed_agents
+        agents = {name: agent.on(state.plan.kind) for name, agent in agents.items()}
         return dataclasses.replace(
             state,
             stages=(*state.stages, stage),
@@ -209,7 +223,7 @@ class Odar:
             failed=state.failed | (stage.agents - answered),
             calls_left=team.ledger.calls_left(),
             usd_left=team.ledger.usd_left(),
-            opinions=() if team.plain else self.measurements.opinions(candidates, state.plan, team),
+            opinions=() if team.plain else self.measurements.opinions(candidates, agents, team),
         )
 
     @observed("fusion")
@@ -225,12 +239,14 @@ class Odar:
     async def warm_up(self) -> None:
         """Load everything that the first question needs."""
         await run_in_thread(self.alignment.warm_up)
+        await run_in_thread(self.agreement.sync)
         await self.planner.estimates(Query("Ready?"))
 
     async def aclose(self) -> None:
         """Close connections and unload models."""
         self.planner.estimates.close()
         await run_in_thread(self.alignment.close)
+        await run_in_thread(self.agreement.close)
         await run_in_thread(self.targets.close)
         await self.agents.providers.close()
 

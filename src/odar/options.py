@@ -10,8 +10,8 @@ from odar.agents.ledger import Ledger
 from odar.inputs import ImageSource
 from odar.policy.dial import Dial
 from odar.policy.session import SessionRequest
-from odar.providers.base import OnDelta
-from odar.types import Decision, Path, Plan
+from odar.providers.base import Completion, OnDelta
+from odar.types import Call, Decision, Path, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,8 @@ class AskOptions:
     """The most expensive path that key and budget allow."""
     session: SessionRequest | None = None
     """The conversation of the question."""
+    paid: tuple[Completion, Call] | None = None
+    """A reply of the slow agent's model that exists already, and its call: used in place of its first answer."""
 
 
 NO_OPTIONS = AskOptions()

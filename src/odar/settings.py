@@ -180,6 +180,29 @@ class StoreSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObserveSettings:
+    """Questions that the gateway also answers in the background, to compare the cascade with slow (SPEC 10)."""
+
+    enabled: bool = setting(
+        "pass every request through to the slow model, and only observe what the cascade would do", False
+    )
+    share: float | None = setting(
+        "share of questions that are observed; none: 0.2 with enabled, else 0", None, ge=0, le=1
+    )
+    budget_usd_day: float = setting("US dollars a day for observing, at most", 1.0, ge=0)
+    at_most_differ: float = setting(
+        "how much more often the cascade may differ from slow than slow from itself; beyond it, slow answers", 0.05,
+        ge=0, le=1,
+    )  # fmt: skip
+
+    @property
+    def used_share(self) -> float:
+        """The share of questions that are observed."""
+        default = 0.2 if self.enabled else 0.0
+        return default if self.share is None else self.share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
     """OpenTelemetry spans of every question; the standard OTEL_* variables say where they are sent."""
 
@@ -259,6 +282,7 @@ class Settings:
     calibration: str = setting("file of `odar calibrate`, or a shipped one: local, tiny", "")
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     store: StoreSettings = field(default_factory=StoreSettings)
+    observe: ObserveSettings = field(default_factory=ObserveSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     seed: int | None = setting("seed of sampling, for providers that support it", None, ge=0)
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)

@@ -41,11 +41,11 @@ def make_trace(
         degradations=_degradations(state, verdict, team, map(str, team.failures)),
         degradation_summaries=_degradations(state, verdict, team, summaries),
         notes=tuple(dict.fromkeys(team.notes)),
-        baseline_usd=_baseline_usd(team),
+        baseline_usd=baseline_usd(team),
     )
 
 
-def _baseline_usd(team: Team) -> float | None:
+def baseline_usd(team: Team) -> float | None:
     """Return what one call to the slow agent would have cost: by its own tokens, or those of another's answer."""
     card = team.cards.get(SLOW)
     answered = [call for call in team.ledger.calls if call.error is None and call.samples]

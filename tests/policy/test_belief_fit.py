@@ -41,14 +41,14 @@ def test_agreement_grows_with_skill_and_with_few_plausible_answers() -> None:
 def test_skills_from_agreement_without_labels() -> None:
     given = answers(400)
     together = {
-        (i, j): (400.0, float((given.opinions[i].group == given.opinions[j].group).sum()))
+        (i, j, 10): (400.0, float((given.opinions[i].group == given.opinions[j].group).sum()))
         for i in range(3) for j in range(i)
     }  # fmt: skip
-    found = skills_from_agreement(BELIEF, expected(TRUE), together, plausible=10)
+    found = skills_from_agreement(BELIEF, expected(TRUE), together)
     assert found[0] == pytest.approx(0.42, abs=0.08)
     assert found[1] == pytest.approx(0.47, abs=0.08)
     assert found[2] > found[1] + 0.1
-    nothing = skills_from_agreement(BELIEF, expected(TRUE), {(1, 0): (0.0, 0.0)}, plausible=10)
+    nothing = skills_from_agreement(BELIEF, expected(TRUE), {(1, 0, 10): (0.0, 0.0)})
     assert nothing == pytest.approx([0.5, 0.5, 0.78])
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -20,6 +21,7 @@ from odar.gateway.app import create_app
 from odar.gateway.records import Entry
 from odar.gateway.server import DrainingServer, make_server
 from odar.gateway.service import Service
+from odar.policy.confidence_sequence import Comparison
 from odar.store.keys import PREFIX_LENGTH, Key, KeyCache, KeyLimits, digest_of
 from odar.store.record import Record
 from odar.store.writer import Health
@@ -42,6 +44,7 @@ class MemoryStore:
         self.closed = False
         self.key_cache = KeyCache()
         self.key_cache.load(keys)
+        self.observations = SimpleNamespace(fallback_at=None, comparison=Comparison)
 
     def put(self, record: Record) -> None:
         self.records.append(record)

@@ -26,23 +26,22 @@ class Measurements:
         varentropy_weight: λ in F = E + λ·V.
         alignment: μ, σ and quantiles by source.
         fusion: groups equal answers.
-        agents: skill and family of each agent.
     """
 
     varentropy_weight: float
     alignment: ServedAlignment
     fusion: Fusion
-    agents: Mapping[str, Agent]
 
     def energies(self, candidates: Iterable[Candidate], team: Team) -> list[Candidate]:
         """Return the candidates with their free energies."""
         return [self._with_energy(candidate, team) for candidate in candidates]
 
-    def opinions(self, candidates: Sequence[Candidate], plan: Plan, team: Team) -> tuple[Opinion, ...]:
-        """Return what the belief sees of each candidate."""
+    def opinions(
+        self, candidates: Sequence[Candidate], agents: Mapping[str, Agent], team: Team
+    ) -> tuple[Opinion, ...]:
+        """Return what the belief sees of each candidate, given skill and family of each agent."""
         signals = [answer_signals(candidate) for candidate in candidates]
         tables = [self._tables(candidate, team) for candidate in candidates]
-        agents = {name: agent.on(plan.kind) for name, agent in self.agents.items()}
         return opinions(candidates, signals, tables, agents, self.fusion)
 
     def observe(self, candidates: Iterable[Candidate], plan: Plan, team: Team) -> None:

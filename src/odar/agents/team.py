@@ -37,11 +37,12 @@ from odar.forwarding import select_fields
 from odar.observer import observed
 from odar.policy.answers import extract_judgment, find_answer, is_bare_answer
 from odar.policy.cut_off import wants_continuation
+from odar.policy.replies import answer_in_reply
 from odar.policy.response_format import canonical_json, format_fault
 from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings
-from odar.types import Ask, Candidate, Query, Stage, Step
+from odar.types import Ask, Call, Candidate, Query, Stage, Step
 
 _CONTINUE_PROMPT = (
     "Your answer was cut off. Continue exactly where it ends, without repeating anything, and end in the form that "
@@ -104,9 +105,13 @@ class Team:
     """Cached `request_template` by agent, model and `open_ended`; teams share them without options of a client."""
     _asked: dict[str, int] = field(default_factory=dict)
     """Number of samples that each agent was asked for, so that with a seed none is drawn twice."""
+    paid: dict[str, tuple[Completion, Call]] = field(default_factory=dict)
+    """Replies that exist already by agent, and their calls: they are used in place of its first answer."""
     _early: dict[Ask, asyncio.Task[list[Candidate]]] = field(default_factory=dict)
     _descriptions: tuple[Message, ...] | None = None
     """The client's tools and format as they are billed."""
+    _answers: list[str] = field(default_factory=list)
+    """Answers so far, if a reply exists already: it may give one of them in other words."""
 
     async def ask(
         self, stage: Stage, proposal: Candidate | None = None, on_delta: OnDelta | None = None
@@ -121,7 +126,9 @@ class Team:
         await asyncio.gather(*(self.prepare(agent) for agent in sorted(stage.agents)))
         work = [self._run(ask, proposal, on_delta if i == 0 else None) for i, ask in enumerate(stage.asks)]
         parts = [await work[0]] if len(work) == 1 else await gather_or_cancel(work)
-        return [candidate for part in parts for candidate in part]
+        candidates = [candidate for part in parts for candidate in part]
+        self._answers += [candidate.answer for candidate in candidates] if self.paid else []
+        return candidates
 
     def ask_early(self, ask: Ask) -> None:
         """Start a call before its stage is chosen, unless an agent cannot be used; `ask` waits for it."""
@@ -193,6 +200,8 @@ class Team:
 
     async def _run(self, ask: Ask, proposal: Candidate | None, on_delta: OnDelta | None) -> list[Candidate]:
         """Return the candidates of one agent; an early call is used if there is one."""
+        if ask.agent in self.paid and not ask.verify:
+            return await self._use_paid(ask, on_delta)
         early = self._early.pop(ask, None)
         if early is None:
             return await self._call_models(ask, proposal, on_delta)
@@ -200,6 +209,18 @@ class Team:
             return await early
         finally:
             early.cancel()
+
+    async def _use_paid(self, ask: Ask, on_delta: OnDelta | None) -> list[Candidate]:
+        """Return a reply that exists already, and further samples if there are more to ask for."""
+        completion, call = self.paid.pop(ask.agent)
+        self.ledger.calls.append(replace(call, step=ask.step, agent=ask.agent))
+        self.skip_samples(ask.agent, 1)
+        first = self._candidate(ask, self.cards[ask.agent], completion, "")
+        if not first.tool_calls and (known := answer_in_reply(first.answer, self._answers)) is not None:
+            first = replace(first, answer=known, stated=True)
+        if ask.samples == 1:
+            return [first]
+        return [first, *await self._call_models(ask._replace(samples=ask.samples - 1), None, on_delta)]
 
     @observed("agent")
     async def _call_models(self, ask: Ask, proposal: Candidate | None, on_delta: OnDelta | None) -> list[Candidate]:

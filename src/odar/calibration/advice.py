@@ -253,13 +253,13 @@ def agreement_calibration(table: ReplayTable) -> Calibration:
     answers = answers_of(table)
     agents = list(table.agents.values())
     groups = [np.asarray(opinion.group) for opinion in answers.opinions[: len(agents)]]
+    plausible = int(np.median(np.asarray(answers.plausible)))
     together = {}
     for i, one in enumerate(groups):
         for j, other in enumerate(groups[:i]):
             both = (one >= 0) & (other >= 0)
-            together[i, j] = float(both.sum()), float((both & (one == other)).sum())
-    plausible = int(np.median(np.asarray(answers.plausible)))
-    skills = skills_from_agreement(Belief.load(), agents, together, plausible)
+            together[i, j, plausible] = float(both.sum()), float((both & (one == other)).sum())
+    skills = skills_from_agreement(Belief.load(), agents, together)
     statistics = dict(own.statistics)
     for agent, skill in zip(agents, skills, strict=True):
         source = default_source(table, agent.name)

@@ -149,6 +149,8 @@ class Endpoint:
         state.size = len(body)
         state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
         options = self._service.route(request, state.key)
+        if options.model is not None and options.model != request.model:  # observed: the reply is that model's
+            state.request = request = dataclasses.replace(request, model=options.model)
         if options.model is not None and state.key is not None and state.key.limits.needs_reservation:
             state.request = request = with_max_tokens(request, self._service.settings.limits.max_tokens)
         return request, options

@@ -12,12 +12,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from odar.conversation import NO_OPTIONS
+from odar.errors import StoreError
 from odar.gateway.access import ConcurrencyLimit
+from odar.gateway.observation import TrafficObserver
 from odar.gateway.records import Entry
 from odar.gateway.server import ConnectionLimits
 from odar.policy.alignment import AlignmentRow
 from odar.policy.cut_off import cut_off_counts
 from odar.providers.breaker import Breaker
+from odar.store.observations import Observations
 from odar.store.overview import RoutedTotals, savings
 from odar.store.targets import TargetReport
 from odar.store.writer import Health
@@ -166,6 +169,24 @@ def drift_metrics(report: Callable[[], list[AlignmentRow]]) -> Iterator[Metric]:
     drifting = {(row.model, row.step): float(row.drifting) for row in rows}
     yield _gauge("odar_energy_drift_z", "Served against calibrated energies.", z, "model", "step")
     yield _gauge("odar_energy_drifting", "1 where they drift apart.", drifting, "model", "step")
+
+
+def observation_metrics(observer: TrafficObserver, observations: Observations) -> Iterator[Metric]:
+    """Yield how often the cascade differs from slow; can read the database."""
+    yield _counter("odar_observed", "Questions that were also answered in the background.", observer.observed)
+    dropped = {(reason,): count for reason, count in sorted(observer.dropped.copy().items())}
+    yield _counter("odar_observe_dropped", "Chosen questions that were not observed.", dropped, "reason")
+    fallen_back = observations.fallback_at is not None
+    yield _gauge("odar_fallback", "1 while slow answers because the cascade differed too often.", fallen_back)
+    try:
+        comparison = observations.comparison()
+    except StoreError:
+        return  # `odar_store_up` says so
+    mean, low, high = comparison.excess()
+    bounds = {("low",): low, ("high",): high} | ({} if mean is None else {("mean",): mean})
+    text = "How much more often the cascade differs from slow than slow from itself, at any time."
+    yield _gauge("odar_excess_difference", text, bounds, "bound")
+    yield _counter("odar_compared_with_slow", "Questions that this is known from.", comparison.questions)
 
 
 def store_metrics(health: Callable[[], Health]) -> Iterator[Metric]:

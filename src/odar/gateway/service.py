@@ -30,9 +30,11 @@ from odar.gateway.metrics import (
     certificate_metrics,
     connection_metrics,
     drift_metrics,
+    observation_metrics,
     store_metrics,
     target_metrics,
 )
+from odar.gateway.observation import TrafficObserver
 from odar.gateway.records import Entry
 from odar.gateway.server import ConnectionLimits
 from odar.gateway.sessions import SessionTable
@@ -104,6 +106,12 @@ class Service:
             self.metrics.add_source(certificate_metrics, self.odar.certificate.problems)
         if store is not None:
             self.metrics.add_source(store_metrics, store.health)
+        self.observer = None
+        if store is not None and settings.store.enabled:
+            self.observer = TrafficObserver(self.odar, store)
+            self.metrics.add_source(observation_metrics, self.observer, store.observations)
+        elif settings.observe.used_share:
+            raise SettingsError("observe.enabled and observe.share need a store; set store.enabled = true")
         self._configured = configured_providers(settings) | set(engine_options.get("providers") or ())
         self._usable = {name: self.usable(name) for name in models}
         self._unreachable: frozenset[str] = frozenset()
@@ -165,6 +173,8 @@ class Service:
             raise ApiError(403, f"this key may not use model {name!r}", "model_not_allowed", "model")
         max_path = None if key is None or key.limits.max_path is None else Path(key.limits.max_path)
         dial, path = extras.read_dial(), None if extras.path is None else Path(extras.path)
+        if self._passes_through(name, key):
+            return AskOptions(model=self.settings.slow.model, max_path=max_path)
         if name not in DIAL_MODELS:
             if path is not None:
                 raise bad_field("odar.path", f"needs model {ADAPTIVE!r}; {name!r} has no choice of path")
@@ -182,6 +192,11 @@ class Service:
             raise ApiError(403, message, "path_not_allowed", "odar.path")
         dial, scope = scoped_dial(dial, key)
         return AskOptions(path=path, dial=dial, scope=scope, max_path=max_path)
+
+    def _passes_through(self, model: str, key: Key | None) -> bool:
+        """Return whether a request to one of ODAR's models goes to slow unchanged; keys must allow a slow call."""
+        routed = model in DIAL_MODELS or model in _PATH_MODELS
+        return routed and self.observer is not None and self.observer.passes_through and _allows(key, Path.MEDIUM)
 
     def _check_agents(self, model: str, key: Key | None) -> None:
         """Raise ApiError if no cheap agent has this model, and the key may not ask the others."""
@@ -203,9 +218,13 @@ class Service:
         if self.store is not None and entry.query is not None:  # invalid requests must not fill the store
             stored = entry if self.settings.store.content else anonymous
             self.store.put(stored.record(self.settings.profile))
+        if self.observer is not None:
+            self.observer.offer(entry)
 
     async def close(self) -> None:
         """Write queued traces and close connections."""
+        if self.observer is not None:
+            await self.observer.close()
         if self.store is not None:
             await self.store.close()
         await self.odar.aclose()

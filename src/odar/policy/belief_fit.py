@@ -103,16 +103,15 @@ def default_skill(price: float, cheapest: float) -> float:
 def skills_from_agreement(
     belief: Belief,
     agents: Sequence[Agent],
-    together: Mapping[tuple[int, int], tuple[float, float]],
-    plausible: int = 0,
+    together: Mapping[tuple[int, int, int], tuple[float, float]],
 ) -> list[float]:
     """Return skills that explain how often agents agree, without labels.
 
     Args:
         belief: gives how often agents of some skill agree.
         agents: with the skills to start from and to stay near.
-        together: for two numbers of agents, how many questions both answered, and on how many they agreed.
-        plausible: usual number of plausible answers.
+        together: for two numbers of agents and a number of plausible answers, how many questions both answered, and
+            on how many they agreed.
     """
     pairs = list(together)
     asked = np.array([together[pair][0] for pair in pairs], dtype=np.float64)
@@ -125,7 +124,7 @@ def skills_from_agreement(
 
     def predicted(x: Array) -> Array:
         known = changed(x)
-        return cast(Array, _logit(np.array([agreement(belief, known[i], known[j], plausible) for i, j in pairs])))
+        return cast(Array, _logit(np.array([agreement(belief, known[i], known[j], many) for i, j, many in pairs])))
 
     share = agreed / np.maximum(asked, 1)
     deviation = np.array([COMMON_DEVIATION, *[OWN_DEVIATION] * len(agents)])

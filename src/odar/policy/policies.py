@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Protocol
@@ -76,6 +77,15 @@ def choose_policy(
         most = max(settings.routing.samples, *(ask.samples for stage in stages for ask in stage.asks))
         return CascadePolicy(stages, agents, calibration.load_belief(), dict.fromkeys(agents, most))
     return FixedPolicy.parse(*settings.fixed_stages)
+
+
+def policy_with_skills(
+    settings: Settings, calibration: Calibration, agents: Mapping[str, Agent], skills: Sequence[float]
+) -> Policy:
+    """Return the settings' policy for agents with other skills, in their order; empty for their own."""
+    named = dict(zip(agents, skills, strict=False))
+    changed = {name: replace(agent, skill=named.get(name, agent.skill)) for name, agent in agents.items()}
+    return choose_policy(settings, calibration, changed)
 
 
 def agents_of(

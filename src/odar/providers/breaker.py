@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Literal
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
@@ -18,6 +19,8 @@ from odar.providers.base import Provider, ProviderWrapper, Reply, Request
 
 _MAX_GROWTH = 8
 """Limit of the cooldown as a multiple of its first length."""
+BACKGROUND: ContextVar[bool] = ContextVar("odar_background", default=False)
+"""Whether no client waits for the call: it respects breakers, but never changes them."""
 
 
 class Breaker:
@@ -88,7 +91,8 @@ class GuardedProvider(ProviderWrapper):
 
     async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
         """Run the call unless the breaker is open, and record its result."""
-        wait = self.breaker.admit()
+        background = BACKGROUND.get()
+        wait = self.breaker.waiting() if background else self.breaker.admit()
         if wait is not None:
             raise ProviderUnreachable(
                 f"{self.name}: failed repeatedly, so no request is sent; retry after {wait:.0f} s",
@@ -100,6 +104,8 @@ class GuardedProvider(ProviderWrapper):
                 may_be_billed=False,
                 reached=False,
             )
+        if background:
+            return await work(self._provider)
         try:
             reply = await work(self._provider)
         except ProviderError as error:

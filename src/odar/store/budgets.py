@@ -21,7 +21,7 @@ from sqlalchemy import Connection, delete, extract, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from odar.errors import KeyRefused, OdarError, StoreError, plural
-from odar.store.database import Database, key_buckets, keys, reservations, spending
+from odar.store.database import Database, key_buckets, keys, meta, reservations, spending
 from odar.store.keys import KeyLimits, limits_of
 
 LEASE_GRACE_S = 10.0
@@ -29,6 +29,8 @@ LEASE_GRACE_S = 10.0
 _KEEP_S = 3600.0
 """Seconds that rows of freed reservations are kept, so that a late settlement is recognised."""
 _MIN_RETRY_PAUSE_S, _MAX_RETRY_PAUSE_S = 0.2, 2.0
+OBSERVATION = "observation"
+"""The account of `observe.budget_usd_day`, which is kept like a key's."""
 _SLACK_USD = 1e-9
 """Tolerance for sums of floating-point numbers."""
 
@@ -93,10 +95,14 @@ class Budgets:
     """Makes and settles reservations in its own thread. Safe to use from any thread.
 
     `clock` gives seconds since 1970; None uses the clock of a PostgreSQL server, so that replicas agree.
+    `observe_usd_day` is the limit of the account `OBSERVATION`.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, database: Database, clock: Callable[[], float] | None = None, observe_usd_day: float = 0.0
+    ) -> None:
         self._database = database
+        self._observe_usd_day = observe_usd_day
         self._clock = clock
         self._lock = threading.Lock()
         self._queue: list[_Reserve | _Settle] = []
@@ -170,7 +176,7 @@ class Budgets:
         now = self._now(connection)
         ids = {each.key_id for each in requests} | {each.reservation.key_id for each in settlements}
         # Locked in this order until the transaction ends; on SQLite by BEGIN IMMEDIATE.
-        accounts = {key_id: _load(connection, key_id, now) for key_id in sorted(ids)}
+        accounts = {key_id: _load(connection, key_id, now, self._observe_usd_day) for key_id in sorted(ids)}
         for settlement in settlements:
             accounts[settlement.reservation.key_id].settle(connection, settlement, now)
         outcomes: list[Reservation | Exception] = []
@@ -268,7 +274,7 @@ class _Account:
         if self.limits.rate_per_min is None and self.limits.tokens_per_min is None:
             return
         values = {"requests": self.requests, "tokens": self.tokens, "at": now}
-        statement = _upsert(connection)(key_buckets).values(key_id=self.key_id, **values)
+        statement = upsert(connection)(key_buckets).values(key_id=self.key_id, **values)
         connection.execute(statement.on_conflict_do_update(index_elements=["key_id"], set_=values))
 
     def _refusal(self, need: Need, now: float) -> KeyRefused | None:
@@ -296,21 +302,26 @@ class _Account:
         )
 
 
-def _load(connection: Connection, key_id: str, now: float) -> _Account:
-    """Return the account of a key, which is locked until the transaction ends."""
-    row = connection.execute(select(keys).where(keys.c.id == key_id).with_for_update()).mappings().one_or_none()
+def _load(connection: Connection, key_id: str, now: float, observe_usd_day: float) -> _Account:
+    """Return the account of a key or of observation, which is locked until the transaction ends."""
+    observing = key_id == OBSERVATION
+    of_key = select(keys).where(keys.c.id == key_id)
+    locked = select(meta).where(meta.c.name == "schema") if observing else of_key
+    row = connection.execute(locked.with_for_update()).mappings().one_or_none()
     today = datetime.fromtimestamp(now, UTC).date().isoformat()
     s, r, b = spending.c, reservations.c, key_buckets.c
     spent = select(s.day, s.cost_usd).where(s.key_id == key_id, s.day >= f"{today[:7]}-01")
     reserved = connection.execute(select(r.day, r.usd).where(r.key_id == key_id, r.expires_at > now)).all()
     bucket = connection.execute(select(b.requests, b.tokens, b.at).where(b.key_id == key_id)).one_or_none()
-    limits = KeyLimits() if row is None else limits_of(row)
+    limits = KeyLimits(budget_day_usd=observe_usd_day)
+    if not observing:
+        limits = KeyLimits() if row is None else limits_of(row)
     requests, tokens, at = bucket or (None, None, now)
     return _Account(
         key_id,
-        key_id if row is None else row["name"],
+        key_id if row is None or observing else row["name"],
         limits,
-        row is None or row["revoked_at"] is not None,
+        not observing and (row is None or row["revoked_at"] is not None),
         today,
         _sum_by_period(connection.execute(spent).all(), today),
         _sum_by_period(reserved, today),
@@ -350,14 +361,15 @@ def bucket_level(per_minute: float | None, before: float | None, elapsed: float)
 
 def add_spending(connection: Connection, key_id: str, day: str, requests: int, usd: float, unknown: int) -> None:
     """Add the cost of requests to a key's spending on a day; `unknown` counts those without a known cost."""
-    statement = _upsert(connection)(spending).values(
+    statement = upsert(connection)(spending).values(
         key_id=key_id, day=day, requests=requests, cost_usd=usd, unknown=unknown
     )
     added = {c.name: c + statement.excluded[c.name] for c in spending.c if not c.primary_key}
     connection.execute(statement.on_conflict_do_update(index_elements=["key_id", "day"], set_=added))
 
 
-def _upsert(connection: Connection) -> Callable[..., postgresql.Insert] | Callable[..., sqlite.Insert]:
+def upsert(connection: Connection) -> Callable[..., postgresql.Insert] | Callable[..., sqlite.Insert]:
+    """Return the INSERT of this database that can update a row that exists."""
     return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
 
 

@@ -44,7 +44,7 @@ from odar.files import install_command, user_path
 from odar.secrets import masked
 from odar.settings import StoreSettings
 
-VERSION = 6
+VERSION = 7
 """Schema version of the tables below; increase it with every change of them."""
 _LOCK = 0x0DA2_5708
 """PostgreSQL's advisory lock for creating tables: an arbitrary number that identifies odar."""
@@ -172,6 +172,39 @@ responses = Table(
     Index("responses_by_day", "day"),
 )
 """Conversations of /v1/responses; with `store.responses` only."""
+observations = Table(
+    "observations",
+    metadata,
+    Column("id", _KEY, primary_key=True),  # of the trace
+    Column("cascade", _KEY, nullable=False),  # identifies the agents and settings that were observed
+    Column("at", _KEY, nullable=False),
+    Column("day", _KEY, nullable=False),
+    Column("key_id", _KEY, nullable=False),  # empty without keys
+    Column("kind", Text, nullable=False),
+    Column("stages", Text, nullable=False),
+    Column("slow_usd", Float),  # of one call to slow
+    Column("cascade_usd", Float),
+    Column("spent_usd", Float, nullable=False),  # by observing
+    Column("same", Boolean),  # the cascade gives slow's answer; NULL for open-ended requests
+    Column("slow_same", Boolean),  # slow gives its own answer again; NULL if it was not asked again
+    Column("question", Text),  # with `store.content` only
+    Column("slow_answer", Text),
+    Column("cascade_answer", Text),
+    Index("observations_by_time", "cascade", "at"),
+    Index("observations_by_day", "day"),
+)
+"""Questions that the cascade and slow answered, for comparison."""
+comparisons = Table(
+    "comparisons",
+    metadata,
+    Column("cascade", _KEY, primary_key=True),
+    Column("key_id", _KEY, primary_key=True),
+    Column("only_cascade", BigInteger, nullable=False),
+    Column("only_slow", BigInteger, nullable=False),
+    Column("neither_or_both", BigInteger, nullable=False),
+    Column("fallback_at", Text),  # since when slow answers instead of the cascade
+)
+"""Counts for the confidence sequence; kept when observations are deleted, until `odar observe --resume`."""
 _NOT_ODAR = ("no such table", "no such column", "not a database", "malformed")
 """Messages of SQLite for a file that is not an odar database, or no longer one."""
 LOCK_TIMEOUT_S = 5.0

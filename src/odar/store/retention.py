@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, delete, func, select
 
-from odar.store.database import Database, documents, feedback, responses, traces
+from odar.store.database import Database, documents, feedback, observations, responses, traces
 
 BATCH = 500
 TRUST_AFTER_S = 6 * 3600.0
@@ -55,13 +55,16 @@ def delete_old_traces(database: Database, days: int, now: datetime) -> bool:
         first = first_day_kept(days, now)
         ids = list(connection.scalars(select(traces.c.id).where(traces.c.day < first).limit(BATCH)))
         response_ids = list(connection.scalars(select(responses.c.id).where(responses.c.day < first).limit(BATCH)))
-    if ids or response_ids:
+        old = select(observations.c.id).where(observations.c.day < first).limit(BATCH)
+        observed_ids = list(connection.scalars(old))
+    if ids or response_ids or observed_ids:
         with database.write() as connection:
             connection.execute(delete(documents).where(documents.c.trace_id.in_(ids)))
             connection.execute(delete(feedback).where(feedback.c.trace_id.in_(ids)))
             connection.execute(delete(traces).where(traces.c.id.in_(ids)))
             connection.execute(delete(responses).where(responses.c.id.in_(response_ids)))
-    return BATCH in (len(ids), len(response_ids))
+            connection.execute(delete(observations).where(observations.c.id.in_(observed_ids)))
+    return BATCH in (len(ids), len(response_ids), len(observed_ids))
 
 
 def steady_clock() -> float:

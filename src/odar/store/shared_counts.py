@@ -21,6 +21,18 @@ SYNC_S = 30.0
 _LOCK_TIMEOUT_S = 2.0
 
 
+def sibling_file(served: Path | None, name: str) -> Path | None:
+    """Return the file of other counts, next to the file of alignments; None without one.
+
+    >>> str(sibling_file(Path("/tmp/odar.alignment.json"), "targets"))
+    '/tmp/odar.targets.json'
+    """
+    if served is None:
+        return None
+    stem = served.name.removesuffix(".json").removesuffix(".alignment")
+    return served.with_name(f"{stem}.{name}.json")
+
+
 class SharedCounts(ABC, Generic[K, V]):
     """Counts by key. Thread-safe; only `sync` and `load` access the disk.
 

@@ -16,6 +16,7 @@ from odar.store.archive import Archive
 from odar.store.budgets import Budgets
 from odar.store.database import Database
 from odar.store.keys import KeyCache, all_keys, keys_version
+from odar.store.observations import Observations, cascade_id
 from odar.store.record import Record
 from odar.store.retention import Calendar, delete_old_traces, newest_trace
 from odar.store.writer import Health, TraceWriter
@@ -37,6 +38,7 @@ class Store:
         self.key_cache = KeyCache()
         self._database = Database(self.settings)
         self.archive = Archive(self._database)
+        self.observations = Observations(self._database, cascade_id(settings))
         self._version: tuple[Any, ...] | None = None
         self._refresh_at = self._sweep_at = 0.0
         try:
@@ -47,7 +49,7 @@ class Store:
             self._database.close()
             raise
         self._threads = ThreadPoolExecutor(2, "odar-archive")
-        self.budgets = Budgets(self._database)
+        self.budgets = Budgets(self._database, observe_usd_day=settings.observe.budget_usd_day)
         self._writer = TraceWriter(self._database, self.settings, maintain=self._run_maintenance)
 
     def put(self, record: Record) -> bool:
@@ -81,17 +83,17 @@ class Store:
         """Mark an answer right or wrong, see `Archive.mark`."""
         await self._after_flush(partial(self.archive.mark, trace_id, correct, note))
 
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run work on the database in a thread of the store: those of the event loop parse bodies of questions."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
     async def _after_flush(self, work: Callable[[], T]) -> T:
         """Work on a trace that may still be in the queue: if it is not found, try again after a flush."""
         try:
-            return await self._run(work)
+            return await self.run(work)
         except UnknownName:
             await self.flush()
-            return await self._run(work)
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        """Run the work in a thread of the store: those of the event loop parse the bodies of questions."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            return await self.run(work)
 
     # ── in the writer's thread ──────────────────────────────────────────────────────────────────────────────
 
@@ -101,6 +103,7 @@ class Store:
             return False
         self._refresh_at = now + _REFRESH_S
         self._refresh_keys()
+        self.observations.refresh()
         if now >= self._sweep_at:
             more = delete_old_traces(self._database, self.settings.retention_days, self._calendar.now())
             self._sweep_at = now + (0 if more else _SWEEP_S)

@@ -118,17 +118,5 @@ class ServedTargets(SharedCounts[str, TargetState]):
         return {str(key): TargetState.from_dict(row) for key, row in body["targets"].items()}
 
 
-def targets_file(served: Path | None) -> Path | None:
-    """Return the file of targets, next to the file of alignments; None without one.
-
-    >>> str(targets_file(Path("/tmp/odar.alignment.json")))
-    '/tmp/odar.targets.json'
-    """
-    if served is None:
-        return None
-    stem = served.name.removesuffix(".json").removesuffix(".alignment")
-    return served.with_name(f"{stem}.targets.json")
-
-
 def _key(scope: str, dial: Dial) -> str:
     return f"{scope}|{dial.target}|{dial.target_value:g}"

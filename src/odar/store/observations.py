@@ -1,0 +1,225 @@
+"""Observed questions: what the cascade and slow answered, how often they agree, and the fallback to slow (SPEC 10).
+
+Everything is in the database, so that all processes and replicas count together and fall back together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
+
+from odar.policy.confidence_sequence import Comparison, betting_interval
+from odar.settings import Settings
+from odar.store.budgets import OBSERVATION, upsert
+from odar.store.database import Database, comparisons, observations, spending
+from odar.store.overview import STEPS
+from odar.store.writer import replace_invalid_chars
+
+KEY_LEAD = 50
+"""How many questions more than all other keys together a key may have in the sequence, if there are others."""
+MAX_TEXT = 20_000
+"""Maximum number of characters of a stored text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One question that the cascade and slow answered."""
+
+    id: str
+    at: str
+    """UTC, ISO 8601 to the millisecond."""
+    key_id: str
+    """Empty without keys."""
+    kind: str
+    """Kind of the request, such as number or open-ended."""
+    stages: str
+    """What the cascade asked, such as "fast,second"."""
+    slow_usd: float | None
+    cascade_usd: float | None
+    spent_usd: float
+    """What observing it cost."""
+    same: bool | None
+    """Whether the cascade gives slow's answer; None for open-ended requests."""
+    slow_same: bool | None = None
+    """Whether slow gives its own answer when it is asked again; None if it was not."""
+    question: str | None = None
+    """Texts are given only if `store.content` allows it."""
+    slow_answer: str | None = None
+    cascade_answer: str | None = None
+
+
+def cascade_id(settings: Settings) -> str:
+    """Return an identifier of what is observed: observations of other agents or another dial are not mixed."""
+    agents = [(name, settings.agent(name)) for name in settings.agent_names]
+    routing = (settings.policy, settings.routing.stages, str(settings.dial()))
+    text = repr((agents, routing, settings.prompts, settings.calibration))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Observations:
+    """Reads and writes the observations of one cascade. Call it outside the event loop."""
+
+    def __init__(self, database: Database, cascade: str) -> None:
+        self._database = database
+        self._cascade = cascade
+        self._lock = threading.Lock()
+        self.fallback_at: str | None = None
+        """Since when slow answers instead of the cascade, as of the last `refresh`; None while the cascade does."""
+
+    def add(self, row: Observation, at_most_differ: float | None = None) -> Comparison | None:
+        """Store an observation; return the comparison if it makes the cascade fall back to slow.
+
+        Exactly one of all processes is told so.
+
+        Args:
+            row: the observation; one that is stored already is not counted again.
+            at_most_differ: the excess above which slow answers; None never falls back.
+        """
+        texts = ("kind", "stages", "question", "slow_answer", "cascade_answer")
+        values = {**asdict(row), "cascade": self._cascade, "day": row.at[:10]}
+        values |= {name: replace_invalid_chars(values[name] and values[name][:MAX_TEXT]) for name in texts}
+        crossed = self._add(values, row, at_most_differ)
+        if crossed is not None:
+            self.refresh()
+        return crossed
+
+    def _add(self, values: dict[str, Any], row: Observation, at_most_differ: float | None) -> Comparison | None:
+        with self._database.write() as connection:
+            if connection.scalar(select(observations.c.id).where(observations.c.id == row.id)) is not None:
+                return None
+            connection.execute(insert(observations).values(**values))
+            if row.same is None or row.slow_same is None:
+                return None
+            self._count(connection, row.key_id, row.same, row.slow_same)
+            found = self._comparison(connection)
+            if at_most_differ is None or not found.exceeds(at_most_differ):
+                return None
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            own = comparisons.c.cascade == self._cascade
+            if connection.scalar(select(func.count()).where(own, comparisons.c.fallback_at.is_not(None))):
+                return None
+            connection.execute(update(comparisons).where(own).values(fallback_at=now))
+            return found
+
+    def _count(self, connection: Connection, key_id: str, same: bool, slow_same: bool) -> None:
+        """Add a question to the sequence, unless its key has too much weight already, whatever the outcome."""
+        c = comparisons.c
+        rows = connection.execute(select(comparisons).where(c.cascade == self._cascade).with_for_update()).all()
+        sizes = {row.key_id: row.only_cascade + row.only_slow + row.neither_or_both for row in rows}
+        own = sizes.pop(key_id, 0)
+        others = sum(sizes.values())
+        if others and own >= others + KEY_LEAD:
+            return
+        outcome = {
+            "only_cascade": int(slow_same and not same),
+            "only_slow": int(same and not slow_same),
+            "neither_or_both": int(same == slow_same),
+        }
+        statement = upsert(connection)(comparisons).values(cascade=self._cascade, key_id=key_id, **outcome)
+        added = {name: c[name] + value for name, value in outcome.items()}
+        connection.execute(statement.on_conflict_do_update(index_elements=["cascade", "key_id"], set_=added))
+
+    def comparison(self) -> Comparison:
+        """Return the counts of the confidence sequence."""
+        with self._database.read() as connection:
+            return self._comparison(connection)
+
+    def _comparison(self, connection: Connection) -> Comparison:
+        sums = [func.coalesce(func.sum(comparisons.c[name]), 0) for name in Comparison._fields]
+        row = connection.execute(select(*sums).where(comparisons.c.cascade == self._cascade)).one()
+        return Comparison(*map(int, row))
+
+    def refresh(self) -> None:
+        """Read whether slow answers instead of the cascade."""
+        c = comparisons.c
+        with self._lock, self._database.read() as connection:  # an older state must not replace a newer one
+            self.fallback_at = connection.scalar(select(func.min(c.fallback_at)).where(c.cascade == self._cascade))
+
+    def resume(self) -> bool:
+        """Let the cascade answer again, and start a new confidence sequence; return whether it had fallen back."""
+        self.refresh()
+        with self._database.write() as connection:
+            connection.execute(delete(comparisons).where(comparisons.c.cascade == self._cascade))
+        had_fallen_back = self.fallback_at is not None
+        self.fallback_at = None
+        return had_fallen_back
+
+    def report(
+        self, since: str | None = None, key_id: str | None = None, step: str = "day", examples: int = 0
+    ) -> dict[str, Any]:
+        """Return what the cascade would have saved and how often it agrees with slow.
+
+        Args:
+            since: only observations from this time on, ISO 8601.
+            key_id: only observations of this key.
+            step: day, hour or minute of the series.
+            examples: maximum number of questions with differing answers.
+        """
+        c = observations.c
+        conditions: list[ColumnElement[bool]] = [c.cascade == self._cascade]
+        conditions += [] if since is None else [c.at >= since]
+        conditions += [] if key_id is None else [c.key_id == key_id]
+        moment = func.substr(c.at, 1, STEPS[step])
+        differing = select(observations).where(*conditions, c.same.is_(False)).order_by(c.at.desc(), c.id)
+        today = datetime.now(UTC).date().isoformat()
+        spent = select(spending.c.cost_usd).where(spending.c.key_id == OBSERVATION, spending.c.day == today)
+        with self._database.read() as connection:
+            rows = {
+                name: [_figures(row) for row in connection.execute(_sums(by, conditions)).mappings()]
+                for name, by in (("total", None), ("keys", c.key_id), ("kinds", c.kind), ("series", moment))
+            }
+            comparison = self._comparison(connection)
+            found = connection.execute(differing.limit(examples)).mappings() if examples else ()
+            shown = [dict(row) for row in found]
+            spent_today = connection.scalar(spent) or 0.0
+        return {
+            **rows,
+            "total": rows["total"][0],
+            "excess": comparison.excess()._asdict(),
+            "excess_questions": comparison.questions,
+            "fallback_at": self.fallback_at,
+            "spent_today_usd": spent_today,
+            "differing": shown,
+        }
+
+
+def _sums(by: ColumnElement[Any] | None, conditions: Sequence[ColumnElement[bool]]) -> Any:
+    """Return the sums over observations, by a column if one is given; costs only where both are known."""
+    c = observations.c
+    priced = c.slow_usd.is_not(None) & c.cascade_usd.is_not(None)
+    columns = [
+        func.count().label("questions"),
+        func.sum(case((priced, 1), else_=0)).label("priced"),
+        func.sum(case((priced, c.slow_usd), else_=0.0)).label("slow_usd"),
+        func.sum(case((priced, c.cascade_usd), else_=0.0)).label("cascade_usd"),
+        func.sum(c.spent_usd).label("spent_usd"),
+        func.count(c.same).label("compared"),
+        func.sum(case((c.same.is_(True), 1), else_=0)).label("agreed"),
+        func.count(c.slow_same).label("repeated"),
+        func.sum(case((c.slow_same.is_(True), 1), else_=0)).label("slow_agreed"),
+    ]
+    if by is None:
+        return select(*columns).where(*conditions)
+    return select(by.label("name"), *columns).where(*conditions).group_by(by).order_by(by)
+
+
+def _figures(row: Any) -> dict[str, Any]:
+    """Return sums with the share that is saved, and agreement with its confidence sequence."""
+    sums = {name: value if name == "name" else value or 0 for name, value in row.items()}
+    slow_usd = sums["slow_usd"]
+    return {
+        **sums,
+        "saved": (slow_usd - sums["cascade_usd"]) / slow_usd if slow_usd else None,
+        "agreement": _share(sums["agreed"], sums["compared"]),
+        "slow_agreement": _share(sums["slow_agreed"], sums["repeated"]),
+    }
+
+
+def _share(count: int, of: int) -> dict[str, Any]:
+    return betting_interval({1.0: int(count), 0.0: int(of - count)})._asdict()
