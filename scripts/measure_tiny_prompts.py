@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable
 
 from odar.agents.prompts import load_prompts
-from odar.providers.base import Message, Quirks, Reply, Request, Sampling
+from odar.providers.base import Message, Reply, Request, Sampling
 from odar.providers.local import LocalProvider
 from odar.types import Query, Step
 
@@ -92,7 +92,7 @@ async def ask(
     extra = {"ignore_eos": True} if full_length else {}
     sampling = Sampling(temperature=temperature, top_p=0.95, max_tokens=MAX_TOKENS[step], seed=42)
     return await provider.complete(
-        Request("smollm2-135m", turns, sampling, n=n, timeout_s=300, quirks=Quirks(extra=extra))
+        Request("smollm2-135m", turns, sampling, n=n, timeout_s=300, extra=extra)
     )
 
 

@@ -138,9 +138,9 @@ class TestNamedModel:
         odar, fast, slow = engine(say("4"), say("4"))
         answer = await odar.aask(Query.from_messages(TURNS), options=AskOptions(model="quick"))
         (request,) = fast.requests
-        sampling, quirks = request.sampling, request.quirks
+        sampling = request.sampling
         assert (sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.stop) == (None, None, None, ())
-        assert (request.logprobs, quirks.drop, quirks.extra) == (False, ("top_p",), {})  # the model refuses it
+        assert (request.logprobs, request.drop, request.extra) == (False, ("top_p",), {})  # the model refuses it
         assert request.messages == TURNS
         assert slow.requests == []
         assert answer.trace.plan.assignment.cue == "model named by the caller"

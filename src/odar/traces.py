@@ -6,7 +6,7 @@ import dataclasses
 import uuid
 from collections.abc import Iterable, Sequence
 
-from odar.agents.team import Team
+from odar.agents.team import Team, describe_failure
 from odar.options import AskOptions
 from odar.policy.cut_off import cut_off_counts, cut_off_notes
 from odar.types import SLOW, Decision, State, Trace, Verdict
@@ -26,7 +26,8 @@ def make_trace(
     if options.session is not None:
         agent = state.candidates[verdict.winner].agent
         plan = dataclasses.replace(plan, session=options.session.use(agent, ledger.calls))
-    summaries = (failure.summary for failure in team.failures)
+    told = [describe_failure(agent, error) for agent, error in team.failures]
+    summaries = [describe_failure(agent, error, quoting=False) for agent, error in team.failures]
     return Trace(
         id=options.trace_id or uuid.uuid4().hex,
         started_at=started_at,
@@ -38,7 +39,7 @@ def make_trace(
         calls=tuple(ledger.calls),
         spend=ledger.spend(),
         prompts=tuple((step.value, prompt.md5) for step, prompt in team.prompts.items()),
-        degradations=_degradations(state, verdict, team, map(str, team.failures)),
+        degradations=_degradations(state, verdict, team, told),
         degradation_summaries=_degradations(state, verdict, team, summaries),
         notes=tuple(dict.fromkeys(team.notes)),
         baseline_usd=baseline_usd(team),

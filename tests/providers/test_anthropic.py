@@ -6,7 +6,7 @@ import pytest
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
 from odar.providers.anthropic import AnthropicProvider, messages_body, read_message
-from odar.providers.base import Message, Quirks, Sampling
+from odar.providers.base import Message, Sampling
 from odar.types import Image, Usage
 from support import fault_server as faults
 from support.fault_server import Behaviour, FaultServer
@@ -83,7 +83,7 @@ class TestBody:
         }
 
     def test_quirks_can_turn_temperature_into_top_p(self) -> None:
-        body = messages_body(ask(quirks=Quirks(drop=("temperature",), extra={"top_p": 0.9})))
+        body = messages_body(ask(drop=("temperature",), extra={"top_p": 0.9}))
         assert set(body) == {"model", "messages", "max_tokens", "top_p"}
 
     def test_images(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
-from odar.providers.base import Delta, Message, Quirks, Reply, Request, Sampling
+from odar.providers.base import Delta, Message, Reply, Request, Sampling
 from odar.providers.llamacpp import Engine
 from odar.providers.local import LocalProvider
 from odar.providers.weights import find_weights
@@ -41,9 +41,7 @@ def request(
     **sampling: Any,
 ) -> Request:
     settings = {"max_tokens": 12, "temperature": 0.9, "seed": 7, **sampling}
-    return Request(
-        MODEL, messages, Sampling(**settings), n=n, timeout_s=timeout_s, quirks=Quirks(extra=extra or {})
-    )
+    return Request(MODEL, messages, Sampling(**settings), n=n, timeout_s=timeout_s, extra=extra or {})
 
 
 def texts(reply: Reply) -> list[str]:

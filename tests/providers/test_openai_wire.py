@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odar.conversation import Format, Options, Tool, ToolCall, ToolChoice, Wire
 from odar.errors import ProviderError
-from odar.providers.base import Completion, Delta, Message, Quirks, Sampling
+from odar.providers.base import Completion, Delta, Message, Sampling
 from odar.providers.openai import StreamedReply, chat_body, read_reply
 from odar.types import Image, Token, Usage
 from support.payloads import chat_events, chat_payload
@@ -49,8 +49,8 @@ class TestBody:
 
     def test_quirks(self) -> None:
         extra = {"reasoning_effort": "none"}
-        quirks = Quirks("max_completion_tokens", drop=("temperature", "top_p"), extra=extra)
-        body = chat_body(ask(quirks=quirks, logprobs=False))
+        drop = ("temperature", "top_p")
+        body = chat_body(ask(max_tokens_field="max_completion_tokens", drop=drop, extra=extra, logprobs=False))
         assert set(body) == {"model", "messages", "max_completion_tokens", "reasoning_effort"}
 
     def test_images(self) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import pytest
 
@@ -9,7 +10,7 @@ from odar.conversation import Options
 from odar.engine import Odar
 from odar.errors import ProviderTimeout
 from odar.providers.pool import KINDS
-from odar.recording.batch import OpenBatchWork, answer_question, make_items
+from odar.recording.batch import answer_question, make_items, open_batch_work
 from odar.recording.journal import Memo
 from odar.recording.limits import Amount
 from odar.recording.questions import Question
@@ -128,7 +129,7 @@ async def test_work_can_be_pickled_and_stores_traces(tmp_path):
     KINDS.add("scripted", lambda name, provider, all_settings: scripted)
     mine = settings(store__url=str(tmp_path / "t.db"))
     (item,) = make_items(Odar(mine), [Question("q", Query("What is 2 + 2?"), [], path=Path.SIMPLE)])
-    opened = pickle.loads(pickle.dumps(OpenBatchWork(mine, seed=3)))
+    opened = pickle.loads(pickle.dumps(partial(open_batch_work, mine, seed=3)))
     item = pickle.loads(pickle.dumps(item))
     async with opened() as work:
         got = await work(item, UNUSED)

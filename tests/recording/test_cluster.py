@@ -10,13 +10,14 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 
 import pytest
 
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import OdarError, SettingsError
-from odar.recording.batch import OpenBatchWork, make_items
+from odar.recording.batch import make_items, open_batch_work
 from odar.recording.cluster import on_ray
 from odar.recording.executor import Item, run
 from odar.recording.journal import Journal
@@ -48,7 +49,7 @@ class Batch:
         self.items = make_items(Odar(self.settings), questions, seed=7)
 
     async def run(self, out, address=None, **options):
-        work = OpenBatchWork(self.settings, seed=7)
+        work = partial(open_batch_work, self.settings, seed=7)
         with Journal(self.folder / out) as journal:
             return await run(self.items, engine(work, address), journal, rates=rates_of(self.settings), **options)
 

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -18,7 +19,7 @@ from odar.recording.executor import run
 from odar.recording.files import open_recording
 from odar.recording.header import header_of
 from odar.recording.journal import Journal
-from odar.recording.work import OpenEngineWork
+from odar.recording.work import open_engine_work
 from support.benchmarks import Sums
 from support.ray_cluster import engine, kill_a_worker, needs_ray, ray_marks
 from support.upstream import Upstream
@@ -40,7 +41,7 @@ class Panel:
         self.jobs = [Job(sums, task, fold, 42) for task, fold in drawn]
 
     async def collect(self, out, address=None, **options):
-        opened = engine(OpenEngineWork(self.settings, collect_work), address)
+        opened = engine(partial(open_engine_work, self.settings, collect_work), address)
         odar = Odar(self.settings)
         with Journal(self.folder / f"{out}.jsonl", header_of(odar).to_row()) as journal:
             return await run(make_items(odar, self.jobs), opened, journal, **options)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import pytest
 
@@ -8,7 +9,7 @@ from odar.errors import InputError
 from odar.recording.collect import collect_work
 from odar.recording.executor import Item, Outcome, run
 from odar.recording.journal import Journal, Memo
-from odar.recording.work import OpenEngineWork, use_memo
+from odar.recording.work import open_engine_work, use_memo
 from odar.types import Query
 from support.engine import settings
 from support.scripted import ScriptedProvider, completion
@@ -48,7 +49,7 @@ def nobody_asked():
 
 
 async def test_one_engine_serves_all_items(tmp_path):
-    work = OpenEngineWork(settings(), shouting, providers)
+    work = partial(open_engine_work, settings(), shouting, providers)
     items = [Item(str(i), f"What is {i}?") for i in range(3)]
     with Journal(tmp_path / "out.jsonl") as journal:
         done = await run(items, work, journal)
@@ -60,9 +61,9 @@ async def test_one_engine_serves_all_items(tmp_path):
 async def test_a_kept_reply_is_not_requested_again():
     known: dict = {}
     memo = Memo(known, lambda name, value: None)
-    async with OpenEngineWork(settings(), shouting, providers)() as work:
+    async with partial(open_engine_work, settings(), shouting, providers)() as work:
         await work(Item("a", "What?"), memo)
-    async with OpenEngineWork(settings(), shouting, providers)() as work:
+    async with partial(open_engine_work, settings(), shouting, providers)() as work:
         again = await work(Item("a", "What?"), Memo(memo.known, lambda name, value: None))
     assert again.row["text"] == "YES"
     assert len(ASKED) == 1
@@ -71,12 +72,12 @@ async def test_a_kept_reply_is_not_requested_again():
 async def test_providers_are_closed_after_an_error():
     opened = providers(None)
     with pytest.raises(InputError):
-        async with OpenEngineWork(settings(), shouting, lambda _: opened)():
+        async with partial(open_engine_work, settings(), shouting, lambda _: opened)():
             raise InputError("stop")
     assert all(provider.closed for provider in opened.values())
 
 
 def test_work_with_an_engine_can_be_pickled():
-    sent = pickle.loads(pickle.dumps(OpenEngineWork(settings(), collect_work, providers)))
-    assert sent.make_work is collect_work
-    assert sent.settings == settings()
+    sent = pickle.loads(pickle.dumps(partial(open_engine_work, settings(), collect_work, providers)))
+    assert sent.args[1] is collect_work
+    assert sent.args[0] == settings()

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from odar.catalogue import ModelCard
 from odar.conversation import Message
@@ -51,11 +51,8 @@ class Limits:
         )
 
 
-class CallReservation(NamedTuple):
-    """Calls and money reserved for a running call."""
-
-    calls: int
-    cost_usd: float
+CallReservation = tuple[int, float]
+"""Calls and dollars reserved for a running call."""
 
 
 @dataclass(slots=True)
@@ -118,7 +115,7 @@ class Ledger:
             raise DeadlineExceeded(f"the deadline of {self.limits.deadline_s:g} s has passed")
         count = wanted
         if self.limits.calls is not None:
-            used = sum(call.samples for call in self.calls) + sum(each.calls for each in self._reservations)
+            used = sum(call.samples for call in self.calls) + sum(calls for calls, _ in self._reservations)
             count = min(count, self.limits.calls - used)
             if count < 1:
                 raise BudgetExceeded(f"max_calls = {self.limits.calls} is used up; raise it or take a simpler path")
@@ -150,7 +147,7 @@ class Ledger:
         """Reserve the maximum cost of these samples. Call `affordable` first."""
         limited = self.limits.cost_usd is not None
         cost = samples * self.worst_cost(card, messages, max_tokens) if limited else 0.0
-        reservation = CallReservation(samples, cost)
+        reservation = (samples, cost)
         self._reservations.append(reservation)
         return reservation
 
@@ -160,7 +157,7 @@ class Ledger:
         if call is not None:
             self.calls.append(call)
             if call.cost_usd is None:
-                self._at_risk_usd += reservation.cost_usd
+                self._at_risk_usd += reservation[1]
 
     async def bill(
         self,
@@ -238,7 +235,7 @@ class Ledger:
 
     def charged_usd(self) -> float:
         """Return an upper bound of the cost, with the maximum for running calls and those of unknown cost."""
-        reserved = sum(each.cost_usd for each in self._reservations)
+        reserved = sum(usd for _, usd in self._reservations)
         spent = sum(call.cost_usd or 0.0 for call in self.calls)
         return reserved + spent + self._at_risk_usd
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequen
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import starmap
 from typing import Any, TypeVar
 
 from odar.agents.ledger import Ledger
@@ -39,7 +40,7 @@ from odar.policy.answers import extract_judgment, find_answer, is_bare_answer
 from odar.policy.cut_off import wants_continuation
 from odar.policy.replies import answer_in_reply
 from odar.policy.response_format import canonical_json, format_fault
-from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Reply, Request, Sampling
+from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings
 from odar.types import Ask, Call, Candidate, Query, Stage, Step
@@ -54,28 +55,17 @@ MAX_TEXT = 2**22
 """Characters of the longest answer that is read, a million tokens; no model writes more unless it is broken."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The error of an agent that gave no answer, without its traceback."""
+def describe_failure(agent: str, error: OdarError, *, quoting: bool = True) -> str:
+    """Return the error of an agent that gave no answer for a trace.
 
-    agent: str
-    error: OdarError
-
-    def __post_init__(self) -> None:
-        detach(self.error)
-
-    def __str__(self) -> str:
-        # Settings hold paths and names of the operator; traces are shown to clients too.
-        unusable = isinstance(self.error, SettingsError | UnknownName)
-        why = "its provider cannot be used; `odar doctor` says why" if unusable else one_line(self.error)
-        return f"{self.agent} agent: {why}"
-
-    @property
-    def summary(self) -> str:
-        """The failure without what a provider said, which may quote the request."""
-        if not isinstance(self.error, ProviderError):
-            return str(self)
-        return f"{self.agent} agent: {summary_of(self.error)}"
+    Without `quoting`, what a provider said is left out, because it may quote the request.
+    """
+    # Settings hold paths and names of the operator; traces are shown to clients too.
+    if isinstance(error, SettingsError | UnknownName):
+        why = "its provider cannot be used; `odar doctor` says why"
+    else:
+        why = summary_of(error) if isinstance(error, ProviderError) and not quoting else one_line(error)
+    return f"{agent} agent: {why}"
 
 
 @dataclass(slots=True)
@@ -96,7 +86,8 @@ class Team:
     """Whether the request is open-ended: its prompts and the room for its answer are other ones."""
     continues: bool = False
     """Whether an answer that was cut off before it stated its result is continued once (SPEC 3.6)."""
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[tuple[str, OdarError]] = field(default_factory=list)
+    """Agents that gave no answer, and their errors without tracebacks."""
     shortcuts: list[str] = field(default_factory=list)
     """Degradations that are not failures."""
     notes: list[str] = field(default_factory=list)
@@ -152,11 +143,16 @@ class Team:
 
         Failures are cleared: the traceback of the error holds them.
         """
-        causes = [failure.error for failure in self.failures]
+        causes = [error for _, error in self.failures]
         if self.plain or not any(isinstance(cause, ProviderError) for cause in causes):
             self.failures.clear()
             return causes[0]
-        return AllAgentsFailed(map(str, self.failures), causes)
+        return AllAgentsFailed(starmap(describe_failure, self.failures), causes)
+
+    def fail(self, agent: str, error: OdarError) -> None:
+        """Record that an agent gave no answer."""
+        detach(error)
+        self.failures.append((agent, error))
 
     def check(self, *agents: str) -> None:
         """Raise an error if an agent cannot answer this query, before another one is paid."""
@@ -228,7 +224,7 @@ class Team:
         try:
             self.check(ask.agent)
         except OdarError as error:
-            self.failures.append(Failure(ask.agent, error))
+            self.fail(ask.agent, error)
             return []
         step = ask.step
         first = self._asked.get(ask.agent, 0)
@@ -256,14 +252,14 @@ class Team:
                 n=ask.samples,
                 retry_rate_limit=card is models[-1] and not self.plain,  # otherwise the next model is asked
                 unlisted_model=card.name not in self.settings.models,
-                options=self._options(card, template.quirks),
+                options=self._options(card, template),
             )
             handler = None if on_delta is None else forward
             async with aclosing(self._samples(ask, card, request, handler)) as samples:
                 async for index, completion in samples:
                     make = partial(self._candidate, ask, card, completion, proposed[0])
                     candidates[index] = await run_by_size(len(completion.text), make)
-            errors = [failure.error for failure in self.failures[before:]]
+            errors = [error for _, error in self.failures[before:]]
             if candidates or streamed or not errors or not all(map(_another_may_answer, errors)):
                 break
         return [candidates[index] for index in sorted(candidates)]
@@ -301,7 +297,7 @@ class Team:
             self._descriptions = (Message("system", "\n".join(parts)),) if parts else ()
         return (*messages, *self._descriptions)
 
-    def _options(self, card: ModelCard, quirks: Quirks) -> Options:
+    def _options(self, card: ModelCard, template: Request) -> Options:
         """Return the client's options that this model's provider accepts; the others are noted."""
         options = self.query.options
         if options is NO_OPTIONS:
@@ -312,7 +308,7 @@ class Team:
             options,
             protocol="anthropic" if kind == "anthropic" else "openai",
             forward=provider.forward if provider else (),
-            fixed=(*quirks.extra, *quirks.drop),
+            fixed=(*template.extra, *template.drop),
             cost_limited=self.ledger.limits.cost_usd is not None,
             efforts=card.efforts,
         )
@@ -321,7 +317,7 @@ class Team:
         if options.tools and kind == "local":
             self.shortcuts.append(f"{card.provider}: models in this process get no tools")
         requested = {"temperature": options.temperature, "top_p": options.top_p, "seed": options.seed}
-        if refused := [name for name, value in requested.items() if value is not None and name in quirks.drop]:
+        if refused := [name for name, value in requested.items() if value is not None and name in template.drop]:
             self.notes.append(f"{card.name} takes no {', '.join(refused)}")
         return chosen
 
@@ -335,11 +331,11 @@ class Team:
         try:
             count = self.affordable(card, request)
         except BudgetExceeded as error:
-            self.failures.append(Failure(ask.agent, error))
+            self.fail(ask.agent, error)
             return
         if count < request.n:
             short = BudgetExceeded(f"only {count} of {request.n} samples fit the limits")
-            self.failures.append(Failure(ask.agent, short))
+            self.fail(ask.agent, short)
             request = replace(request, n=count)
         # A client that names a model outside the catalogue asks it as it would without ODAR.
         in_one_request = request.n == 1 or card.n or (self.plain and request.unlisted_model)
@@ -370,7 +366,7 @@ class Team:
         try:
             reply = await self.complete(ask, card, request, on_delta)
         except ProviderError as error:
-            self.failures.append(Failure(ask.agent, error))
+            self.fail(ask.agent, error)
             return []
         completions = reply.completions[: request.n]
         # A model that spent all its tokens on thinking has neither text nor a tool call.
@@ -381,7 +377,7 @@ class Team:
             message = f"{card.name} gave {empty} empty or endless answer(s), finish reason {finish}"
             message += f"; raise {ask.agent}.max_tokens" if finish == "length" else ""
             useless = ProviderProtocolError(message, provider=card.provider)
-            self.failures.append(Failure(ask.agent, useless))
+            self.fail(ask.agent, useless)
         if not self.continues or all(completion.finish != "length" for completion in usable):
             return usable
         return await asyncio.gather(*(self._continued(each, ask, card, request, on_delta) for each in usable))
@@ -495,8 +491,16 @@ def agent_request_template(agent: AgentSettings, card: ModelCard, options: Optio
         stop=_or_default(options.stop, agent.stop),
         seed=_or_default(options.seed, seed),
     )
-    quirks = Quirks(card.max_tokens_field, card.drop, card.extra)
-    return Request(card.id, (), sampling, logprobs=card.logprobs, timeout_s=agent.timeout_s, quirks=quirks)
+    return Request(
+        card.id,
+        (),
+        sampling,
+        logprobs=card.logprobs,
+        timeout_s=agent.timeout_s,
+        max_tokens_field=card.max_tokens_field,
+        drop=card.drop,
+        extra=card.extra,
+    )
 
 
 def plain_request_template(card: ModelCard, options: Options, timeout_s: float, *, priced: bool = False) -> Request:
@@ -507,7 +511,9 @@ def plain_request_template(card: ModelCard, options: Options, timeout_s: float, 
     sampling = Sampling(options.temperature, options.top_p, options.max_tokens, options.stop or (), options.seed)
     field = card.max_tokens_field if priced else options.max_tokens_field or card.max_tokens_field
     logprobs = options.top_logprobs is not None
-    return Request(card.id, (), sampling, logprobs=logprobs, timeout_s=timeout_s, quirks=Quirks(field, card.drop))
+    return Request(
+        card.id, (), sampling, logprobs=logprobs, timeout_s=timeout_s, max_tokens_field=field, drop=card.drop
+    )
 
 
 def _or_default(value: T | None, default: T) -> T:

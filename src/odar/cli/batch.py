@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import click
@@ -21,7 +22,7 @@ from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import FILE, announce_profile, json_option, settings_options
 from odar.cli.terminal import format_known, print_json
 from odar.engine import Odar
-from odar.recording.batch import OpenBatchWork, make_items
+from odar.recording.batch import make_items, open_batch_work
 from odar.recording.journal import Journal
 from odar.recording.questions import load_questions
 from odar.settings import Settings
@@ -58,7 +59,9 @@ def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json
     with Journal(Path(out)) as journal:
         confirm_run(run, settings, journal.missing(items), len(items), "questions", "")
         try:
-            done, failed = run_items(run, settings, items, journal, OpenBatchWork(settings, seed), quiet=as_json)
+            done, failed = run_items(
+                run, settings, items, journal, partial(open_batch_work, settings, seed), quiet=as_json
+            )
         except KeyboardInterrupt:
             click.echo(f"odar: {len(journal.entries)} of {len(items)} rows are in {out}", err=True)
             raise

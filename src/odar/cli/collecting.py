@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import click
@@ -27,7 +28,7 @@ from odar.recording.executor import Item, OpenWork, Progress
 from odar.recording.executor import run as run_work
 from odar.recording.journal import Journal
 from odar.recording.limits import check_needs, rates_of
-from odar.recording.work import OpenEngineWork
+from odar.recording.work import open_engine_work
 from odar.settings import Settings
 from odar.types import Query
 
@@ -171,7 +172,7 @@ def record_items(
             run = replace(run, concurrency=run.workers)
         else:
             run, open_providers = replace(run, concurrency=copy_count(settings)), open_copies
-    work = OpenEngineWork(settings, collect_work, open_providers)
+    work = partial(open_engine_work, settings, collect_work, open_providers)
     done, failed = run_items(run, settings, items, journal, work, quiet=quiet)
     report_failures(failed, done)
     return exit_code(failed, done.stopped)

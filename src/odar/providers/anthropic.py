@@ -101,7 +101,7 @@ def messages_body(
     >>> body["system"], body["messages"]
     ('Be brief.', [{'role': 'user', 'content': '2 + 2?'}])
     """
-    sampling, quirks, options = request.sampling, request.quirks, request.options
+    sampling, options = request.sampling, request.options
     check_translatable(request.messages, PROTOCOL)
     fields: dict[str, Any] = {
         "model": request.model,
@@ -117,8 +117,8 @@ def messages_body(
         "stream": True if stream else None,
         **_temperature_or_top_p(request),
     }
-    body = {name: value for name, value in fields.items() if value is not None and name not in quirks.drop}
-    body |= quirks.extra
+    body = {name: value for name, value in fields.items() if value is not None and name not in request.drop}
+    body |= request.extra
     body = {**options.extra, **body} if options.protocol == PROTOCOL else body
     if (body.get("thinking") or {}).get("type") == "enabled" and _calls_without_thinking(body["messages"]):
         del body["thinking"]  # the API rejects it in a tool loop that began without it
@@ -136,7 +136,7 @@ def _temperature_or_top_p(request: Request) -> dict[str, float]:
     top_p_by_client = options.top_p is not None and not by_client
     if sampling.top_p is not None and (top_p_by_client or sampling.temperature is None):
         return {"top_p": sampling.top_p}
-    if sampling.temperature is None or client_thinking or "thinking" in request.quirks.extra:
+    if sampling.temperature is None or client_thinking or "thinking" in request.extra:
         return {}
     return {"temperature": min(sampling.temperature, 1.0)}  # the API's maximum
 

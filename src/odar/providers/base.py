@@ -56,18 +56,6 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class Quirks:
-    """Deviations of one model from the common parameters, from the catalogue."""
-
-    max_tokens_field: str = "max_tokens"
-    """Name of the length limit; `max_completion_tokens` for newer OpenAI models."""
-    drop: tuple[str, ...] = ()
-    """Body fields that the model rejects, such as temperature on reasoning models."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    """Further body fields, sent unchanged, such as reasoning_effort."""
-
-
-@dataclass(frozen=True, slots=True)
 class Request:
     """A provider-neutral request for `n` samples of one conversation."""
 
@@ -91,7 +79,12 @@ class Request:
     """Whether to try again after a 429; False if the caller chose the model, or another model is available."""
     take_retry: Callable[[], bool] = field(default=lambda: True, repr=False, compare=False)
     """Called before each retry; returns whether the question has a retry left."""
-    quirks: Quirks = Quirks()
+    max_tokens_field: str = "max_tokens"
+    """The model's name for the length limit; `max_completion_tokens` for newer OpenAI models."""
+    drop: tuple[str, ...] = ()
+    """Body fields that the model rejects, such as temperature on reasoning models."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further body fields for the model, sent unchanged, such as reasoning_effort."""
     options: Options = NO_OPTIONS
     """The client's tools, format and other options. Its sampling parameters are already part of `sampling`."""
 

@@ -313,7 +313,7 @@ def _rejected_parameters(request: Request, error: ProviderError) -> frozenset[st
     """Return the names of added parameters that were sent and that the error mentions."""
     if error.status not in (400, 422):
         return frozenset()
-    sent = _added_parameters(request).difference(request.quirks.drop, () if request.logprobs else ("logprobs",))
+    sent = _added_parameters(request).difference(request.drop, () if request.logprobs else ("logprobs",))
     message = error.body or str(error)
     return frozenset(name for name in sent if re.search(rf"\b(top_)?{name}\b", message))
 
@@ -321,5 +321,5 @@ def _rejected_parameters(request: Request, error: ProviderError) -> frozenset[st
 def _without(request: Request, parameters: frozenset[str]) -> Request:
     if not parameters:
         return request
-    quirks = replace(request.quirks, drop=(*request.quirks.drop, *sorted(parameters)))
-    return replace(request, quirks=quirks, logprobs=request.logprobs and "logprobs" not in parameters)
+    drop = (*request.drop, *sorted(parameters))
+    return replace(request, drop=drop, logprobs=request.logprobs and "logprobs" not in parameters)

@@ -237,7 +237,7 @@ def _body(request: Request, prompt: list[int]) -> dict[str, Any]:
         # -1 is a random seed; with 31 bits, seed + sample number cannot become -1.
         "seed": -1 if sampling.seed is None else sampling.seed % 2**31,
         **({"logprobs": 1} if request.logprobs else {}),
-        **{key: value for key, value in request.quirks.extra.items() if key not in request.quirks.drop},
+        **{key: value for key, value in request.extra.items() if key not in request.drop},
     }
 
 

@@ -79,7 +79,7 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
     >>> body["messages"], body["max_tokens"], "n" in body
     ([{'role': 'user', 'content': '2 + 2?'}], 512, False)
     """
-    sampling, quirks, options = request.sampling, request.quirks, request.options
+    sampling, options = request.sampling, request.options
     check_translatable(request.messages, PROTOCOL)
     choice, form, user = options.tool_choice, options.format, options.user
     if user and options.protocol != PROTOCOL and len(user) > _USER_CHARACTERS:  # other protocols allow more
@@ -89,7 +89,7 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
         "messages": _messages(request.messages),
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
-        quirks.max_tokens_field: sampling.max_tokens,
+        request.max_tokens_field: sampling.max_tokens,
         "stop": list(sampling.stop) or None,
         "seed": sampling.seed,
         "n": request.n if request.n > 1 else None,
@@ -100,13 +100,13 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
         "user": user,
         "reasoning_effort": options.effort,
     }
-    body = {name: value for name, value in fields.items() if value is not None and name not in quirks.drop}
+    body = {name: value for name, value in fields.items() if value is not None and name not in request.drop}
     if request.logprobs:
         # llama.cpp returns nothing at all below 1.
         body |= {"logprobs": True, "top_logprobs": max(1, options.top_logprobs or 0)}
     if stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-    body |= quirks.extra
+    body |= request.extra
     return {**options.extra, **body} if options.protocol == PROTOCOL else body
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from odar.engine import Odar
@@ -21,29 +21,24 @@ from odar.store.store import Store
 from odar.types import SLOW, Answer, Ask, Path, Spend
 
 
-@dataclass(frozen=True, slots=True)
-class OpenBatchWork:
-    """Opens an engine and the store of traces; can be sent to another machine, which needs keys of its own."""
+@asynccontextmanager
+async def open_batch_work(settings: Settings, seed: int | None = None) -> AsyncIterator[Work]:
+    """Open an engine and the store of traces, and yield the work; `seed` is for questions without their own.
 
-    settings: Settings
-    seed: int | None = None
-    """Seed of questions without one of their own."""
+    A `partial` of it can be sent to another machine, which needs keys of its own.
+    """
+    store = Store(settings) if settings.store.enabled else None
+    try:
+        async with Odar(settings, guard=RememberingProvider) as odar:
 
-    @asynccontextmanager
-    async def __call__(self) -> AsyncIterator[Work]:
-        """Open engine and store, and yield the work."""
-        store = Store(self.settings) if self.settings.store.enabled else None
-        try:
-            async with Odar(self.settings, guard=RememberingProvider) as odar:
+            async def work(item: Item, memo: Memo) -> Outcome:
+                with use_memo(memo):
+                    return await answer_question(odar, item, seed, store)
 
-                async def work(item: Item, memo: Memo) -> Outcome:
-                    with use_memo(memo):
-                        return await answer_question(odar, item, self.seed, store)
-
-                yield work
-        finally:
-            if store is not None:
-                await store.close()
+            yield work
+    finally:
+        if store is not None:
+            await store.close()
 
 
 async def answer_question(odar: Odar, item: Item, seed: int | None, store: Store | None = None) -> Outcome:

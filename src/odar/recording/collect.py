@@ -176,7 +176,7 @@ class ItemCalls:
             if not candidates:
                 self._failed_costs.append(ledger.spend().cost_usd)
         if not candidates:
-            raise team.failures[-1].error
+            raise team.failures[-1][1]
         spend = ledger.spend()
         number = self._first_request(ask) + index
         price = team.cards[ask.agent].price

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound
 from odar.agents.team import agent_request_template
@@ -123,18 +123,16 @@ def request_name(provider: str, request: Request) -> str:
     return hashlib.sha256(f"{provider} {request!r}".encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenEngineWork:
-    """Opens an engine for the work; can be sent to another machine, which needs keys of its own."""
+@asynccontextmanager
+async def open_engine_work(
+    settings: Settings,
+    make_work: Callable[[Odar], Work],
+    open_providers: Callable[[Settings], Mapping[str, Provider]] | None = None,
+) -> AsyncIterator[Work]:
+    """Open an engine, and yield its work; a `partial` of it can be sent to another machine, which needs keys.
 
-    settings: Settings
-    make_work: Callable[[Odar], Work]
-    open_providers: Callable[[Settings], Mapping[str, Provider]] | None = None
-    """Opens providers to use in place of the configured ones."""
-
-    @asynccontextmanager
-    async def __call__(self) -> AsyncIterator[Work]:
-        """Open the engine and yield the work."""
-        providers = self.open_providers(self.settings) if self.open_providers else None
-        async with Odar(self.settings, providers=providers, guard=RememberingProvider) as odar:
-            yield self.make_work(odar)
+    `open_providers` opens providers to use in place of the configured ones.
+    """
+    providers = open_providers(settings) if open_providers else None
+    async with Odar(settings, providers=providers, guard=RememberingProvider) as odar:
+        yield make_work(odar)
