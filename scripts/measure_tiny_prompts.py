@@ -91,9 +91,7 @@ async def ask(
     """One request with the profile's token limits."""
     extra = {"ignore_eos": True} if full_length else {}
     sampling = Sampling(temperature=temperature, top_p=0.95, max_tokens=MAX_TOKENS[step], seed=42)
-    return await provider.complete(
-        Request("smollm2-135m", turns, sampling, n=n, timeout_s=300, extra=extra)
-    )
+    return await provider.complete(Request("smollm2-135m", turns, sampling, n=n, timeout_s=300, extra=extra))
 
 
 def cases(step: str, questions: tuple[tuple[str, str], ...]) -> Iterable[tuple[str, str, str, bool]]:
