@@ -41,7 +41,7 @@ from odar.store.shared_counts import sibling_file
 from odar.store.targets import ServedTargets
 from odar.telemetry import telemetry_observer
 from odar.traces import make_trace
-from odar.types import DIRECT, SLOW, Answer, Assignment, Candidate, Decision, Plan, Query, Stage, State, Verdict
+from odar.types import DIRECT, SLOW, Answer, Assignment, Decision, Plan, Query, Stage, State, Verdict
 
 MAX_POLICIES = 64
 """Maximum number of policies that are kept, one for each set of skills learned from traffic."""
@@ -115,6 +115,7 @@ class Odar:
         ledger = options.ledger or self.agents.ledger(options.max_calls, options.max_cost_usd, options.deadline_s)
         stream = StreamedAnswer(options.on_text, options.on_delta, final=options.final, progress=options.progress)
         team, assignment = self._team(query, ledger, options)
+        agents = policy.agents if isinstance(policy, CascadePolicy) else self.believed_agents
         decisions: list[Decision] = []
         try:
             plan = await self._plan(query, team, assignment, policy, options)
@@ -127,8 +128,8 @@ class Odar:
                 candidates = await team.ask(stage, proposal, stream.handler_of(decisions[-1]))
                 if stream.committed and not candidates:
                     raise team.error()
-                grow = partial(self._with_candidates, state, stage, candidates, team, policy)
-                state = await run_by_size(size_of(state.candidates) + size_of(candidates), grow)
+                measure = partial(self.measurements.state_after, state, stage, candidates, team, agents)
+                state = await run_by_size(size_of(state.candidates) + size_of(candidates), measure)
             if not state.candidates:
                 raise team.error()
             verdict = await run_by_size(size_of(state.candidates), partial(self._verdict, policy, state, query))
@@ -178,8 +179,6 @@ class Odar:
         dial = self._dial(options)
         factor = await run_in_thread(lambda: self.targets.factor(options.scope, dial)) if dial.target else 1.0
         plan = await self.planner.plan(query, assignment, team.ledger, options.session, dial, factor)
-        if (blind := sorted(set(self.agents.cards) - set(plan.agents))) and not team.plain:
-            team.shortcuts.append(f"the model of {', '.join(blind)} cannot see images")
         priced = not team.plain and team.ledger.limits.cost_usd is not None
         worst_usd = await run_by_size(query.estimated_tokens, team.worst_usd) if priced else {}
         plan = dataclasses.replace(
@@ -206,26 +205,6 @@ class Odar:
         tell(decision)
         return decision.stage
 
-    def _with_candidates(
-        self, state: State, stage: Stage, new: list[Candidate], team: Team, policy: Policy
-    ) -> State:
-        """Return the state after a stage; agents that gave no answer are not asked again."""
-        number = len(state.stages)
-        new = [dataclasses.replace(each, stage=number) for each in new] if number else new
-        candidates = (*state.candidates, *self.measurements.energies(new, team))
-        answered = {candidate.agent for candidate in new}
-        agents = policy.agents if isinstance(policy, CascadePolicy) else self.believed_agents
-        agents = {name: agent.on(state.plan.kind) for name, agent in agents.items()}
-        return dataclasses.replace(
-            state,
-            stages=(*state.stages, stage),
-            candidates=candidates,
-            failed=state.failed | (stage.agents - answered),
-            calls_left=team.ledger.calls_left(),
-            usd_left=team.ledger.usd_left(),
-            opinions=() if team.plain else self.measurements.opinions(candidates, agents, team),
-        )
-
     @observed("fusion")
     def _verdict(self, policy: Policy, state: State, query: Query) -> Verdict:
         """Return the winner: by the policy's own belief if it has one, else by the fusion rule."""
@@ -245,9 +224,8 @@ class Odar:
     async def aclose(self) -> None:
         """Close connections and unload models."""
         self.planner.estimates.close()
-        await run_in_thread(self.alignment.close)
-        await run_in_thread(self.agreement.close)
-        await run_in_thread(self.targets.close)
+        for counts in (self.alignment, self.agreement, self.targets):
+            await run_in_thread(counts.close)
         await self.agents.providers.close()
 
     def ask(self, question: Question, options: AskOptions = NO_OPTIONS, **keywords: Unpack[AskKeywords]) -> Answer:

@@ -62,6 +62,8 @@ class Agents:
         team = Team(self.settings, chosen, prompts, self.providers, query, ledger, open_ended=open_ended)
         team.seed = self.settings.seed if seed is None else seed
         team.continues = self.settings.limits.continue_cut_off
+        if blind := sorted(set(self.cards) - set(chosen)):
+            team.shortcuts.append(f"the model of {', '.join(blind)} cannot see images")
         if query.options is NO_OPTIONS and seed is None:
             team.request_templates = self._request_templates
         return team

@@ -15,7 +15,7 @@ from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion
 from odar.policy.signals import RANKED, AnswerSignals, QuantileTables, answer_signals, shipped_tables
 from odar.store.alignment import ServedAlignment
-from odar.types import Candidate, Plan, Step
+from odar.types import Candidate, Plan, Stage, State, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,33 @@ class Measurements:
     alignment: ServedAlignment
     fusion: Fusion
 
-    def energies(self, candidates: Iterable[Candidate], team: Team) -> list[Candidate]:
-        """Return the candidates with their free energies."""
-        return [self._with_energy(candidate, team) for candidate in candidates]
+    def state_after(
+        self, state: State, stage: Stage, new: Sequence[Candidate], team: Team, agents: Mapping[str, Agent]
+    ) -> State:
+        """Return the state after a stage, with its candidates measured; silent agents are not asked again.
 
-    def opinions(
-        self, candidates: Sequence[Candidate], agents: Mapping[str, Agent], team: Team
-    ) -> tuple[Opinion, ...]:
-        """Return what the belief sees of each candidate, given skill and family of each agent."""
-        signals = [answer_signals(candidate) for candidate in candidates]
-        tables = [self._tables(candidate, team) for candidate in candidates]
-        return opinions(candidates, signals, tables, agents, self.fusion)
+        Args:
+            state: the state before the stage.
+            stage: the stage that was asked.
+            new: its candidates.
+            team: the agents that were asked.
+            agents: skill and family of each agent.
+        """
+        measured = [self._with_energy(replace(each, stage=len(state.stages)), team) for each in new]
+        candidates = (*state.candidates, *measured)
+        opinions: tuple[Opinion, ...] = ()
+        if not team.plain:
+            own = [self._opinion(each, team, agents[each.agent].on(state.plan.kind)) for each in measured]
+            opinions = grouped((*state.opinions, *own), self.fusion.groups(candidates))
+        return replace(
+            state,
+            stages=(*state.stages, stage),
+            candidates=candidates,
+            failed=state.failed | (stage.agents - {each.agent for each in new}),
+            calls_left=team.ledger.calls_left(),
+            usd_left=team.ledger.usd_left(),
+            opinions=opinions,
+        )
 
     def observe(self, candidates: Iterable[Candidate], plan: Plan, team: Team) -> None:
         """Count the energies and signals of served candidates, except for models that are not in the settings."""
@@ -65,9 +81,10 @@ class Measurements:
         energy = measure_energy(candidate.tokens, self.varentropy_weight, known)
         return candidate if energy is None else replace(candidate, energy=energy)
 
-    def _tables(self, candidate: Candidate, team: Team) -> QuantileTables | None:
+    def _opinion(self, candidate: Candidate, team: Team, agent: Agent) -> Opinion:
         source = self._source(candidate.step, team, candidate.agent, candidate.model)
-        return None if source is None else self.alignment.tables(source)
+        table = None if source is None else self.alignment.tables(source)
+        return opinion_of(candidate, answer_signals(candidate), table, agent)
 
     def _source(self, step: Step, team: Team, agent: str, model: str) -> Source | None:
         """Return the source of a candidate with this query's sampling; None if the server sets part of it."""
@@ -83,21 +100,8 @@ def size_of(candidates: Iterable[Candidate]) -> int:
     return sum(len(candidate.text) + 100 * len(candidate.tokens) for candidate in candidates)
 
 
-def opinions(
-    candidates: Sequence[Candidate],
-    signals: Sequence[AnswerSignals],
-    tables: Sequence[QuantileTables | None],
-    agents: Mapping[str, Agent],
-    fusion: Fusion,
-) -> tuple[Opinion, ...]:
-    """Return what the belief sees of candidates, given their signals and the quantiles of their sources."""
-    own = [opinion_of(each, agents[each[0].agent]) for each in zip(candidates, signals, tables, strict=True)]
-    return grouped(own, fusion.groups(candidates))
-
-
-def opinion_of(answer: tuple[Candidate, AnswerSignals, QuantileTables | None], agent: Agent) -> Opinion:
+def opinion_of(candidate: Candidate, seen: AnswerSignals, table: QuantileTables | None, agent: Agent) -> Opinion:
     """Return what the belief sees of one candidate alone: its group is 0, or −1 if it has no answer."""
-    candidate, seen, table = answer
     known = shipped_tables() if table is None else table.with_fallback(shipped_tables())
     ranks = {name: known.rank_one(seen.kind, name, getattr(seen, name)) for name in RANKED}
     return Opinion(

@@ -473,7 +473,7 @@ class ReplayTable:
             known = self.calibration.statistics.get(source)
             self._tables[source] = None if known is None else known.tables
         assert attempt.signals is not None
-        return opinion_of((candidate, attempt.signals, self._tables[source]), agent)
+        return opinion_of(candidate, attempt.signals, self._tables[source], agent)
 
     def _column(self, stages: tuple[Stage, ...]) -> StateColumn:
         rows = []
