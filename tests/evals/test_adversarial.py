@@ -107,8 +107,9 @@ def under_attack(tmp_path, benchmarks):
 
 
 def test_without_recorded_answers_an_attack_changes_only_routing(tmp_path):
-    _, (row, masked) = under_attack(tmp_path, (("alpha", "Mathematics"),))
+    _, (row, paper, masked, _) = under_attack(tmp_path, (("alpha", "Mathematics"),))
     assert (row["benchmark, attack"], masked["benchmark, attack"]) == ("alpha, injection", "alpha, masking")
+    assert paper["benchmark, attack"] == "alpha, injection, paper's policy"
     assert (row["items"], row["answers"]) == (40, "routing only")
     assert row["d attacked"] > row["d"] + 0.3  # it looks harder
     assert row["attacked calls"] > row["calls"] and row["same path"] < 1
@@ -116,7 +117,9 @@ def test_without_recorded_answers_an_attack_changes_only_routing(tmp_path):
 
 
 def test_recorded_answers_to_rewritten_questions_are_compared_in_pairs(tmp_path):
-    findings, (rerouted, row) = under_attack(tmp_path, (("gsm8k", "Mathematics"), ("gsm8k+masking", "Mathematics")))
+    findings, (rerouted, _, row, _) = under_attack(
+        tmp_path, (("gsm8k", "Mathematics"), ("gsm8k+masking", "Mathematics"))
+    )
     assert (row["items"], row["answers"]) == (20, "recorded")
     assert row["accuracy"] == pytest.approx(findings.odar.score.mean())
     assert (rerouted["benchmark, attack"], rerouted["answers"]) == ("gsm8k, injection", "routing only")

@@ -102,10 +102,10 @@ def test_without_prices_tokens_replace_cost(findings):
 
 def test_paths_and_accuracy_by_benchmark(findings):
     rows = by_name(results.mix_figure(findings)[0])
-    assert list(rows) == ["all", "hand"]
+    assert list(rows) == ["all", "hand", "all, by the paper's policy"]
     assert [rows["hand"][path] for path in results.PATHS] == pytest.approx([0.6, 0.2, 0.2])
     assert by_name(results.accuracy_figure(findings)[0])["hand"] == {
-        "benchmark": "hand", "ODAR": 0.8, "single fast": 0.4, "single slow": 0.4, "always hard": 0.4,
+        "benchmark": "hand", "ODAR": 0.8, "paper": 0.8, "single fast": 0.4, "single slow": 0.4, "SC-5": 0.4,
     }  # fmt: skip
 
 
@@ -257,10 +257,13 @@ def test_cells_are_formatted():
 def test_each_dial_is_compared_with_the_fixed_choices_and_with_slow(several):
     (exhibit,) = results.frontier_table(several)
     rows = by_name(exhibit)
-    assert list(rows) == ["50", "economy", "16", "balanced", "6", "quality", "1"]
+    dials = ["50", "economy", "16", "balanced", "6", "quality", "1"]
+    assert list(rows) == [*dials, "paper", "single fast", "single slow", "SC-5"]
+    assert rows["single slow"]["over slow alone"] is None and rows["SC-5"]["over fixed choices"] is None
     slow = several.outcomes["single-slow"]
     curve = {outcome.name.rpartition("=")[2]: outcome for outcome in several.suite("curve")}
-    for dial, row in rows.items():
+    for dial in dials:
+        row = rows[dial]
         share = curve[dial].cost_usd.mean() / slow.cost_usd.mean()
         assert row["cost, slow = 1"] == pytest.approx(share)
         assert row["over slow alone"].value == pytest.approx(curve[dial].score.mean() - slow.score.mean())

@@ -26,7 +26,7 @@ from odar.evals.report.draw import (
     policy_label,
 )
 from odar.evals.report.findings import KINDS, Findings, error_kinds
-from odar.evals.report.results import PATHS, RADAR
+from odar.evals.report.results import PATHS
 from odar.evals.router_quality import gap_recovered, oracle_score, router_row
 from odar.evals.statistics import difference, format_p, length_strata, paired_difference
 from odar.policy.arrays import Array
@@ -144,7 +144,9 @@ def attacks(findings: Findings) -> list[Exhibit]:
                 attacked = recorded.replaced(rows=recorded.of_set(f"{name}+{attack}"))
                 kind, before, after = "recorded", *_shared_items(clean, attacked)
             if len(before):
-                rows.append([f"{name}, {attack}", len(before), kind, *_changes(before, after)])
+                rows.append([f"{name}, {attack}", len(before), kind, *_changes(before, after, "odar")])
+                changes = _changes(before, after, "paper")
+                rows.append([f"{name}, {attack}, paper's policy", len(before), kind, *changes])
     return [exhibit("attacks", rows)] if rows else []
 
 
@@ -175,9 +177,10 @@ def _rerouted(clean: ReplayTable, attacks: Sequence[str]) -> dict[str, ReplayTab
     return tables
 
 
-def _changes(clean: ReplayTable, attacked: ReplayTable) -> list[Any]:
-    """Return difficulty, share of kept paths, accuracy and calls, before and after an attack."""
-    before, after = run_policy(clean, "odar"), run_policy(attacked, "odar")
+def _changes(clean: ReplayTable, attacked: ReplayTable, policy: str) -> list[Any]:
+    """Return difficulty, share of kept paths, accuracy and calls of a policy, before and after an attack."""
+    before = run_policy(clean, policy)
+    after = run_policy(attacked, policy)
     return [
         clean.difficulty.mean(),
         attacked.difficulty.mean(),
@@ -194,9 +197,8 @@ def _changes(clean: ReplayTable, attacked: ReplayTable) -> list[Any]:
 def stability_table(findings: Findings) -> list[Exhibit]:
     """Return mean, 95th percentile and maximum of the calls and tokens of an item."""
     rows = []
-    for name in RADAR:
-        if (outcome := findings.outcomes.get(name)) is None:
-            continue
+    for name in findings.compared:
+        outcome = findings.outcomes[name]
         figures: list[float | None] = []
         for values in (outcome.calls, outcome.tokens):
             known = not np.isnan(values).any()
@@ -216,6 +218,10 @@ def latency(findings: Findings) -> list[Exhibit]:
         for name, seconds in zip(("all", *PATHS), (ours.seconds, *parts), strict=True)
         if len(seconds)
     ]
+    others = [findings.outcomes[name] for name in findings.compared[1:]]
+    for other in others:
+        times = map(float, np.percentile(other.seconds, [50, 95]))
+        rows.append([f"all, {policy_label(other.name)}", len(other), *times, float(other.seconds.max())])
 
     def draw(canvas: Any) -> None:
         axes, colours = canvas.subplots(), [Colour.SIMPLE, Colour.MEDIUM, Colour.HARD]
@@ -236,10 +242,13 @@ def latency(findings: Findings) -> list[Exhibit]:
 
 def oracle_table(findings: Findings) -> list[Exhibit]:
     """Return the gap between ODAR and the oracle router, in accuracy and calls."""
-    ours, best, bound = findings.odar, findings.outcomes["oracle-router"], findings.outcomes["oracle"]
+    best, bound = findings.outcomes["oracle-router"], findings.outcomes["oracle"]
     rows = []
     everything = np.ones(len(findings.table), dtype=bool)
-    for name, mask in [("all", everything), *findings.benchmarks.items()]:
+    shown = [("all", everything, "odar"), ("all, paper's policy", everything, "paper")]
+    shown += [(name, mask, "odar") for name, mask in findings.benchmarks.items()]
+    for name, mask, policy in shown:
+        ours = findings.outcomes[policy]
         accuracy, router, any_right = (float(each.score[mask].mean()) for each in (ours, best, bound))
         calls, least = (float(each.calls[mask].mean()) for each in (ours, best))
         ratio = accuracy / router if router else None
@@ -252,7 +261,8 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
     kinds = error_kinds(findings.table, findings.odar)
     counts = {kind: kinds.count(kind) for kind in KINDS}
     total = max(1, sum(counts.values()))
-    rows = [[f"{kind} {KINDS[kind]}", count, count / total] for kind, count in counts.items()]
+    paper = error_kinds(findings.table, findings.outcomes["paper"])
+    rows = [[f"{kind} {KINDS[kind]}", n, n / total, paper.count(kind)] for kind, n in counts.items()]
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
@@ -319,6 +329,7 @@ def uncertainty_table(findings: Findings) -> list[Exhibit]:
     drawn = findings.gain(findings.odar, fast)
     restratified = paired_difference(table, findings.odar.score, fast.score, strata=length_strata(table))
     against = findings.gain(findings.odar, findings.outcomes[findings.consistency])
+    paper = findings.gain(findings.odar, findings.outcomes["paper"])
     other = policy_label(findings.consistency)
     needed = ", ".join(f"{drawn.items_needed(points):,} for {points}" for points in (2, 5, 10))
     rows: list[list[Any]] = [
@@ -330,6 +341,8 @@ def uncertainty_table(findings: Findings) -> list[Exhibit]:
         [f"p of that gain, {drawn.test}", format_p(drawn.p)],
         [f"gain on {other}", _signed(against.interval)],
         [f"p of the gain on {other}, {against.test}", format_p(against.p)],
+        ["gain on the paper's policy", _signed(paper.interval)],
+        [f"p of the gain on the paper's policy, {paper.test}", format_p(paper.p)],
         ["items needed to show a gain on single fast of so many points", needed],
     ]
     return [exhibit("sureness", rows)]

@@ -91,6 +91,12 @@ class Findings:
         return [self.outcomes[spec] for spec in suites(self.table)[name] if spec in self.outcomes]
 
     @property
+    def compared(self) -> list[str]:
+        """The policies that every comparison shows, as far as the recording supports them."""
+        names = ("odar", "paper", "single-fast", "single-slow", self.consistency)
+        return [name for name in names if name in self.outcomes]
+
+    @property
     def consistency(self) -> str:
         """The spec of self-consistency with up to five samples."""
         return f"self-consistency:k={min(5, self.table.samples(SLOW))}"

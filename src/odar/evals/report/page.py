@@ -152,7 +152,7 @@ def _about(findings: Findings) -> str:
 def _verdict(findings: Findings) -> str:
     """Return the main result in words, as far as it is significant."""
     rows = {row.name: row for row in findings.main}
-    ours, fast, hard = rows["odar"], rows["single-fast"], rows["always-hard"]
+    ours, hard = rows["odar"], rows["always-hard"]
 
     def against(other: PolicySummary, name: str) -> str:
         assert other.gain is not None, "only the reference has no gain, and that is ODAR"
@@ -168,7 +168,8 @@ def _verdict(findings: Findings) -> str:
 
     return (
         f"ODAR is right on {ours.accuracy.value:.1%} of the items with {ours.calls:.2f} calls per item: "
-        f"{against(fast, 'the fast agent alone')}; {against(hard, 'the Hard path for all')}. "
+        f"{against(rows['single-fast'], 'the fast agent alone')}; {against(rows['single-slow'], 'the slow one')}; "
+        f"{against(rows['paper'], 'the policy of the paper')}; {against(hard, 'the Hard path for all')}. "
         f"The Hard path for all takes {hard.calls / ours.calls:.1f} times as many calls."
     )
 

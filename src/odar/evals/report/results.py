@@ -26,7 +26,6 @@ from odar.evals.statistics import MIN_ITEMS, mean_if_known
 from odar.policy.arrays import Array, Bools
 
 PATHS = ("Simple", "Medium", "Hard")
-RADAR = ("odar", "single-fast", "single-slow", "always-hard")
 STRATA = (("at least 90%", 0.9, 1.01), ("70 to 90%", 0.7, 0.9), ("below 70%", 0.0, 0.7))
 """Name and range of the accuracy of the fast agent, by which the paper groups benchmarks."""
 HINDSIGHT = "oracle-router"
@@ -35,7 +34,7 @@ HINDSIGHT = "oracle-router"
 
 def main_table(findings: Findings) -> list[Exhibit]:
     """Return a row for each benchmark, the mean of each category, and the mean over benchmarks (SPEC 7.7)."""
-    names = ["single-fast", "single-slow", "paper", findings.consistency, "odar"]
+    names = [*findings.compared[1:], "odar"]
     shown = "; ".join(map(policy_label, names))
     gains = f"gain on fast | +.3f; gain on {policy_label(findings.consistency)} | +.3f"
     columns = parse_columns(f"benchmark |; category |; items | d; {shown}; {gains}; calls | .2f; S / M / H |")
@@ -99,20 +98,23 @@ def policy_table(findings: Findings) -> list[Exhibit]:
 
 
 def frontier_table(findings: Findings) -> list[Exhibit]:
-    """Return the cascade at several dials: against the fixed choices at equal dollars, and against slow alone."""
+    """Return the cascade at several dials: against the fixed choices at equal dollars, and against slow alone.
+
+    The paper's policy, the agents alone and self-consistency follow.
+    """
     slow = findings.outcomes["single-slow"]
     fixed = findings.suite("fixed")
     curve = findings.suite("curve")
-    rows = []
-    for outcome in curve:
-        mixed = best_mixture(fixed, float(outcome.cost_usd.mean()))
-        gain = findings.gain(outcome, mixed).interval
+    rows: list[list[Any]] = []
+    for outcome in [*curve, *(findings.outcomes[name] for name in findings.compared[1:])]:
         cost = float(outcome.cost_usd.mean())
-        dial = outcome.name.rpartition("=")[2]
+        over_fixed = None
+        if outcome.name not in {each.name for each in fixed}:
+            over_fixed = findings.gain(outcome, best_mixture(fixed, cost)).interval
+        over_slow = None if outcome is slow else findings.gain(outcome, slow).interval
+        name = policy_label(outcome.name).removeprefix("cascade, ")
         share = cost / float(slow.cost_usd.mean())
-        rows.append(
-            [dial, float(outcome.score.mean()), 1000 * cost, share, gain, findings.gain(outcome, slow).interval]
-        )
+        rows.append([name, float(outcome.score.mean()), 1000 * cost, share, over_fixed, over_slow])
     equal = cost_at_accuracy(curve, float(slow.score.mean()))
     note = "No dial is as accurate as the slow agent alone."
     if equal is not None:
@@ -180,12 +182,13 @@ def published(_: Findings) -> list[Exhibit]:
 
 def accuracy_figure(findings: Findings) -> list[Exhibit]:
     """Return the accuracy by benchmark, with a radar chart if there are three or more."""
-    names, shown = list(findings.benchmarks), [name for name in RADAR if name in findings.outcomes]
+    names, shown = list(findings.benchmarks), findings.compared
     values = {name: findings.means(findings.outcomes[name]) for name in shown}
     rows = [[name, *(values[policy][i] for policy in shown)] for i, name in enumerate(names)]
 
     def draw(canvas: Any) -> None:
-        colours = dict(zip(RADAR, (Colour.ACCENT, Colour.OTHER, Colour.MEDIUM, Colour.HARD), strict=True))
+        hues = (Colour.ACCENT, Colour.HARD, Colour.OTHER, Colour.MEDIUM, Colour.SIMPLE)
+        colours = dict(zip(shown, hues, strict=False))
         styles: dict[str, Any] = {"single-fast": (0, (4, 2)), "single-slow": (0, (1, 1.5))}
         axes = canvas.add_subplot(projection="polar")
         turns = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
@@ -216,6 +219,7 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
     """Return the share of each path by benchmark, and its correlation with errors of the fast agent."""
     odar, masks = findings.odar, findings.benchmarks
     rows: list[list[Any]] = [["all", *odar.mix, float(odar.calls.mean())]]
+    paper = findings.outcomes["paper"]
     for name, mask in masks.items():
         rows.append([name, *odar.rows(mask).mix, float(odar.calls[mask].mean())])
 
@@ -244,16 +248,20 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
             f"Over benchmarks, r of the fast agent's error rate with the share of Hard is {by_hard:.2f}, "
             f"and with calls {by_calls:.2f}."
         ]
+    rows.append(["all, by the paper's policy", *paper.mix, float(paper.calls.mean())])
     return [exhibit("mix", rows, [0], draw=draw, size=(4.9, 1.3 + 0.32 * len(rows)), notes=notes)]
 
 
 def strata_table(findings: Findings) -> list[Exhibit]:
     """Return the gain by accuracy of the fast agent (the paper's difficulty strata)."""
-    means = np.array([findings.means(findings.outcomes["single-fast"]), findings.means(findings.odar)])
+    names = ["single-fast", "single-slow", "paper", findings.consistency, "odar"]
+    means = np.array([findings.means(findings.outcomes[name]) for name in names])  # policies × benchmarks
     rows: list[list[Any]] = []
     for name, low, high in (*STRATA, ("all", 0.0, 1.01)):
         own = means[:, (means[0] >= low) & (means[0] < high)]
         if own.size:
-            fast, ours = own.mean(axis=1).tolist()
-            rows.append([name, own.shape[1], fast, ours, ours - fast])
-    return [exhibit("strata", rows, [len(rows) - 1], folded=means.shape[1] < 2)]
+            accuracy = own.mean(axis=1).tolist()
+            rows.append([name, own.shape[1], *accuracy, accuracy[-1] - accuracy[0]])
+    shown = "; ".join(map(policy_label, names))
+    columns = parse_columns(f"fast agent right |; benchmarks | d; {shown}; gain | +.3f")
+    return [exhibit("strata", rows, [len(rows) - 1], columns=columns, folded=means.shape[1] < 2)]
