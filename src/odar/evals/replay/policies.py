@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,9 +22,8 @@ from odar.evals.replay.table import ReplayTable
 from odar.policy.arrays import Array, Ints
 from odar.policy.fusion import Fusion
 from odar.policy.paper import FixedPolicy, PaperPolicy
-from odar.policy.policies import Policy
 from odar.policy.rules import RULES
-from odar.types import CHEAP_AGENTS, FAST, SLOW, Ask, Decision, Path, Query, Stage, State, Step, Verdict
+from odar.types import CHEAP_AGENTS, FAST, SLOW, Path, Query, Stage, State, Step, Verdict
 
 SEEDS = (42, 123, 456)
 """Random seeds of SPEC 7.4."""
@@ -47,20 +46,9 @@ DIALS = ("50", "economy", "16", "balanced", "6", "quality", "1")
 """Points of the cascade's curve, from cheap to expensive."""
 
 
-@dataclass(frozen=True, slots=True)
-class _WithoutFusion:
-    """A policy whose answer is the first of the slow agent, or else the fast one."""
-
-    policy: Policy
-    name = "no fusion"
-    opening: Ask | None = None
-
-    def next_stage(self, state: State) -> Decision:
-        return self.policy.next_stage(state)
-
-    def verdict(self, state: State) -> Verdict:
-        slow = [i for i, candidate in enumerate(state.candidates) if candidate.agent not in CHEAP_AGENTS]
-        return Verdict(slow[0] if slow else 0, "first", "the first slow answer")
+def _first_slow_answer(state: State) -> Verdict:
+    slow = [i for i, candidate in enumerate(state.candidates) if candidate.agent not in CHEAP_AGENTS]
+    return Verdict(slow[0] if slow else 0, "first", "the first slow answer")
 
 
 def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar") -> Outcomes:
@@ -83,10 +71,9 @@ def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar")
     policy = table.policy_of(settings)
     if isinstance(policy, PaperPolicy):
         policy, note = _supported_paper(table, policy, note)
+    verdict = _first_slow_answer if no_fusion else None
     fusion = table.fusion_of(settings)
-    return table.walk(
-        _WithoutFusion(policy) if no_fusion else policy, dial=settings.dial(), fusion=fusion, name=name, note=note
-    )
+    return table.walk(policy, dial=settings.dial(), fusion=fusion, verdict=verdict, name=name, note=note)
 
 
 def run_paper(table: ReplayTable, options: Mapping[str, str]) -> Outcomes:

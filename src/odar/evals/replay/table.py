@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -48,7 +48,7 @@ from odar.recording.files import Recording, open_recording
 from odar.recording.header import Header
 from odar.recording.schema import MIN_RIGHT_SCORE, Attempt, RecordedItem
 from odar.settings import FusionSettings, Settings
-from odar.types import FAST, Ask, Assignment, Candidate, Estimate, Plan, Query, Stage, State, Step, path_of
+from odar.types import FAST, Ask, Assignment, Candidate, Estimate, Plan, Query, Stage, State, Step, Verdict, path_of
 
 Taken = tuple[int, ...]
 """Numbers of the attempts of an item that a state holds, in the order in which they were asked for."""
@@ -287,6 +287,7 @@ class ReplayTable:
         *,
         dial: Dial | None = None,
         fusion: Fusion | None = None,
+        verdict: Callable[[State], Verdict] | None = None,
         first_sample: int = 0,
         name: str = "",
         note: str = "",
@@ -297,6 +298,7 @@ class ReplayTable:
             policy: decides in every state.
             dial: in place of the settings'; a target moves from item to item, as it does when questions are served.
             fusion: in place of the settings', where the policy leaves the choice to it.
+            verdict: chooses the final answer, in place of policy and fusion.
             first_sample: begin with this sample of every agent; the first ones follow the last one.
             name: name of the outcome; by default the policy's.
             note: explanation for readers of a table.
@@ -322,7 +324,7 @@ class ReplayTable:
             ]
             with _garbage_collection_paused():
                 self._run(walks, policy, belief, first_sample, needs_opinions=not plain)
-                found += [self._outcome(walk, policy, fusion) for walk in walks]
+                found += [self._outcome(walk, policy, fusion, verdict or policy.verdict) for walk in walks]
             if dial.target:
                 target.count(found[-1][2 if dial.target == "calls" else 1], dial.target_value)
         columns = list(zip(*found, strict=True)) or [()] * 9
@@ -405,14 +407,16 @@ class ReplayTable:
         stages = (*walk.state.stages, stage)
         walk.state = State(walk.plan, stages, candidates, opinions=opinions)
 
-    def _outcome(self, walk: _Walk, policy: Policy, fusion: Fusion) -> tuple[Any, ...]:
+    def _outcome(
+        self, walk: _Walk, policy: Policy, fusion: Fusion, decide: Callable[[State], Verdict | None]
+    ) -> tuple[Any, ...]:
         """Return the outcome of one item, in the order of `ARRAYS`, and its stages."""
         row = walk.row
         taken = walk.taken
         if not taken:
             agents = ", ".join(sorted(walk.plan.agents))
             raise InputError(f"policy {policy.name} asks no agent; the recording holds answers of {agents}")
-        verdict = policy.verdict(walk.state) if len(taken) > 1 else None
+        verdict = decide(walk.state) if len(taken) > 1 else None
         if len(taken) == 1:
             winner = 0
         elif verdict is not None:

@@ -9,7 +9,7 @@ import io
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib import resources
 from typing import Any
@@ -97,12 +97,6 @@ class Exhibit:
     notes: Sequence[str] = ()
     folded: bool = False
     """Whether the table is collapsed."""
-
-    def without(self, name: str) -> Exhibit:
-        """Return the exhibit without a column."""
-        kept = [i for i, column in enumerate(self.columns) if column.name != name]
-        rows = [[row[i] for i in kept] for row in self.rows]
-        return replace(self, columns=[self.columns[i] for i in kept], rows=rows)
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows by column name, with a column for each bound of an interval; unknown is an empty text."""
