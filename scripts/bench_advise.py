@@ -1,6 +1,6 @@
 """How well `odar advise` estimates saving and agreement from 300 questions, and whether its recommendation is right.
 
-    python scripts/bench_advise.py --data ../shared/data [--draws 100] [--jobs 1]
+    python scripts/bench_advise.py --data ../shared/data [--draws 100] [--jobs 1] [--only gpt-4.1-mini]
 
 The MMLU-Pro answers of three models are a user's table, without labels. Each draw gives 300 random questions to
 `odar.calibration.advice.advise`; the truth of each choice is its saving and its agreement with slow on all other questions of the table,
@@ -169,19 +169,33 @@ def report(draws: Sequence[Draw]) -> None:
             print(f"    {'recommended' if what == 'best' else 'truly best'}: {counted}", flush=True)
 
 
+_loaded: list[Any] = []
+
+
+def _load(items: Sequence[RecordedItem], settings: Settings) -> None:
+    """Give a process the table once, not with every draw."""
+    _loaded[:] = [items, settings]
+
+
+def _judge_loaded(seed: int) -> Draw:
+    return judge(*_loaded, seed)
+
+
 def main() -> None:
     """Judge all triples."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--only", default="", help="tables with this text in their name")
     options = parser.parse_args()
     for name, models in TRIPLES.items():
+        if options.only not in name:
+            continue
         items, settings = table_of(options.data, models)
         print(f"{name}, {len(items)} questions, {options.draws} draws of {QUESTIONS}:", flush=True)
-        with ProcessPoolExecutor(options.jobs) as pool:
-            found = [pool.submit(judge, items, settings, seed) for seed in range(options.draws)]
-            report([each.result() for each in found])
+        with ProcessPoolExecutor(options.jobs, initializer=_load, initargs=(items, settings)) as pool:
+            report(list(pool.map(_judge_loaded, range(options.draws))))
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_a_log_is_answered_within_a_budget_and_ends_with_one_sentence(odar, log,
     )
     result = odar("advise", "log.jsonl", "--budget", "5", "--html", "a.html")
     assert result.code == 0, result.err
-    assert "9 without a comparable answer, 1 rows skipped (a line is not JSON)" in result.err
+    assert "9 without a comparable answer, 1 row skipped (a line is not JSON)" in result.err
     assert "same answer as slow" in result.out and "9 requests without a comparable answer" in result.out
     assert re.search(r"(Use the cascade|No cascade pays here)", result.out)
     assert "as big itself when asked" in result.out.replace("\n", " ") or "No cascade" in result.out
@@ -112,8 +112,8 @@ def test_a_table_and_a_recording_need_no_call(odar, provider, tmp_path):
     body = json.loads(odar("advise", "table.jsonl", "--json").out)
     assert body["models"] == {"fast": "mini", "second": "lite", "slow": "big"}
     assert (body["questions"], body["asked_twice"], body["nominal_prices"]) == (80, 0, False)
-    assert odar("eval", "import", "--answers", "table.jsonl", "--out", "r.jsonl").code == 0
-    assert json.loads(odar("advise", "r.jsonl", "--json").out)["choices"] == body["choices"]
+    assert odar("eval", "import", "--answers", "table.jsonl", "--out", "r.jsonl.gz").code == 0
+    assert json.loads(odar("advise", "r.jsonl.gz", "--json").out)["choices"] == body["choices"]
     assert provider.requests == []
     unknown = [{**row, "cost": None} for row in rows]
     (tmp_path / "unpriced.jsonl").write_text("\n".join(map(json.dumps, unknown)))
@@ -123,11 +123,14 @@ def test_a_table_and_a_recording_need_no_call(odar, provider, tmp_path):
     assert nominal.code == 0 and "the price of big is unknown; set it with --price big=IN,OUT" in nominal.err
 
 
-def test_a_log_without_comparable_requests_is_refused(odar, log, provider, tmp_path):
+def test_logs_without_comparable_requests_or_prices_are_refused(odar, log, provider, tmp_path):
     rows = [{"messages": [{"role": "user", "content": f"Write a poem about {i} cats."}]} for i in range(9)]
     (tmp_path / "open.jsonl").write_text("\n".join(map(json.dumps, rows)))
     refused = odar("advise", "open.jsonl", "--budget", "1")
     assert (refused.code, "no request has a comparable answer" in refused.err) == (2, True)
+    (tmp_path / "odar.toml").write_text(TOML.replace("price = { input = 2, output = 8 }", ""))
+    unpriced = odar("advise", "log.jsonl", "--budget", "1")
+    assert (unpriced.code, 'set [models."big"] price to know what they cost' in unpriced.err) == (4, True)
     (tmp_path / "empty.jsonl").write_text("")
     assert (odar("advise", "empty.jsonl").code, provider.requests) == (2, [])
 

@@ -26,7 +26,7 @@ from odar.evals.selection import select_tasks
 from odar.files import atomic_write, cache_folder, user_path
 from odar.planning import call_prices
 from odar.recording.collect import Job, make_items
-from odar.recording.files import is_recording, open_recording, read_table
+from odar.recording.files import open_recording, read_table
 from odar.recording.header import digest_json, header_of
 from odar.recording.importers import COLUMNS, ImportOptions, read_models
 from odar.recording.joining import import_models
@@ -97,9 +97,10 @@ def command(
     odar advise answers.parquet --slow gpt-4.1 --price mini=0.15,0.6
     """
     given = {agent: options[agent] for agent in (FAST, SECOND, SLOW)}
-    if is_recording(log) or log.endswith(".jsonl.gz"):
+    first = _first_row(log)
+    if str(first.get("format", "")).startswith("odar-recording"):
         answers = _from_recording(log)
-    elif _is_table(log, options["columns"]):
+    elif options["columns"] or _is_table(first):
         answers = _from_table(log, settings, given, options)
     else:
         named = {agent: name for agent, name in given.items() if name and name != AUTO}
@@ -135,15 +136,17 @@ def command(
 # --- what the log holds ----------------------------------------------------------------------------------------
 
 
-def _is_table(log: str, columns: Sequence[str]) -> bool:
-    """Return whether a file has the answers of several models: a column for the model, and one for the answer."""
+def _first_row(log: str) -> Mapping[str, Any]:
+    """Return the first row of a file, or nothing if it is none: that is reported when all is read."""
     path = user_path(log)
-    if columns or not path.is_file() or path.suffix == ".json":
-        return bool(columns)
     try:
-        first = next(read_table(path), {})
+        return next(read_table(path), {}) if path.is_file() and path.suffix != ".json" else {}
     except InputError:
-        return False  # a log with a damaged first line
+        return {}
+
+
+def _is_table(first: Mapping[str, Any]) -> bool:
+    """Return whether rows are answers of several models: with a column for the model, and one for the answer."""
     names = {field for field in ("model", "text", "answer", "score") for name in COLUMNS[field] if name in first}
     is_text = all(not isinstance(first.get(name), dict | list) for name in (*COLUMNS["text"], *COLUMNS["query"]))
     return "model" in names and len(names) > 1 and is_text and not {"messages", "body", "request"} & first.keys()
@@ -261,8 +264,8 @@ def _expected(settings: Settings, jobs: Sequence[Job]) -> str:
     """Return the calls of some jobs, and their cost at the usual length."""
     cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
     calls = sum(ask.samples for job in jobs for ask in job.asks)
-    if any(card.price is None for card in cards.values()):
-        return f"{calls} calls, "
+    if unknown := [card.name for card in cards.values() if card.price is None]:
+        return f'{calls} calls; set [models."{unknown[0]}"] price to know what they cost: '
     prices = [(job, call_prices(cards, job.task.query.estimated_tokens)[0]) for job in jobs]
     cost = sum(price[ask.agent] * ask.samples for job, price in prices for ask in job.asks)
     return f"{calls} calls, about ${cost:.4f} at the usual length, "
@@ -299,7 +302,7 @@ def _describe(traffic: Traffic, sampled: int) -> str:
         notes.append(f"{traffic.repeated} repeated")
     if traffic.skipped:
         reason, _ = max(traffic.skipped.items(), key=lambda each: each[1])
-        notes.append(f"{sum(traffic.skipped.values())} rows skipped ({reason})")
+        notes.append(f"{plural(sum(traffic.skipped.values()), 'row')} skipped ({reason})")
     return f"{of}: {', '.join(notes)}"
 
 
