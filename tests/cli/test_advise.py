@@ -115,6 +115,8 @@ def test_a_table_and_a_recording_need_no_call(odar, provider, tmp_path):
     assert odar("eval", "import", "--answers", "table.jsonl", "--out", "r.jsonl.gz").code == 0
     assert json.loads(odar("advise", "r.jsonl.gz", "--json").out)["choices"] == body["choices"]
     assert provider.requests == []
+    fitted = json.loads((tmp_path / "advice.json").read_text())
+    assert all(source["prompt_md5"] and source["accuracy"] for source in fitted["sources"])  # known when serving
     unknown = [{**row, "cost": None} for row in rows]
     (tmp_path / "unpriced.jsonl").write_text("\n".join(map(json.dumps, unknown)))
     refused = odar("advise", "unpriced.jsonl")

@@ -99,7 +99,7 @@ def command(
     given = {agent: options[agent] for agent in (FAST, SECOND, SLOW)}
     first = _first_row(log)
     if str(first.get("format", "")).startswith("odar-recording"):
-        answers = _from_recording(log)
+        answers = _from_recording(log, settings)
     elif options["columns"] or _is_table(first):
         answers = _from_table(log, settings, given, options)
     else:
@@ -128,8 +128,8 @@ def command(
         print_json(body)
     else:
         _print(advice, body)
-        if page:
-            click.echo(f"\nwritten to {page}")
+        if written := [file for file in (out if advice.best.is_cascade else "", page) if file]:
+            click.echo(f"\nwritten: {', '.join(written)}")
     return answers.code
 
 
@@ -152,15 +152,17 @@ def _is_table(first: Mapping[str, Any]) -> bool:
     return "model" in names and len(names) > 1 and is_text and not {"messages", "body", "request"} & first.keys()
 
 
-def _from_recording(log: str) -> Answers:
+def _from_recording(log: str, configured: Settings) -> Answers:
     recording = open_recording(log)
-    settings = recording.header.to_settings()
+    header = recording.header
+    settings = header.to_settings()
     items = [
         item
         for item in recording.items("calibrate", tokens=False)
         if {each.agent for each in item.attempts} >= set(settings.agent_names)
     ]
-    return _recorded(items, settings, recording.header.prompt_md5s(), imported=recording.header.imported)
+    prompts = _prompts(configured) if header.imported else header.prompt_md5s()
+    return _recorded(items, settings, prompts, imported=header.imported)
 
 
 def _from_table(
@@ -174,10 +176,9 @@ def _from_table(
     )
     for warning in imported.warnings:
         click.echo(f"odar: {warning}", err=True)
-    header = imported.header
     if imported.left_out:
         click.echo(f"odar: {imported.left_out} questions left out: not all models answered them", err=True)
-    return _recorded(imported.items, header.to_settings(), header.prompt_md5s(), imported=True)
+    return _recorded(imported.items, imported.header.to_settings(), _prompts(settings), imported=True)
 
 
 def _recorded(
@@ -228,9 +229,12 @@ def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: 
         code = code or worse
         extra = {item.key: replace(item.attempts[0], agent=agent) for item in found}
         items = [replace(i, attempts=(*i.attempts, extra[i.key])) for i in items if i.key in extra]
-    odar = Odar(settings)
-    prompts = {step: prompt.md5 for step, prompt in odar.agents.prompts.exact.items()}
-    return Answers(items, settings, prompts, candidates, traffic.others, False, about, code)
+    return Answers(items, settings, _prompts(settings), candidates, traffic.others, False, about, code)
+
+
+def _prompts(settings: Settings) -> dict[Step, str]:
+    """Return the MD5 of the prompts in use, by which a calibration knows its agents."""
+    return {step: prompt.md5 for step, prompt in Odar(settings).agents.prompts.exact.items()}
 
 
 def _cheap_models(settings: Settings) -> list[str]:
@@ -456,17 +460,18 @@ def _html(advice: Advice, body: Mapping[str, Any]) -> str:
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        for row in body["choices"]:
-            if row[score].value != row[score].value:
-                continue
-            is_cascade = row["settings"]["policy"] == "cascade"
-            colour = Colour.ACCENT if is_cascade else Colour.OTHER
+        known = [row for row in body["choices"] if row[score].value == row[score].value]
+        for number, row in enumerate(known):
+            colour = Colour.ACCENT if row["settings"]["policy"] == "cascade" else Colour.OTHER
             x, y = row["usd_per_1000"], 100 * row[score].value
             bounds = [[y - 100 * row[score].low], [100 * row[score].high - y]]
             axes.errorbar(x, y, bounds, fmt="o", color=colour, markersize=5, elinewidth=1)
-            axes.annotate(row["choice"], (x, y), (6, 4), textcoords="offset points", fontsize=8.5)
+            below = (14, -14, -28)[number % 3]  # neighbours are often at nearly the same point
+            name = row["choice"].removeprefix("cascade ")
+            axes.annotate(name, (x, y), (8, below), textcoords="offset points", fontsize=8.5, color=colour)
         axes.set(xlabel="$ per 1,000 questions", ylabel=f"{body['score']}, %")
         axes.margins(x=0.2, y=0.15)
+        axes.set_xlim(left=0)
 
     def table(rows: Sequence[Mapping[str, Any]]) -> str:
         head = "".join(f"<th>{name}</th>" for name in ("choice", "$ per 1,000", body["score"], "saving", "calls"))
