@@ -12,12 +12,13 @@ import random
 import re
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
 from odar.errors import UnknownName
-from odar.evals.benchmarks.base import Benchmark, BenchmarkInfo, Task
+from odar.evals.benchmarks.base import Benchmark, CustomBenchmark, Task
 
 Rewrite = Callable[[Task], Task]
 
@@ -53,33 +54,22 @@ def mask_complexity(task: Task) -> Task:
 ATTACKS: dict[str, Rewrite] = {"injection": inject_complexity, "masking": mask_complexity}
 
 
-@dataclass(frozen=True, slots=True)
-class AttackedBenchmark:
-    """A benchmark with rewritten tasks, scored like the original."""
-
-    name: str
-    """For example `gsm8k+injection`."""
-    category: str
-    metric: str
-    about: BenchmarkInfo
-    original: Benchmark
-    rewrite: Rewrite
-
-    def load(self, folder: Path | None = None) -> Iterator[Task]:
-        """Iterate over the rewritten tasks, which have the ids of the originals."""
-        return map(self.rewrite, self.original.load(folder))
-
-    def score(self, task: Task, response: str, answer: str) -> float:
-        """Return the score by the original benchmark."""
-        return self.original.score(task, response, answer)
-
-
-def attack_benchmark(benchmark: Benchmark, attack: str) -> AttackedBenchmark:
-    """Return a benchmark with every task rewritten by the named attack."""
+def attack_benchmark(benchmark: Benchmark, attack: str) -> CustomBenchmark:
+    """Return a benchmark such as `gsm8k+injection`: every task is rewritten, and scored like the original."""
     if attack not in ATTACKS:
         raise UnknownName("attack", attack, ATTACKS)
-    name, about = f"{benchmark.name}+{attack}", benchmark.about
-    return AttackedBenchmark(name, benchmark.category, benchmark.metric, about, benchmark, ATTACKS[attack])
+    return CustomBenchmark(
+        f"{benchmark.name}+{attack}",
+        benchmark.category,
+        benchmark.metric,
+        benchmark.about,
+        partial(_load_rewritten, benchmark, ATTACKS[attack]),
+        benchmark.score,
+    )
+
+
+def _load_rewritten(benchmark: Benchmark, rewrite: Rewrite, folder: Path | None = None) -> Iterator[Task]:
+    return map(rewrite, benchmark.load(folder))
 
 
 def _with_text(task: Task, text: str, attack: str) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from importlib import resources
 from pathlib import Path
@@ -55,6 +55,18 @@ class Benchmark(TaskSet, Protocol):
             InputError: the data is missing, gated or invalid; the message names the remedy.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class CustomBenchmark:
+    """A benchmark made of two functions, which load the tasks and score a response."""
+
+    name: str
+    category: str
+    metric: str
+    about: BenchmarkInfo
+    load: Callable[..., Iterator[Task]]
+    score: Callable[[Task, str, str], float]
 
 
 Row = dict[str, Any]

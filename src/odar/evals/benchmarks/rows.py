@@ -11,11 +11,10 @@ import re
 import statistics
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from odar.evals.benchmarks.base import BenchmarkInfo, Row, RowPosition, Task
+from odar.evals.benchmarks.base import BenchmarkInfo, CustomBenchmark, Row, RowPosition, Task
 from odar.evals.scorers.ifeval import CHECKS, check_instructions
 from odar.evals.scorers.livebench import instruction_score
 from odar.evals.scorers.livebench import livebench as score_ground_truth
@@ -395,21 +394,16 @@ def swe_bench(row: Row, position: RowPosition) -> Task:
     return Task(row["instance_id"], Query(text), row["instance_id"], row["repo"])
 
 
-_STARTER = BenchmarkInfo("shipped:odar/data/starter.jsonl", 236, "Apache-2.0", note="our own, not in the paper")
+def _load_starter(folder: Path | None = None) -> Iterator[Task]:
+    yield from starter_questions()
 
 
-@dataclass(frozen=True, slots=True)
-class Starter(QuestionSet):
-    """The shipped questions, scored by equivalence with any accepted answer."""
-
-    name: str = "starter"
-    category: str = "Starter"
-    about: BenchmarkInfo = _STARTER
-
-    def load(self, folder: Path | None = None) -> Iterator[Task]:
-        """Iterate over the questions; the folder is not used."""
-        yield from starter_questions()
-
-
-STARTER = Starter()
-"""The 236 original questions over eight domains that ship with ODAR."""
+STARTER = CustomBenchmark(
+    "starter",
+    "Starter",
+    "accuracy",
+    BenchmarkInfo("shipped:odar/data/starter.jsonl", 236, "Apache-2.0", note="our own, not in the paper"),
+    _load_starter,
+    QuestionSet("starter").score,
+)
+"""The 236 original questions over eight domains that ship with ODAR, scored by equivalence."""
