@@ -175,7 +175,7 @@ async def _check_agents(settings: Settings) -> list[Finding]:
     """Check energies, the certificate, and whether each agent's provider answers and has the model."""
     cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
     async with Odar(settings, served=alignment_file(settings.store)) as odar:
-        found = [*_check_energies(odar), *_check_certificate(odar)]
+        found = [*_check_energies(odar), *_check_skills(odar), *_check_certificate(odar)]
         for agent, card in cards.items():
             by = f"{card.name} by {card.provider}"
             try:
@@ -236,6 +236,20 @@ def _check_energies(odar: Odar) -> Iterator[Finding]:
         yield Finding("alignment", True, text, "if it lasts, run odar calibrate again")
     if odar.alignment.last_error:
         yield Finding("alignment", True, f"served energies are not kept: {odar.alignment.last_error}")
+
+
+def _check_skills(odar: Odar) -> Iterator[Finding]:
+    """Yield the skills that follow from observed agreement, once there is enough of it."""
+    questions = sum(odar.agreement.questions().values())
+    if learned := odar.agreement.skills():
+        agents = odar.believed_agents.values()
+        skills = (f"{agent.name} {agent.skill:.2f} → {new:.2f}" for agent, new in zip(agents, learned, strict=True))
+        yield Finding("skills", True, f"from agreement on {questions:,.0f} observed questions: {', '.join(skills)}")
+    elif questions:
+        text = (
+            f"{questions:,.0f} observed questions change no skill: too few of one key, or a calibration is in use"
+        )
+        yield Finding("skills", True, text)
 
 
 def _check_certificate(odar: Odar) -> Iterator[Finding]:

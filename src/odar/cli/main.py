@@ -37,6 +37,7 @@ SECTIONS = {
     },
     "Calibrate": {
         "advise": "Show what ODAR would save on your own traffic.",
+        "observe": "Show what observed questions say about the cascade.",
         "feedback": "Mark a recorded answer right or wrong.",
         "calibrate": "Fit ODAR to your own models and questions.",
     },

@@ -28,6 +28,13 @@ _SEND_BUFFER_BYTES = 128 * 2**10
 )
 @click.option("--port", "setting_gateway__port", type=_PORT, help="Port; 0 takes a free one. Default: 8088.")
 @agent_options
+@click.option(
+    "--observe",
+    "setting_observe__enabled",
+    is_flag=True,
+    default=None,
+    help="Pass every request to the slow model, and watch what the cascade would do.",
+)
 @click.option("--log-format", "setting_gateway__log_format", type=click.Choice(LOG_FORMATS), help="Default: text.")
 @settings_options
 def command(settings: Settings) -> None:
@@ -36,6 +43,7 @@ def command(settings: Settings) -> None:
     \b
     odar serve
     odar serve --fast ollama/qwen3:4b --slow ollama/qwen3:32b
+    odar serve --observe                       # change nothing, see what it saves
     curl http://127.0.0.1:8088/v1/chat/completions -d \\
       '{"model": "odar", "messages": [{"role": "user", "content": "Hi"}]}'
 

@@ -21,6 +21,7 @@ from odar.errors import InputError, plural
 from odar.settings import Settings
 from odar.store.archive import Archive
 from odar.store.database import Database
+from odar.store.observations import agreement_lines, interval_text
 from odar.store.overview import warnings_of
 from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
 
@@ -88,6 +89,8 @@ def command(
         if summary:
             overview = archive.overview(conditions)
             warnings = warnings_of(overview, settings)
+            observed = archive.observations(settings).report(conditions.since, conditions.key)
+            overview["observation"] = observed
         else:
             page = archive.page(conditions, cursor, limit)
     if as_json and summary:
@@ -100,6 +103,10 @@ def command(
             click.echo("odar: --text finds only what was stored with store.content = true", err=True)
     elif summary:
         print_summary(overview, warnings)
+        if observed["total"]["questions"]:
+            agreement = interval_text(observed["total"]["agreement"])
+            click.echo(f"\nsame answer as slow: {agreement} of {observed['total']['compared']:,} observed")
+            click.echo("\n".join(agreement_lines(observed)))
     else:
         print_list(page.traces)
         if page.next is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from itertools import islice
 from typing import Annotated, Any, Literal, Self
@@ -32,6 +32,7 @@ from odar.gateway.exchange import json_response
 from odar.gateway.fields import convert
 from odar.gateway.service import ADAPTIVE, Service
 from odar.store.keys import Key
+from odar.store.observations import settings_lines
 from odar.store.overview import warnings_of
 from odar.store.record import Cursor, Filter, Record, Text, to_document
 from odar.store.store import Store
@@ -61,6 +62,8 @@ _MEDIA_TYPES = {
     "svg": "image/svg+xml",
 }
 _EXPORT_LINES = 50
+MAX_EXAMPLES = 20
+"""Maximum number of differing answers on the page of observations."""
 _PRIVATE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -75,6 +78,7 @@ def dashboard_routes(service: Service) -> list[Route]:
         Route(API + "/traces/{id}", data.trace),
         Route(API + "/export", data.export),
         Route(API + "/models", data.models),
+        Route(API + "/observation", data.observation),
         Route(API + "/ask", Endpoint(service, PLAYGROUND), methods=["POST"]),
         Route("/dashboard/{name}", _serve_file),
     ]
@@ -143,8 +147,34 @@ class _DataRoutes:
         if query.key is not None:
             targets = [row for row in targets if f"key {query.key}" in row["scope"]]
         warnings = [f"certificate removed: {problem}" for problem in problems]
+        if (since := store.observations.fallback_at) is not None:
+            warnings.append(f"slow answers every request since {since}: the cascade differed too often from it")
         warnings += warnings_of(overview, self._service.odar.settings)
         return _private_json({**overview, "targets": targets, "warnings": warnings})
+
+    async def observation(self, request: Request) -> Response:
+        """Return what observed questions say about the cascade, and the settings that put it to use."""
+        key, store, query = self._key_store_query(request)
+        settings, observer, reads = self._service.settings, self._service.observer, self._service.reads
+        work = partial(store.observations.report, query.since, query.key, query.step, MAX_EXAMPLES)
+        async with reads.take(key):
+            report = await _read_store(reads.run(work))
+        agents = self._service.odar.believed_agents
+        learned = self._service.odar.agreement.skills()
+        return _private_json(
+            {
+                **report,
+                **dataclasses.asdict(settings.observe),
+                "share": settings.observe.used_share,
+                "observed": 0 if observer is None else observer.observed,
+                "dropped": {} if observer is None else dict(observer.dropped),
+                "skills": [
+                    {"agent": name, "expected": agent.skill, "learned": learned[i] if learned else None}
+                    for i, (name, agent) in enumerate(agents.items())
+                ],
+                "toml": settings_lines(settings),
+            }
+        )
 
     async def page(self, request: Request) -> Response:
         """Return a page of traces, newest first, and the cursor of the next page."""

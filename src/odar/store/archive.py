@@ -23,10 +23,12 @@ from sqlalchemy import (
     update,
 )
 
-from odar.errors import InputError, UnknownName
+from odar.errors import UnknownName
+from odar.settings import Settings
 from odar.store.database import Database, documents, feedback, responses, traces
+from odar.store.observations import Observations, cascade_id
 from odar.store.overview import overview
-from odar.store.record import UNMARKED, Cursor, Filter, Page, to_utc
+from odar.store.record import UNMARKED, Cursor, Filter, Page, utc_or_error
 from odar.store.writer import replace_invalid_chars
 
 _EXPORT_PAGE = 200
@@ -116,6 +118,12 @@ class Archive:
             connection.execute(delete(feedback).where(feedback.c.trace_id == trace_id))
             connection.execute(insert(feedback).values(trace_id=trace_id, correct=correct, note=note, at=now))
 
+    def observations(self, settings: Settings) -> Observations:
+        """Return the observations of the cascade that these settings describe."""
+        found = Observations(self._database, cascade_id(settings))
+        found.refresh()
+        return found
+
     def overview(self, wanted: Filter | None = None, step: str = "day") -> dict[str, Any]:
         """Return counts, costs, latencies and the difficulty histogram; see `overview.py`."""
         with self._database.read() as connection:
@@ -135,8 +143,8 @@ def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
     """Return the filter as SQL; None matches every trace."""
     c = traces.c
     tests: dict[str, Callable[[Any], ColumnElement[bool]]] = {
-        "since": lambda value: c.started_at >= _utc_or_error(value),
-        "until": lambda value: c.started_at < _utc_or_error(value),
+        "since": lambda value: c.started_at >= utc_or_error(value),
+        "until": lambda value: c.started_at < utc_or_error(value),
         "path": lambda value: c.path == value,
         "status": lambda value: c.status == value,
         "key": lambda value: c.key_id == value,
@@ -186,10 +194,3 @@ def _row(mapping: Any) -> dict[str, Any]:
     if "body" in row:
         row["document"] = json.loads(row.pop("body"))
     return row
-
-
-def _utc_or_error(text: str) -> str:
-    try:
-        return to_utc(text)
-    except (ValueError, OverflowError):  # years 1 and 9999 may leave the calendar in UTC
-        raise InputError(f"time {text!r} is not ISO 8601, such as 2026-11-15 or 2026-11-15T10:30") from None

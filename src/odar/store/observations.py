@@ -6,8 +6,9 @@ Everything is in the database, so that all processes and replicas count together
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,10 +20,14 @@ from odar.settings import Settings
 from odar.store.budgets import OBSERVATION, upsert
 from odar.store.database import Database, comparisons, observations, spending
 from odar.store.overview import STEPS
+from odar.store.record import utc_or_error
 from odar.store.writer import replace_invalid_chars
+from odar.types import CHEAP_AGENTS, SLOW
 
 KEY_LEAD = 50
 """How many questions more than all other keys together a key may have in the sequence, if there are others."""
+LIVE_SHARE = 0.05
+"""Share of questions that are compared with slow, in the suggested settings."""
 MAX_TEXT = 20_000
 """Maximum number of characters of a stored text."""
 
@@ -163,7 +168,7 @@ class Observations:
         """
         c = observations.c
         conditions: list[ColumnElement[bool]] = [c.cascade == self._cascade]
-        conditions += [] if since is None else [c.at >= since]
+        conditions += [] if since is None else [c.at >= utc_or_error(since)]
         conditions += [] if key_id is None else [c.key_id == key_id]
         moment = func.substr(c.at, 1, STEPS[step])
         differing = select(observations).where(*conditions, c.same.is_(False)).order_by(c.at.desc(), c.id)
@@ -223,3 +228,40 @@ def _figures(row: Any) -> dict[str, Any]:
 
 def _share(count: int, of: int) -> dict[str, Any]:
     return betting_interval({1.0: int(count), 0.0: int(of - count)})._asdict()
+
+
+def agreement_lines(report: Mapping[str, Any]) -> list[str]:
+    """Return how much more often the cascade differs from slow than slow itself, and the fallback if there is one."""
+    excess = report["excess"]
+    if excess["mean"] is None:
+        text = "slow was not asked twice yet, so how often it differs from itself is unknown"
+    else:
+        bounds = f"{100 * excess['mean']:+.1f} points [{100 * excess['low']:+.1f}, {100 * excess['high']:+.1f}]"
+        text = f"differs from slow more often than slow itself: {bounds}"
+    lines = [text]
+    if report["fallback_at"] is not None:
+        lines.append(f"since {report['fallback_at']} slow answers: odar observe --resume")
+    return lines
+
+
+def settings_lines(settings: Settings) -> str:
+    """Return lines for odar.toml with which the observed cascade answers, and is checked against slow."""
+    lines = [f'policy = "{settings.policy}"', ""]
+    for name in settings.agent_names:
+        table = name if name in (*CHEAP_AGENTS, SLOW) else f"agents.{name}"
+        lines += [f"[{table}]", f"model = {json.dumps(settings.agent(name).model)}", ""]
+    share = f"share = {LIVE_SHARE}  # of the questions are also answered by slow"
+    lines += ["[routing]", f"dial = {json.dumps(settings.routing.dial)}", "", "[observe]", share]
+    lines.append(f"at_most_differ = {settings.observe.at_most_differ:g}")
+    return "\n".join([*lines, f"budget_usd_day = {settings.observe.budget_usd_day:g}", ""])
+
+
+def interval_text(interval: Mapping[str, Any]) -> str:
+    """Return a share with its bounds.
+
+    >>> interval_text({"mean": 0.925, "low": 0.9, "high": 0.95})
+    '92.5% [90.0, 95.0]'
+    """
+    if interval["mean"] is None:
+        return "-"
+    return f"{interval['mean']:.1%} [{100 * interval['low']:.1f}, {100 * interval['high']:.1f}]"

@@ -111,6 +111,14 @@ def to_utc(moment: str) -> str:
     return parsed.isoformat(timespec="milliseconds")
 
 
+def utc_or_error(text: str) -> str:
+    """Return a user's time as UTC; raise InputError if it is not one."""
+    try:
+        return to_utc(text)
+    except (ValueError, OverflowError):  # years 1 and 9999 may leave the calendar in UTC
+        raise InputError(f"time {text!r} is not ISO 8601, such as 2026-11-15 or 2026-11-15T10:30") from None
+
+
 def finite_or_none(value: float | None) -> float | None:
     """Return the number, or None for NaN and infinity."""
     return value if value is not None and math.isfinite(value) else None

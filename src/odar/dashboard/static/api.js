@@ -66,6 +66,7 @@ export const api = {
   traces: (params, signal) => call("/traces", { params, signal }),
   trace: (id) => call(`/traces/${encodeURIComponent(id)}`),
   models: () => call("/models"),
+  observation: (params) => call("/observation", { params }),
   ask: (body, signal) => call("/ask", { body, signal }),
   feedback: (id, correct) => call("/v1/feedback", { body: { trace_id: id, correct } }),
 };

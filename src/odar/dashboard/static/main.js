@@ -3,6 +3,7 @@
 import { api, key } from "./api.js";
 import { fill, h, s } from "./dom.js";
 import { modelsPage } from "./models.js";
+import { observationPage } from "./observation.js";
 import { overviewPage } from "./overview.js";
 import { failed } from "./parts.js";
 import { playgroundPage } from "./playground.js";
@@ -10,7 +11,7 @@ import { tracePage } from "./trace.js";
 import { tracesPage } from "./traces.js";
 
 const main = document.getElementById("main");
-const PAGES = { "": ["overview", overviewPage], traces: ["traces", tracesPage], models: ["models", modelsPage], playground: ["playground", playgroundPage] };
+const PAGES = { "": ["overview", overviewPage], traces: ["traces", tracesPage], models: ["models", modelsPage], observation: ["observation", observationPage], playground: ["playground", playgroundPage] };
 let visit = 0, current = null, session = null;
 
 function route() {
@@ -105,7 +106,7 @@ setTheme(theme());
 // ── help and shortcuts ──────────────────────────────────────────────────────────────────────────────────────────
 
 const SHORTCUTS = [
-  [["/"], "Search traces; in the playground, the question"], [["g", "o"], "Overview"], [["g", "t"], "Traces"], [["g", "m"], "Models"], [["g", "p"], "Playground"],
+  [["/"], "Search traces; in the playground, the question"], [["g", "o"], "Overview"], [["g", "t"], "Traces"], [["g", "b"], "Observation"], [["g", "m"], "Models"], [["g", "p"], "Playground"],
   [["↑", "↓"], "Move between traces (also j and k), Enter opens one"], [["←", "→"], "Move from token to token"], [["p"], "Pause or resume the live table"], [["t"], "Theme"], [["?"], "This help"],
 ];
 
@@ -125,7 +126,7 @@ let lead = "";
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (event.target.closest?.("input:not([type=radio]), textarea, select, dialog")) return;
-  const chord = lead === "g" ? { o: "/", t: "/traces", m: "/models", p: "/playground" }[event.key] : undefined;
+  const chord = lead === "g" ? { o: "/", t: "/traces", b: "/observation", m: "/models", p: "/playground" }[event.key] : undefined;
   lead = event.key === "g" ? "g" : "";
   if (chord) return void go(chord);
   const act = { "?": help, t: nextTheme, p: current?.pause, "/": current?.search ?? (() => { go("/traces"); }) }[event.key];

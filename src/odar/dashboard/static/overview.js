@@ -4,15 +4,8 @@ import { api } from "./api.js";
 import { bars, mix, pathLegend, series } from "./charts.js";
 import { fill, h } from "./dom.js";
 import { count, fixed, money, pathName, percent, plural, seconds } from "./format.js";
-import { failed, noTraces, scopeOf, segments } from "./parts.js";
+import { card, failed, figure, noTraces, RANGES, scopeOf, segments } from "./parts.js";
 
-const RANGES = {
-  "1h": { name: "1 h", ms: 3600e3, step: "minute" },
-  "24h": { name: "24 h", ms: 86400e3, step: "hour" },
-  "7d": { name: "7 d", ms: 7 * 86400e3, step: "hour" },
-  "30d": { name: "30 d", ms: 30 * 86400e3, step: "day" },
-  all: { name: "All", ms: null, step: "day" },
-};
 const ORDER = ["simple", "medium", "hard", "direct", "none"];
 
 export async function overviewPage(main, { query, session, go, alive }) {
@@ -46,12 +39,6 @@ export async function overviewPage(main, { query, session, go, alive }) {
       card("w6", "Latency", h("p", {}, "median, and the 95th percentile in pale"), latency(view, paths))),
     view.targets.length ? card("", "Targets", h("p", {}, "the mean that the dial follows, over all questions under it"), targets(view.targets)) : null));
 }
-
-const card = (width, title, side, ...content) =>
-  h("section", { class: `card ${width}` }, h("header", {}, h("h2", {}, title), side), content);
-
-const figure = (name, value, note) =>
-  h("section", { class: "card figure w3" }, h("h2", {}, name), h("p", { class: "value" }, value), h("p", {}, note));
 
 function figures(view, session) {
   const known = view.queries - view.cost_unknown;

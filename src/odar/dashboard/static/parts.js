@@ -10,6 +10,23 @@ export function segments(label, choices, chosen, changed) {
     h("label", {}, h("input", { type: "radio", name, value, checked: value === chosen, onchange: () => changed(value) }), h("span", {}, text))));
 }
 
+/** Ranges of time of the overview and of observations. */
+export const RANGES = {
+  "1h": { name: "1 h", ms: 3600e3, step: "minute" },
+  "24h": { name: "24 h", ms: 86400e3, step: "hour" },
+  "7d": { name: "7 d", ms: 7 * 86400e3, step: "hour" },
+  "30d": { name: "30 d", ms: 30 * 86400e3, step: "day" },
+  all: { name: "All", ms: null, step: "day" },
+};
+
+/** A card with a title. */
+export const card = (width, title, side, ...content) =>
+  h("section", { class: `card ${width}` }, h("header", {}, h("h2", {}, title), side), content);
+
+/** A number with its name and a note. */
+export const figure = (name, value, note) =>
+  h("section", { class: "card figure w3" }, h("h2", {}, name), h("p", { class: "value" }, value), h("p", {}, note));
+
 /** A labelled select. Choices are [value, text]. */
 export function select(label, choices, chosen, changed) {
   const node = h("select", { "aria-label": label, onchange: () => changed?.(node.value) },

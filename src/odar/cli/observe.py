@@ -1,0 +1,61 @@
+"""`odar observe`: what observed questions say about the cascade, and back from a fallback to slow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from odar.cli.options import json_option, settings_options
+from odar.cli.terminal import format_known, plain_table, print_json, print_table
+from odar.cli.traces import parse_time
+from odar.settings import Settings
+from odar.store.archive import Archive
+from odar.store.database import Database
+from odar.store.observations import agreement_lines, interval_text
+
+
+@click.command("observe")
+@click.option("--since", metavar="TIME", help="Observed at or after: 2026-11-15, 24h, 7d.")
+@click.option("--resume", is_flag=True, help="Let the cascade answer again after a fallback, and count from 0.")
+@json_option()
+@settings_options
+def command(since: str | None, resume: bool, as_json: bool, settings: Settings) -> None:
+    """Show what the cascade would have saved, and how often it gives the slow model's answer.
+
+    \b
+    odar serve --observe      # requests go to slow, and the cascade watches
+    odar observe --since 24h
+    odar observe --resume     # after a fallback to slow
+
+    Same answer as slow is not right: compare it with how often slow gives its own answer again.
+    """
+    with Database(settings.store) as database:
+        observations = Archive(database).observations(settings)
+        if resume:
+            fallen_back = observations.resume()
+            click.echo("the cascade answers again" if fallen_back else "the cascade had not fallen back to slow")
+            return
+        report = observations.report(since and parse_time(since))
+    if as_json:
+        print_json(report)
+    elif not report["total"]["questions"]:
+        click.echo("odar: nothing is observed yet; try: odar serve --observe", err=True)
+    else:
+        _print(report)
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    table = plain_table("", "questions", "saved", "same as slow", "slow again", right=("questions", "saved"))
+    rows = {"all": report["total"]} | {row["name"]: row for row in report["kinds"]}
+    rows |= {f"key {row['name'] or '(none)'}": row for row in report["keys"] if len(report["keys"]) > 1}
+    for name, row in rows.items():
+        shares = (interval_text(row[column]) for column in ("agreement", "slow_agreement"))
+        table.add_row(name, f"{row['questions']:,}", format_known(row["saved"], "{:.0%}", "-"), *shares)
+    print_table(table)
+    click.echo()
+    for line in agreement_lines(report):
+        click.echo(line)
+    total = report["total"]
+    click.echo(f"observing cost ${total['spent_usd']:.4f}, today ${report['spent_today_usd']:.4f}")
