@@ -86,7 +86,7 @@ def test_a_store_error_is_shown_and_retried(visit, busy):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("hash_", ["#/", "#/traces", "#/models", "#/playground"])
+@pytest.mark.parametrize("hash_", ["#/", "#/traces", "#/models", "#/observation", "#/playground"])
 def test_every_page_fits_a_phone(visit, busy, hash_, scheme):
     page = visit(busy, hash_, width=390, height=844, color_scheme=scheme, has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth") == 390

@@ -192,5 +192,5 @@ def test_the_models_page_shows_drift(visit, tmp_path, monkeypatch):
             "answer 412 0.3100 0.1000 +4.20 drifting",
             "solve 412 0.3100 0.1000 −0.30 steady",
             "verify 3 0.3100 0.1000 – too few",
-            "0cc175b9 0 – – – in use",
+            "0cc175b9 0 – – – too few",
         ]

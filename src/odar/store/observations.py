@@ -231,7 +231,7 @@ def _share(count: int, of: int) -> dict[str, Any]:
 
 
 def agreement_lines(report: Mapping[str, Any]) -> list[str]:
-    """Return how much more often the cascade differs from slow than slow itself, and the fallback if there is one."""
+    """Return how much more often the cascade differs from slow than slow itself, and the fallback if any."""
     excess = report["excess"]
     if excess["mean"] is None:
         text = "slow was not asked twice yet, so how often it differs from itself is unknown"
