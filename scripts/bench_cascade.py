@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from cascade.fit import Signals, difficulty, fit_weights, opinion, random_walks
+from cascade.fit import Signals, difficulty, fit_weights, known_shares, opinion, random_walks
 from cascade.frontier import Table, Triple, curve, gain, gate_curve, qualifying, table
 from cascade.recorded import Recorded, load
 
@@ -104,7 +104,16 @@ def knowledge(
     if row == "day one":
         return belief, shipped, agents_of(recorded, triple, skills, seen[:0])
     if row == "true skills":
-        return belief, own, agents_of(recorded, triple, recorded.accuracy[list(triple.models)], seen)
+        return (
+            belief,
+            own,
+            agents_of(
+                recorded,
+                triple,
+                known_shares(recorded, np.arange(len(recorded.prior)))[0][list(triple.models)],
+                seen,
+            ),
+        )
     agents = agents_of(recorded, triple, skills, seen)
     answers = answers_of(recorded, own, triple, agents, seen)
     found = skills_from_agreement(belief, list(agents.values()), agreements(answers))

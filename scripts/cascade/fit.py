@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from cascade.recorded import Recorded
-from odar.policy.belief import Agent, Belief, Opinion
+from odar.policy.belief import Agent, Belief, Opinion, chance_level, without_guesses
 from odar.policy.belief_fit import Answers, fit
 from odar.policy.signals import AnswerKind, QuantileTables
 
 START = {
-    "spread": 2.0, "hard": -1.5, "usual": 0.5, "long_hard": -0.5, "sure_easy": 0.5, "none_hard": 0.0, "long": -0.1,
-    "sure": 0.3, "sure_answer": 0.5, "unstated": -0.3, "lure_options": 0.25, "lure_many": 0.15, "trap": 0.02, "lure_trap": 0.5,
+    "spread": 2.0, "hard": -1.5, "usual": 0.5, "long_hard": -0.5, "sure_easy": 0.5, "long": -0.1,
+    "sure": 0.3, "sure_direct": 0.5, "unstated": -0.3, "lure_options": 0.25, "lure_many": 0.15, "trap": 0.02, "lure_trap": 0.5,
     "repeat_family": 0.05, "repeat_agent": 0.5, "repeat_seen": 0.6,
     "p_offset": 0.0, "q_offset": 0.0,
 }  # fmt: skip
-NOT_FITTED = ("sure_answer", "repeat_agent", "repeat_seen", "p_offset", "q_offset")
+NOT_FITTED = ("sure_direct", "repeat_agent", "repeat_seen", "p_offset", "q_offset")
 """The recorded sets of many models do not have them; offsets are for calibration."""
 KIND = AnswerKind.REASONED.value
 LEAST_SKILL = 0.25
@@ -77,7 +77,7 @@ def opinion(recorded: Recorded, signals: Signals, model: object, items: np.ndarr
         agent,
         recorded.group[model, items].astype(int),
         length=signals.length[model, items],
-        mean_logprob=None if (logprob == 0.5).all() else logprob,
+        logprob=None if (logprob == 0.5).all() else logprob,
         stated=recorded.stated[model, items],
     )
 
@@ -88,12 +88,19 @@ def difficulty(recorded: Recorded, items: np.ndarray) -> np.ndarray | None:
     return None if np.isnan(found).any() else found
 
 
+def known_shares(recorded: Recorded, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Skill of each model without its lucky guesses, and the share of these items that it does not answer."""
+    silent = (recorded.group[:, items] < 0).mean(axis=1)
+    guess = chance_level(recorded.plausible[items]).mean()
+    return without_guesses(recorded.right[:, items].mean(axis=1), guess, silent), silent
+
+
 def random_walks(
     recorded: Recorded, models: Sequence[int], items: np.ndarray, number: int, rng: np.random.Generator
 ) -> list[Answers]:
     """Random models in random order, but more often the more skilled ones later, on random items."""
-    skills, signals = recorded.right[:, items].mean(axis=1), Signals.own(recorded, items)
-    silent = (recorded.group[:, items] < 0).mean(axis=1)
+    skills, silent = known_shares(recorded, items)
+    signals = Signals.own(recorded, items)
     able = np.array([m for m in models if skills[m] >= LEAST_SKILL])
     asked = min(MAX_ASKED, len(able))
     rows: dict[tuple[int, ...], list[tuple[int, np.ndarray]]] = {}

@@ -23,10 +23,21 @@ def judge(*groups: int, plausible: int = 10, agents: tuple[Agent, ...] = (FAST, 
     return BELIEF.judge(State(opinions, plausible, BELIEF.weights["usual"]))
 
 
-def test_without_signals_q_is_the_skill() -> None:
+@pytest.mark.parametrize("plausible", [0, 2, 4, 10])
+def test_without_signals_p_and_q_are_the_skill_and_lucky_guesses(plausible: int) -> None:
     for agent in (FAST, SLOW):
-        assert judge().q(agent) == pytest.approx(agent.skill, abs=0.01)
-        assert judge(0, agents=(agent,)).p == pytest.approx(agent.skill, abs=0.01)
+        guess = 1 / plausible if plausible else 0.0
+        expected = pytest.approx(guess + (1 - guess) * agent.skill, abs=0.03)
+        assert judge(plausible=plausible).q(agent) == expected
+        assert judge(0, agents=(agent,), plausible=plausible).p == expected
+
+
+def test_a_direct_answer_is_judged_by_its_own_probability_more_than_by_the_question() -> None:
+    def p(logprob: float, difficulty: float) -> float:
+        return BELIEF.judge(State([Opinion(FAST, 0, logprob=logprob, direct=True)], 4, difficulty)).p
+
+    assert p(0.8, 0.7) > p(0.6, 0.5)
+    assert p(0.8, 0.5) > BELIEF.judge(State([Opinion(FAST, 0, logprob=0.8)], 4, 0.5)).p
 
 
 def test_agreement_raises_p_and_q_and_difference_lowers_them() -> None:
@@ -52,7 +63,11 @@ def test_no_answer() -> None:
 
 
 def test_agreement_says_less_where_few_answers_are_plausible() -> None:
-    assert judge(0, 0, plausible=2).p + 0.1 < judge(0, 0, plausible=4).p < judge(0, 0, plausible=0).p
+    def gained(plausible: int) -> float:
+        p = np.array([judge(0, plausible=plausible).p, judge(0, 0, plausible=plausible).p])
+        return float(np.diff(np.log(p / (1 - p)))[0])
+
+    assert gained(2) + 0.2 < gained(4) < gained(0)
 
 
 def test_samples_of_one_agent_say_less_than_two_agents() -> None:
@@ -71,7 +86,7 @@ def test_six_samples_of_one_agent() -> None:
 def test_signals() -> None:
     usual = BELIEF.judge(State([Opinion(FAST, 0)], 10))
     long = BELIEF.judge(State([Opinion(FAST, 0, length=0.95)], 10))
-    sure = BELIEF.judge(State([Opinion(FAST, 0, mean_logprob=0.95)], 10))
+    sure = BELIEF.judge(State([Opinion(FAST, 0, logprob=0.95)], 10))
     unstated = BELIEF.judge(State([Opinion(FAST, 0, stated=False)], 10))
     assert long.p < usual.p < sure.p
     assert unstated.p < usual.p
@@ -82,8 +97,8 @@ def test_signals() -> None:
 
 def test_an_agent_that_often_gives_no_answer_is_better_when_it_gives_one() -> None:
     silent = replace(FAST, silent=0.3)
-    assert judge(0, agents=(silent,)).p == pytest.approx(0.55 / 0.7, abs=0.01)
-    assert judge().q(silent) == pytest.approx(0.55, abs=0.01)
+    assert judge(0, agents=(silent,), plausible=0).p == pytest.approx(0.55 / 0.7, abs=0.02)
+    assert judge(plausible=0).q(silent) == pytest.approx(0.55, abs=0.02)
 
 
 def test_arrays_give_the_same_as_numbers() -> None:

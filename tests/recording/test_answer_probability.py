@@ -112,7 +112,7 @@ def ranks(folder: Path, form: Row, *, shipped: bool = False) -> np.ndarray:
     tables = None if shipped else QuantileTables.of_answers(signals)
     agent = Agent("fast", 0.6, "m")
     seen = [opinion_of(a.candidate, s, tables, agent) for a, s in zip(fast, signals, strict=True)]
-    return np.array([np.nan if o.group < 0 or o.answer_logprob is None else o.answer_logprob for o in seen])
+    return np.array([np.nan if o.group < 0 or o.logprob is None else o.logprob for o in seen])
 
 
 @pytest.mark.parametrize("shipped", [False, True], ids=["own quantiles", "shipped quantiles"])

@@ -13,7 +13,7 @@ from odar.policy.alignment import Source
 from odar.policy.belief import Agent, Opinion
 from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion
-from odar.policy.signals import RANKED, AnswerSignals, QuantileTables, answer_signals, shipped_tables
+from odar.policy.signals import RANKED, AnswerKind, AnswerSignals, QuantileTables, answer_signals, shipped_tables
 from odar.store.alignment import ServedAlignment
 from odar.types import Candidate, Plan, Stage, State, Step
 
@@ -104,14 +104,15 @@ def opinion_of(candidate: Candidate, seen: AnswerSignals, table: QuantileTables 
     """Return what the belief sees of one candidate alone: its group is 0, or −1 if it has no answer."""
     known = shipped_tables() if table is None else table.with_fallback(shipped_tables())
     ranks = {name: known.rank_one(seen.kind, name, getattr(seen, name)) for name in RANKED}
+    direct = seen.kind is AnswerKind.DIRECT and ranks["answer_logprob"] is not None
     return Opinion(
         agent=agent,
         group=0 if seen.finished else -1,
         stated=seen.stated,
         saw_proposal=candidate.step is Step.VERIFY,
         length=ranks["length"],
-        mean_logprob=ranks["mean_logprob"],
-        answer_logprob=ranks["answer_logprob"],
+        logprob=ranks["answer_logprob" if direct else "mean_logprob"],
+        direct=direct,
     )
 
 

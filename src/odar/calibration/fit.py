@@ -14,7 +14,7 @@ from odar.evals.replay.states import StateColumn
 from odar.evals.replay.table import ReplayTable
 from odar.policy.alignment import Source, Statistics
 from odar.policy.arrays import Bools
-from odar.policy.belief import SKILL_RANGE, Agent, Belief
+from odar.policy.belief import SKILL_RANGE, Agent, Belief, chance_level, without_guesses
 from odar.policy.belief_fit import LABEL_DEVIATIONS, Answers, fit_with_labels
 from odar.types import SLOW, Ask, Stage
 
@@ -72,10 +72,12 @@ def fit_statistics(table: ReplayTable, rows: Bools) -> dict[Source, Statistics]:
     """Return the statistics of each source; accuracies of agents are shrunk towards what was known before."""
     found = table.fitted_statistics(rows)
     items = int(np.count_nonzero(rows))
+    guess = float(np.mean(chance_level(next(table.states(())).state.plausible[rows])))
     for name, agent in table.agents.items():
         source = default_source(table, name)
         if (known := found.get(source)) is not None and known.accuracy is not None:
-            skill = (items * known.accuracy + SKILL_ITEMS * agent.skill) / (items + SKILL_ITEMS)
+            skill = float(without_guesses(known.accuracy, guess))
+            skill = (items * skill + SKILL_ITEMS * agent.skill) / (items + SKILL_ITEMS)
             found[source] = replace(known, accuracy=round(skill, 4))
     return found
 

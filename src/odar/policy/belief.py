@@ -1,9 +1,10 @@
 """Belief about the answers to a question: which one is right, and would another agent be right (SPEC 9.3)?
 
 An item response model. A question has a difficulty, known only roughly from d(x) and from how the answers look.
-An agent is right with probability σ(strength − difficulty), where its strength follows from its skill. Wrong
-answers are equal by chance (always between two plausible answers, seldom among many) and because questions have
-tempting wrong answers. Agents of one family, samples of one agent and verifiers that saw a proposal repeat
+An agent knows the answer with probability σ(strength − difficulty), where its strength follows from its skill;
+else it guesses among the plausible answers. Whether it answers at all depends on the difficulty in the same way.
+Wrong answers are equal by chance (always between two plausible answers, seldom among many) and because questions
+have tempting wrong answers. Agents of one family, samples of one agent and verifiers that saw a proposal repeat
 earlier answers with some probability, so their agreement says less. The sum over difficulties gives p, the
 probability that the leading answer is right, and q, the probability that another agent would be right.
 
@@ -42,6 +43,8 @@ LOOKS_ALIKE = 0.47
 HARD_IS_LONG = 0.43
 """Correlation of d(x) with the rank of the length."""
 LEAST_SPREAD = 0.5
+LEAST_SILENT = 0.02
+"""Every agent may fail to answer, such as by reaching its limit of tokens."""
 EDGES = (1e-4, 1 - 1e-4)
 """p and q are clipped to this range."""
 WEIGHTS = {
@@ -49,11 +52,10 @@ WEIGHTS = {
     "hard": "d(x) above the usual one, as a shift of all logits",
     "usual": "the usual d(x), at which skills hold",
     "long_hard": "length of the answers, as a shift of all logits",
-    "sure_easy": "mean log-prob of the answers, as a shift of all logits",
-    "none_hard": "missing answers, as a shift of all logits",
+    "sure_easy": "log-prob of the answers, as a shift of all logits",
     "long": "length of an answer, as a shift of its own logit",
-    "sure": "mean log-prob of an answer, as a shift of its own logit",
-    "sure_answer": "log-prob of the answer span, as a shift of its own logit",
+    "sure": "log-prob of an answer, as a shift of its own logit",
+    "sure_direct": "the same for a direct answer",
     "unstated": "an answer that is not marked, as a shift of its own logit",
     "lure_options": "probability that two wrong choices among options are equal, beyond chance",
     "lure_many": "the same for numbers and free answers",
@@ -76,7 +78,7 @@ class Agent:
 
     name: str
     skill: Any
-    """Share of such questions on which it is expected to be right."""
+    """Share of questions to which it knows the answer; of those with options it is right on more, by guessing."""
     family: str
     """Family of its model."""
     silent: Any = 0.0
@@ -101,8 +103,10 @@ class Opinion:
     group: Any
     """Number of the group of equal answers, from 0; −1 without an answer."""
     length: Any = None
-    mean_logprob: Any = None
-    answer_logprob: Any = None
+    logprob: Any = None
+    """Of the answer itself if it is direct, else the mean over the text."""
+    direct: Any = False
+    """Whether it is an answer and little else, without reasoning."""
     stated: Any = True
     saw_proposal: bool = False
 
@@ -135,12 +139,13 @@ class Judgment:
     _total: Any
     _ease: Any
     _spread: float
+    _guess: Any
 
     def q(self, agent: Agent) -> Any:
         """Return the probability that this agent, asked independently, would be right."""
         belief, opinions = self._belief, self._opinions
-        strength = belief.strength(agent.skill) + self._ease
-        rights = [_sigmoid(strength - self._spread * node) for node in NODES]
+        chances = belief.chances(agent, [self._ease - self._spread * node for node in NODES], 0.0, self._guess)
+        rights = [answers * right for answers, right in chances]
         chance, earlier = belief.repeats(agent, opinions)
         mass: Any = sum(r * w for r, w in zip(rights, self._none, strict=True))
         repeated: Any = 0.0
@@ -173,11 +178,15 @@ class Belief:
         weights, opinions = self.weights, state.opinions
         ease = self._ease(state)
         spread = self.spread(state)
+        guess = chance_level(state.plausible)
+        density: list[Any] = list(DENSITY)
         rights, chances = [], []
         for j, opinion in enumerate(opinions):
-            skill = opinion.agent.skill / (1 - opinion.agent.silent)  # of its answers
-            strength = self.strength(skill) + ease + self.own(opinion)
-            rights.append([_sigmoid(strength - spread * node) for node in NODES])
+            own = self.own(opinion)
+            found = self.chances(opinion.agent, [ease - spread * node for node in NODES], own, guess)
+            rights.append([right for _, right in found])
+            silent = 1.0 * (opinion.group < 0)
+            density = [w * (a + silent * (1 - 2 * a)) for w, (a, _) in zip(density, found, strict=True)]
             chance, earlier = self.repeats(opinion.agent, opinions[:j], opinion.saw_proposal)
             same = [_equal(opinion.group, each.group) for each in opinions[:j]]
             echo = chance * sum(same[i] for i in earlier) / max(len(earlier), 1)
@@ -191,23 +200,43 @@ class Belief:
             first: Any = 1.0 * (opinion.group >= 0)
             for same in chances[h][2]:
                 first = first * (1 - same)
-            likelihoods = self._likelihoods(h, opinions, rights, chances, variety)
+            likelihoods = self._likelihoods(h, opinions, density, rights, chances, variety)
             right.append([first * value for value in likelihoods])
             mass = sum(right[-1])
             total = total + mass
             better = 1 * (mass > best)
             best = best + better * (mass - best)
             leader = leader + better * (opinion.group - leader)
-        none = self._likelihoods(None, opinions, rights, chances, variety)
-        trap = self._trapped(opinions, chances)
+        none = self._likelihoods(None, opinions, density, rights, chances, variety)
+        trap = self._trapped(opinions, chances) * sum(density)
         total = (total + sum(none)) * (1 - weights["trap"]) + trap * weights["trap"]
         best = best * (1 - weights["trap"])
         p = _sigmoid(weights["p_offset"] + _logit(best / total, EDGES))
-        return Judgment(leader, p * (leader >= 0), self, opinions, right, none, total, ease, spread)
+        return Judgment(leader, p * (leader >= 0), self, opinions, right, none, total, ease, spread, guess)
 
     def strength(self, skill: Any) -> Any:
         """Return the logit of being right on a question of average difficulty, for the share of right answers."""
         return _strength(skill / (1 - self.weights["trap"]), self.weights["spread"])
+
+    def chances(self, agent: Agent, eases: Sequence[Any], own: Any, guess: Any) -> list[tuple[Any, Any]]:
+        """Return the probabilities that an agent answers, and that its answer is right, at each ease of a question.
+
+        Args:
+            agent: the agent. Over all questions it gives an answer on 1 − `silent` and knows the answer on `skill`.
+            eases: shifts of both logits by the question.
+            own: further shift of the second logit, by the looks of the answer.
+            guess: probability that a guess is right.
+        """
+        knows = self.strength(agent.skill)
+        answers = _strength(1 - np.maximum(agent.silent, LEAST_SILENT), self.weights["spread"])
+        # σ(knows + ease) / σ(answers + ease), as odds
+        ratio = _exp(np.minimum(knows - answers, -0.1))
+        looks = _exp(own) / (1 - ratio)
+        found = []
+        for ease in eases:
+            odds = (_exp(knows + ease) + ratio) * looks
+            found.append((_sigmoid(answers + ease), guess + (1 - guess) * odds / (1 + odds)))
+        return found
 
     def repeats(
         self, agent: Agent, earlier: Sequence[Opinion], saw_proposal: bool = False
@@ -232,7 +261,7 @@ class Belief:
         """Return the standard deviation of the difficulty that remains, given what is known about the question."""
         weights = self.weights
         lengths = sum(opinion.length is not None for opinion in state.opinions)
-        logprobs = sum(opinion.mean_logprob is not None for opinion in state.opinions)
+        logprobs = sum(opinion.logprob is not None for opinion in state.opinions)
         by_d = 0.0 if state.difficulty is None else weights["hard"] * DEVIATION_OF_D
         by_length = weights["long_hard"] * math.sqrt(lengths / _alike(lengths) / 3)  # a rank has the variance 1/3
         by_logprob = weights["sure_easy"] * math.sqrt(logprobs / _alike(logprobs) / 3)
@@ -243,10 +272,9 @@ class Belief:
         """Return the shift of all logits by d(x) and by the looks of all answers."""
         weights = self.weights
         lengths = [_centred(each.length) for each in state.opinions if each.length is not None]
-        logprobs = [_centred(each.mean_logprob) for each in state.opinions if each.mean_logprob is not None]
-        silent = [1.0 * (each.group < 0) for each in state.opinions]
+        logprobs = [_centred(each.logprob) for each in state.opinions if each.logprob is not None]
         shift: Any = 0.0 if state.difficulty is None else weights["hard"] * (state.difficulty - weights["usual"])
-        for name, values in (("long_hard", lengths), ("sure_easy", logprobs), ("none_hard", silent)):
+        for name, values in (("long_hard", lengths), ("sure_easy", logprobs)):
             if values:
                 shift = shift + weights[name] * sum(values) / _alike(len(values))
         return shift
@@ -254,8 +282,8 @@ class Belief:
     def own(self, opinion: Opinion) -> Any:
         """Return the shift of an opinion's own logit by its looks."""
         weights = self.weights
-        shift = weights["long"] * _centred(opinion.length) + weights["sure"] * _centred(opinion.mean_logprob)
-        shift = shift + weights["sure_answer"] * _centred(opinion.answer_logprob)
+        sure = weights["sure"] + opinion.direct * (weights["sure_direct"] - weights["sure"])
+        shift = weights["long"] * _centred(opinion.length) + sure * _centred(opinion.logprob)
         return shift + weights["unstated"] * (1 - opinion.stated)
 
     def variety(self, plausible: Any) -> Any:
@@ -282,10 +310,15 @@ class Belief:
 
     @staticmethod
     def _likelihoods(
-        h: int | None, opinions: Sequence[Opinion], rights: Sequence[Any], chances: Sequence[Any], variety: Any
+        h: int | None,
+        opinions: Sequence[Opinion],
+        density: Sequence[Any],
+        rights: Sequence[Any],
+        chances: Sequence[Any],
+        variety: Any,
     ) -> list[Any]:
         """Return the likelihood of all opinions at each difficulty, if that of number `h` is right, or none is."""
-        values: list[Any] = list(DENSITY)
+        values = list(density)
         wrong: Any = 0.0
         for j, (right, (chance, echo, same)) in enumerate(zip(rights, chances, strict=True)):
             group = opinions[j].group
@@ -351,6 +384,25 @@ def _solved(logit: Any, spread: float) -> Any:
     return x
 
 
+def chance_level(plausible: Any) -> Any:
+    """Return the probability that a guess is right; 0 if many answers are plausible.
+
+    >>> chance_level(2), chance_level(0)
+    (0.5, 0.0)
+    """
+    options = 1.0 * (plausible > 1)
+    return options / (options * plausible + (1 - options))
+
+
+def without_guesses(right: Any, guess: Any, silent: Any = 0.0) -> Any:
+    """Return the share of questions to which the answer is known, given the share that is right.
+
+    >>> float(without_guesses(0.75, guess=0.5))
+    0.5
+    """
+    return np.maximum((right - guess * (1 - silent)) / (1 - guess), SKILL_RANGE[0])
+
+
 def _equal(a: Any, b: Any) -> Any:
     """Return 1.0 where both are the same group of answers, else 0.0."""
     return 1.0 * (a == b) * (a >= 0)
@@ -366,8 +418,12 @@ def _alike(number: int) -> float:
     return 1 + (number - 1) * LOOKS_ALIKE
 
 
+def _exp(x: Any) -> Any:
+    return np.exp(x) if isinstance(x, np.ndarray) else math.exp(x)
+
+
 def _sigmoid(x: Any) -> Any:
-    return 1 / (1 + (np.exp(-x) if isinstance(x, np.ndarray) else math.exp(-x)))
+    return 1 / (1 + _exp(-x))
 
 
 def _logit(p: Any, ends: tuple[float, float]) -> Any:

@@ -15,13 +15,24 @@ from typing import Any, cast
 import numpy as np
 
 from odar.policy.arrays import Array
-from odar.policy.belief import DENSITY, NODES, SHARES, SKILL_RANGE, Agent, Belief, Judgment, Opinion, State
+from odar.policy.belief import (
+    DENSITY,
+    NODES,
+    SHARES,
+    SKILL_RANGE,
+    Agent,
+    Belief,
+    Judgment,
+    Opinion,
+    State,
+    chance_level,
+)
 
 TIERS = ((1.0, 0.50), (2.0, 0.78))
 """Skill of an agent without scores, by its price as a multiple of the cheapest agent's."""
 COMMON_DEVIATION = 0.6
 """Deviation of the logits of skills that all agents share: a user's questions may be harder than expected."""
-OWN_DEVIATION = 0.3
+OWN_DEVIATION = 0.15
 """Deviation of the logit of each skill beyond that."""
 LABEL_SKILL_DEVIATION = 0.5
 """Deviation of the logit of a skill where there are labels."""
@@ -136,13 +147,16 @@ def skills_from_agreement(
 def agreement(belief: Belief, one: Agent, other: Agent, plausible: int) -> float:
     """Return the share of questions, of those that both answer, on which two agents are expected to agree."""
     spread, equal_if_wrong = belief.weights["spread"], 1 / (1 + belief.variety(plausible))
-    first, second = (belief.strength(agent.skill / (1 - agent.silent)) for agent in (one, other))
+    guess = chance_level(plausible)
+    both = 0.0
     total = 0.0
-    for node, density in zip(NODES, DENSITY, strict=True):
-        a, b = _share(first - spread * node), _share(second - spread * node)
-        total += density * (a * b + (1 - a) * (1 - b) * equal_if_wrong)
+    eases = [-spread * node for node in NODES]
+    first, second = (belief.chances(agent, eases, 0.0, guess) for agent in (one, other))
+    for density, (answers, a), (also, b) in zip(DENSITY, first, second, strict=True):
+        both += density * answers * also
+        total += density * answers * also * (a * b + (1 - a) * (1 - b) * equal_if_wrong)
     chance = belief.chance_to_repeat(other, {one.name: one.family})
-    return chance + (1 - chance) * total
+    return chance + (1 - chance) * total / both
 
 
 def fit(

@@ -28,6 +28,7 @@ from odar.policy.belief import (
     Belief,
     Opinion,
     State,
+    chance_level,
 )
 
 QUESTIONS = 1500
@@ -135,6 +136,7 @@ class _Questions:
         self.trap = self.rng.random(size) < weights["trap"]
         equal = np.where(self.trap, weights["lure_trap"], 1 / (1 + belief.variety(plausible)))
         self.variety = (1 - equal) / equal
+        self.guess = chance_level(plausible)
 
     def answer(self, agent: Agent) -> Opinion:
         """Draw the answers of an agent; group 0 is right."""
@@ -145,15 +147,15 @@ class _Questions:
             for look, own in zip(self.looks, noise, strict=True)
         )
         opinion = Opinion(agent, np.zeros(size, dtype=np.int64), length, logprob)
-        strength = self.belief.strength(agent.skill / (1 - agent.silent)) + self.ease + self.belief.own(opinion)
-        right = (rng.random(size) < 1 / (1 + np.exp(-strength))) & ~self.trap
+        answers, chance_right = self.belief.chances(agent, [self.ease], self.belief.own(opinion), self.guess)[0]
+        right = (rng.random(size) < chance_right) & ~self.trap
         group = np.where(right, 0, self._wrong())
         chance, earlier = self.belief.repeats(agent, self.opinions)
         if earlier:
             choice = rng.choice(np.array(earlier), size)
             said = np.array([each.group for each in self.opinions])[choice, np.arange(size)]
             group = np.where((rng.random(size) < chance) & (said >= 0), said, group)
-        group = np.where(rng.random(size) < agent.silent, -1, group)
+        group = np.where(rng.random(size) < answers, group, -1)
         self.opinions.append(replace(opinion, group=group))
         return self.opinions[-1]
 
@@ -225,7 +227,7 @@ class Values:
         return value
 
     def next_stage(self, after: int, p: Any, q: Any, stages: Iterable[int] | None = None) -> Any:
-        """Return the number of the stage to ask next; −1 to stop.
+        """Return the number of the stage to ask next; −1 to stop. The first call is always made.
 
         Args:
             after: number of stages that were asked or skipped.
@@ -239,7 +241,7 @@ class Values:
         best = p
         for number in range(after, len(self.prices)) if stages is None else stages:
             value = self.of_asking(number, p, q)
-            better = value > best + MARGIN * (choice >= 0)
+            better = (value > best + MARGIN * (choice >= 0)) | ((after == 0) & (choice < 0))
             choice = choice + better * (number - choice)
             best = best + better * (value - best)
         return choice

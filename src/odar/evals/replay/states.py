@@ -11,7 +11,6 @@ import numpy as np
 from odar.policy import belief as beliefs
 from odar.policy.arrays import Array, Bools, Ints
 from odar.policy.belief import Agent, Belief, Opinion
-from odar.policy.signals import RANKED
 from odar.types import Plan, Stage, State
 
 
@@ -91,7 +90,9 @@ def _memory_key(state: State) -> tuple[int, float, int]:
 
 def _known_ranks(opinions: Sequence[Opinion]) -> tuple[tuple[bool, ...], ...]:
     """Return which ranks of each opinion are known: the belief is less sure without them."""
-    return tuple(tuple(getattr(opinion, name) is not None for name in RANKED) for opinion in opinions)
+    return tuple(
+        tuple(getattr(opinion, name) is not None for name in ("length", "logprob")) for opinion in opinions
+    )
 
 
 def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) -> beliefs.State:
@@ -127,6 +128,6 @@ def _stacked(opinions: Sequence[Opinion]) -> Opinion:
         group=np.array([opinion.group for opinion in opinions]),
         stated=np.array([opinion.stated for opinion in opinions]),
         length=ranks("length"),
-        mean_logprob=ranks("mean_logprob"),
-        answer_logprob=ranks("answer_logprob"),
+        logprob=ranks("logprob"),
+        direct=np.array([opinion.direct for opinion in opinions]),
     )
