@@ -74,6 +74,6 @@ def test_entry_points_add_entries_but_do_not_replace_built_in_ones(monkeypatch):
 
 @pytest.mark.parametrize("registry", [BENCHMARKS, ESTIMATORS, KINDS, RULES], ids=lambda each: each._kind)
 def test_every_built_in_entry_can_be_loaded(registry):
-    assert registry._built_in
-    for name in registry._built_in:
+    assert registry.names()
+    for name in registry.names():
         assert registry[name] is registry[name]

@@ -1,7 +1,7 @@
 """Plug-ins: a registry maps names to objects.
 
-Built-in objects are registered as "module:attribute", so that listing the names imports nothing; other packages
-add theirs with an entry point in the registry's group.
+Objects of other modules are registered as "module:attribute", so that listing the names does not import them; other
+packages add theirs with an entry point in the registry's group.
 """
 
 from __future__ import annotations
@@ -18,19 +18,24 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Objects by name, loaded when first used.
 
-    >>> numbers: Registry[float] = Registry("number", {"pi": "math:pi"})
+    >>> numbers: Registry[float] = Registry("number", {"pi": "math:pi", "half": 0.5})
     >>> round(numbers["pi"], 2)
     3.14
     >>> numbers.add("two", 2.0)
     >>> sorted(numbers.names())
-    ['pi', 'two']
+    ['half', 'pi', 'two']
     """
 
-    def __init__(self, kind: str, built_in: Mapping[str, str], group: str | None = None) -> None:
+    def __init__(self, kind: str, built_in: Mapping[str, T | str], group: str | None = None) -> None:
         self._kind = kind
         self._group = group
-        self._built_in = {name: EntryPoint(name, value, group or "") for name, value in built_in.items()}
         self._loaded: dict[str, T] = {}
+        self._built_in: dict[str, EntryPoint] = {}
+        for name, value in built_in.items():
+            if isinstance(value, str):
+                self._built_in[name] = EntryPoint(name, value, group or "")
+            else:
+                self._loaded[name] = value
 
     def add(self, name: str, value: T) -> None:
         """Register an object; it replaces an earlier one of the same name."""

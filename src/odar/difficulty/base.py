@@ -40,18 +40,6 @@ class Estimator(Protocol):
         ...
 
 
-ESTIMATORS: Registry[Callable[[], Estimator]] = Registry(
-    "estimator",
-    {
-        "constant": "odar.difficulty.base:ConstantEstimator",
-        "learned": "odar.difficulty.estimator:shipped_estimator",
-        "length": "odar.difficulty.base:LengthEstimator",
-    },
-    group="odar.estimators",
-)
-"""Estimators by name; each entry makes one when called without arguments."""
-
-
 def open_estimator(name: str) -> Estimator:
     """Return an estimator by its registered name, or from a file that `odar calibrate --difficulty` wrote."""
     if name not in ESTIMATORS.names() and name.endswith(".json"):
@@ -126,3 +114,15 @@ def inheritance_weight(words: int) -> float:
 def _count_words(text: str) -> int:
     """Return the number of words; a long text counts as `LONG_WORDS` or more."""
     return len(text[:READ_LIMIT].split(None, LONG_WORDS))
+
+
+ESTIMATORS: Registry[Callable[[], Estimator]] = Registry(
+    "estimator",
+    {
+        "constant": ConstantEstimator,
+        "learned": "odar.difficulty.estimator:shipped_estimator",
+        "length": LengthEstimator,
+    },
+    group="odar.estimators",
+)
+"""Estimators by name; each entry makes one when called without arguments."""

@@ -124,11 +124,11 @@ def deepconf(ballot: Ballot) -> tuple[Array, ...]:
 RULES: Registry[Rule] = Registry(
     "fusion rule",
     {
-        "deepconf": "odar.policy.rules:deepconf",
-        "fep": "odar.policy.rules:free_energy_rule",
-        "majority": "odar.policy.rules:majority",
-        "max_confidence": "odar.policy.rules:max_confidence",
-        "mean_logprob": "odar.policy.rules:mean_logprob",
+        "deepconf": deepconf,
+        "fep": free_energy_rule,
+        "majority": majority,
+        "max_confidence": max_confidence,
+        "mean_logprob": mean_logprob,
     },
     group="odar.fusion_rules",
 )

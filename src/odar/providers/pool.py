@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 
 Opener = Callable[[str, ProviderSettings, Settings], Provider]
 Guard = Callable[[Provider], Provider]
-KINDS: Registry[Opener] = Registry(
-    "provider kind",
-    {
-        "anthropic": "odar.providers.pool:_open_anthropic",
-        "local": "odar.providers.pool:_open_local",
-        "openai": "odar.providers.pool:_open_openai",
-        "replay": "odar.providers.pool:_open_replay",
-    },
-    group="odar.providers",
-)
-"""Functions that create a provider from its settings, by kind."""
 
 
 class ProviderPool:
@@ -123,6 +112,14 @@ def _tls_context(name: str, provider: ProviderSettings) -> SSLContext | None:
         why = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
         raise SettingsError(f"{given}: no usable PEM certificates ({why})") from None
     return context
+
+
+KINDS: Registry[Opener] = Registry(
+    "provider kind",
+    {"anthropic": _open_anthropic, "local": _open_local, "openai": _open_openai, "replay": _open_replay},
+    group="odar.providers",
+)
+"""Functions that create a provider from its settings, by kind."""
 
 
 class ObservedProvider(ProviderWrapper):
