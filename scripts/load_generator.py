@@ -123,17 +123,18 @@ def _median(loads: Sequence[Load]) -> Load:
     return sorted(loads, key=attrgetter("per_second"))[(len(loads) - 1) // 2]
 
 
-def bodies(model: str) -> Iterator[bytes]:
-    """Endless requests, all different, so that a cache of estimates gains nothing.
+def bodies(*models: str) -> Iterator[bytes]:
+    """Endless requests to these models in turn, all different, so that a cache of estimates gains nothing.
 
     >>> first, second = itertools.islice(bodies("odar"), 2)
     >>> json.loads(first)["messages"] == json.loads(second)["messages"]
     False
     """
     questions = [item.query.text for item in starter_questions()]
+    turns = itertools.cycle(models)
     for number, question in enumerate(itertools.cycle(questions)):
         content = f"{question} (No. {number})"
-        yield json.dumps({"model": model, "messages": [{"role": "user", "content": content}]}).encode()
+        yield json.dumps({"model": next(turns), "messages": [{"role": "user", "content": content}]}).encode()
 
 
 async def _measure(

@@ -1,4 +1,4 @@
-"""Load the gateway for minutes: no error, constant memory after warm-up, every trace stored.
+"""Load the gateway for minutes on every path: no error, constant memory after warm-up, every trace stored.
 
     python scripts/soak.py [SECONDS] [CLIENTS] [DELAY_S]        # 600 200 0.5
 
@@ -18,6 +18,7 @@ from pathlib import Path
 from load_generator import bodies, gateway, measure, memory_mb, stub
 
 EVERY_S = 30.0
+MODELS = ("odar", "odar-simple", "odar-economy", "odar-medium", "odar-quality", "odar-hard")
 
 
 async def watch(pid: int, until: float, started: float) -> list[float]:
@@ -34,7 +35,7 @@ async def soak(url: str, pid: int, seconds: float, clients: int) -> tuple[int, i
     """Send requests for `seconds`; return the number of requests and of errors."""
     started = time.monotonic()
     watching = asyncio.create_task(watch(pid, started + seconds, started))
-    load = await measure(url, bodies("odar"), clients, seconds)
+    load = await measure(url, bodies(*MODELS), clients, seconds)
     seen = await watching
     print(
         f"{load.requests} requests, {load.errors} errors, {load.per_second:.0f} req/s, "

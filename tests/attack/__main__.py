@@ -34,7 +34,9 @@ async def run_all(attacks: list[Attack], folder: Path, seconds: float, clients: 
 def _tell(result: Result) -> None:
     state = "held" if result.held else "BROKEN"
     p99 = f"/healthz p99 {result.health(0.99):4.0f} ms" if result.health_ms else ""
-    print(f"{state:7} {result.attack.item:3} {result.attack.name:40} {result.answers:5} answers  {p99}", flush=True)
+    print(
+        f"{state:7} {result.attack.number:5} {result.attack.name:40} {result.answers:5} answers  {p99}", flush=True
+    )
     for why in result.problems:
         print(f"        {why}", flush=True)
 
@@ -51,7 +53,7 @@ def main() -> int:
     chosen = [
         each
         for each in sorted(ATTACKS.values(), key=lambda each: each.item)
-        if not options.attacks or each.name in options.attacks or str(each.item) in options.attacks
+        if not options.attacks or each.name in options.attacks or each.number in options.attacks
     ]
     if not chosen:
         parser.error(f"no such attack: {options.attacks}; known: {names}")

@@ -16,19 +16,23 @@ from attack.scene import Scene, attack
 from support.fault_server import Exchange
 
 
-@attack(36, "text for regular expressions", brief=True)
+@attack(36.01, "text for regular expressions", brief=True)
 async def regular_expressions(scene: Scene) -> None:
-    """Questions of 200,000 newlines, spaces, digits, brackets or quotes, which patterns must read in linear time."""
-    pieces = itertools.cycle(("\n", " ", "\t", "1", "(", '"', "://", "?", "A.\n", "give\n"))
+    """Questions of 200,000 newlines, spaces, digits, brackets, quotes or tags, which must be read in linear time."""
+    tags = "\n".join(f"<a{number}>" for number in range(200_000))
+    texts = [
+        piece * 200_000 for piece in ("\n", " ", "\t", "1", "(", '"', "://", "?", "A.\n", "give\n", "<task>\n")
+    ]
+    turns = itertools.cycle([tags, *texts, "<task>\n" * 200_000 + "</task>"])
     seen = await again_and_again(
-        scene, 2, lambda: status_of(scene, CHAT, question("odar", f"{MARK}{next(pieces) * 200_000} 2 + 2?"))
+        scene, 2, lambda: status_of(scene, CHAT, question("odar", f"{MARK}\n{next(turns)} 2 + 2?"))
     )
     scene.say(f"{seen.total()} requests")
     scene.check(set(seen) <= {200, 400, 413}, f"got {dict(seen)}")
 
 
 @attack(
-    36,
+    36.03,
     "slow bodies of a key with limits",
     keys={"narrow": ("--parallel", "1", "--rate", "6/min"), "free": ()},
     settings={"gateway.max_in_flight": 40},
@@ -64,7 +68,7 @@ async def slow_bodies(scene: Scene) -> None:
     scene.check(held < 30, f"{held:.0f} of 40 slots are in use")
 
 
-@attack(36, "requests that call no model", keys={"busy": ("--rate", "1000000/min")}, brief=True)
+@attack(36.10, "requests that call no model", keys={"busy": ("--rate", "1000000/min")}, brief=True)
 async def modelless(scene: Scene) -> None:
     """One key counts tokens of 10 MB, reads the dashboard and sends feedback, 24 requests at once."""
     large = json.dumps(question("quick", "word " * 2_000_000)).encode()
@@ -88,7 +92,7 @@ async def modelless(scene: Scene) -> None:
     scene.check(peak < 400, f"the memory grew by {peak:.0f} MB")
 
 
-@attack(36, "offers of an upgrade", brief=True)
+@attack(36.09, "offers of an upgrade", brief=True)
 async def upgrade_offers(scene: Scene) -> None:
     """Questions that offer HTTP/2 or a WebSocket, as Java's client does: each is answered, and none opens a gap."""
     body = json.dumps(question()).encode()
@@ -114,7 +118,7 @@ async def upgrade_offers(scene: Scene) -> None:
     scene.check(set(seen) == {b"200"}, f"got {dict(seen)}")
 
 
-@attack(36, "few file descriptors", prefix=("prlimit", "--nofile=128:300"), healthy=False, brief=True)
+@attack(36.12, "few file descriptors", prefix=("prlimit", "--nofile=128:300"), healthy=False, brief=True)
 async def few_descriptors(scene: Scene) -> None:
     """1,000 idle connections to a gateway that may open 300 files; another address still gets its answers."""
     opened = []
@@ -136,7 +140,7 @@ async def few_descriptors(scene: Scene) -> None:
     scene.check(status == 200, f"another address got {status}")
 
 
-@attack(36, "the store is lost", keys={"only": ()}, healthy=False, brief=True)
+@attack(36.13, "the store is lost", keys={"only": ()}, healthy=False, brief=True)
 async def lost_store(scene: Scene) -> None:
     """The store is overwritten while the gateway runs; /readyz and every key get 503, and the log has one line."""
 
@@ -161,7 +165,7 @@ async def lost_store(scene: Scene) -> None:
 
 
 @attack(
-    36,
+    36.14,
     "odd heads, times and statuses",
     keys={"simple": ("--max-path", "simple"), "metered": ("--tokens", "5000")},
     settings={"store.responses": "true"},

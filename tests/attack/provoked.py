@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import itertools
 import json
 from collections import Counter
@@ -12,10 +13,11 @@ from typing import Any
 
 from attack.availability import CHAT, MARK, again_and_again, marked, question, status_of
 from attack.scene import HEALTHY, Scene, attack
+from odar.store.shared_counts import SYNC_S
 from support.fault_server import Behaviour, Exchange, status
 
 
-@attack(36, "large numbers", keys={"greedy": ("--budget-day", "1"), "fast": ("--rate", "6000/min")}, brief=True)
+@attack(36.02, "large numbers", keys={"greedy": ("--budget-day", "1"), "fast": ("--rate", "6000/min")}, brief=True)
 async def large_numbers(scene: Scene) -> None:
     """`max_tokens` of 200 million and of 2**53, `n` of 128, from keys with a budget and with a rate."""
     bodies = [
@@ -32,7 +34,7 @@ async def large_numbers(scene: Scene) -> None:
     scene.check(set(seen) <= {200, 400, 429}, f"got {dict(seen)}")
 
 
-@attack(36, "large questions that are refused")
+@attack(36.04, "large questions that are refused")
 async def large_refusals(scene: Scene) -> None:
     """26 questions of 30 MB that the model server refuses; their memory is free again within 20 seconds."""
     refuse: Behaviour = status(413)
@@ -49,7 +51,7 @@ async def large_refusals(scene: Scene) -> None:
 SECRET = "marmalade-of-zanzibar"
 
 
-@attack(36, "errors that quote the request", brief=True)
+@attack(36.11, "errors that quote the request", brief=True)
 async def quoting_errors(scene: Scene) -> None:
     """A model server whose errors quote tools, arguments and earlier turns, also in base64; nothing is stored or logged."""
     encoded = base64.b64encode(SECRET.encode()).decode()
@@ -97,7 +99,7 @@ async def _send(reply: bytes, exchange: Exchange) -> None:
     await exchange.send(reply)
 
 
-@attack(36, "large replies")
+@attack(36.06, "large replies")
 async def large_replies(scene: Scene) -> None:
     """60 samples of 100 tokens with 20 alternatives, ten Hard questions of 4,000 tokens, 2,048 embeddings of 1,536 numbers."""
     requests: dict[str, tuple[str, dict[str, Any], int]] = {
@@ -116,7 +118,7 @@ async def large_replies(scene: Scene) -> None:
     scene.say(f"{seen[200]} of {seen.total()} answered")
 
 
-@attack(36, "replies beyond the limit")
+@attack(36.07, "replies beyond the limit")
 async def replies_beyond_limit(scene: Scene) -> None:
     """18 replies of more than 64 MB, as a client gets with `n`; the provider stays available to everybody else."""
     piece = b" " * 2**20
@@ -134,7 +136,7 @@ async def replies_beyond_limit(scene: Scene) -> None:
     scene.check(set(seen) == {502}, f"got {dict(seen)}")
 
 
-@attack(36, "thousands of targets", keys={"fickle": ()}, brief=True)
+@attack(36.05, "thousands of targets", keys={"fickle": ()}, brief=True)
 async def many_targets(scene: Scene) -> None:
     """Every request of one key has another target, while a question of another key with a target is on its way."""
 
@@ -157,3 +159,98 @@ async def many_targets(scene: Scene) -> None:
     scene.say(f"{seen.total()} requests")
     scene.check(statuses == {200}, f"questions of another key got {statuses}")
     scene.check(set(seen) == {200}, f"got {dict(seen)}")
+
+
+@attack(
+    36.02,
+    "long questions",
+    keys={"paid": ("--budget-day", "100000"), "metered": ("--tokens", "1000000000"), "free": ()},
+)
+async def long_questions(scene: Scene) -> None:
+    """Questions of 24 MB, with budgets and limits on tokens, whose text is measured, hashed and sent many times."""
+    text = MARK + " é" * 8_000_000
+    bodies = {
+        CHAT: question("odar", text, max_tokens=100),
+        "/v1/messages": question("odar-hard", text, max_tokens=100),
+        "/v1/completions": {"model": "quick", "prompt": text, "max_tokens": 5},
+    }
+    seen: Counter[Any] = Counter()
+    for key in ("paid", "metered", "free"):
+        for path, body in bodies.items():
+            data = io.BytesIO(json.dumps(body, ensure_ascii=False).encode())
+            async with scene.http.post(scene.url + path, data=data, headers=scene.auth(key)) as response:
+                await response.read()
+                seen[response.status] += 1
+    scene.say(f"{seen.total()} requests")
+    scene.check(set(seen) <= {200, 504}, f"got {dict(seen)}")
+
+
+def _long_answer(text: str) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    return json.dumps({"model": "served", "choices": [choice], "usage": {"prompt_tokens": 9}}).encode()
+
+
+@attack(36.06, "long answers")
+async def long_answers(scene: Scene) -> None:
+    """Answers of 3 and of 16 MB without log-probabilities, and thinking that is streamed in a million small pieces."""
+    pieces = ("Answer: 4\n", "\n", "\\boxed{", '"', "**", "<task>\n", "é ")
+    seen: Counter[Any] = Counter()
+    for size in (3_000_000, 16_000_000):
+        for piece in pieces:
+            reply = _long_answer(piece * (size // len(piece)))
+            for upstream in (scene.fast, scene.slow):
+                marked(upstream, partial(_send, reply))
+            seen[await status_of(scene, CHAT, question("odar-medium", f"{MARK}: what is 2 + 2?"))] += 1
+
+    async def think(exchange: Exchange) -> None:
+        delta = json.dumps({"choices": [{"index": 0, "delta": {"content": "a > b "}}]})
+        begin = json.dumps({"choices": [{"index": 0, "delta": {"content": "<think>"}}]})
+        lines = ["HTTP/1.1 200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked", "", ""]
+        await exchange.write("\r\n".join(lines).encode())
+        await exchange.chunk(f"data: {begin}\n\n".encode())
+        for _ in range(1000):
+            await exchange.chunk(f"data: {delta}\n\n".encode() * 100)
+        await exchange.chunk(
+            b'data: {"choices": [{"index": 0, "delta": {"content": "</think>4"}, "finish_reason": "stop"}]}\n\n'
+        )
+        await exchange.chunk(b"data: [DONE]\n\n")
+        await exchange.chunk(b"")
+
+    marked(scene.fast, think)
+    seen[await status_of(scene, CHAT, question("quick", stream=True))] += 1
+    scene.say(f"{seen[200]} of {seen.total()} answered, {seen[502]} refused")
+    scene.check(set(seen) <= {200, 502, 504}, f"got {dict(seen)}")
+
+
+@attack(36.08, "answers that move statistics", keys={"noisy": (), "honest": ()})
+async def moved_statistics(scene: Scene) -> None:
+    """One key fetches hundreds of answers with odd lengths and log-probabilities; those of another are decided as before."""
+
+    async def odd(exchange: Exchange) -> None:
+        await exchange.send(_reply(1, 400, 1))
+
+    marked(scene.fast, odd)
+    marked(scene.slow, odd)
+
+    async def paths() -> list[Any]:
+        found = []
+        for number in range(10):
+            turns = [{"role": "user", "content": f"Question {number}: what is {number} + {number}?"}]
+            body = {"model": "odar", "messages": turns}
+            status, text = await scene.post(CHAT, body, headers=scene.auth("honest"))
+            found.append((status, json.loads(text)["odar"]["path"]))
+        return found
+
+    before = await paths()
+
+    async def ask() -> int:
+        return (await scene.post(CHAT, question("odar", f"{MARK}: what?"), headers=scene.auth("noisy")))[0]
+
+    seen = await again_and_again(scene, 8, ask)
+    await asyncio.sleep(SYNC_S)
+    seen[await ask()] += 1  # now the statistics are added up
+    await asyncio.sleep(1.0)
+    after = await paths()
+    scene.say(f"{seen.total()} requests, paths {' '.join(path for _, path in after)}")
+    scene.check(set(seen) == {200}, f"got {dict(seen)}")
+    scene.check(before == after, f"paths before {before}, after {after}")

@@ -15,7 +15,7 @@ Each attack is made over HTTP against a real `odar serve` of its own (deadline {
 machine. Healthy clients ask questions from another address meanwhile, and `/healthz` is asked for 50 times a second. An attack
 succeeds, and the run fails, where the attacker gets what it wants, a healthy client gets no answer, the 99th percentile of
 `/healthz` exceeds {p99:g} ms, or the gateway keeps tasks, sockets or more than {memory:g} MB of memory. The numbers in the first column
-are those of the threats in issue 14, and 36 for those of issue 36; [Security](../security.md) says what protects against each.
+are those of the threats in issue 14, and after 36 those of issue 36 (36.15 is `make audit`); [Security](../security.md) says what protects against each.
 
 | | attack | healthy answers | `/healthz` median, p99, longest | memory before, peak, after | seen | |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -35,7 +35,7 @@ def _row(result: Result) -> str:
     health = [f"{result.health(share):.0f}" for share in (0.5, 0.99, 1.0)] if result.health_ms else ["–"]
     memory = [f"{figure:.0f}" for figure in result.memory_mb]
     cells = (
-        str(result.attack.item),
+        result.attack.number,
         f"**{result.attack.name}**",
         f"{result.answers:,}" if result.attack.healthy else "not asked",
         f"{', '.join(health)} ms",

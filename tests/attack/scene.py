@@ -60,8 +60,8 @@ flush_interval_s = 0.2
 class Attack:
     """One attack; make it with the decorator `attack`."""
 
-    item: int
-    """Of issue 14; 36 for all of issue 36."""
+    item: float
+    """Of issue 14; 36.04 is the fourth of issue 36."""
     name: str
     run: Callable[[Scene], Awaitable[None]]
     settings: Mapping[str, Any]
@@ -70,6 +70,12 @@ class Attack:
     brief: bool
     arguments: tuple[str, ...]
     prefix: tuple[str, ...]
+
+    @property
+    def number(self) -> str:
+        """The item as it is written in the table, such as 36.4."""
+        whole, part = divmod(round(100 * self.item), 100)
+        return f"{whole}.{part}" if part else str(whole)
 
     @property
     def what(self) -> str:
@@ -82,7 +88,7 @@ ATTACKS: dict[str, Attack] = {}
 
 
 def attack(
-    item: int,
+    item: float,
     name: str,
     *,
     settings: Mapping[str, Any] | None = None,
@@ -95,7 +101,7 @@ def attack(
     """Register an attack.
 
     Args:
-        item: the number in the list of threats of issue 14, or 36.
+        item: the number in the list of threats of issue 14; 36.04 is the fourth of issue 36.
         name: unique, a few words.
         settings: as for `--set`, such as {"gateway.max_in_flight": 64}.
         keys: API keys to create before the gateway starts: name → further arguments of `odar keys create`. Their secrets

@@ -4,7 +4,7 @@
     make test-clients ONLY="codex claude-code"   some of them
     make test-clients LOCAL=1                    the coding agents, chat and stream, with the models of profile local
 
-Each client is installed from PyPI or npm into a folder of its own under the user's cache folder, once; nothing of
+Each client is installed from PyPI or npm into a folder of its own under the user's cache folder, once (Java is the machine's JDK); nothing of
 theirs gets into ODAR's environment. Ends with 1 if a cell fails. A client that cannot be installed fails too. The last
 results of each client are kept beside them, so that a long run can be made in parts; the page shows all of them.
 """
@@ -50,6 +50,8 @@ class Client:
     title: str
     packages: tuple[str, ...]
     node: bool = False
+    java: bool = False
+    """Whether it is a program for the JDK of this machine; nothing is installed."""
     lacks: tuple[str, ...] = ()
     """Features that the client itself does not have."""
 
@@ -81,6 +83,7 @@ CLIENTS = (
     Client("dspy", "DSPy", ("dspy",), lacks=("stream",)),
     Client("inspect-ai", "inspect_ai", ("inspect_ai", "openai"), lacks=("stream",)),
     Client("promptfoo", "promptfoo", ("promptfoo",), node=True, lacks=("stream",)),
+    Client("java", "Java, the JDK's HTTP client", (), java=True),
     Client("lm-eval", "lm-evaluation-harness", ("lm_eval[api]",), lacks=("stream", "tools", "structured", "usage")),
 )
 
@@ -97,6 +100,10 @@ class Result(TypedDict):
 def install(client: Client) -> str:
     """Install it once; its version, or why it cannot be had."""
     folder, marker = client.folder, client.folder / "version.txt"
+    if client.java:
+        if shutil.which("java") is None:
+            return "not installed: needs a JDK (Debian: default-jdk-headless)"
+        return _quietly(["java", "--version"], HERE).stdout.split()[1]
     if marker.exists():
         return marker.read_text()
     folder.mkdir(parents=True, exist_ok=True)
@@ -212,14 +219,18 @@ def run(client: Client, url: str, work: Path) -> dict[str, str]:
             for model in MODELS
             for feature, program in COMMANDS[client.name](client.folder, work / model, url, model).items()
         }
-    if client.node:
+    arguments = [client.name, *MODELS]
+    if client.java:
+        command, cwd = ["java", str(HERE / "JavaClient.java")], work
+        arguments = [*MODELS]
+    elif client.node:
         shutil.copy(HERE / "programs.mjs", client.folder)
         command, cwd = ["node", "programs.mjs"], client.folder
     else:
         command, cwd = [str(client.folder / "bin" / "python"), "-P", str(HERE / "programs.py")], work
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [*command, client.name, *MODELS],
+        [*command, *arguments],
         cwd=cwd,
         env=clean | {"HOME": str(work), "ODAR_URL": url},
         capture_output=True,

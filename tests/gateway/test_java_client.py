@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("JavaClient.java")
+from support.fault_server import ok
+
+PROGRAM = Path(__file__).parents[1] / "clients" / "JavaClient.java"
 
 
 @pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK (Debian: default-jdk-headless)")
-async def test_questions_of_a_java_client_are_answered(start):
+async def test_questions_of_a_java_client_are_answered(start, up):
     live = await start()
+    up.behave(ok("It is Paris."))
     process = await asyncio.create_subprocess_exec(
-        "java", str(PROGRAM), live.url, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
+        "java", str(PROGRAM), "quick", env=os.environ | {"ODAR_URL": live.url},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
     out, err = await process.communicate()
-    assert out.decode().splitlines() == ["200 HTTP_1_1 true"] * 3, err.decode()
+    results = {row["feature"]: row["result"] for row in map(json.loads, out.decode().splitlines())}
+    assert {results.get(name) for name in ("chat", "usage")} == {"ok"}, (results, err.decode())

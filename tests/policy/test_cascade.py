@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -168,3 +169,14 @@ def test_default_stages_name_known_agents(agents):
 def test_a_cascade_has_a_bounded_number_of_stages():
     agents = {"fast": 1, "slow": 1, **{f"agent{i}": 1 for i in range(20)}}
     assert len(default_stages(agents)) == MAX_STAGES
+
+
+def test_known_values_do_not_wait_for_a_thread_that_computes_others():
+    plan = state().plan
+    known = POLICY.values(plan)
+    found = []
+    reader = threading.Thread(target=lambda: found.append(POLICY.values(plan)), daemon=True)
+    with POLICY._lock:
+        reader.start()
+        reader.join(20)
+        assert found == [known]

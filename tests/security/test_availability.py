@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import threading
 
@@ -10,7 +11,7 @@ import pytest
 
 from odar.store.alignment import ServedAlignment
 from support.fault_server import hang, ok, status
-from support.gateway import turn
+from support.gateway import PNG, turn
 from support.waiting import until
 
 CHAT = "/v1/chat/completions"
@@ -184,6 +185,78 @@ async def test_a_large_request_is_read_in_another_thread(start, monkeypatch):
     for length in (10, 200_000):
         assert (await live.post(CHAT, body(messages=turn("word " * (length // 5)))))[0] == 200
     assert seen == [True, False]
+
+
+@pytest.mark.parametrize("model", ["odar", "odar-hard", "quick"])
+async def test_long_texts_are_read_outside_the_event_loop(start, up, slow, model, monkeypatch):
+    """Questions and answers of 200 kB: nothing that reads all of a text does so in the loop."""
+    import odar.agents.ledger as ledger
+    import odar.agents.team as team
+    import odar.gateway.chat as chat
+    import odar.gateway.sessions as sessions
+    import odar.policy.similarity as similarity
+    import odar.providers.http as http
+    import odar.question as question
+
+    in_loop = []
+
+    def watch(module, name):
+        function = getattr(module, name)
+
+        def noting(*arguments, **options):
+            if threading.current_thread() is threading.main_thread():
+                in_loop.append(name)
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(module, name, noting)
+
+    for module, name in (
+        (ledger, "_json_tokens"),
+        (question, "own_words"),
+        (sessions, "_digests"),
+        (team, "find_answer"),
+        (similarity, "_parse"),
+        (chat, "deltas_of"),
+        (http, "dump_json"),
+    ):
+        watch(module, name)
+    for server in (up, slow):
+        server.behave(ok("A long answer. " * 15_000 + "\nAnswer: 4"))
+    live = await start()
+    for stream in (False, True):
+        long = body(model, messages=turn("word " * 40_000), max_tokens=9, stream=stream)
+        status_code, text = await live.text(CHAT, long)
+        assert (status_code, "long" in text) == (200, True), text[:200]
+    assert in_loop == []
+    await live.post(CHAT, body("odar-hard"))
+    assert set(in_loop) >= {"own_words", "dump_json"}, "short ones are read in the loop"
+
+
+async def test_a_large_image_is_encoded_outside_the_event_loop(start, up, monkeypatch):
+    import odar.providers.openai as module
+
+    seen, encode = [], module.image_url
+
+    def noting(image):
+        seen.append(threading.current_thread() is threading.main_thread())
+        return encode(image)
+
+    monkeypatch.setattr(module, "image_url", noting)
+    live = await start(models={"quick": {"provider": "f", "images": True}, "deep": {"provider": "s"}})
+    data = base64.b64encode(PNG + b"\0" * 100_000).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    turns = [{"role": "user", "content": [{"type": "image", "source": source}]}]
+    status_code, _, answer = await live.post("/v1/messages", {"model": "quick", "max_tokens": 9, "messages": turns})
+    assert status_code == 200, answer
+    assert seen == [False]
+
+
+async def test_an_endless_answer_is_refused(start, up, monkeypatch):
+    monkeypatch.setattr("odar.agents.team.MAX_TEXT", 1000)
+    live = await start()
+    up.behave(ok("word " * 300))
+    code, _, answer = await live.post(CHAT, body())
+    assert (code, "endless" in answer["error"]["message"]) == (502, True), answer
 
 
 # ── nothing waits in the event loop (item 12) ───────────────────────────────────────────────────────────────

@@ -177,8 +177,7 @@ class Endpoint:
 
     def _read(self, body: bytes) -> ChatRequest:
         """Parse a body; raise ApiError if it is invalid or too complex."""
-        check_values(body)
-        return self._parse(read_json(body))
+        return self._parse(_read_values(body))
 
     def _parse(self, value: Any) -> ChatRequest:
         check_parts(value)
@@ -276,6 +275,12 @@ class Endpoint:
         )
 
 
+def _read_values(body: bytes) -> Any:
+    """Parse JSON; raise ApiError if it is invalid or has too many values."""
+    check_values(body)
+    return read_json(body)
+
+
 class StoredResponses(Endpoint):
     """POST /v1/responses with `store.responses`: stores conversations, so that clients can continue them by id."""
 
@@ -284,8 +289,7 @@ class StoredResponses(Endpoint):
         self._archive = store.archive
 
     async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
-        check_values(body)
-        value = await asyncio.to_thread(read_json, body)
+        value = await asyncio.to_thread(_read_values, body)
         if not isinstance(value, dict):
             return self._parse(value)
         items, previous = value.get("input"), value.pop("previous_response_id", None)
@@ -311,8 +315,7 @@ class StoredResponses(Endpoint):
         raw = text.encode()
         if len(raw) + size > self._limit:
             raise bad_field("previous_response_id", "the conversation is larger than gateway.max_body_mb allows")
-        check_values(raw)
-        items: list[Any] = await asyncio.to_thread(read_json, raw)
+        items: list[Any] = await asyncio.to_thread(_read_values, raw)
         return items
 
     async def _ask(self, state: RequestState, *args: Any, **options: Any) -> Answer:

@@ -6,8 +6,11 @@ import asyncio
 import dataclasses
 import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
+from odar.agents.measure import size_of
+from odar.background import run_by_size
 from odar.conversation import ToolCall
 from odar.formats import dump_json
 from odar.gateway.chat_request import ChatRequest
@@ -201,7 +204,8 @@ class EventStream:
             await self._send_pieces(work, disconnect)
             result = work.result()
             await self._send_head()
-            await self._exchange.write(self._writer.end(result), more=False)
+            end = await run_by_size(size_of(result.trace.candidates), partial(self._writer.end, result))
+            await self._exchange.write(end, more=False)
         except Exception as error:
             if not self._exchange.status or isinstance(error, ClientLeft):
                 raise

@@ -159,9 +159,10 @@ class CascadePolicy:
         New ones take tens of milliseconds: call it in a thread first, unless `knows` the plan. Thread-safe.
         """
         kind, plausible, levels = key = self._key(plan)
+        if (known := self._values.get(key)) is not None:
+            return known  # without the lock, which a thread holds while it computes others
         with self._lock:
             if key in self._values:
-                self._values.move_to_end(key)
                 return self._values[key]
             prices = [LEVEL**level for level in levels]
             self._values[key] = found = Values.by_induction(self.outlook(plausible, kind), prices, 1.0)

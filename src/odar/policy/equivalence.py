@@ -25,6 +25,8 @@ class Form(NamedTuple):
     unit: str = ""
 
 
+_MAX_NORMALISED = 32_000
+"""Characters of the longest answer in which white space does not matter."""
 MAX_CHARACTERS = 2_000
 """Length above which texts are compared word for word: they are prose or code."""
 MAX_DEPTH = 8
@@ -69,7 +71,7 @@ def canonical(answer: str) -> Form:
     True
     """
     if len(answer) > MAX_CHARACTERS:  # not cached: it can have megabytes
-        return Form("text", " ".join(answer.split()))
+        return Form("text", answer if len(answer) > _MAX_NORMALISED else " ".join(answer.split()))
     return _cached_form(answer)
 
 

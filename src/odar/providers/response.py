@@ -38,10 +38,7 @@ _MESSAGE_CHARS = 200
 _SHORTEST_SECRET = 5
 """Shorter values are placeholders such as "none"; redacting them would garble messages."""
 _REDACTED = "[redacted]"
-_HALF_PAIR = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"  # the first half of a surrogate pair alone
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"  # the second
-)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
@@ -193,13 +190,28 @@ def _parse_json(body: str | bytes, unread: str = "") -> Any:
         except UnicodeDecodeError:
             payload = load_json(_decode(body), unread)
         raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
-        if _HALF_PAIR.search(raw):
+        if has_half_pair(raw):
             if len(raw) > MAX_STDLIB_BYTES:
                 return None
             payload = json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
     except ValueError:
         return None
     return payload
+
+
+def has_half_pair(raw: bytes) -> bool:
+    r"""Return whether JSON has an escaped half of a surrogate pair alone.
+
+    >>> has_half_pair(rb'"\ud83d\ude00"'), has_half_pair(rb'"\ud83d \ude00"'), has_half_pair(rb'"\ude00"')
+    (False, True, True)
+    """
+    second = -1  # where the second half of a pair must begin
+    for found in _SURROGATE.finditer(raw):  # one pattern for pairs would hold the interpreter's lock for seconds
+        is_second = found[0][3:4] in b"cdefCDEF"
+        if (found.start() == second) != is_second or (second != -1 and not is_second):
+            return True
+        second = -1 if is_second else found.end()
+    return second != -1
 
 
 def _decode(body: str | bytes) -> str:

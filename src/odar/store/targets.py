@@ -7,6 +7,7 @@ the same one; a process that ends leaves its own to the next.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,8 @@ class ServedTargets(SharedCounts[str, TargetState]):
             own = [each for each in self._states if each.rsplit("|", 2)[0] == scope]
             if len(own) >= MAX_SCOPES:  # a client can choose any target, and must not evict those of others
                 del self._states[own[0]]
+                if self._file is None:  # otherwise the next sync writes it
+                    self._unsaved.pop(own[0], None)
             left = (self.total or {}).get(key, TargetState()).debt  # by a process that has ended
             self._states[key] = TargetState(debt=left)
             if left:
@@ -108,8 +111,14 @@ class ServedTargets(SharedCounts[str, TargetState]):
 
     def _merge(self, old: dict[str, TargetState], new: Mapping[str, TargetState]) -> dict[str, TargetState]:
         total = old | {key: old.get(key, TargetState()) + state for key, state in new.items()}
-        kept = sorted(total, key=lambda key: -total[key].questions)[: 10 * MAX_SCOPES]
-        return {key: total[key] for key in kept}
+        of_scope: Counter[str] = Counter()
+        kept = []
+        for key in sorted(total, key=lambda key: -total[key].questions):
+            scope = key.rsplit("|", 2)[0]
+            of_scope[scope] += 1
+            if of_scope[scope] <= MAX_SCOPES:
+                kept.append(key)
+        return {key: total[key] for key in kept[: 10 * MAX_SCOPES]}
 
     def _to_json(self, counts: dict[str, TargetState]) -> dict[str, Any]:
         return {"targets": {key: state.to_dict() for key, state in counts.items()}}
