@@ -147,7 +147,7 @@ class AllAgentsFailed(ProviderError):
         self.causes = tuple(causes)
         first = next((c for c in self.causes if isinstance(c, ProviderError)), ProviderError(""))
         super().__init__(
-            "no agent produced an answer: " + "; ".join(dict.fromkeys(reasons)),
+            "no agent produced an answer: " + "; ".join(dict.fromkeys(reasons)) + _remedy(self.causes),
             provider=first.provider,
             status=first.status,
             code=first.code,
@@ -155,6 +155,11 @@ class AllAgentsFailed(ProviderError):
             retryable=any(isinstance(c, ProviderError) and c.retryable for c in self.causes),
             body=first.body,
         )
+
+
+def _remedy(causes: Iterable[OdarError]) -> str:
+    """Return what helps if time ran out; other errors name their own remedy."""
+    return "; allow more time (deadline)" if any(isinstance(c, DeadlineExceeded) for c in causes) else ""
 
 
 class BudgetExceeded(OdarError):

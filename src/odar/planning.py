@@ -172,7 +172,7 @@ class Planner:
             if agent in self.cards
         }
         plan = make_plan(query, estimate, assignment, cards, dial, session, self.lengths)
-        return dataclasses.replace(plan, value_usd=dial.value(self.reference_usd) * factor)
+        return dataclasses.replace(plan, value_usd=value_of(plan, dial, self.reference_usd) * factor)
 
     @observed("difficulty")
     async def _estimate(self, query: Query, ledger: Ledger) -> Estimate:
@@ -230,6 +230,16 @@ def make_plan(
         dial=str(dial),
         session=None if session is None else session.use(),
     )
+
+
+def value_of(plan: Plan, dial: Dial, reference_usd: float) -> float:
+    """Return what a right answer is worth (SPEC 9.5).
+
+    A request that takes one call is compared with a slow call of its own length if that is longer, so that a coding
+    agent's long instructions do not make a hard task look worthless.
+    """
+    own = plan.prices.get(SLOW, 0.0) if plan.one_call else 0.0
+    return dial.value(max(reference_usd, own))
 
 
 def call_prices(

@@ -70,8 +70,9 @@ def test_unreported_tokens_are_unknown(explain, usage, said):
 @pytest.mark.parametrize(
     ("cost", "baseline", "said"),
     [
-        (0.0, None, "$0.000000"),
-        (1.5, 3.0, "$1.500000; one call to slow: $3.000000"),
+        (0.0, None, "free"),
+        (0.0, 0.0, "free (local models)"),
+        (1.5, 3.0, "$1.50; one call to slow: $3.00"),
     ],
 )
 def test_the_cost_is_shown_beside_that_of_one_slow_call(explain, cost, baseline, said):

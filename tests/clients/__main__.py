@@ -30,7 +30,7 @@ from typing import TypedDict
 
 import click
 
-from clients import first_event
+from clients import first_event, routes
 from clients.upstream import Upstream, scripted_upstream
 
 HERE = Path(__file__).resolve().parent
@@ -178,10 +178,10 @@ port = 0
 
 
 @contextmanager
-def gateway(work: Path, local: bool) -> Iterator[tuple[str, Upstream | None]]:
+def gateway(work: Path, local: bool, toml: str = TOML) -> Iterator[tuple[str, Upstream | None]]:
     """`odar serve` as a user starts it, in front of the scripted server or with local models; address and server."""
     with nullcontext() if local else scripted_upstream() as upstream:
-        (work / "odar.toml").write_text(TOML.format(url=upstream.url) if upstream else LOCAL_TOML)
+        (work / "odar.toml").write_text(toml.format(url=upstream.url) if upstream else LOCAL_TOML)
         environment = os.environ | {"ODAR_STORE_URL": str(work / "odar.db"), "HOME": str(work)}
         environment |= {"XDG_CACHE_HOME": str(CACHE.parents[1])}  # which holds the weights
         command = [str(Path(sys.executable).with_name("odar")), "serve"]
@@ -306,7 +306,7 @@ named model behind chat completions, and one behind Anthropic's API. n/a: the cl
   their own shell tool.
 - structured: an answer that fits a JSON schema. usage: the tokens that the client reports are above zero.
 
-{first}{local}{left_out}Made by `make test-clients`, last on {date}, with {python} on {system}. How to set up each client:
+{routes}{first}{local}{left_out}Made by `make test-clients`, last on {date}, with {python} on {system}. How to set up each client:
 [Agents and frameworks](../guides/agents.md).
 """
 
@@ -345,13 +345,25 @@ thinking; without it nothing can be shown before the answer.
 """
 
 
+ROUTES = """## Where the requests of coding agents go
+
+Coding agents wrap what the user says in reminders, environment and tool lists; [difficulty and kind](../concepts/cascade.md#one-call-is-enough) come
+from the user's own words. `deep` is ten times as expensive as `quick`.
+
+{table}
+
+"""
+
+
 def page(results: Mapping[str, Result], local: Mapping[str, Result]) -> str:
     """The page of the documentation."""
     times = CACHE / "first_event.md"
+    routed = CACHE / "routes.md"
     missing = [client.title for client in CLIENTS if client.name not in results]
     return PAGE.format(
         table=table(results),
         models=", ".join(f"`{model}`" for model in MODELS),
+        routes=ROUTES.format(table=routed.read_text()) if routed.exists() else "",
         local=local_table(local),
         first=FIRST_EVENT.format(delay=first_event.DELAY_S, table=times.read_text()) if times.exists() else "",
         left_out=f"Not run: {'; '.join(missing)}.\n\n" if missing else "",
@@ -406,6 +418,12 @@ def main() -> int:
         if upstream is not None:
             upstream.delay_s = first_event.DELAY_S
             (CACHE / "first_event.md").write_text(first_event.table(first_event.measure(url)))
+    if not options.local and set(routes.ASK) <= {client.name for client in chosen}:
+        with (
+            tempfile.TemporaryDirectory(prefix="run-", dir=CACHE) as folder,
+            gateway(Path(folder), False, routes.TOML) as (url, _),
+        ):
+            (CACHE / "routes.md").write_text(routes.table(CACHE, Path(folder), url))
     results, local = kept.results, kept_local.results
     click.echo(local_table(local) if options.local else f"\n{table(results)}")
     bad = {client.name: failing(client, results[client.name]) for client in CLIENTS if client.name in results}

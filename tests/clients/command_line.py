@@ -45,7 +45,7 @@ class Agent:
         return done.stdout
 
 
-def claude_code(folder: Path, work: Path, url: str, model: str, *, short: bool = False) -> Features:
+def ask_claude_code(folder: Path, work: Path, url: str, model: str, *, short: bool = False) -> Callable[..., str]:
     """`claude -p`; every model it would choose is the one under test. `short`: with a short prompt and no tools."""
     agent = Agent(folder, "claude", work, SHORT_LIMIT_S if short else LIMIT_S)
     shorter = ("--system-prompt", SHORT_PROMPT, "--tools", "") if short else ()
@@ -57,6 +57,13 @@ def claude_code(folder: Path, work: Path, url: str, model: str, *, short: bool =
     def ask(prompt: str, *arguments: str, form: str = "json") -> str:
         free = "--dangerously-skip-permissions"
         return agent("-p", prompt, "--output-format", form, free, *shorter, *arguments, **told)
+
+    return ask
+
+
+def claude_code(folder: Path, work: Path, url: str, model: str, *, short: bool = False) -> Features:
+    """The features of Claude Code."""
+    ask = ask_claude_code(folder, work, url, model, short=short)
 
     def stream() -> None:
         lines = ask(CHAT, "--verbose", "--include-partial-messages", form="stream-json").splitlines()
@@ -84,7 +91,9 @@ skills.include_instructions = false
 """
 
 
-def codex(folder: Path, work: Path, url: str, model: str, *, short: bool = False) -> Features:
+def ask_codex(
+    folder: Path, work: Path, url: str, model: str, *, short: bool = False
+) -> Callable[..., list[dict[str, Any]]]:
     """`codex exec`, over the Responses API; it streams every request. `short`: with a short prompt."""
     agent = Agent(folder, "codex", work, SHORT_LIMIT_S if short else LIMIT_S)
     home = work / "codex"
@@ -100,6 +109,13 @@ def codex(folder: Path, work: Path, url: str, model: str, *, short: bool = False
         free = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
         said = agent("exec", "--json", *free, *arguments, prompt, CODEX_HOME=str(home), ODAR_KEY=KEY)
         return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+
+    return ask
+
+
+def codex(folder: Path, work: Path, url: str, model: str, *, short: bool = False) -> Features:
+    """The features of Codex."""
+    ask = ask_codex(folder, work, url, model, short=short)
 
     def last(events: list[dict[str, Any]]) -> str:
         items = [event["item"] for event in events if event["type"] == "item.completed"]

@@ -36,12 +36,20 @@ def document(*, content: bool = True, **changes):
 
 def test_every_stage_is_told_with_the_decision_after_it():
     assert tell_story(document()) == [
-        ("start", "difficulty 0.50, number: fast first, for $0.00010"),
-        ("fast", "26 · p 0.41 · go on: second gains 12.0 points for $0.00010; 0.5 are needed"),
-        ("second", "13 · they differ · p 0.30 · go on: slow gains 40.0 points for $0.0020; 10.0 are needed"),
+        ("start", "difficulty 0.50, a number: fast is asked first for $0.00010"),
+        (
+            "fast",
+            "26 · 41% likely right · second is expected to add 12.0 points of accuracy for $0.00010 (worth it from 0.5)",
+        ),
+        (
+            "second",
+            "13 · they differ · 30% likely right · "
+            "slow is expected to add 40.0 points of accuracy for $0.0020 (worth it from 10.0)",
+        ),
         (
             "slow",
-            "13 · 2 of 3 agree · p 0.95 · stop: another call gains 1.0 points for $0.0040; 20.0 are needed",
+            "13 · 2 of 3 agree · 95% likely right · "
+            "stop: another call would add 1.0 points of accuracy for $0.0040 (worth it from 20.0)",
         ),
         ("answer", "13 by slow: p = 0.95; 2 of 3 answers agree"),
     ]
@@ -54,7 +62,7 @@ def test_without_texts_equal_answers_have_the_same_letter():
     assert story["slow"].startswith("answer B")
 
 
-def test_samples_are_counted_and_nominal_prices_named():
+def test_samples_are_counted_and_nominal_prices_left_out():
     decisions = (
         Decision(Stage.parse("fast+slow*5"), "d = 0.812 ≥ τ2 = 0.7"),
         Decision(None, "done"),
@@ -66,14 +74,14 @@ def test_samples_are_counted_and_nominal_prices_named():
         ("fast+slow*5", "26, 13 (5×) · 5 of 6 agree"),
     ]
     plan = replace(make_answer().trace.plan, value_usd=0.02, nominal=True)
-    assert "for nominally $0.00010" in tell_story(document(plan=plan))[0][1]
+    assert "$" not in tell_story(document(plan=plan))[0][1]
 
 
 def test_a_verifier_and_a_stage_without_an_answer():
     story = dict(tell_story(to_document(Record(Query("?"), make_answer()), content=True)))
     assert story["slow:verify"] == "says CORRECT, 4 · they agree"
     lonely = document(candidates=(candidate("slow", "13", 2),), verdict=Verdict(0, "only", "the only candidate"))
-    assert dict(tell_story(lonely))["fast"].startswith("no answer · p 0.41")
+    assert dict(tell_story(lonely))["fast"].startswith("no answer · 41% likely right")
 
 
 def test_a_question_without_decisions_has_no_story():

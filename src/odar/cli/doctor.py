@@ -20,7 +20,7 @@ from odar import __version__
 from odar.catalogue import ModelCard
 from odar.cli.local import available_memory_mb, local_models, memory_mb
 from odar.cli.options import json_option, settings_options
-from odar.cli.terminal import print_json
+from odar.cli.terminal import folded, print_json
 from odar.engine import Odar
 from odar.errors import OdarError, SettingsError
 from odar.files import cache_folder
@@ -66,9 +66,9 @@ def command(as_json: bool, settings: Settings) -> int:
     else:
         for finding in findings:
             mark = click.style("ok  ", fg="green") if finding.ok else click.style("no  ", fg="red")
-            click.echo(f"{mark} {finding.topic}: {finding.text}")
+            click.echo(f"{mark} " + folded(f"{finding.topic}: {finding.text}", 5))
             if finding.remedy:
-                click.echo(f"     → {finding.remedy}")
+                click.echo("     → " + folded(finding.remedy, 7))
     return 0 if all(finding.ok for finding in findings) else 1
 
 
@@ -96,7 +96,7 @@ def _check_files(settings: Settings) -> Iterator[Finding]:
     store = _size(Path(str(url.database))) if local else masked(url.render_as_string())
     yield Finding("on disk", True, f"traces and keys: {store}")
     places = {"weights": weights_folder(), "calibration records": cache_folder() / "calibration"}
-    places["served energies"] = alignment_path(settings.store)
+    places["statistics of served answers"] = alignment_path(settings.store)
     for what, path in places.items():
         yield Finding("on disk", True, f"{what}: {_size(path)}")
 

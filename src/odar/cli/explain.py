@@ -18,7 +18,7 @@ from rich.text import Text
 from odar.cli.terminal import WIDTH, format_known, plain_table, print_facts
 from odar.errors import one_line
 from odar.store.record import Record, to_document, to_json
-from odar.store.story import dollars, tell_story
+from odar.store.story import dollars, spend_line, tell_story
 from odar.types import Answer, Query
 
 _ENERGIES = {
@@ -98,10 +98,7 @@ def document_facts(document: Mapping[str, Any], *, verbose: bool = False) -> Ite
             yield from _plan_facts(plan)
     yield "calls", str(spend["calls"])
     yield "tokens", _tokens(spend["usage"])
-    cost = format_known(spend["cost_usd"], "${:.6f}", _NO_PRICE)
-    if document["baseline_usd"] is not None:
-        cost += f"; one call to slow: ${document['baseline_usd']:.6f}"
-    yield "cost", cost
+    yield "cost", spend_line(spend["cost_usd"], document["baseline_usd"], _NO_PRICE)
     yield "time", f"{spend['seconds'] or 0:.2f} s"
     for reason in document["degradations"]:
         yield "degraded", reason

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from odar import __version__
+from odar.cli.terminal import folded
 from odar.errors import (
     BudgetExceeded,
     OdarError,
@@ -158,4 +159,4 @@ def _report(error: OdarError, *, as_json: bool) -> None:
             body |= {"calls": error.spend.calls, "cost_usd": error.spend.cost_usd}
         click.echo(json.dumps({"error": body}, ensure_ascii=False))
     else:
-        click.echo(f"odar: {one_line(error)}", err=True)
+        click.echo(folded(f"odar: {one_line(error)}", 6, stderr=True), err=True)

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import sys
+import textwrap
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,21 @@ def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **optio
     for title in columns:
         table.add_column(title, justify="right" if title in right else "left", **options)
     return table
+
+
+def folded(text: str, indent: int = 0, *, stderr: bool = False) -> str:
+    """Return a text folded between words to the width of the terminal; unchanged in a pipe.
+
+    Args:
+        text: one line.
+        indent: spaces before the second and further lines; the caller prints as much before the first.
+        stderr: whether it goes to standard error.
+    """
+    if not (sys.stderr if stderr else sys.stdout).isatty():
+        return text
+    width = max(20, shutil.get_terminal_size().columns - indent)
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return ("\n" + " " * indent).join(lines)
 
 
 def print_text(text: str) -> None:

@@ -189,7 +189,7 @@ def print_list(traces: Sequence[dict[str, Any]]) -> None:
             trace["path"] or "-",
             format_known(trace["difficulty"], "{:.2f}", "-"),
             str(trace["calls"]),
-            format_known(trace["cost_usd"], "${:.5f}"),
+            "free" if trace["cost_usd"] == 0 else format_known(trace["cost_usd"], "${:.5f}"),
             f"{trace['seconds']:.2f}s",
             _marks(trace),
             escape(", ".join(trace["models"])),

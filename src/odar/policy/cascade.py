@@ -103,7 +103,7 @@ class CascadePolicy:
         winner = max(members, key=lambda i: (opinions[i].agent.skill, -i))
         agree = f"{len(members)} of {len(opinions)} answers agree" if len(opinions) > 1 else "the only answer"
         weights = tuple(float(opinion.group == judgment.leader) * judgment.p for opinion in opinions)
-        return Verdict(winner, "belief", f"p = {judgment.p:.2f}; {agree}", weights)
+        return Verdict(winner, "belief", f"{judgment.p:.0%} likely right; {agree}", weights)
 
     def next_stage(self, state: State) -> Decision:
         """Return the stage that is worth most, or stop."""
@@ -120,7 +120,7 @@ class CascadePolicy:
             return self._one_call(state, judgment)
         if not numbers:
             left = position < len(self.stages)
-            return Decision(None, "no further stage fits the limits" if left else "no stage is left", p=p)
+            return Decision(None, "no further stage fits the limits" if left else "every stage was asked", p=p)
         reference = self.stages[-1].asks[-1].agent
         q = judgment.q(self.agents[reference].on(plan.kind))
         values = self.values(plan)

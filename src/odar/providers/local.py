@@ -146,7 +146,8 @@ class LocalProvider(Provider):
                 return await asyncio.wrap_future(future)
         except TimeoutError:
             raise ProviderTimeout(
-                f"the local model {request.model} did not finish within {request.timeout_s:g} s", provider=self.name
+                f"the local model {request.model} did not finish within {request.timeout_s:.3g} s",
+                provider=self.name,
             ) from None
         except StoppedError:
             raise ProviderError("the local model was closed", provider=self.name) from None

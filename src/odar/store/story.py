@@ -13,13 +13,14 @@ from odar.policy.paper import STOP
 _MAX_ANSWER = 36
 """Characters of an answer to show."""
 _JUDGMENTS = {True: "says CORRECT, ", False: "says INCORRECT, ", None: ""}
+_WITHOUT_ARTICLE = ("yes/no", "open-ended")
 
 
 def tell_story(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the story of a question: how it began, each stage with the decision after it, and the answer.
 
-    Each line has a title (`start`, a stage such as slow*2, or `answer`) and a text. p is the probability that the
-    leading answer is right.
+    Each line has a title (`start`, a stage such as slow*2, or `answer`) and a text. "Likely right"
+    is p, the probability that the leading answer is right.
     """
     decisions, plan = document["decisions"], document["plan"]
     if not decisions or plan is None:
@@ -31,7 +32,7 @@ def tell_story(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         parts = [_answers(document, number), _agreement(document, number)]
         if number + 1 < len(decisions):
             after = decisions[number + 1]
-            parts += ["" if after["p"] is None else f"p {after['p']:.2f}", _reason(after, plan)]
+            parts += ["" if after["p"] is None else f"{after['p']:.0%} likely right", _reason(after, plan)]
         lines.append((decision["stage"], " · ".join(filter(None, parts))))
     if (verdict := document["verdict"]) is not None:
         winner = document["candidates"][verdict["winner"]]
@@ -44,12 +45,30 @@ def _start(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     """Return why the first stage was asked."""
     if decision["price_usd"] is None:
         return str(decision["reason"])
-    seen = f"difficulty {plan['estimate']['difficulty']:.2f}, {plan['kind']}"
-    return f"{seen}: {decision['stage']} first, for {_cost(decision, plan)}"
+    article = "" if plan["kind"] in _WITHOUT_ARTICLE else "a "
+    seen = f"difficulty {plan['estimate']['difficulty']:.2f}, {article}{plan['kind']}"
+    return f"{seen}: {decision['stage']} is asked first{_cost(decision, plan)}"
 
 
 def _cost(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
-    return f"{'nominally ' if plan['nominal'] else ''}{dollars(decision['price_usd'])}"
+    """Return what a stage costs; nothing if prices are only nominal."""
+    return "" if plan["nominal"] else f" for {dollars(decision['price_usd'])}"
+
+
+def spend_line(cost_usd: float | None, slow_usd: float | None, unknown: str) -> str:
+    """Return what a question cost, beside one call to the slow model if that is known.
+
+    >>> spend_line(0.0001, 0.0021, "unknown"), spend_line(0.0, 0.0, "unknown")
+    ('$0.00010; one call to slow: $0.0021', 'free (local models)')
+    """
+    if not cost_usd and slow_usd == 0 and cost_usd is not None:
+        return "free (local models)"
+    cost = unknown if cost_usd is None else _price(cost_usd)
+    return cost if slow_usd is None else f"{cost}; one call to slow: {_price(slow_usd)}"
+
+
+def _price(usd: float) -> str:
+    return dollars(usd) if usd else "free"
 
 
 def dollars(usd: float) -> str:
@@ -69,11 +88,10 @@ def _reason(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
         if stops:
             return "" if decision["reason"] == STOP else f"stop: {decision['reason']}"
         return str(decision["reason"])
-    stage = "another call" if stops else decision["stage"]
-    worth = (
-        f"{stage} gains {100 * gain:.1f} points for {_cost(decision, plan)}; {100 * price / value:.1f} are needed"
-    )
-    return f"stop: {worth}" if stops else f"go on: {worth}"
+    needed = f"points of accuracy{_cost(decision, plan)} (worth it from {100 * price / value:.1f})"
+    if stops:
+        return f"stop: another call would add {100 * gain:.1f} {needed}"
+    return f"{decision['stage']} is expected to add {100 * gain:.1f} {needed}"
 
 
 def _answers(document: Mapping[str, Any], stage: int) -> str:

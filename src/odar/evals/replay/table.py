@@ -33,7 +33,7 @@ from odar.conversation import NO_OPTIONS
 from odar.errors import InputError
 from odar.evals.replay.outcomes import ARRAYS, Outcomes
 from odar.evals.replay.states import RememberingBelief, StateColumn, stacked_state
-from odar.planning import is_nominal, make_plan, reference_price, token_prices, usual_lengths
+from odar.planning import is_nominal, make_plan, reference_price, token_prices, usual_lengths, value_of
 from odar.policy.alignment import Source, Statistics
 from odar.policy.arrays import Array, Bools, Ints
 from odar.policy.belief import Agent, Belief, Opinion
@@ -313,15 +313,14 @@ class ReplayTable:
         if isinstance(policy, CascadePolicy):
             belief = self._remembering(policy.belief)
             policy = policy if policy.belief is belief else replace(policy, belief=belief)
-        value = dial.value(self.reference_usd)
         target = TargetState()
         found = []
         for part in [[row] for row in self._rows] if dial.target else [self._rows]:
             factor = target.factor(dial.target_value) if dial.target else 1.0
-            walks = [
-                _Walk(row, row.plan if plain else replace(row.plan, value_usd=value * factor, dial=str(dial)))
-                for row in part
-            ]
+            walks = []
+            for row in part:
+                value = value_of(row.plan, dial, self.reference_usd) * factor
+                walks.append(_Walk(row, row.plan if plain else replace(row.plan, value_usd=value, dial=str(dial))))
             with _garbage_collection_paused():
                 self._run(walks, policy, belief, first_sample, needs_opinions=not plain)
                 found += [self._outcome(walk, policy, fusion, verdict or policy.verdict) for walk in walks]
