@@ -3,6 +3,7 @@
     python scripts/everyday.py                     # stub models, slow 3 and 10 times as expensive as fast
     python scripts/everyday.py --ratio 20 --json   # another price ratio, as JSON
     python scripts/everyday.py --local --limit 10  # the local pair (profile local) and its nominal prices, in minutes
+    python scripts/everyday.py --transcript docs/transcript.md  # 20 prompts by command, Python and gateway, as a page
 
 docs/data/everyday.jsonl has 80 prompts of 11 kinds, the right answer of each exact question, and for each prompt a reply
 of a fast and a slow model with token log-probabilities, written before the estimator was looked at. The stub server
@@ -162,20 +163,25 @@ class Asked:
     right: bool | None
 
 
-def ask(connection: HTTPConnection, model: str, item: Item) -> Asked:
-    """Ask a prompt of the set; an exact question is right if the answer is equivalent to the set's."""
+def post(connection: HTTPConnection, model: str, item: Item) -> tuple[Any, dict[str, Any]]:
+    """Send a prompt of the set; return the headers and the body of the reply."""
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": item["prompt"]}]})
     connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
     response = connection.getresponse()
     reply = json.loads(response.read())
     if response.status != 200:
         raise SystemExit(f"{item['id']}: status {response.status}: {reply}")
+    return response.headers, reply
+
+
+def ask(connection: HTTPConnection, model: str, item: Item) -> Asked:
+    """Ask a prompt of the set; an exact question is right if the answer is equivalent to the set's."""
+    headers, reply = post(connection, model, item)
     text = reply["choices"][0]["message"]["content"]
     recorded = {item[who]["text"]: item[who].get("right") for who in ("fast", "slow")}
     right = None
     if item["answer"] is not None:
         right = recorded[text] if text in recorded else equivalent(extract_answer(text), item["answer"])
-    headers = response.headers
     return Asked(
         headers.get("x-odar-path", model), int(headers["x-odar-calls"]), float(headers["x-odar-cost-usd"]), right
     )
@@ -191,6 +197,89 @@ def run(settings: str, items: Sequence[Item], slow: str) -> list[dict[str, Any]]
     named["exact"] = [each for each in asked if each[0]["answer"] is not None]
     named["all"] = asked
     return [_row(name, rows) for name, rows in named.items() if rows]
+
+
+PAGE = """# Twenty questions, three ways
+
+The same prompts by `make ask`, `odar.ask` and `odar serve`: the whole text, calls and path of each are equal. Written by `python
+scripts/everyday.py --transcript docs/transcript.md`, with the stub models of the [everyday set](data/everyday.jsonl), whose replies were written
+beforehand; slow costs ten times as much as fast. Simple: the fast model answered; medium: the slow one.
+
+"""
+IN_PYTHON = """
+import json, sys, odar
+for prompt in json.load(sys.stdin):
+    answer = odar.ask(prompt)
+    print(json.dumps([str(answer), str(answer.path), answer.trace.spend.calls]))
+"""
+Told = tuple[str, str, int]
+"""Text, path and calls of an answer."""
+
+
+def transcript(settings: str, items: Sequence[Item]) -> str:
+    """Ask the items by command, in Python and through the gateway; return the page, or end if they differ."""
+    told = {"make ask": _by_command(settings, items), "Python": _by_python(settings, items)}
+    with gateway(settings) as connection:
+        told["gateway"] = [_by_gateway(connection, item) for item in items]
+    parts = []
+    for number, item in enumerate(items):
+        found = {way: answers[number] for way, answers in told.items()}
+        if len(set(found.values())) > 1:
+            raise SystemExit(f"{item['id']} differs: {found}")
+        text, path, calls = found["gateway"]
+        quoted = "\n".join(f"> {line}".rstrip() for line in text.splitlines())
+        prompt = item["prompt"].replace("\n", " ")
+        parts.append(f"**{number + 1}. {item['kind']}:** {prompt}\n\n{quoted}\n>\n> *{path}, {calls} call*\n")
+    return PAGE + "\n".join(parts)
+
+
+def _by_command(settings: str, items: Sequence[Item]) -> list[Told]:
+    """Ask by `make ask`; path and calls come from the traces that it left."""
+    with _home(settings) as environment:
+        said = []
+        for item in items:
+            command = ["make", "--no-print-directory", "ask", f"Q={item['prompt']}"]
+            said.append(_run(command, environment).rstrip("\n"))
+        odar = str(Path(sys.executable).with_name("odar"))
+        traces = json.loads(_run([odar, "traces", "--json", "--limit", str(len(items))], environment))["traces"]
+    seen = [(trace["path"], trace["calls"]) for trace in reversed(traces)]
+    return [(text, path, calls) for text, (path, calls) in zip(said, seen, strict=True)]
+
+
+def _by_python(settings: str, items: Sequence[Item]) -> list[Told]:
+    with _home(settings) as environment:
+        prompts = json.dumps([item["prompt"] for item in items])
+        lines = _run([sys.executable, "-c", IN_PYTHON], environment, prompts).splitlines()
+    return [(text, path, calls) for text, path, calls in map(json.loads, lines)]
+
+
+def _by_gateway(connection: HTTPConnection, item: Item) -> Told:
+    headers, reply = post(connection, "odar", item)
+    return reply["choices"][0]["message"]["content"], headers["x-odar-path"], int(headers["x-odar-calls"])
+
+
+@contextmanager
+def _home(settings: str) -> Iterator[dict[str, str]]:
+    """Yield an environment whose user has these settings."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "config", "odar")
+        place.mkdir(parents=True)
+        (place / "odar.toml").write_text(settings)
+        environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+        yield environment | {
+            "HOME": folder,
+            "XDG_CONFIG_HOME": f"{folder}/config",
+            "ODAR_STORE_URL": f"{folder}/odar.db",
+        }
+
+
+def _run(command: Sequence[str], environment: dict[str, str], stdin: str = "") -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, input=stdin, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{command[0]} ended with {done.returncode}: {done.stderr}")
+    return done.stdout
 
 
 def _row(name: str, asked: Sequence[tuple[Item, Asked, Asked]]) -> dict[str, Any]:
@@ -223,15 +312,23 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     )
 
 
+def _settings(stub: Stub, ratio: float) -> str:
+    slow = {f"slow_{name}": price * ratio for name, price in PRICE.items()}
+    return STUBS.format(url=stub.url, **PRICE, **slow)
+
+
 def main() -> int:
     """Run the set and print the tables."""
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--ratio", type=float, action="append", help="price of slow in units of fast (3 and 10)")
     options.add_argument("--local", action="store_true", help="the models of profile local instead of stubs")
     options.add_argument("--limit", type=int, help="number of prompts, spread over the kinds")
+    options.add_argument("--transcript", type=Path, help="write a page with prompts (20, or --limit) and replies")
     options.add_argument("--json", action="store_true", help="print JSON")
     given = options.parse_args()
     items = [json.loads(line) for line in SET.read_text("utf-8").splitlines()]
+    if given.transcript and not given.limit:
+        given.limit = 20
     if given.limit:
         items = [items[index * len(items) // given.limit] for index in range(given.limit)]
     tables: dict[str, list[dict[str, Any]]] = {}
@@ -240,9 +337,11 @@ def main() -> int:
     else:
         stub = Stub(items)
         threading.Thread(target=stub.serve_forever, daemon=True).start()
+        if given.transcript:
+            given.transcript.write_text(transcript(_settings(stub, 10.0), items), "utf-8")
+            return 0
         for ratio in given.ratio or (3.0, 10.0):
-            slow = {f"slow_{name}": price * ratio for name, price in PRICE.items()}
-            tables[f"price ratio {ratio:g}"] = run(STUBS.format(url=stub.url, **PRICE, **slow), items, "deep")
+            tables[f"price ratio {ratio:g}"] = run(_settings(stub, ratio), items, "deep")
         stub.shutdown()
     if given.json:
         print(json.dumps(tables, indent=1))
