@@ -4,8 +4,8 @@
 
 The MMLU-Pro answers of three models are a user's table, without labels. Each draw gives 300 random questions to
 `odar.calibration.advice.advise`; the truth of each choice is its saving and its agreement with slow on all other questions of the table,
-with the calibration that the draw fitted. An interval covers if it holds the truth. The best choice is clear if its true worth leads
-that of every other choice by 2 points of agreement, or if it costs 10% of a slow call less than another that agrees no more often.
+with the calibration that the draw fitted. An interval covers if it holds the truth. The best choice is the one that is truly worth most at
+the dial; it is clear if it leads the next by 2 points of agreement, or by what 10% of a slow call is worth.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from odar.calibration.advice import advise
-from odar.calibration.compare import Choice, Goal, best_choice, walk_all
+from odar.calibration.compare import Goal, best_choice, walk_all
 from odar.calibration.items import scored_items
 from odar.catalogue import Price
 from odar.config import load_settings
@@ -60,7 +60,8 @@ class Verdict:
 
     best: str
     true_best: str
-    clear: bool
+    lead: float
+    """What the truly best choice is worth beyond the next one, in shares of agreement."""
     covers: tuple[bool, bool]
     """Whether the intervals of its saving and of its agreement hold the truth."""
 
@@ -104,14 +105,17 @@ def table_of(data: Path, models: dict[str, tuple[float, float]]) -> tuple[list[R
     imported = import_models(
         Odar(settings), {n: [own] for n, own in answers.items()}, prices, given, "mmlu_pro", {}
     )
-    return imported.items, imported.header.to_settings()
+    return [item.measured() for item in imported.items], imported.header.to_settings()
 
 
-def judge(items: Sequence[RecordedItem], settings: Settings, seed: int) -> Draw:
-    """Advise on a random sample, and compare with the truth on all other questions."""
+def judge(items: Sequence[RecordedItem], scored: Sequence[RecordedItem], settings: Settings, seed: int) -> Draw:
+    """Advise on a random sample, and compare with the truth on all other questions.
+
+    `scored` are the same items with the score of each answer: whether it is slow's.
+    """
     chosen = set(np.random.default_rng(seed).permutation(len(items))[:QUESTIONS].tolist())
     advice = advise([items[i] for i in sorted(chosen)], settings, {}, "balanced")
-    rest = scored_items([item for i, item in enumerate(items) if i not in chosen]).items
+    rest = [item for i, item in enumerate(scored) if i not in chosen]
     table = ReplayTable(rest, settings, {}, advice.calibration)
     truth = {c.name: c for c in walk_all(table, [choice.settings for choice in advice.choices])}
     slow = float(truth[SLOW].cost_usd.mean())
@@ -128,19 +132,10 @@ def judge(items: Sequence[RecordedItem], settings: Settings, seed: int) -> Draw:
         worths = {name: float(c.score.mean() - c.cost_usd.mean() / slow * points) for name, c in truth.items()}
         true_best = max(worths, key=worths.__getitem__)
         best = best_choice(advice.choices, Goal(dial, Dial.parse(dial).value(float(advice.slow.cost_usd.mean()))))
-        clear = all(
-            _is_clear(truth[true_best], truth[name], worths[true_best] - worths[name], slow)
-            for name in truth
-            if name != true_best
-        )
-        verdicts[dial] = Verdict(best.name, true_best, clear, covers[best.name])
+        lead = worths[true_best] - max(worth for name, worth in worths.items() if name != true_best)
+        verdicts[dial] = Verdict(best.name, true_best, lead, covers[best.name])
     # slow saves nothing and agrees by definition, so it is not judged
     return Draw([each for name, each in covers.items() if name != SLOW], verdicts)
-
-
-def _is_clear(best: Choice, other: Choice, lead: float, slow: float) -> bool:
-    cheaper = float(other.cost_usd.mean() - best.cost_usd.mean()) / slow
-    return lead >= CLEAR_POINTS or (cheaper >= CLEAR_COST and best.score.mean() >= other.score.mean())
 
 
 def _holds(interval: Any, value: float) -> bool:
@@ -154,9 +149,13 @@ def report(draws: Sequence[Draw]) -> None:
     for dial in DIALS:
         verdicts = [draw.verdicts[dial] for draw in draws]
         right = np.mean([each.best == each.true_best for each in verdicts])
-        clear = [each.best == each.true_best for each in verdicts if each.clear]
-        shown = f"{np.mean(clear):.1%} of {len(clear)}" if clear else "never"
-        print(f"  {dial}: recommendation right in {right:.1%}; where the best choice is clear: {shown}")
+        print(f"  {dial}: recommendation right in {right:.1%} of all draws")
+        leads = {"2 points": CLEAR_POINTS, "10% of a slow call": CLEAR_COST * Dial.parse(dial).points / 100}
+        for what, least in leads.items():
+            clear = [each.best == each.true_best for each in verdicts if each.lead >= least]
+            print(
+                f"    with a lead of {what}: " + (f"{np.mean(clear):.1%} of {len(clear)}" if clear else "no draw")
+            )
         named = [each.covers for each in verdicts if each.best != SLOW]
         if named:
             own = np.mean(named, axis=0)
@@ -174,11 +173,14 @@ _loaded: list[Any] = []
 
 def _load(items: Sequence[RecordedItem], settings: Settings) -> None:
     """Give a process the table once, not with every draw."""
-    _loaded[:] = [items, settings]
+    scored = scored_items(items).items
+    assert len(scored) == len(items)
+    _loaded[:] = [items, scored, settings]
 
 
 def _judge_loaded(seed: int) -> Draw:
-    return judge(*_loaded, seed)
+    items, scored, settings = _loaded
+    return judge(items, scored, settings, seed)
 
 
 def main() -> None:

@@ -1,0 +1,195 @@
+"""The report of `odar advise`: tables for a terminal, plain data, one HTML page, and lines for odar.toml."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import click
+
+from odar.calibration.advice import Advice, percent
+from odar.cli.terminal import fitting_columns, plain_table, print_table, print_text
+from odar.errors import plural
+
+
+def toml_lines(advice: Advice, calibration: str) -> list[str]:
+    """Return the lines for odar.toml."""
+    best = advice.best
+    lines = [f"policy = {json.dumps(best.settings['policy'])}"]
+    lines += [f"calibration = {json.dumps(calibration)}"] if best.is_cascade else []
+    for agent in advice.settings.agent_names:
+        lines += ["", f"[{agent}]", f"model = {json.dumps(advice.settings.agent(agent).model)}"]
+    if best.is_cascade:
+        lines += ["", "[routing]", f"dial = {json.dumps(best.settings['routing.dial'])}"]
+    return lines
+
+
+def report_body(
+    advice: Advice, log: str, seconds: Mapping[str, float], one_call: Mapping[str, Any] | None, calibration: str
+) -> dict[str, Any]:
+    """Return everything that is shown as plain data.
+
+    `log` says what the log holds, `seconds` what each second is worth, `one_call` what requests cost that have no
+    comparable answer.
+    """
+    settings = advice.settings
+    kinds = {
+        kind: {"questions": int(rows.sum()), "choices": advice.to_rows(rows)}
+        for kind, rows in advice.by_kind().items()
+    }
+    return {
+        "recommendation": advice.sentence(),
+        "toml": "\n".join(toml_lines(advice, calibration)) + "\n",
+        "log": log,
+        "questions": len(advice.kinds),
+        "left_out": advice.left_out,
+        "score": advice.score_name,
+        "asked_twice": advice.repeats,
+        "models": {agent: settings.agent(agent).model for agent in settings.agent_names},
+        "nominal_prices": advice.table.nominal,
+        "choices": advice.to_rows(),
+        "kinds": kinds,
+        "one_call": one_call,
+        "seconds": dict(seconds),
+    }
+
+
+def print_report(advice: Advice, body: Mapping[str, Any]) -> None:
+    """Print the tables, the notes, the sentence and the lines for odar.toml."""
+    models = ", ".join(f"{agent} {model}" for agent, model in body["models"].items())
+    print_text(f"{plural(body['questions'], 'question')}; {models}; 95% intervals")
+    click.echo()
+    same = body["score"].replace(" ", "_")
+    title = "right" if advice.labelled else "same answer as slow"
+    columns: dict[str, list[str]] = {
+        "": ["→" if row["best"] else "" for row in body["choices"]],
+        "choice": [row["choice"] for row in body["choices"]],
+        "$/1000": [f"{row['usd_per_1000']:.4g}" for row in body["choices"]],
+        title: [_share(row[same]) for row in body["choices"]],
+        "saving": [percent(row["saving"], 0) for row in body["choices"]],
+        "calls": [f"{row['calls']:.2f}" for row in body["choices"]],
+    }
+    _print_columns(columns)
+    shown = advice.best if advice.best is not advice.slow else next(c for c in advice.choices if c.is_cascade)
+    number = advice.choices.index(shown)
+    slow = advice.choices.index(advice.slow)
+    if len(body["kinds"]) > 1:
+        click.echo(f"\n{shown.name}, by kind of question\n")
+        kinds = body["kinds"]
+        rows = [each["choices"][number] for each in kinds.values()]
+        table = {
+            "kind": [kind or "unknown" for kind in kinds],
+            "questions": [str(each["questions"]) for each in kinds.values()],
+            title: [_share(row[same]) for row in rows],
+            "slow itself": [_share(each["choices"][slow][same]) for each in kinds.values()],
+            "saving": [percent(row["saving"], 0) for row in rows],
+        }
+        _print_columns(table if not advice.labelled else {n: v for n, v in table.items() if n != "slow itself"})
+    click.echo()
+    for note in _notes(advice, body):
+        print_text(note)
+    click.echo()
+    print_text(body["recommendation"])
+    click.echo("\nodar.toml:\n")
+    click.echo("".join(f"    {line}\n" if line else "\n" for line in body["toml"].splitlines()), nl=False)
+
+
+def _print_columns(columns: Mapping[str, Sequence[str]]) -> None:
+    shown = fitting_columns(columns)
+    table = plain_table(*shown, gap=2, right={"$/1000", "calls", "questions"} & set(shown), no_wrap=True)
+    for cells in zip(*(columns[name] for name in shown), strict=True):
+        table.add_row(*cells)
+    print_table(table)
+
+
+def _share(interval: Any) -> str:
+    return "–" if interval.value != interval.value else percent(interval)
+
+
+def _notes(advice: Advice, body: Mapping[str, Any]) -> list[str]:
+    """Return what a reader must know to read the tables."""
+    notes = []
+    if not advice.labelled and advice.repeats:
+        notes.append(
+            f"The row of slow is how often it gives its own answer again, on {advice.repeats} questions that it "
+            "was asked twice. Agreement is not accuracy."
+        )
+    elif not advice.labelled:
+        notes.append(
+            "Slow answered each question once, so how often it would repeat itself is unknown, and every "
+            "difference counts against the cascade. Agreement is not accuracy."
+        )
+    if advice.left_out:
+        notes.append(f"{plural(advice.left_out, 'question')} left out: slow's answer was cut off or empty.")
+    if body["nominal_prices"]:
+        notes.append("A price is unknown or zero: prices are nominal, by size or role. Set [models.NAME] price.")
+    if (one := body["one_call"]) is not None:
+        to = ", ".join(f"{count} to {agent}" for agent, count in one["to"].items())
+        notes.append(
+            f"{plural(one['requests'], 'request')} without a comparable answer (open-ended, tool calls) take one "
+            f"call, {to}: about ${one['usd_per_1000']:.4g} per 1,000 at the usual length, "
+            f"${one['slow_usd_per_1000']:.4g} if all go to slow. They are in no figure above."
+        )
+    if body["seconds"]:
+        worth = ", ".join(f"{name} {points:+.1f}" for name, points in body["seconds"].items())
+        notes.append(f"Second, by what the best cascade with it is worth beyond one slow call, in points: {worth}.")
+    return notes
+
+
+def html_page(advice: Advice, body: Mapping[str, Any]) -> str:
+    """Return one page with the plot, without scripts and network access."""
+    from odar.evals.report.draw import Colour, to_svg
+
+    score = body["score"].replace(" ", "_")
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        known = [row for row in body["choices"] if row[score].value == row[score].value]
+        for number, row in enumerate(known):
+            colour = Colour.ACCENT if row["settings"]["policy"] == "cascade" else Colour.OTHER
+            x, y = row["usd_per_1000"], 100 * row[score].value
+            bounds = [[y - 100 * row[score].low], [100 * row[score].high - y]]
+            axes.errorbar(x, y, bounds, fmt="o", color=colour, markersize=5, elinewidth=1)
+            below = (14, -14, -28)[number % 3]  # neighbours are often at nearly the same point
+            name = row["choice"].removeprefix("cascade ")
+            axes.annotate(name, (x, y), (8, below), textcoords="offset points", fontsize=8.5, color=colour)
+        axes.set(xlabel="$ per 1,000 questions", ylabel=f"{body['score']}, %")
+        axes.margins(x=0.2, y=0.15)
+        axes.set_xlim(left=0)
+
+    def table(rows: Sequence[Mapping[str, Any]]) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("choice", "$ per 1,000", body["score"], "saving", "calls"))
+        cells = ""
+        for row in rows:
+            figures = (
+                f"{row['usd_per_1000']:.4g}",
+                _share(row[score]),
+                percent(row["saving"], 0),
+                f"{row['calls']:.2f}",
+            )
+            cells += f"<tr{' class=ours' if row['best'] else ''}><th>{html.escape(row['choice'])}</th>"
+            cells += "".join(f"<td>{figure}</td>" for figure in figures) + "</tr>"
+        return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{cells}</tbody></table></div>'
+
+    style = resources.files("odar.evals.report").joinpath("page.css").read_text(encoding="utf-8")
+    models = ", ".join(f"{agent} {model}" for agent, model in body["models"].items())
+    kinds = "".join(
+        f"<h3>{html.escape(kind or 'unknown')}, {each['questions']} questions</h3>{table(each['choices'])}"
+        for kind, each in body["kinds"].items()
+    )
+    notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in _notes(advice, body))
+    parts = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>ODAR: advice</title>',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<style>{style}</style></head><body><main><header><h1>What ODAR would save</h1>",
+        f'<p class="lead">{html.escape(body["recommendation"])}</p>',
+        f"<p>{body['questions']} questions; {html.escape(models)}; 95% intervals.</p></header>",
+        f'<figure><figcaption id="frontier">Cost against {body["score"]}</figcaption>',
+        f"{to_svg(draw, (5.6, 3.8), 'frontier')}</figure>{table(body['choices'])}{notes}",
+        f"<h2>odar.toml</h2><pre>{html.escape(body['toml'])}</pre>",
+        f"<h2>By kind of question</h2>{kinds}</main></body></html>\n",
+    )
+    return "".join(parts)
