@@ -1,6 +1,7 @@
 """The frontier of the cascade on recorded models, with model families and items left out of the fit (issue 31).
 
     python scripts/bench_cascade.py --data ../shared/data [--triples 300] [--splits 3] [--sets mmlu_pro math_l5 crux]
+    python scripts/bench_cascade.py --data ../shared/data --set-aside    # families and items that chose nothing, MMLU-Pro
 
 Every call is charged; fast and second cost 1, slow 3, 10 or 20. The figure is the mean gain over the upper hull of the fixed
 choices {fast, second, slow} at equal cost, over the middle half of the cost range, interpolated along the dial.
@@ -9,6 +10,8 @@ choices {fast, second, slow} at equal cost, over the middle half of the cost ran
 - Items: MMLU-Pro teaches one half of the items and judges the other; MATH level 5 and CRUX are left out as a whole.
 - day one: skills by price tier, shipped quantiles. 400 unlabelled: skills from agreement, own quantiles. 400 labels: skills
   and a few weights fitted near the shipped ones. These 400 items are never judged.
+- Intervals: 95%, of the median, from 1,000 draws of slow models with replacement; triples that share one go together.
+- `--set-aside`: teaches the other families and two thirds of the items, and judges triples of `SET_ASIDE` on the last third.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ SETS = ("mmlu_pro", "math_l5", "crux")
 RATIOS = (3, 10, 20)
 WALKS = {"mmlu_pro": 8000, "math_l5": 1500, "crux": 1500}
 LABELS = 400
+QUARTERS = (0.25, 0.5, 0.75)
+SET_ASIDE = ("deepseek", "gemini", "gemma", "gpt")
+"""Families, by a hash of their names, that took no part in choosing the present form of the belief."""
 
 
 def family_halves(sets: dict[str, Recorded], seed: int) -> tuple[set[str], set[str]]:
@@ -130,12 +136,32 @@ def calibration_error(p: np.ndarray, right: np.ndarray, bins: int = 10) -> float
     return float(sum(abs(p[rows].mean() - right[rows].mean()) * len(rows) for rows in order) / len(p))
 
 
-def errors(found: Table) -> tuple[float, float]:
-    """Calibration error of p and of q over all states of a triple."""
+def predicted(found: Table) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """p and q in all states of a triple, and what came true."""
     answered = [name for name in found.p if name]
-    p = np.concatenate([found.p[n] for n in answered]), np.concatenate([found.right[n] for n in answered])
-    q = np.concatenate(list(found.q.values())), np.concatenate([found.right["L"]] * len(found.q))
-    return calibration_error(*p), calibration_error(*q)
+    return {
+        "p": (np.concatenate([found.p[n] for n in answered]), np.concatenate([found.right[n] for n in answered])),
+        "q": (np.concatenate(list(found.q.values())), np.concatenate([found.right["L"]] * len(found.q))),
+    }
+
+
+def draw_reliability(file: Path, found: dict[str, list[dict[str, tuple[np.ndarray, np.ndarray]]]]) -> None:
+    """Share that is right against p and q, in ten bins of equal size, all triples together; a line for each row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3.4), layout="constrained")
+    for axes, name in zip(figure.subplots(1, 2, sharey=True), "pq", strict=True):
+        axes.plot([0, 1], [0, 1], color="0.8", linewidth=1)
+        for row, triples in found.items():
+            said, true = (np.concatenate(each) for each in zip(*(t[name] for t in triples), strict=True))
+            bins = np.array_split(np.argsort(said), 10)
+            axes.plot(
+                [said[b].mean() for b in bins], [true[b].mean() for b in bins], marker="o", markersize=3, label=row
+            )
+        axes.set_xlabel(name)
+    figure.axes[0].set_ylabel("share that is right")
+    figure.axes[0].legend(frameon=False)
+    figure.savefig(file, metadata={"Date": None})
 
 
 def cost_at_slow(points: Sequence[tuple[float, float]], slow: float, ratio: float) -> float:
@@ -158,9 +184,10 @@ def judge(
             fixed = [(1.0, fast), (1.0, second), (float(ratio), slow)]
             if "S" not in stages:
                 fixed.pop(1)
-            p_error, q_error = errors(found)
+            p_error, q_error = (calibration_error(*each) for each in predicted(found).values())
             yield {
                 "ratio": ratio,
+                "slow": triple.slow,
                 "gain": gain(points, fixed, ratio),
                 "gain over fast, slow": gain(points, [fixed[0], fixed[-1]], ratio),
                 "gate": gain(gate_curve(found, ratio), fixed, ratio),
@@ -170,14 +197,27 @@ def judge(
             }
 
 
+def interval(gains: np.ndarray, slow: np.ndarray, draws: int = 1000) -> str:
+    """95% interval of the median; triples with the same slow model are drawn together."""
+    groups = [gains[slow == model] for model in np.unique(slow)]
+    rng = np.random.default_rng(0)
+    found = [
+        np.median(np.concatenate([groups[i] for i in rng.integers(0, len(groups), len(groups))]))
+        for _ in range(draws)
+    ]
+    low, high = np.quantile(found, (0.025, 0.975))
+    return f"[{low:+.1f}, {high:+.1f}]"
+
+
 def report(name: str, row: str, results: Sequence[dict[str, float]]) -> None:
     """Print one line for each price ratio."""
     for ratio in RATIOS:
         of = {key: np.array([r[key] for r in results if r["ratio"] == ratio]) for key in results[0]}
         print(
-            f"| {name} | {row} | {ratio} | {len(of['gain'])} | {np.median(of['gain']):+.2f} | {(of['gain'] > 0).mean():.0%} "
+            f"| {name} | {row} | {ratio} | {len(of['gain'])} | {np.median(of['gain']):+.2f} {interval(of['gain'], of['slow'])} "
+            f"| {(of['gain'] > 0).mean():.0%} "
             f"| {(of['gain'] > -0.5).mean():.0%} | {(of['gain over fast, slow'] > -0.5).mean():.0%} "
-            f"| {np.median(of['gain'] - of['gate']):+.2f} | {np.median(of['cost']):.2f} "
+            f"| {np.median(of['gain'] - of['gate']):+.2f} | {' '.join(f'{c:.2f}' for c in np.quantile(of['cost'], QUARTERS))} "
             f"| {np.median(of['p error']):.3f} / {np.quantile(of['p error'], 0.9):.3f} "
             f"| {np.median(of['q error']):.3f} / {np.quantile(of['q error'], 0.9):.3f} |",
             flush=True,
@@ -193,12 +233,17 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--rows", nargs="+", default=["day one", "400 unlabelled", "400 labels", "true skills"],
                         help='"N unlabelled" and "N labels" for up to 400')  # fmt: skip
+    parser.add_argument("--set-aside", action="store_true", help="judge the families that chose nothing, once")
+    parser.add_argument(
+        "--reliability", type=Path, metavar="SVG", help="draw p and q against what came true, and end"
+    )
     parser.add_argument("--stages", default="FSL", choices=("FSL", "FL"))
     options = parser.parse_args()
     sets = {name: load(name, options.data) for name in SETS}
     print("| set | row | ratio | triples | median gain | > 0 | > −0.5 | > −0.5 over {fast, slow} | over the gate "
-          "| cost at slow − 0.5 | error of p, median / 90% | error of q |")  # fmt: skip
+          "| cost at slow − 0.5, quartiles | error of p, median / 90% | error of q |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    drawn: dict[str, list[dict[str, tuple[np.ndarray, np.ndarray]]]] = {}
     for name in options.sets:
         recorded = sets[name]
         results: dict[str, list[dict[str, float]]] = {}
@@ -206,10 +251,15 @@ def main() -> None:
             rng = np.random.default_rng(seed)
             order = rng.permutation(len(recorded.prior))
             first, second = family_halves(sets, seed)
-            for taught, unseen in ((first, second), (second, first)):
-                half = len(order) // 2 if name == "mmlu_pro" else LABELS
-                learned = order[:half] if name == "mmlu_pro" else np.arange(len(sets["mmlu_pro"].prior))
-                belief = fitted(sets, taught, name, learned, seed)
+            half = len(order) // 2 if name == "mmlu_pro" else LABELS
+            ways = [(first, second), (second, first)]
+            if options.set_aside:
+                order = np.roll(np.random.default_rng(99).permutation(len(recorded.prior)), -(len(order) // 3))
+                half = len(order) - len(order) // 3
+                ways = [((first | second) - set(SET_ASIDE), set(SET_ASIDE))]
+            for taught, unseen in ways:
+                learned_from = order[:half] if name == "mmlu_pro" else np.arange(len(sets["mmlu_pro"].prior))
+                belief = fitted(sets, taught, name, learned_from, seed)
                 seen, items = order[:LABELS], np.sort(order[half:])
                 triples = qualifying(recorded, models_of(recorded, unseen))
                 if options.triples and len(triples) > options.triples:
@@ -219,12 +269,20 @@ def main() -> None:
                 for row in options.rows:
                     known = seen[: int(row.split()[0])] if row[0].isdigit() else seen
                     signals = shipped, Signals.own(recorded, known)
+                    if options.reliability:
+                        for triple in triples:
+                            learned, ranks, agents = knowledge(row, belief, recorded, *signals, triple, known, 10)
+                            found = table(learned, recorded, ranks, triple, agents, items)
+                            drawn.setdefault(row, []).append(predicted(found))
+                        continue
                     results.setdefault(row, []).extend(
                         judge(row, belief, recorded, signals, triples, known, items, options.stages)
                     )
-        for row, found in results.items():
-            if found:
-                report(name, row, found)
+        for row, judged in results.items():
+            if judged:
+                report(name, row, judged)
+    if options.reliability:
+        draw_reliability(options.reliability, drawn)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from odar.policy.belief import (
     chance_level,
 )
 
-TIERS = ((1.0, 0.50), (2.0, 0.78))
+TIERS = ((1.0, 0.45), (2.0, 0.77))
 """Skill of an agent without scores, by its price as a multiple of the cheapest agent's."""
 COMMON_DEVIATION = 0.6
 """Deviation of the logits of skills that all agents share: a user's questions may be harder than expected."""
@@ -105,7 +105,7 @@ def default_skill(price: float, cheapest: float) -> float:
     """Return the skill of an agent about which only its price is known.
 
     >>> default_skill(0.4, 0.4), default_skill(4.0, 0.4)
-    (0.5, 0.78)
+    (0.45, 0.77)
     """
     ratio = price / cheapest if cheapest > 0 else 1.0
     return next((skill for least, skill in reversed(TIERS) if ratio >= least), TIERS[0][1])
