@@ -68,10 +68,14 @@ class Page:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """Every code block, indented ones included."""
-        found, remarks = [], {}
+        """Every code block, indented ones included; not those that are quoted from somebody else."""
+        found, remarks, quotes = [], {}, 0
         for token in self._tokens:
-            if token.type == "html_block":
+            if token.type.startswith("blockquote"):
+                quotes += token.nesting
+            elif quotes:
+                continue
+            elif token.type == "html_block":
                 remarks |= {match["key"]: match["value"] for match in _REMARK.finditer(token.content)}
             elif token.type in ("fence", "code_block"):
                 language, _, rest = token.info.partition(" ")

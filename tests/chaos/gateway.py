@@ -163,16 +163,17 @@ class Gateway:
         return sum(map(float, lines))
 
     async def footprint(self) -> Footprint:
-        """Return its current resources."""
+        """Return its current resources; connections to the store, whose pool is bounded, do not count."""
         tasks = int(await self.metric("odar_tasks"))
         links = []
         for entry in Path(f"/proc/{self.process.pid}/fd").iterdir():
             try:
-                links.append(str(entry.readlink()))
+                links.append(entry.readlink().name)
             except FileNotFoundError:  # closed meanwhile
                 continue
         sockets = sum(link.startswith("socket:") for link in links)
-        return Footprint(tasks, sockets, len(links) - sockets)
+        stored = sum(link.endswith((".db", ".db-wal", ".db-shm")) for link in links)
+        return Footprint(tasks, sockets, len(links) - sockets - stored)
 
     async def at_rest(self, looks: int = 6) -> Footprint:
         """Return its resources at rest: the minimum of several measurements."""

@@ -59,7 +59,7 @@ async def test_disagreement_asks_the_slow_agent(trio: Any) -> None:
     assert told["stages"][:3] == ["fast", "second", "slow"]
     (record,) = live.memory_store.records
     story = dict(tell_story(to_document(Record(record.query, record.outcome), content=True)))
-    assert story["second"].startswith("395 · they differ · p 0.")
+    assert story["second"].startswith("395 · they differ · ")
     assert "2 of 3 agree" in story["slow"]
     assert "stop: " in list(story.values())[-2]
 

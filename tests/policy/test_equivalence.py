@@ -235,4 +235,4 @@ def test_parsing_a_unit_is_idempotent(value, unit):
 @given(st.text(max_size=130))
 def test_any_text_is_a_quantity_or_none(text):
     found = parse_quantity(text.casefold())
-    assert found is None or isinstance(found.value, Fraction)
+    assert found is None or isinstance(found[0], Fraction)

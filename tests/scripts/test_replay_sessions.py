@@ -23,7 +23,7 @@ def test_the_file_has_conversations_of_several_clients() -> None:
 
 
 def test_routing_costs_less_than_the_slow_agent_and_a_session_switches_less() -> None:
-    found = [s for s in sessions(FILE) if s["client"] == "pydantic-ai" and s["task"] == "deadlock"]
+    found = [s for s in sessions(FILE) if s["client"] == "pydantic-ai"]
     slow, alone, together = (
         asyncio.run(replay(way, found, "gpt-5.4-nano", "gpt-5.4"))
         for way in ("always slow", "per request", "per session")

@@ -305,7 +305,7 @@ def without_defaults(instance: Any) -> dict[str, Any]:
     >>> without_defaults(Usage(input=3))
     {'input': 3}
     """
-    values = ((each, getattr(instance, each.name)) for each in fields(instance))
+    values = ((each, getattr(instance, each.name)) for each in fields(instance) if each.init)
     return {each.name: value for each, value in values if value != each.default}
 
 
@@ -329,6 +329,8 @@ def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
     attempt = msgspec.convert({"text": _visible_text(tokens, control), **row, "control": control}, Attempt)
     if len(attempt.logprobs) != len(tokens):
         raise ValueError(f"{len(tokens)} tokens, but {len(attempt.logprobs)} log-probabilities")
+    if any(logprob is not None and logprob > 0 for logprob in attempt.logprobs):
+        raise ValueError("a log-probability above 0")
     return attempt
 
 
