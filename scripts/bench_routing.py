@@ -104,7 +104,9 @@ def _expected_gain(outcomes: Outcomes, prior: Array) -> Array:
     weak, strong = Agent("fast", 0.6, "weak"), Agent("slow", 0.8, "strong")
     values = {"length": outcomes.tokens, "mean_logprob": np.log(np.clip(outcomes.confidence, 1e-6, 1.0))}
     tables = QuantileTables.fit({("reasoned", name): each for name, each in values.items()})
-    ranks = {name: tables.rank("reasoned", name, each) for name, each in values.items()}
+    ranks = {
+        name: np.array([tables.rank("reasoned", name, value) for value in each]) for name, each in values.items()
+    }
     missing = np.zeros(len(prior)) if outcomes.unanswered is None else outcomes.unanswered
     opinion = Opinion(weak, np.where(missing > 0, -1, 0), ranks["length"], ranks["mean_logprob"])
     judgment = Belief.load().judge(State([opinion], plausible=10, difficulty=prior))

@@ -137,7 +137,7 @@ def answers(
 
 
 def _rank(tables: QuantileTables, kind: str, name: str, value: float | None) -> float:
-    rank = tables.rank_one(kind, name, value)
+    rank = tables.rank(kind, name, value)
     return 0.5 if rank is None else rank
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from odar.cli.calibrate_difficulty import TrainingLine, TrainingRow, targets, training_row
+from odar.cli.calibrate_difficulty import TrainingLine, targets, training_row
 from odar.errors import InputError
 from odar.recording.questions import load_lines
-from odar.types import Query
 
 
 def write(tmp_path: Path, *rows: object) -> Path:
@@ -19,13 +18,13 @@ def write(tmp_path: Path, *rows: object) -> Path:
     return file
 
 
-def load_rows(path: Path) -> list[TrainingRow]:
-    return load_lines(path, TrainingLine, training_row, "rows")
+def load_rows(path: Path) -> list[TrainingLine]:
+    return [line for _, line in load_lines(path, TrainingLine, training_row, "rows")]
 
 
 def test_a_given_difficulty_is_the_target(tmp_path: Path) -> None:
     rows = load_rows(write(tmp_path, {"query": "a", "difficulty": 0.25}, "", {"query": "b", "difficulty": 1}))
-    assert [row.query.text for row in rows] == ["a", "b"]
+    assert [row.query for row in rows] == ["a", "b"]
     assert targets(rows).tolist() == [0.25, 1.0]
 
 
@@ -46,7 +45,7 @@ def test_targets_are_computed_from_outcomes(tmp_path: Path) -> None:
 
 
 def test_effort_does_not_change_a_given_difficulty() -> None:
-    rows = [TrainingRow(Query("a"), difficulty=0.3, effort=9.0), TrainingRow(Query("b"), correct=0.0, effort=1.0)]
+    rows = [TrainingLine(query="a", difficulty=0.3, time=9.0), TrainingLine(query="b", correct=0.0, time=1.0)]
     assert targets(rows).tolist() == [0.3, 1.0]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -88,22 +86,23 @@ def test_a_model_without_log_probs_has_length_and_stated():
 def test_ranks_are_monotone_and_inside_the_open_interval(values, one, other):
     tables = QuantileTables.fit({("direct", "length"): values})
     low, high = sorted((one, other))
-    ranks = tables.rank("direct", "length", [low, high])
+    ranks = [tables.rank("direct", "length", value) for value in (low, high)]
     assert 0 < ranks[0] <= ranks[1] < 1
 
 
 @given(st.lists(st.integers(1, 10_000), min_size=30, max_size=80, unique=True))
 def test_ranks_do_not_depend_on_the_unit(values):
-    plain = QuantileTables.fit({("direct", "length"): values}).rank("direct", "length", values)
     scaled = [4 * v + 3 for v in values]
-    assert QuantileTables.fit({("direct", "length"): scaled}).rank("direct", "length", scaled) == pytest.approx(
-        plain, abs=1e-6
-    )
+    plain, other = (QuantileTables.fit({("direct", "length"): each}) for each in (values, scaled))
+    for value, same in zip(values, scaled, strict=True):
+        assert other.rank("direct", "length", same) == pytest.approx(
+            plain.rank("direct", "length", value), abs=1e-6
+        )
 
 
 def test_a_common_value_has_the_rank_of_its_middle():
     tables = QuantileTables.fit({("direct", "answer_logprob"): [-1.0] * 20 + [0.0] * 80})
-    assert tables.rank("direct", "answer_logprob", [0.0])[0] == pytest.approx(0.6, abs=0.02)
+    assert tables.rank("direct", "answer_logprob", 0.0) == pytest.approx(0.6, abs=0.02)
 
 
 def test_few_answers_give_no_table_and_unfinished_ones_are_excluded():
@@ -112,14 +111,14 @@ def test_few_answers_give_no_table_and_unfinished_ones_are_excluded():
     assert not QuantileTables.of_answers([answer] * 29 + [silent] * 50).tables
     tables = QuantileTables.of_answers([answer] * 30 + [silent] * 50)
     assert tables.tables["reasoned", "length"].max() == 100
-    assert math.isnan(tables.rank("direct", "length", [5.0])[0])
+    assert tables.rank("direct", "length", 5.0) is None
 
 
 def test_own_tables_come_before_shipped_ones():
     shipped = QuantileTables.fit({("direct", "length"): range(100), ("direct", "prior"): range(100)})
     own = QuantileTables.fit({("direct", "length"): range(1000, 1100)}).with_fallback(shipped)
-    assert own.rank("direct", "length", [1050.0])[0] == pytest.approx(0.5, abs=0.02)
-    assert own.rank("direct", "prior", [50.0])[0] == pytest.approx(0.5, abs=0.02)
+    assert own.rank("direct", "length", 1050.0) == pytest.approx(0.5, abs=0.02)
+    assert own.rank("direct", "prior", 50.0) == pytest.approx(0.5, abs=0.02)
 
 
 def test_tables_survive_a_round_trip():

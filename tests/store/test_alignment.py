@@ -307,7 +307,7 @@ def test_the_signals_of_other_keys_count_little():
     with asking("honest"):
         tables = known.tables(SOURCE)
         own = alone.tables(SOURCE)
-    ranks = [each.rank(AnswerKind.DIRECT.value, "length", [50.0])[0] for each in (tables, own)]
+    ranks = [each.rank(AnswerKind.DIRECT.value, "length", 50.0) for each in (tables, own)]
     assert ranks[0] == pytest.approx(ranks[1], abs=0.06)
     with asking("newcomer"):
         assert known.tables(SOURCE) is None

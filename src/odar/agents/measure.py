@@ -103,7 +103,7 @@ def size_of(candidates: Iterable[Candidate]) -> int:
 def opinion_of(candidate: Candidate, seen: AnswerSignals, table: QuantileTables | None, agent: Agent) -> Opinion:
     """Return what the belief sees of one candidate alone: its group is 0, or −1 if it has no answer."""
     known = shipped_tables() if table is None else table.with_fallback(shipped_tables())
-    ranks = {name: known.rank_one(seen.kind, name, getattr(seen, name)) for name in RANKED}
+    ranks = {name: known.rank(seen.kind, name, getattr(seen, name)) for name in RANKED}
     direct = seen.kind is AnswerKind.DIRECT and ranks["answer_logprob"] is not None
     return Opinion(
         agent=agent,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,11 +36,12 @@ def train_difficulty(data: str, settings: Settings, out: str, *, as_json: bool) 
     """Train from the shipped weights, write the estimator unless it is worse, and return the exit code."""
     if not out.endswith(".json"):
         raise InputError(f"--out {out!r} must end in .json: that is how routing.estimator knows a file from a name")
-    rows: list[TrainingRow] = load_lines(data, TrainingLine, training_row, "rows")
-    target, shipped = targets(rows), shipped_estimator()
+    rows: list[tuple[Query, TrainingLine]] = load_lines(data, TrainingLine, training_row, "rows")
+    target = targets(line for _, line in rows)
+    shipped = shipped_estimator()
     check_row_count(len(rows))
     with Progress(console=Console(stderr=True), transient=True, disable=as_json) as bar:
-        x = phi_batch(row.query for row in bar.track(rows, description="reading queries"))
+        x = phi_batch(query for query, _ in bar.track(rows, description="reading queries"))
         bar.add_task("fitting", total=None)
         model = fit_features(x, target, start=shipped)
         held_out = cross_predict(x, target, start=shipped)
@@ -78,40 +79,26 @@ def _score(d: Array, target: Array, thresholds: tuple[float, float]) -> dict[str
     }
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRow:
-    """One query with its difficulty, or with the figures that give it (SPEC 2.5)."""
+class TrainingLine(QueryLine):
+    """A line of the file: a query with difficulty or correct, and optionally time or reasoning, and image."""
 
-    query: Query
-    difficulty: float | None = None
-    correct: float | None = None
+    difficulty: bool | Share | None = None
+    correct: bool | Share | None = None
     """Share of the fast model's answers that were right."""
-    effort: float | None = None
-    """A person's time, or the length of the reference reasoning."""
 
 
-def targets(rows: list[TrainingRow]) -> Array:
-    """Return d* of every row: as given, or by `d_star`.
-
-    >>> targets([TrainingRow(Query("a"), difficulty=0.2), TrainingRow(Query("b"), correct=0.25)]).tolist()
-    [0.2, 0.75]
-    """
+def targets(lines: Iterable[TrainingLine]) -> Array:
+    """Return d* of every line: as given, or by `d_star` (SPEC 2.5)."""
+    rows = list(lines)
     failure = [0.0 if row.correct is None else 1 - row.correct for row in rows]
     effort = [math.nan if row.effort is None or row.correct is None else row.effort for row in rows]
     given = np.array([math.nan if row.difficulty is None else row.difficulty for row in rows])
     return np.where(np.isnan(given), d_star(failure, effort), given)
 
 
-class TrainingLine(QueryLine):
-    """A line of the file: a query with difficulty or correct, and optionally time or reasoning, and image."""
-
-    difficulty: bool | Share | None = None
-    correct: bool | Share | None = None
-
-
-def training_row(line: TrainingLine, number: int, folder: Path) -> TrainingRow:
-    """Return the row of a line."""
+def training_row(line: TrainingLine, number: int, folder: Path) -> tuple[Query, TrainingLine]:
+    """Return the query of a line, and the line."""
     query = line.to_query(folder)
     if (line.difficulty is None) == (line.correct is None):
         raise ValueError("it needs either difficulty or correct")
-    return TrainingRow(query, line.difficulty, line.correct, line.effort)
+    return query, line

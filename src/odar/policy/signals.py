@@ -73,7 +73,7 @@ class QuantileTables:
     """Quantiles of each signal by kind of answer.
 
     >>> tables = QuantileTables.fit({("direct", "length"): range(1, 101)})
-    >>> tables.rank("direct", "length", [2, 50.5, 99]).round(2).tolist()
+    >>> [round(tables.rank("direct", "length", value), 2) for value in (2, 50.5, 99)]
     [0.01, 0.5, 0.99]
     """
 
@@ -100,21 +100,11 @@ class QuantileTables:
                     values.setdefault((answer.kind.value, name), []).append(value)
         return cls.fit(values, minimum)
 
-    def rank(self, kind: str, signal: str, values: ArrayLike) -> Array:
-        """Return the rank of each value in (0, 1); NaN if the value or the table is missing.
+    def rank(self, kind: str, signal: str, value: float | None) -> float | None:
+        """Return the rank of a value in (0, 1); None if the value or the table is missing.
 
         Beyond the ends of the table, ranks continue to rise more slowly, so that extreme values differ.
         """
-        given, curve = np.asarray(values, dtype=np.float64), self._curves.get((kind, signal))
-        if curve is None:
-            return np.full(given.shape, math.nan)
-        points, levels, width = curve
-        ranks = np.interp(given, points, levels)  # NaN stays NaN
-        below, above = np.maximum(points[0] - given, 0) / width, np.maximum(given - points[-1], 0) / width
-        return ranks - levels[0] * below / (1 + below) + (1 - levels[-1]) * above / (1 + above)
-
-    def rank_one(self, kind: str, signal: str, value: float | None) -> float | None:
-        """Return `rank` of one value; None if the value or the table is missing."""
         curve = self._curves.get((kind, signal))
         if curve is None or value is None or not math.isfinite(value):
             return None
