@@ -43,10 +43,10 @@ async def test_the_caller_can_choose_the_path():
         await odar.aask("What?", path="harder")
 
 
-async def test_the_verifier_gets_the_fast_answer_and_the_solver_does_not():
+async def test_the_verifier_gets_the_whole_fast_output_and_the_solver_does_not():
     odar, _, slow = engine()
     await odar.aask("What is 2 + 2?", path="medium")
-    assert "Proposed answer: 4" in slow.requests[0].messages[-1].text
+    assert "Proposed answer:\nAnswer: 4" in slow.requests[0].messages[-1].text
     await odar.aask("What is 2 + 2?", path="hard")
     assert "4" not in slow.requests[1].messages[-1].text
 

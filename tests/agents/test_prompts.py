@@ -23,8 +23,9 @@ def test_every_set_has_the_format_rules_of_spec_3_1(name):
     assert "Answer:" in prompts[Step.ANSWER].system + "".join(reply for _, reply in prompts[Step.ANSWER].examples)
     verify = prompts[Step.VERIFY].system + "".join(reply for _, reply in prompts[Step.VERIFY].examples)
     assert all(word in verify for word in ("Judgment:", "CORRECT", "INCORRECT", "Answer:"))
-    assert "{proposal}" in prompts[Step.VERIFY].user
-    assert "{proposal}" not in prompts[Step.SOLVE].user + prompts[Step.ANSWER].user
+    shown = "{draft}" if name == "paper" else "{proposal}"
+    assert shown in prompts[Step.VERIFY].user
+    assert shown not in prompts[Step.SOLVE].user + prompts[Step.ANSWER].user
 
 
 def test_the_local_pair_verifies_by_solving():
@@ -94,27 +95,27 @@ def test_the_chat_set_leaves_a_conversation_unchanged():
 
 def test_other_sets_fill_the_last_user_turn_of_a_conversation():
     turns = (Message("user", "One"), Message("assistant", "1"), Message("user", "Two"), Message("assistant", "…"))
-    messages = load_prompts("paper").exact[Step.VERIFY].messages(Query.from_messages(turns), "2")
+    messages = load_prompts("paper").exact[Step.VERIFY].messages(Query.from_messages(turns), "2", "It is 2.")
     assert [m.role for m in messages] == ["system", "user", "assistant", "user", "assistant"]
-    assert messages[3].text == "Two\n\nProposed answer: 2"
+    assert messages[3].text == "Two\n\nProposed answer:\nIt is 2."
 
 
 def test_braces_in_a_query_are_not_replaced():
     text = (
         load_prompts("paper")
         .exact[Step.VERIFY]
-        .messages(Query("f-string {query} {proposal} {x}"), "{query}")[-1]
+        .messages(Query("f-string {query} {draft} {x}"), "", "{query}")[-1]
         .text
     )
-    assert text == "f-string {query} {proposal} {x}\n\nProposed answer: {query}"
+    assert text == "f-string {query} {draft} {x}\n\nProposed answer:\n{query}"
 
 
 def test_only_the_verifier_gets_the_proposal():
     prompts = load_prompts("paper").exact
     picture = Image("image/png", b"x")
-    last = prompts[Step.VERIFY].messages(Query("How many?", (picture,)), "four")[-1]
+    last = prompts[Step.VERIFY].messages(Query("How many?", (picture,)), "four", "Two and two: four")[-1]
     assert "How many?" in last.text
-    assert "Proposed answer: four" in last.text
+    assert "Proposed answer:\nTwo and two: four" in last.text
     assert last.images == (picture,)
     assert "four" not in prompts[Step.SOLVE].messages(Query("How many?"), "four")[-1].text
 
