@@ -41,6 +41,11 @@ def says(name: str, answer: str | Callable[[int], str]) -> ScriptedProvider:
     return ScriptedProvider(script, name, usage=Usage(100, 0, 50, 0))
 
 
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odar.gateway.observation.PAUSE_S", 0)
+
+
 class Observed:
     """A gateway with a real store, its three scripted models, and what was stored."""
 
