@@ -53,13 +53,14 @@ def population(count=1600, slow_noise=0.04, twice=0, seed=0, gold=False):
 
 
 def test_the_intervals_hold_the_truth_and_the_recommendation_is_right():
-    items, settings = population(1000)
+    # the truth is measured on so many questions of their own that its own error hardly counts
+    everything, settings = population(2000, seed=100)
+    everything = scored_items(everything).items
     draws = []
-    for seed in range(4):
-        chosen = set(np.random.default_rng(seed).permutation(len(items))[:300].tolist())
-        advice = advise([items[i] for i in sorted(chosen)], settings, {}, "balanced")
-        rest = scored_items([item for i, item in enumerate(items) if i not in chosen]).items
-        table = ReplayTable(rest, settings, {}, advice.calibration)
+    for seed in range(6):
+        items, _ = population(300, seed=seed)
+        advice = advise(items, settings, {}, "balanced")
+        table = ReplayTable(everything, settings, {}, advice.calibration)
         truth = list(zip(advice.choices, walk_all(table, [c.settings for c in advice.choices]), strict=True))
         slow = next(real for choice, real in truth if choice is advice.slow).cost_usd.mean()
         for choice, real in truth:
@@ -69,7 +70,7 @@ def test_the_intervals_hold_the_truth_and_the_recommendation_is_right():
                 )
                 draws.append(advice.score(choice).low <= real.score.mean() <= advice.score(choice).high)
         assert advice.best.is_cascade  # saves more than half, and differs in a few percent
-    assert np.mean(draws) >= 0.85
+        assert np.mean(draws) >= 0.85
     assert "how often big repeats itself is unknown" in advice.sentence()
     assert np.isnan(advice.score(advice.slow).value)
 
