@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from odar.calibration.advice import advise
+from odar.calibration.advice import LEAD, advise
 from odar.calibration.compare import Goal, best_choice, walk_all
 from odar.calibration.items import scored_items
 from odar.catalogue import Price
@@ -131,7 +131,8 @@ def judge(items: Sequence[RecordedItem], scored: Sequence[RecordedItem], setting
         points = Dial.parse(dial).points / 100
         worths = {name: float(c.score.mean() - c.cost_usd.mean() / slow * points) for name, c in truth.items()}
         true_best = max(worths, key=worths.__getitem__)
-        best = best_choice(advice.choices, Goal(dial, Dial.parse(dial).value(float(advice.slow.cost_usd.mean()))))
+        goal = Goal(dial, Dial.parse(dial).value(float(advice.slow.cost_usd.mean())))
+        best = best_choice(advice.choices, goal, lead=LEAD)
         lead = worths[true_best] - max(worth for name, worth in worths.items() if name != true_best)
         verdicts[dial] = Verdict(best.name, true_best, lead, covers[best.name])
     # slow saves nothing and agrees by definition, so it is not judged

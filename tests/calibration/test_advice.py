@@ -89,6 +89,21 @@ def test_slow_asked_twice_on_a_part_shows_the_excess():
     assert advice.excess(cascade).value < 0.02
 
 
+def test_a_slow_model_that_always_repeats_itself_has_an_interval_all_the_same():
+    items, settings = population(120, slow_noise=0.0, twice=30)
+    advice = advise(items, settings, {}, "balanced")
+    itself = advice.score(advice.slow)
+    assert (itself.value, itself.high) == (1.0, 1.0) and 0.85 < itself.low < 0.9  # of 30 questions, not of 120
+    assert np.isnan(advice.score(advice.slow, ~advice.repeated).value)
+
+
+def test_a_lead_that_may_be_chance_is_no_recommendation():
+    items, settings = population(300, seed=6)
+    advice = advise(items, settings, {}, "balanced")
+    assert advice.best is advice.slow
+    assert advice.sentence().endswith("it may be chance: try more questions (--limit).")
+
+
 def test_no_cascade_pays_where_cheap_models_are_useless():
     items, settings = population(400)
     useless = [

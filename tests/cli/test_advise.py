@@ -102,6 +102,16 @@ def test_the_best_second_of_the_configured_models_is_tried(odar, log, provider):
     assert body["models"]["second"] == "lite" and body["seconds"]["lite"] > body["seconds"]["none"]
 
 
+def test_one_budget_is_for_all_seconds_together(odar, log, provider):
+    first = odar("advise", "log.jsonl", "--budget", "5")
+    spent_usd = float(re.findall(r"\$([\d.]+) so far", first.err)[-1])
+    provider.requests.clear()
+    result = odar("advise", "log.jsonl", "--budget", f"{spent_usd + 1e-4:.6f}", "--second", "auto")
+    assert result.code == 4 and "lite is left out" in result.err
+    assert {request.model for request in provider.requests} <= {"lite"} and len(provider.requests) < 30
+    assert "fast mini, slow big" in result.out  # what is known is still used
+
+
 def test_a_table_and_a_recording_need_no_call(odar, provider, tmp_path):
     rows = [
         {"id": i, "question": f"What is {i} + 1?", "model": model, "answer": i + 1 + (i % wrong == 0), "cost": cost}

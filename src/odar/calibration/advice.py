@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from odar.calibration.bootstrap import Interval, bootstrap_mean
+from odar.calibration.bootstrap import Interval, bootstrap_mean, wilson_interval
 from odar.calibration.compare import Choice, Goal, best_choice, compare, walk_all
 from odar.calibration.fit import MIN_BELIEF, answers_of, default_source, fit_calibration
 from odar.calibration.items import scored_items
@@ -35,6 +35,10 @@ MIN_ITEMS = 30
 """Minimum number of questions for an estimate."""
 MIN_KIND = 10
 """Minimum number of questions of a kind for a row of its own."""
+MIN_DIFFERING = 10
+"""Minimum number of differing answers for a bootstrap of an agreement that second samples correct."""
+LEAD = 0.5
+"""Standard errors by which a cascade must lead every fixed choice to be recommended."""
 DIALS = ("economy", "balanced", "quality")
 
 
@@ -47,8 +51,8 @@ class Advice:
     best: Choice
     goal: Goal
     labelled: bool
-    repeats: int
-    """Questions that slow answered twice; 0 if its agreement with itself is unknown."""
+    repeated: Bools
+    """Which questions slow answered twice; if none, its agreement with itself is unknown."""
     kinds: tuple[str, ...]
     """The kind of each question."""
     settings: Settings
@@ -65,17 +69,24 @@ class Advice:
         return next(choice for choice in self.choices if choice.name == SLOW)
 
     @property
+    def repeats(self) -> int:
+        """Number of questions that slow answered twice."""
+        return int(self.repeated.sum())
+
+    @property
     def score_name(self) -> str:
         """What a score means."""
         return "right" if self.labelled else "same answer as slow"
 
     def score(self, choice: Choice, rows: Bools | None = None) -> Interval:
         """Return the mean score, of all questions or of some, with its interval."""
-        if choice is self.slow and not self.labelled and not self.repeats:
-            return Interval(np.nan, np.nan, np.nan)
         values = choice.score if rows is None else choice.score[rows]
-        strata = None if rows is not None else self.kinds
-        found = bootstrap_mean(values, strata=strata, shares=self.labelled or not self.repeats)
+        repeats = self.repeats if rows is None else int(self.repeated[rows].sum())
+        if choice is self.slow and not self.labelled and not repeats:
+            return Interval(np.nan, np.nan, np.nan)
+        if repeats and (values != 1).sum() < MIN_DIFFERING:  # resampling hardly varies: as if only these were known
+            return wilson_interval(min(1.0, max(0.0, float(values.mean()))), repeats)
+        found = bootstrap_mean(values, strata=None if rows is not None else self.kinds, shares=not repeats)
         return Interval(*(min(1.0, max(0.0, each)) for each in found))
 
     def saving(self, choice: Choice, rows: Bools | None = None) -> Interval:
@@ -131,7 +142,10 @@ class Advice:
         cost = f"costs {abs(dearer):.0f}% of a slow call {'more' if dearer >= 0 else 'less'}"
         rate = f"{Dial.parse(self.goal.dial).points:g} points are worth one slow call"
         why = f"the nearest cascade ({nearest.settings['routing.dial']}) {what} {change} and {cost}"
-        return f"{alone}. {why[0].upper()}{why[1:]}; at dial {self.goal.dial}, {rate}."
+        chance = ""
+        if self.goal.worth(nearest).mean() > self.goal.worth(best).mean():
+            chance = " This cascade is ahead, but by so little that it may be chance: try more questions (--limit)."
+        return f"{alone}. {why[0].upper()}{why[1:]}; at dial {self.goal.dial}, {rate}.{chance}"
 
     def _figures(self, choice: Choice, slow: str) -> str:
         saved = percent(self.saving(choice), digits=0)
@@ -205,7 +219,7 @@ def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[S
         coupled = walk_all(table, _tried(table))
         pairs = zip(coupled, choices or coupled, strict=True)
         choices = [_corrected(one, two, part) if part.any() else one for one, two in pairs]
-    return _advice(choices, dial, {**known, "repeats": int(part.sum()), "calibration": calibration, "table": table})
+    return _advice(choices, dial, {**known, "repeated": part, "calibration": calibration, "table": table})
 
 
 def _with_labels(
@@ -221,14 +235,14 @@ def _with_labels(
         if not each.is_cascade or (each.settings["routing.dial"] in NAMES and "routing.stages" not in each.settings)
     ]
     table = table.replaced(calibration=fitted)
-    return _advice(shown, dial, {**known, "repeats": 0, "calibration": fitted, "table": table})
+    return _advice(shown, dial, {**known, "repeated": ~every, "calibration": fitted, "table": table})
 
 
 def _advice(choices: Sequence[Choice], dial: str, known: dict[str, Any]) -> Advice:
     ordered = tuple(sorted(choices, key=lambda choice: float(choice.cost_usd.mean())))
     slow = next(choice for choice in ordered if choice.name == SLOW)
     goal = Goal(dial, Dial.parse(dial).value(float(slow.cost_usd.mean())))
-    return Advice(choices=ordered, best=best_choice(ordered, goal), goal=goal, **known)
+    return Advice(choices=ordered, best=best_choice(ordered, goal, lead=LEAD), goal=goal, **known)
 
 
 def _tried(table: ReplayTable) -> list[dict[str, Setting]]:

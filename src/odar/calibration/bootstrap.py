@@ -59,17 +59,20 @@ def bootstrap_mean(
         return Interval(float("nan"), float("nan"), float("nan"))
     mean, ones = float(data.mean()), int((data == 1).sum())
     if shares and np.isin(data, (0, 1)).all() and min(ones, data.size - ones) < 10:
-        return _wilson(ones, data.size)
+        return wilson_interval(mean, data.size)
     low, high = np.percentile(resampled_means(data, seed, resamples, strata), [2.5, 97.5])
     wider = 1 + (_Z**2 + 1) / (4 * max(1, data.size - 1))  # t/z to first order (Cornish-Fisher)
     return Interval(mean, mean - wider * (mean - float(low)), mean + wider * (float(high) - mean))
 
 
-def _wilson(successes: int, n: int) -> Interval:
-    share, z2 = successes / n, _Z**2
-    centre, half = share + z2 / (2 * n), _Z * np.sqrt(share * (1 - share) / n + z2 / (4 * n**2))
-    low, high = (centre - half) / (1 + z2 / n), (centre + half) / (1 + z2 / n)
-    return Interval(share, max(0.0, float(low)), min(1.0, float(high)))
+def wilson_interval(share: float, n: int) -> Interval:
+    """Return a share of n cases with Wilson's interval, which has a width even if all cases are alike."""
+    z2 = _Z**2
+    centre = share + z2 / (2 * n)
+    half = _Z * np.sqrt(share * (1 - share) / n + z2 / (4 * n**2))
+    return Interval(
+        share, max(0.0, float(centre - half) / (1 + z2 / n)), min(1.0, float(centre + half) / (1 + z2 / n))
+    )
 
 
 def resampled_means(

@@ -187,12 +187,12 @@ def compare(table: ReplayTable, goal: Goal) -> Comparison:
     return Comparison(tuple(choices), best_choice(choices, goal, table.settings.policy), fits_belief, sets)
 
 
-def best_choice(choices: Sequence[Choice], goal: Goal, policy: str = "cascade") -> Choice:
+def best_choice(choices: Sequence[Choice], goal: Goal, policy: str = "cascade", lead: float = 0.0) -> Choice:
     """Return the choice that is worth most on held-out items.
 
-    A cascade is chosen only if it is worth more than every fixed choice. Among the dials of the best cascade that
-    are within a standard error of the best, the one nearest to the user's is chosen. With `policy` = "paper" only
-    its thresholds are compared.
+    A cascade is chosen only if it is worth more than every fixed choice, by `lead` standard errors. Among the dials
+    of the best cascade that are within a standard error of the best, the one nearest to the user's is chosen. With
+    `policy` = "paper" only its thresholds are compared.
     """
     allowed = [choice for choice in choices if goal.allows(choice)]
     if not allowed:
@@ -208,19 +208,23 @@ def best_choice(choices: Sequence[Choice], goal: Goal, policy: str = "cascade") 
     if policy == "paper":
         return max((each for each in allowed if each.settings["policy"] == "paper"), key=worth, default=allowed[0])
     best = max(allowed, key=worth)
-    if not best.is_cascade:
-        return best
-    fixed = max((worth(each) for each in allowed if not each.is_cascade), default=-np.inf)
+    fixed = max((each for each in allowed if not each.is_cascade), key=worth, default=None)
+    if not best.is_cascade or (fixed is not None and not _leads(best, fixed, goal, lead)):
+        return fixed or best
     same = [each for each in allowed if each.is_cascade and each.cascade == best.cascade]
-    equal = [each for each in same if worth(each) > fixed and _is_close(each, best, goal)]
+    equal = [
+        each
+        for each in same
+        if (fixed is None or worth(each) > worth(fixed)) and not _leads(best, each, goal, 1.0, least=0.001)
+    ]
     own = math.log(Dial.parse(goal.dial).points)
     return min(equal, key=lambda each: (abs(math.log(each.points) - own), -worth(each)))
 
 
-def _is_close(choice: Choice, best: Choice, goal: Goal) -> bool:
-    """Return whether the best choice leads by a standard error or a tenth of a point at most."""
-    lead = goal.worth(best) - goal.worth(choice)
-    return bool(lead.mean() <= max(0.001, lead.std() / np.sqrt(len(lead))))
+def _leads(best: Choice, other: Choice, goal: Goal, errors: float, least: float = 0.0) -> bool:
+    """Return whether a choice is worth more than another by some standard errors, and by at least so much."""
+    lead = goal.worth(best) - goal.worth(other)
+    return bool(lead.mean() > max(least, errors * lead.std() / np.sqrt(len(lead))))
 
 
 def all_settings(table: ReplayTable, dial: str) -> list[dict[str, Setting]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from odar.calibration.advice import Advice, advise, best_second, kind_of, one_call_costs, with_second
+from odar.calibration.advice import MIN_ITEMS, Advice, advise, best_second, kind_of, one_call_costs, with_second
 from odar.calibration.install import provenance, without_prompts
 from odar.cli.advise_report import html_page, print_report, report_body
 from odar.cli.collecting import RunOptions, confirm_run, record_items, run_options, with_long_timeouts
@@ -213,17 +213,24 @@ def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: 
         twice = not is_labelled and int(task.id, 16) % TWICE == 0
         return (*cheap, Ask(SLOW, 2 if twice else 1))
 
-    code, items = _collect(settings, [(task, asks(task)) for task in tasks], log, run, quiet=quiet)
+    code, items, spent_usd = _collect(settings, [(task, asks(task)) for task in tasks], log, run, quiet=quiet)
     candidates = {SECOND: settings.second.model} if settings.second else {}
     for name in further:
         click.echo(f"odar: {name} as the second", err=True)
         tried = replace(
             settings, fast=replace(settings.fast, model=name, alternatives=(), fallbacks=()), second=None
         )
-        worse, found = _collect(tried, [(task, (Ask(FAST),)) for task in tasks], log, run, quiet=quiet)
+        answered = {item.key.id for item in items}
+        asked = [(task, (Ask(FAST),)) for task in tasks if task.id in answered]
+        left = run if run.budget is None else replace(run, budget=run.budget - spent_usd)
+        worse, found, usd = _collect(tried, asked, log, left, quiet=quiet)
+        spent_usd += usd
+        code = code or worse
+        if len(found) < min(MIN_ITEMS, len(items)):
+            click.echo(f"odar: {name} is left out: it answered {plural(len(found), 'question')}", err=True)
+            continue
         agent = f"second-{len(candidates)}"
         candidates[agent] = name
-        code = code or worse
         extra = {item.key: replace(item.attempts[0], agent=agent) for item in found}
         items = [replace(i, attempts=(*i.attempts, extra[i.key])) for i in items if i.key in extra]
     return Answers(items, settings, _prompts(settings), candidates, traffic.others, False, about, code)
@@ -244,8 +251,8 @@ def _cheap_models(settings: Settings) -> list[str]:
 
 def _collect(
     settings: Settings, asked: Sequence[tuple[Task, tuple[Ask, ...]]], log: str, run: RunOptions, *, quiet: bool
-) -> tuple[int, list[RecordedItem]]:
-    """Record the answers that are missing; return the exit code, and the items that have all answers."""
+) -> tuple[int, list[RecordedItem], float]:
+    """Record the answers that are missing; return the exit code, the complete items, and what was spent."""
     settings = replace(settings, routing=replace(settings.routing, samples=1))
     odar = Odar(settings)  # makes no call
     header = header_of(odar)
@@ -258,7 +265,8 @@ def _collect(
         )
         code = record_items(run, with_long_timeouts(settings), items, journal, quiet=quiet)
         keys = [item.key for item in items if item.key in journal.entries and not journal.entries[item.key].failed]
-        return code, [item_from_json(row).measured() for row in journal.rows(keys)]
+        spent_usd = sum(entry.cost_usd or 0.0 for entry in journal.entries.values())
+        return code, [item_from_json(row).measured() for row in journal.rows(keys)], spent_usd
 
 
 def _expected(settings: Settings, jobs: Sequence[Job]) -> str:

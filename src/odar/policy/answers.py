@@ -193,5 +193,14 @@ def concluding_number(text: str) -> str | None:
         return None
     tail = text[-_TAIL:].strip()
     starts = [match.end() for match in _SENTENCE_END.finditer(tail)]
-    numbers = _NUMBER.findall(tail[starts[-1] if starts else 0 :])
-    return numbers[-1].rstrip(",") if numbers else None
+    numbers = numbers_in(tail[starts[-1] if starts else 0 :])
+    return numbers[-1] if numbers else None
+
+
+def numbers_in(sentence: str) -> list[str]:
+    """Return the numbers in a sentence, with a currency or percent sign.
+
+    >>> numbers_in("In 2 years it costs $1,200, or 5% more.")
+    ['2', '$1,200', '5%']
+    """
+    return [number.rstrip(",") for number in _NUMBER.findall(sentence)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from odar.policy.answers import concluding_number, extract_answer
+from odar.policy.answers import concluding_number, extract_answer, numbers_in
 from odar.policy.equivalence import canonical, equivalent, group_answers
 from odar.policy.response_format import call_key
 from odar.policy.similarity import SENTENCE_WORDS, word_overlap
@@ -69,6 +69,8 @@ def gives_answer(reply: str, answer: str) -> bool:
     if any(len(set(group_answers([place, answer]))) == 1 for place in (*_BOLD.findall(marked), *ends)):
         return True
     kind = canonical(answer).kind
+    if kind == "number":  # "It is 4.": the only number of a sentence
+        return any(len(found) == 1 and equivalent(found[0], answer) for found in map(numbers_in, ends))
     if kind == "choice":
         letter = canonical(answer).value.upper()
         chosen = re.compile(rf"(?:\({letter}\)|\b{letter}[).:](?:\s|$)|(?:option|choice|answer|is)\s+{letter}\b)")
