@@ -190,6 +190,7 @@ def html_page(advice: Advice, body: Mapping[str, Any]) -> str:
         f'<figure><figcaption id="frontier">Cost against {body["score"]}</figcaption>',
         f"{to_svg(draw, (5.6, 3.8), 'frontier')}</figure>{table(body['choices'])}{notes}",
         f"<h2>odar.toml</h2><pre>{html.escape(body['toml'])}</pre>",
-        f"<h2>By kind of question</h2>{kinds}</main></body></html>\n",
+        f"<h2>By kind of question</h2>{kinds}" if len(body["kinds"]) > 1 else "",
+        "</main></body></html>\n",
     )
     return "".join(parts)

@@ -156,11 +156,12 @@ class TrafficObserver:
         add = partial(self._store.observations.add, replace(row, spent_usd=spent_usd), limit)
         crossed = await self._store.run(add)
         if crossed is not None:
-            excess = crossed.excess()
+            excess = crossed.excess(alpha=0.1)  # 5% at its lower end, by which it was decided
             LOG.warning(
-                "answers differ from the slow model's more often than its own by %.3f [%.3f, %.3f] in %d questions,"
-                " more than observe.at_most_differ = %g: %s answers every request until `odar observe --resume`",
-                excess.mean, excess.low, excess.high, crossed.questions, limit, self._slow_model,
+                "answers differ from the slow model's more often than its own by %.3f in %d questions (with 95%%"
+                " confidence by %.3f at least), more than observe.at_most_differ = %g:"
+                " %s answers every request until `odar observe --resume`",
+                excess.mean, crossed.questions, excess.low, limit, self._slow_model,
             )  # fmt: skip
 
     async def _ask_cascade(
