@@ -3,61 +3,113 @@
     python scripts/results.py                          # the committed recording alone
     python scripts/results.py --data ../shared/data    # and recorded answers of large models
 
-No model is called. The recording of the local pair has two halves. Skills, μ, σ and quantiles of each half are
-measured on the other half.
+No model is called. Nothing is judged by what was fitted to it: the local pair in five folds, large models on questions that no
+calibration has seen.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import hashlib
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from odar.calibration.bootstrap import Interval
+from odar.calibration.bootstrap import Interval, bootstrap_mean
+from odar.calibration.compare import Choice, Goal, compare, walk_all
+from odar.calibration.fit import fit_calibration
 from odar.calibration_file import Calibration
 from odar.config import with_values
-from odar.evals.replay.outcomes import Outcomes, best_mixture, cost_at_accuracy
-from odar.evals.replay.policies import run_policy, suites
+from odar.evals.replay.outcomes import upper_hull
+from odar.evals.replay.policies import run_policy
 from odar.evals.replay.table import ReplayTable, load_table
-from odar.evals.statistics import PolicySummary, paired_difference, summarize_policies
-from odar.policy.arrays import Bools
+from odar.policy.arrays import Array
+from odar.types import SLOW
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDING = ROOT / "runs/local-pair/recording.jsonl.gz"
 PAGE = ROOT / "docs/results.md"
-FIGURE = ROOT / "docs/images/results.svg"
-ODAR = "cascade:dial=balanced"
-HALVES = ("calibrate", "judge")
+FIGURES = ROOT / "docs/images"
+CACHE = Path.home() / ".cache/odar-results"
+JUDGED = 1500
+"""Questions of a large set that are judged; calibrations see others."""
+DRAWS = 4
+"""Draws of the questions of a calibration."""
+LABELS = (100, 400)
+CURVE = ("50", "economy", "16", "balanced", "6", "quality", "1")
+NAMED_DIALS = ("economy", "balanced", "quality")
+GREY, BLUE, LIGHT, ORANGE = "#808080", "#3b7dd8", "#8fb8ea", "#d8843b"
 
 
-def crossed(table: ReplayTable) -> dict[str, Outcomes]:
-    """The outcome of every policy on both halves, each with what was measured on the other."""
-    masks = [np.array([item.split == half for item in table.items]) for half in HALVES]
-    parts = [fitted(table, masks[1 - i], masks[i]) for i in range(2)]
-    specs = ["paper", *suites(table)["fixed"], *suites(table)["curve"], "oracle-router", "oracle"]
-    found = {}
-    for spec in specs:
-        first, second = (run_policy(part, spec) for part in parts)
-        columns = {}
-        for name in ("score", "cost_usd", "calls", "seconds", "tokens", "path", "winner", "best"):
-            columns[name] = np.empty(len(table), dtype=getattr(first, name).dtype)
-            columns[name][masks[0]] = getattr(first, name)
-            columns[name][masks[1]] = getattr(second, name)
-        found[spec] = Outcomes(**columns, name=spec, note=first.note)
-    return found
+@dataclass(frozen=True)
+class Row:
+    """A policy on the judged questions: means over draws for each question."""
+
+    name: str
+    score: Array
+    cost_usd: Array
+    calls: Array
+    over_fixed: Array | None = None
+    """Difference to the best mixture of fixed choices of the same cost; None for those themselves."""
+
+    @property
+    def point(self) -> tuple[float, float]:
+        """Dollars per 1,000 questions and accuracy."""
+        return 1000 * float(self.cost_usd.mean()), float(self.score.mean())
 
 
-def fitted(table: ReplayTable, known: Bools, rows: Bools) -> ReplayTable:
-    """Some items of a table, with statistics and skills that were measured on others; the rest is as shipped."""
-    settings = with_values(table.settings, {"routing.stages": ()})
-    calibration = Calibration(statistics=table.fitted_statistics(known))
-    return table.replaced(rows=rows, calibration=calibration, settings=settings)
+def mixture(fixed: Sequence[Row], cost_usd: float) -> Array:
+    """The score of the best random mixture of fixed choices at this cost (SPEC 9.9), for each question."""
+    points = {row.point: row.score for row in fixed}
+    hull = upper_hull(list(points))
+    cost = 1000 * cost_usd
+    after = next((i for i, (at, _) in enumerate(hull) if at > cost), len(hull))
+    if after in (0, len(hull)):
+        return points[hull[min(after, len(hull) - 1)]]
+    low, high = hull[after - 1], hull[after]
+    share = (cost - low[0]) / (high[0] - low[0])
+    return (1 - share) * points[low] + share * points[high]
+
+
+def row_of(name: str, choices: Sequence[Choice], fixed: Sequence[Row]) -> Row:
+    """A policy that was fitted to several draws, on the same questions."""
+    over = [each.score - mixture(fixed, float(each.cost_usd.mean())) for each in choices] if fixed else []
+    means = [np.mean([getattr(each, key) for each in choices], axis=0) for key in ("score", "cost_usd", "calls")]
+    return Row(name, *means, np.mean(over, axis=0) if over else None)
+
+
+def cascade(dial: str, **more: object) -> dict:
+    """The settings of a cascade."""
+    return {"policy": "cascade", **more, "routing.dial": dial}
+
+
+def paper_row(table: ReplayTable, fixed: Sequence[Row]) -> Row:
+    """The paper's policy as published: τ 0.3 and 0.7, argmin of F̃, equal votes."""
+    found = run_policy(table, "paper")
+    return row_of("paper", [Choice({"policy": "paper"}, found.score, found.cost_usd, found.calls)], fixed)
+
+
+def table_lines(rows: Sequence[Row], slow: Row, strata: Sequence[str]) -> list[str]:
+    """A table of policies."""
+    lines = [
+        "| | accuracy | $ per 1,000 | slow = 1 | over fixed choices at equal dollars | calls |",
+        "|---" * 6 + "|",
+    ]
+    for row in rows:
+        accuracy = bootstrap_mean(row.score, strata=strata)
+        over = (
+            "–" if row.over_fixed is None else bootstrap_mean(row.over_fixed, strata=strata, shares=False).signed()
+        )
+        dollars, share = row.point[0], row.point[0] / slow.point[0]
+        digits = 3 if slow.point[0] > 0.1 else 4
+        lines.append(
+            f"| {row.name} | {accuracy} | {dollars:.{digits}f} | {share:.2f} | {over} | {row.calls.mean():.2f} |"
+        )
+    return lines
 
 
 def verdict(found: Interval) -> str:
@@ -65,202 +117,261 @@ def verdict(found: Interval) -> str:
     return "**better**" if found.low > 0 else "**worse**" if found.high < 0 else "no difference shown"
 
 
-def main_table(rows: Sequence[PolicySummary]) -> list[str]:
-    """Every policy: accuracy, gain over the fixed choices at equal dollars, calls, dollars, paths."""
-    lines = [
-        "| policy | accuracy | over fixed choices at equal dollars | calls | $ per 1,000 | no slow call / one / several |"
+def share_at_slow(rows: Sequence[Row], slow: Row) -> str:
+    """At which share of slow's cost a curve is as accurate as slow, interpolated along the dial."""
+    hull = upper_hull([row.point for row in rows])
+    if hull[-1][1] < slow.point[1]:
+        return "at no dial as accurate as the slow model"
+    cost = float(np.interp(slow.point[1], [right for _, right in hull], [cost for cost, _ in hull]))
+    return f"as accurate as the slow model at {cost / slow.point[0]:.2f} of its cost"
+
+
+# --- the local pair ----------------------------------------------------------------------------------------------
+
+
+def local_pair(recording: Path) -> list[str]:
+    """The local pair: fixed choices, the cascade without labels and calibrated, in five folds; and a figure."""
+    table = load_table(recording)
+    settings = with_values(table.settings, {"routing.stages": (), "policy": "cascade"})
+    plain = table.replaced(calibration=Calibration(), settings=settings)
+    strata = [item.key.set for item in table.items]
+    found = compare(plain, Goal("balanced", settings.dial().value(plain.reference_usd)))
+    choices = {each.name: each for each in found.choices}
+    fixed = [row_of(name, [choices[name]], []) for name in ("fast", SLOW, f"{SLOW}*3", f"{SLOW}*5")]
+    slow = fixed[1]
+    named = [name for name in choices if name.startswith("cascade*5 ")]
+    calibrated = [row_of(name.replace("cascade*5", "calibrated,"), [choices[name]], fixed) for name in named]
+    calibrated.sort(key=lambda row: row.point[0])
+    unlabelled = plain.replaced(calibration=plain.own_calibration())
+    without = [
+        row_of(f"without labels, {dial}", walk_all(unlabelled, [cascade(dial)]), fixed) for dial in NAMED_DIALS
     ]
-    lines.append("|---" * 6 + "|")
-    for row in rows:
-        over = "–" if row.over_fixed is None else row.over_fixed.signed()
-        mix = " / ".join(f"{share:.0%}" for share in row.mix)
-        dollars = "unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.4f}"
-        lines.append(f"| {row.name} | {row.accuracy} | {over} | {row.calls:.2f} | {dollars} | {mix} |")
-    return lines
-
-
-def over_fixed(table: ReplayTable, outcome: Outcomes, fixed: Sequence[Outcomes]) -> Interval:
-    """Gain over the best mixture of fixed choices that costs as much."""
-    mixed = best_mixture(fixed, float(outcome.cost_usd.mean()))
-    return paired_difference(table, outcome.score, mixed.score).interval
-
-
-def summary(table: ReplayTable, found: Mapping[str, Outcomes], recording: Path) -> list[str]:
-    """The findings in a few lines."""
-    fixed = [found[spec] for spec in suites(table)["fixed"]]
-    slow = found["single-slow"]
-    best = max(fixed, key=lambda each: float(each.score.mean()))
-    ours, paper = (over_fixed(table, found[spec], fixed) for spec in (ODAR, "paper"))
-    equal = cost_at_accuracy([found[spec] for spec in suites(table)["curve"]], float(slow.score.mean()))
-    share = "at no dial" if equal is None else f"at {equal / float(slow.cost_usd.mean()):.2f} of its cost"
-    judged = load_table(recording, split="judge")
-    shipped = run_policy(judged, "odar")
-    gain = over_fixed(judged, shipped, [run_policy(judged, spec) for spec in suites(judged)["fixed"]])
-    figures = f"{shipped.score.mean():.3f} at ${1000 * shipped.cost_usd.mean():.3f} per 1,000"
+    paper = paper_row(table, fixed)
+    shipped = load_table(recording, calibration="local", split="judge")
+    draw(FIGURES / "results.svg", [("the local pair", fixed, paper, without, calibrated)])
+    rows = [*fixed, paper, *without, *calibrated]
+    gaps = {row.name: bootstrap_mean(row.over_fixed, strata=strata, shares=False) for row in calibrated}
+    least = min(gaps.values(), key=lambda each: each.value)
+    best = max(fixed, key=lambda row: row.point[1])
+    behind = bootstrap_mean(paper.over_fixed, strata=strata, shares=False)
+    installed = shipped.settings.policy
+    ours = run_policy(shipped, "odar")
     return [
-        f"- The most accurate fixed choice is {best.name}: {best.score.mean():.3f} at ${1000 * best.cost_usd.mean():.3f} per 1,000.",
-        f"- The cascade at `balanced` against the best mixture of fixed choices at equal dollars: {ours.signed()} ({verdict(ours)}).",
-        f"- The paper's policy against the same: {paper.signed()} ({verdict(paper)}).",
-        f"- The cascade is as accurate as the slow model alone {share}.",
-        f"- As shipped, calibrated on the other half, on the {len(judged)} items to judge with: {figures}; against the mixture {gain.signed()} ({verdict(gain)}).",
-    ]
+        f"Qwen2.5-Coder-0.5B-Instruct (fast) and Qwen2.5-Coder-1.5B-Instruct (slow), both Q4_K_M, with the prompts and budgets of the profile `local`; {len(table)} items. Dollars are",
+        "nominal: the models are free, so tokens are priced in proportion to parameters. `slow` is the mean over its five samples; `slow*5` is five samples of one request, which share",
+        "the prompt, and a majority. Calibrated rows are cross-fitted in five folds, stages `fast`, `slow` and `slow*5`, any of which can be skipped.",
+        '"Over fixed choices" compares with the best random mixture of `fast`, `slow`, `slow*3` and `slow*5` that costs as much.',
+        "",
+        "**In short:**",
+        "",
+        f"- The most accurate fixed choice is {best.name}: {best.point[1]:.3f} at {best.point[0] / slow.point[0]:.2f} of one slow call.",
+        f"- The calibrated cascade against the best mixture of fixed choices at equal dollars: from {least.signed()} to",
+        f"  {max(gaps.values(), key=lambda each: each.value).signed()} along the dial; {share_at_slow(calibrated, slow)}. It gains by choosing the agent by the kind of question.",
+        f"- The paper's policy against the same: {behind.signed()} ({verdict(behind)}).",
+        f"- Installed with the profile `local`: `{installed}`, {ours.score.mean():.3f} on the {len(shipped)} judged items at {ours.calls.mean():.2f} calls. One call is quick on two cores; five samples take up to",
+        "  a minute.",
+        "- Reasons are in the [lab notes](lab-notes.md#local-models).",
+        "",
+        "![Accuracy against dollars](images/results.svg)",
+        "",
+        *table_lines(rows, slow, strata),
+        "",
+        *by_set(table, fixed, [paper, *[row for row in calibrated if row.name.endswith((" balanced", " economy"))]]),
+    ]  # fmt: skip
 
 
-def by_set(table: ReplayTable, found: Mapping[str, Outcomes]) -> list[str]:
-    """Every set: fixed choices, the paper and the cascade."""
-    names = ("single-fast", "single-slow", "self-consistency:k=5", "paper", ODAR)
-    lines = [
-        "| set | items | " + " | ".join(names) + " | its cost, slow = 1 | cascade − slow |",
-        "|---" * (len(names) + 4) + "|",
-    ]
+def by_set(table: ReplayTable, fixed: Sequence[Row], others: Sequence[Row]) -> list[str]:
+    """Accuracy of policies on each set, and the relative cost of the last of them."""
+    rows = [*fixed, *others]
+    lines = ["| set | items | " + " | ".join(row.name for row in rows) + " |", "|---" * (len(rows) + 2) + "|"]
     for name in sorted(table.sets()):
         own = table.of_set(name)
-        figures = " | ".join(f"{found[each].score[own].mean():.3f}" for each in names)
-        cost = found[ODAR].cost_usd[own].mean() / found["single-slow"].cost_usd[own].mean()
-        rows = np.flatnonzero(own)
-        gap = paired_difference(table, found[ODAR].score[own], found["single-slow"].score[own], rows).interval
-        lines.append(f"| {name} | {own.sum()} | {figures} | {cost:.2f} | {gap.signed()} |")
+        figures = " | ".join(f"{row.score[own].mean():.3f}" for row in rows)
+        lines.append(f"| {name} | {own.sum()} | {figures} |")
     return lines
 
 
-def draw(table: ReplayTable, found: Mapping[str, Outcomes]) -> None:
-    """Accuracy against dollars: fixed choices with their upper hull, the paper, and the cascade at several dials."""
+# --- recorded answers of large models ------------------------------------------------------------------------------
+
+LARGE_TITLE = "## Recorded answers of large models"
+_MMLU = (
+    "--answers {a}={d}/mmlu_pro_outcomes/outcomes.parquet --answers {b}={d}/mmlu_pro_outcomes/outcomes.parquet "
+    "--answers {c}={d}/mmlu_pro_outcomes/outcomes.parquet --fast {a} --second {b} --slow {c} "
+    "--questions {d}/mmlu_pro_outcomes/items.jsonl --map id=row --set-name mmlu_pro"
+)
+_MATH = (
+    "--answers {a}={d}/math_l5_outputs/outputs.jsonl.gz --answers {b}={d}/math_l5_outputs/outputs.jsonl.gz "
+    "--answers {c}={d}/math_l5_outputs/outputs.jsonl.gz --fast {a} --second {b} --slow {c} --map text=outputs.{{model}} "
+    "--score-by math"
+)
+_FREE_TEXT = (
+    "--answers {a}={d}/freetext_cascade/outcomes.jsonl.gz --answers {c}={d}/freetext_cascade/outcomes.jsonl.gz --slow {c} "
+    "--map id=row --map {a}:text=fast.1.text --map {a}:mean_logprob=fast.1.mean_logprob --map {c}:text=slow.0.text "
+    "--score-by f1"
+)
+TRIPLES = {
+    "MMLU-Pro: gpt-4.1-nano and gemini-2.0-flash-lite, then gpt-4.1": (
+        _MMLU, {"gpt-4.1-nano": "0.1,0.4", "gemini-2.0-flash-lite": "0.075,0.3", "gpt-4.1": "2,8"}, ""),
+    "MMLU-Pro: Qwen3-4B and gemma-3-4b, then Qwen3-32B": (
+        _MMLU, {"Qwen3-4B": "0.03,0.03", "gemma-3-4b-it": "0.04,0.08", "Qwen3-32B": "0.1,0.3"}, ""),
+    "MMLU-Pro: gpt-4o-mini and claude-3.5-haiku, then claude-3.7-sonnet": (
+        _MMLU, {"gpt-4o-mini-2024-07-18": "0.15,0.6", "claude-3-5-haiku-20241022": "0.8,4",
+                "claude-3-7-sonnet-20250219": "3,15"}, ""),
+    "MATH level 5: gpt-4o-mini and Qwen2.5-32B, then o1-mini": (
+        _MATH, {"gpt-4o-mini-2024-07-18": "0.15,0.6", "Qwen2.5-32B-Instruct": "0.36,0.4", "o1-mini-2024-09-12": "1.1,4.4"},
+        "The price of Qwen2.5-32B is that of the 72B, an upper bound. The hidden reasoning tokens of o1-mini are not in its recorded length, so slow is too cheap here."),
+    "Free text (CoQA, token F1): Llama-3.1-8B, then GPT-5": (
+        _FREE_TEXT, {"llama": "0.05,0.08", "gpt-5": "1.25,10"}, ""),
+}  # fmt: skip
+"""Title → command, prices in dollars per million tokens (fast, second, slow), and a remark."""
+
+
+def import_arguments(pattern: str, prices: Mapping[str, str], data: str) -> str:
+    """The arguments of `odar eval import`."""
+    fast, *second, slow = prices
+    models = pattern.format(a=fast, b="".join(second), c=slow, d=data)
+    return " ".join([models, *(f"--price {name}={price}" for name, price in prices.items())])
+
+
+def imported(arguments: str) -> ReplayTable:
+    """The table of imported answers, by the command that a reader types; the recording is kept in `CACHE`."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    file = CACHE / f"{hashlib.sha256(arguments.encode()).hexdigest()[:16]}.jsonl.gz"
+    if not file.exists():
+        command = ["eval", "import", *arguments.split(), "--out", str(file), "--json"]
+        run = [sys.executable, "-c", "from odar.cli.main import main; main()", *command]
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{arguments}: {done.stderr.strip()[:300]}")
+    table = load_table(file)
+    first = table.sets()[0]
+    return table.replaced(rows=table.of_set(first)) if len(table.sets()) > 1 else table
+
+
+def split(table: ReplayTable) -> tuple[ReplayTable, ReplayTable]:
+    """Random questions to judge, and those to calibrate with."""
+    order = np.random.default_rng(42).permutation(len(table))
+    judged = min(JUDGED, len(table) - LABELS[-1])
+    return table.replaced(rows=np.sort(order[:judged])), table.replaced(rows=np.sort(order[judged:]))
+
+
+def calibrated_rows(
+    judged: ReplayTable, pool: ReplayTable, labels: int, dials: Sequence[str], fixed: Sequence[Row]
+) -> list[Row]:
+    """The cascade at each dial, calibrated with this many labels; means over draws."""
+    plain = pool.replaced(calibration=Calibration())
+    found: list[list[Choice]] = []
+    for seed in range(DRAWS):
+        drawn = np.zeros(len(pool), dtype=bool)
+        drawn[np.random.default_rng(seed).choice(len(pool), labels, replace=False)] = True
+        fitted = judged.replaced(calibration=fit_calibration(plain, drawn, belief=True))
+        found.append(walk_all(fitted, [cascade(dial) for dial in dials]))
+    return [
+        row_of(f"{labels} labels, {dial}", own, fixed)
+        for dial, own in zip(dials, zip(*found, strict=True), strict=True)
+    ]
+
+
+def large_models(data: Path) -> list[str]:
+    """A table for each triple, and one figure of all."""
+    lines: list[str] = []
+    panels = []
+    for title, (pattern, prices, remark) in TRIPLES.items():
+        print(title, file=sys.stderr, flush=True)
+        table = imported(import_arguments(pattern, prices, str(data)))
+        judged, pool = split(table)
+        fixed = [row_of(name, walk_all(judged, [{"policy": name}]), []) for name in table.agents]
+        slow = fixed[-1]
+        paper = paper_row(judged, fixed)
+        choices = walk_all(judged, [cascade(dial) for dial in CURVE])
+        without = [row_of(f"no labels, {dial}", [each], fixed) for dial, each in zip(CURVE, choices, strict=True)]
+        few = calibrated_rows(judged, pool, LABELS[0], NAMED_DIALS, fixed)
+        calibrated = calibrated_rows(judged, pool, LABELS[1], CURVE, fixed)
+        shown = [row for row in (*without, *few, *calibrated) if row.name.endswith(NAMED_DIALS)]
+        panels.append((title.partition(":")[2].strip(), fixed, paper, without, calibrated))
+        strata = [""] * len(judged)
+        lines += ["", f"### {title}", "", f"`odar eval import {import_arguments(pattern, prices, 'DIR')}`", ""]
+        lines += [f"{len(judged):,} judged questions of {len(table):,}. {remark}".strip(), ""]
+        lines += [*table_lines([*fixed, paper, *shown], slow, strata), ""]
+        lines.append(
+            f"Without labels {share_at_slow(without, slow)}; with {LABELS[1]} labels {share_at_slow(calibrated, slow)}. {pays(calibrated, strata)}"
+        )
+    draw(FIGURES / "results-large.svg", panels)
+    return lines
+
+
+def pays(rows: Sequence[Row], strata: Sequence[str]) -> str:
+    """Whether the cascade beats the fixed choices, in one sentence."""
+    gains = {row.name: bootstrap_mean(row.over_fixed, strata=strata, shares=False) for row in rows}
+    best, found = max(gains.items(), key=lambda each: each[1].low)
+    if found.low > 0.002:
+        return f"It pays: {found.signed()} over the fixed choices at equal dollars ({best})."
+    return f"**It does not pay here**: {found.signed()} over the fixed choices at equal dollars ({best})."
+
+
+# --- figures and page --------------------------------------------------------------------------------------------
+
+
+def draw(file: Path, panels: Sequence[tuple[str, Sequence[Row], Row, Sequence[Row], Sequence[Row]]]) -> None:
+    """Accuracy against dollars, a panel for each pair or triple."""
     import matplotlib
 
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "odar"
     import matplotlib.pyplot as plt
 
-    from odar.evals.replay.outcomes import upper_hull
-
-    def place(spec: str) -> tuple[float, float]:
-        return 1000 * float(found[spec].cost_usd.mean()), float(found[spec].score.mean())
-
-    grey = "#808080"
-    figure, axes = plt.subplots(figsize=(7.2, 4.2))
-    fixed = {spec: place(spec) for spec in suites(table)["fixed"]}
-    axes.plot(*zip(*upper_hull(list(fixed.values())), strict=True), color=grey, linewidth=2, alpha=0.5)
-    curve = [place(spec) for spec in suites(table)["curve"]]
-    axes.plot(*zip(*curve, strict=True), color="#3b7dd8", marker="o", markersize=4, label="the cascade, by dial")
-    for spec, point in {**fixed, "paper": place("paper")}.items():
-        axes.scatter(*point, color="#d8843b" if spec == "paper" else grey, s=28, zorder=3)
-        axes.annotate(spec, point, (6, -10), textcoords="offset points", color=grey, fontsize=8)
-    axes.set_xlabel("$ per 1,000 questions", color=grey)
-    axes.set_ylabel("accuracy", color=grey)
-    axes.tick_params(colors=grey)
-    axes.margins(x=0.14, y=0.12)
-    for side in axes.spines.values():
-        side.set_color(grey)
-    axes.patch.set_alpha(0)
-    axes.legend(frameon=False, labelcolor=grey, loc="lower right")
+    columns = min(2, len(panels))
+    count = -(-len(panels) // columns)
+    figure, places = plt.subplots(
+        count, columns, figsize=(7.2 if columns == 1 else 10, 4.2 if columns == 1 else 3.5 * count), squeeze=False
+    )
+    for axes, (title, fixed, paper, without, calibrated) in zip(places.flat, panels, strict=False):
+        axes.plot(*zip(*upper_hull([row.point for row in fixed]), strict=True), color=GREY, linewidth=2, alpha=0.5)
+        axes.plot(
+            *zip(*sorted(row.point for row in without), strict=True),
+            color=LIGHT,
+            marker="o",
+            markersize=4,
+            label="cascade, no labels",
+        )
+        axes.plot(
+            *zip(*sorted(row.point for row in calibrated), strict=True),
+            color=BLUE,
+            marker="o",
+            markersize=4,
+            label="cascade, calibrated",
+        )
+        for row in (*fixed, paper):
+            axes.scatter(*row.point, color=ORANGE if row is paper else GREY, s=28, zorder=3)
+            axes.annotate(row.name, row.point, (6, -11), textcoords="offset points", color=GREY, fontsize=8)
+        axes.set_title(title, color=GREY, fontsize=9)
+        axes.set_xlabel("$ per 1,000 questions", color=GREY, fontsize=8)
+        axes.set_ylabel("accuracy", color=GREY, fontsize=8)
+        axes.tick_params(colors=GREY, labelsize=8)
+        axes.margins(x=0.14, y=0.14)
+        for side in axes.spines.values():
+            side.set_color(GREY)
+        axes.patch.set_alpha(0)
+    for axes in places.flat[len(panels) :]:
+        axes.axis("off")
+    places.flat[0].legend(frameon=False, labelcolor=GREY, loc="lower right", fontsize=8)
     figure.patch.set_alpha(0)
     figure.tight_layout()
-    figure.savefig(FIGURE, metadata={"Date": None})
+    figure.savefig(file, metadata={"Date": None})
     plt.close(figure)
-
-
-LARGE_TITLE = "## Recorded answers of large models"
-LARGE = (
-    (
-        "MMLU-Pro, gpt-4.1-nano and gemini-2.0-flash-lite, then gpt-4.1",
-        "--answers gpt-4.1-nano={d}/mmlu_pro_outcomes/outcomes.parquet --answers gemini-2.0-flash-lite={d}/mmlu_pro_outcomes/outcomes.parquet "
-        "--answers gpt-4.1={d}/mmlu_pro_outcomes/outcomes.parquet --fast gpt-4.1-nano --price gemini-2.0-flash-lite=0.075,0.3 "
-        "--questions {d}/mmlu_pro_outcomes/items.jsonl --map id=row --set-name mmlu_pro",
-    ),
-    (
-        "MATH level 5, gpt-4o-mini, then claude-3.5-sonnet",
-        "--answers gpt-4o-mini-2024-07-18={d}/math_l5_outputs/outputs.jsonl.gz --answers claude-3-5-sonnet-20241022={d}/math_l5_outputs/outputs.jsonl.gz "
-        "--slow claude-3-5-sonnet-20241022 --map text=outputs.{{model}} --score-by math",
-    ),
-    (
-        "Free text, Llama-3.1-8B, then GPT-5, token F1",
-        "--answers llama={d}/freetext_cascade/outcomes.jsonl.gz --answers gpt-5={d}/freetext_cascade/outcomes.jsonl.gz --slow gpt-5 --map id=row "
-        "--map llama:text=fast.1.text --map llama:mean_logprob=fast.1.mean_logprob --map gpt-5:text=slow.0.text --score-by f1",
-    ),
-)
-"""Recorded answers, and how `odar eval import` reads them."""
-SHOWN = (
-    "single-fast",
-    "second",
-    "single-slow",
-    "paper",
-    "cascade:dial=economy",
-    "cascade",
-    "cascade:dial=quality",
-    "oracle-router",
-)
-
-
-def large_models(data: Path) -> list[str]:
-    """A table for each set of recorded answers, by `odar eval import`."""
-    lines: list[str] = []
-    for title, arguments in LARGE:
-        command = ["eval", "import", *arguments.format(d=data).split()]
-        done = subprocess.run(  # the same command that a reader types
-            [sys.executable, "-c", "from odar.cli.main import main; main()", *command, "--json"],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise SystemExit(f"{title}: {done.stderr.strip()[:300]}")
-        body = json.loads(done.stdout)
-        lines += ["", f"### {title}", "", f"`odar eval import {arguments.format(d='DIR')}`"]
-        sets = body["sets"] or {"": body}
-        if len(sets) > 1:
-            lines += ["", "Each set on its own: they have different scales, so a pooled mean would mislead."]
-        for name, found in sets.items():
-            lines += ["", f"{name}{', ' * bool(name)}{found['items']:,} questions:", "", *large_table(found)]
-    return lines
-
-
-def large_table(body: Mapping[str, Any]) -> list[str]:
-    """One set: accuracy, cost and gain over the fixed choices at equal dollars."""
-    rows = {row["name"]: row for row in body["rows"]}
-    lines = [
-        "| | accuracy | cost, slow = 1 | over fixed choices at equal dollars | calls |",
-        "|---|---|---|---|---|",
-    ]
-    slow = rows["single-slow"]["cost_usd"]
-    for name in (name for name in SHOWN if name in rows):
-        row = rows[name]
-        over = "–" if row["over_fixed"] is None else Interval(**row["over_fixed"]).signed()
-        lines.append(
-            f"| {name} | {Interval(**row['accuracy'])} | {row['cost_usd'] / slow:.2f} | {over} | {row['calls']:.2f} |"
-        )
-    said = "The slow model is not better on this set: there is nothing to gain by asking it."
-    if body["apgr"] is not None:
-        said = f"APGR of the belief after the fast answer: {body['apgr']:.3f} (random 0.5)."
-    return [*lines, "", said]
 
 
 def page(recording: Path, data: Path | None) -> str:
     """The whole page."""
-    table = load_table(recording)
-    found = crossed(table)
-    draw(table, found)
-    fixed = [found[spec] for spec in suites(table)["fixed"]]
-    rows = summarize_policies(table, list(found.values()), found["single-slow"], fixed)
     lines = [
         "# Results",
         "",
         "What ODAR gains on recorded models, and where it does not. Written by `python scripts/results.py --data DIR` from",
-        "[the recording of the local pair](../runs/local-pair/README.md), without a single call. Intervals are 95%.",
+        "[the recording of the local pair](../runs/local-pair/README.md) and public recordings, without a single call. Intervals are 95%. Every call is charged.",
         "",
         "## The local pair",
         "",
-        f"Qwen2.5-Coder-0.5B-Instruct (fast) and Qwen2.5-Coder-1.5B-Instruct (slow), both Q4_K_M, with the prompts and budgets of the profile `local`; {len(table)} items. Skills and",
-        "statistics of each half of the items are measured on the other half. Dollars are nominal: the models are free, so tokens are priced in proportion to parameters.",
-        '"Over fixed choices" compares with the best random mixture of fixed choices (each model alone, self-consistency, the paper\'s paths) that costs as much.',
-        "",
-        "**In short:**",
-        "",
-        *summary(table, found, recording),
-        "- Reasons are in the [lab notes](lab-notes.md#local-models).",
-        "",
-        "![Accuracy against dollars](images/results.svg)",
-        "",
-        *main_table(rows),
-        "",
-        *by_set(table, found),
+        *local_pair(recording),
     ]
     if data is None:  # what was written with --data stays
         _, title, rest = PAGE.read_text(encoding="utf-8").partition(LARGE_TITLE) if PAGE.exists() else ("", "", "")
@@ -270,8 +381,11 @@ def page(recording: Path, data: Path | None) -> str:
             "",
             LARGE_TITLE,
             "",
-            "One answer of each model: there are no further samples, so self-consistency and the Medium path cannot be shown. Nothing is fitted to these scores; belief and skills are",
-            "those that are known without labels.",
+            f"One answer of each model, so that self-consistency cannot be shown. `no labels`: skills by the catalogue's scores or by price. `{LABELS[0]} labels`, `{LABELS[1]} labels`: calibrated with so many other",
+            f"questions, mean of {DRAWS} draws. Dollars by recorded output lengths, question lengths and the prices in the command. The belief and d(x) were fitted to models and questions of these public sets, these included, so the",
+            "rows without labels flatter a little; [peers](peers.md) has all triples with model families and items left out.",
+            "",
+            "![Accuracy against dollars](images/results-large.svg)",
             *large_models(data),
         ]
     return "\n".join(lines) + "\n"
@@ -281,6 +395,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recording", type=Path, default=RECORDING)
     parser.add_argument("--data", type=Path, help="folder with the recorded answers of large models")
-    parser.add_argument("--out", type=Path, default=PAGE, help="the page; its figure goes to docs/images")
+    parser.add_argument("--out", type=Path, default=PAGE, help="the page; its figures go to docs/images")
     options = parser.parse_args()
     options.out.write_text(page(options.recording, options.data), encoding="utf-8")

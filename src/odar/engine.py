@@ -149,7 +149,7 @@ class Odar:
     def policy(self, options: AskOptions = NO_OPTIONS) -> Policy:
         """Return the policy of one question: the settings', a path of the paper, or one model."""
         if options.path is None and options.model is None:
-            return self._policy(self.agreement.skills())
+            return self._policy(self.agreement.skills(), options.dial is not None)
         return choose_policy(self.settings, self.calibration, self.believed_agents, options.path, options.model)
 
     def _dial(self, options: AskOptions) -> Dial:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from odar import __version__
-from odar.calibration.compare import Choice, Comparison, Goal
+from odar.calibration.compare import Choice, Comparison, Goal, cascades
 from odar.calibration.fit import fit_calibration
 from odar.calibration.guarantee import Certificate
 from odar.calibration.items import ScoredItems
@@ -30,10 +30,16 @@ def statistics_calibration(table: ReplayTable, made: Mapping[str, Any]) -> Calib
 
 
 def chosen_calibration(table: ReplayTable, comparison: Comparison, made: Mapping[str, Any]) -> Calibration:
-    """Return the best choice, with statistics, skills and belief fitted to all items."""
+    """Return the best choice, with statistics, skills and belief fitted to all items.
+
+    With a fixed choice the stages are kept too: a caller who names a dial gets the cascade.
+    """
     every = np.ones(len(table), dtype=bool)
-    fitted = fit_calibration(table, every, belief=comparison.fits_belief and comparison.best.is_cascade)
-    return replace(fitted, settings=dict(comparison.best.settings), made=provenance(made))
+    fitted = fit_calibration(table, every, belief=comparison.fits_belief)
+    settings = dict(comparison.best.settings)
+    if not comparison.best.is_cascade and settings["policy"] != "paper":
+        settings = {**cascades(table)[-1], **settings}
+    return replace(fitted, settings=settings, made=provenance(made))
 
 
 def certified_calibration(

@@ -80,9 +80,18 @@ def choose_policy(
 
 
 def policy_with_skills(
-    settings: Settings, calibration: Calibration, agents: Mapping[str, Agent], skills: Sequence[float]
+    settings: Settings,
+    calibration: Calibration,
+    agents: Mapping[str, Agent],
+    skills: Sequence[float],
+    has_dial: bool = False,
 ) -> Policy:
-    """Return the settings' policy for agents with other skills, in their order; empty for their own."""
+    """Return the settings' policy for agents with other skills, in their order; empty for their own.
+
+    A caller who names a dial gets the cascade, also if a calibration has installed a fixed choice.
+    """
+    if has_dial and settings.policy != "paper" and settings.origins.get(("policy",), "").startswith("calibration"):
+        settings = replace(settings, policy="cascade")
     named = dict(zip(agents, skills, strict=False))
     changed = {name: replace(agent, skill=named.get(name, agent.skill)) for name, agent in agents.items()}
     return choose_policy(settings, calibration, changed)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from odar.errors import InputError, one_line
@@ -427,7 +428,10 @@ def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | 
 
 
 def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) -> dict[str, KnownQuestion]:
-    """Read questions and their right answers by id from a table, for answer files that do not hold them."""
+    """Read questions and their right answers by id from a table, for answer files that do not hold them.
+
+    A list in the column `options` becomes lettered lines after the question: its form decides how it is asked.
+    """
     path, given = user_path(place), dict(columns or {})
     if not path.is_file():
         raise InputError(f"{place}: no such file")
@@ -439,7 +443,10 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
             gold = row.get("answer") if gold is None else gold
             if gold is not None and isinstance(row.get("accept"), list):
                 gold = [gold, *row["accept"]]
-            found[str(number if name is None else name)] = KnownQuestion(str(query or ""), gold)
+            text = str(query or "")
+            if text and isinstance(row.get("options"), list):
+                text += "".join(f"\n{letter}. {each}" for letter, each in zip(ascii_uppercase, row["options"], strict=False))
+            found[str(number if name is None else name)] = KnownQuestion(text, gold)
     return found
 
 
