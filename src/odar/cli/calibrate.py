@@ -189,7 +189,8 @@ def _calibrate(
         print_json({**report, "recommendation": sentence, "settings": dict(calibration.settings)})
     else:
         print_text(f"\n{sentence}")
-        click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
+        click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"\n')
+        click.echo(f'or for one question:\n\n    odar ask --set calibration={out} "…"')
     return 0
 
 

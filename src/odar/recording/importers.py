@@ -445,7 +445,9 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
                 gold = [gold, *row["accept"]]
             text = str(query or "")
             if text and isinstance(row.get("options"), list):
-                text += "".join(f"\n{letter}. {each}" for letter, each in zip(ascii_uppercase, row["options"], strict=False))
+                text += "".join(
+                    f"\n{letter}. {each}" for letter, each in zip(ascii_uppercase, row["options"], strict=False)
+                )
             found[str(number if name is None else name)] = KnownQuestion(text, gold)
     return found
 
