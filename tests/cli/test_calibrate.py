@@ -66,7 +66,7 @@ def test_a_second_run_makes_no_calls(odar, data, provider):
     assert len(provider.requests) == asked
     assert again == first and again["written"] == "calibration.json"
     best = next(row for row in again["choices"] if row["best"])
-    assert again["settings"] == best["settings"]
+    assert best["settings"].items() <= again["settings"].items()  # stages too, for a caller who names a dial
     assert best["score"]["low"] <= best["score"]["value"] <= best["score"]["high"]
 
 
