@@ -77,6 +77,8 @@ class CascadePolicy:
     """What may happen in the cascade, by the number of plausible answers and the kind of question."""
     _values: OrderedDict[tuple[str, int, tuple[int, ...]], Values] = field(default_factory=OrderedDict, repr=False)
     """Recently used values, by the kind, the number of plausible answers and the price levels of the stages."""
+    _described: dict[tuple[str, int, tuple[int, ...]], list[str]] = field(default_factory=dict, repr=False)
+    """Thresholds in words, by the same key."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     name = "cascade"
@@ -158,8 +160,13 @@ class CascadePolicy:
         """Return the thresholds on d(x) and p in words; empty if one call is enough."""
         if plan.keep or plan.one_call:
             return []
-        kind, plausible, _ = self._key(plan)
-        return self.values(plan).describe([str(stage) for stage in self.stages], self.outlook(plausible, kind))
+        key = self._key(plan)
+        if key not in self._described:
+            names = [str(stage) for stage in self.stages]
+            if len(self._described) >= MAX_TABLES:
+                self._described.clear()
+            self._described[key] = self.values(plan).describe(names, self.outlook(key[1], key[0]))
+        return self._described[key]
 
     def expected_usd(self, state: State) -> float:
         """Return the expected price of all further stages, from drawn questions that are similar in this state."""
