@@ -139,7 +139,7 @@ class Service:
                 found = await self.odar.agents.providers[card.provider].check(card.id)
                 lines.append(f"{agent} agent: {card.name} answers ({card.provider}: {found})")
             except OdarError as error:
-                lines.append(f"{agent} agent: {card.name} does not answer: {one_line(error)}")
+                lines.append(f"{agent} agent: {card.name} cannot be used: {one_line(error)}")
         return lines
 
     def alignment_report(self) -> list[AlignmentRow]:

@@ -84,13 +84,14 @@ def policy_with_skills(
     calibration: Calibration,
     agents: Mapping[str, Agent],
     skills: Sequence[float],
-    has_dial: bool = False,
+    cascade: bool = False,
 ) -> Policy:
     """Return the settings' policy for agents with other skills, in their order; empty for their own.
 
-    A caller who names a dial gets the cascade, also if a calibration has installed a fixed choice.
+    With `cascade`, a fixed choice that a calibration has installed does not count: the caller names a dial, or the
+    request is open-ended, of which no calibration has any.
     """
-    if has_dial and settings.policy != "paper" and settings.origins.get(("policy",), "").startswith("calibration"):
+    if cascade and settings.policy != "paper" and settings.origins.get(("policy",), "").startswith("calibration"):
         settings = replace(settings, policy="cascade")
     named = dict(zip(agents, skills, strict=False))
     changed = {name: replace(agent, skill=named.get(name, agent.skill)) for name, agent in agents.items()}
