@@ -14,7 +14,7 @@ from odar.calibration.items import scored_items
 from odar.catalogue import Price
 from odar.cli.eval_replay import fixed_outcomes, print_policies
 from odar.cli.options import FILE, json_option, settings_options
-from odar.cli.terminal import print_json, print_text
+from odar.cli.terminal import notice, print_json, print_text
 from odar.engine import Odar
 from odar.errors import UsageError, plural
 from odar.evals.benchmarks.base import BENCHMARKS
@@ -99,7 +99,7 @@ def import_command(
     table = ReplayTable.from_items(scored.items, imported.header)
     parts = {name: table.replaced(rows=table.of_set(name)) for name in table.sets()}
     for warning in imported.warnings:
-        click.echo(f"odar: {warning}", err=True)
+        notice(warning)
     about = {"models": dict(imported.models), "score": scored.score_name, "left_out": imported.left_out, "out": out}
     if as_json:
         own = {name: _summary(part) for name, part in parts.items()} if len(parts) > 1 else {}

@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from odar.cli.explain import document_facts, print_document, text_of
 from odar.cli.options import FILE, USD, json_option, settings_options
-from odar.cli.terminal import WIDTH, format_known, plain_table, print_json, print_table
+from odar.cli.terminal import WIDTH, format_known, notice, plain_table, print_json, print_table
 from odar.errors import InputError, plural
 from odar.settings import Settings
 from odar.store.archive import Archive
@@ -100,9 +100,9 @@ def command(
     elif as_json:
         print_json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
     elif not (overview["queries"] if summary else page.traces):
-        click.echo("odar: no traces" + (" match" if conditions != Filter() else " yet; try: odar ask"), err=True)
+        notice("no traces" + (" match" if conditions != Filter() else " yet; try: odar ask"))
         if conditions.text is not None and not settings.store.content:
-            click.echo("odar: --text finds only what was stored with store.content = true", err=True)
+            notice("--text finds only what was stored with store.content = true")
     elif summary:
         print_summary(overview, warnings)
         if observed["total"]["questions"]:
@@ -112,7 +112,7 @@ def command(
     else:
         print_list(page.traces)
         if page.next is not None:
-            click.echo(f"odar: more with --after {page.next}", err=True)
+            notice(f"more with --after {page.next}")
 
 
 @command.command("show")
@@ -152,7 +152,7 @@ def export(conditions: Filter, out: str, settings: Settings) -> None:
         for count, trace in enumerate(archive.export(conditions), start=1):  # noqa: B007 - the last count is printed
             file.write(json.dumps(trace, ensure_ascii=False) + "\n")
     if out != "-":
-        click.echo(f"odar: {plural(count, 'trace')} to {out}", err=True)
+        notice(f"{plural(count, 'trace')} to {out}")
 
 
 def parse_time(text: str, now: datetime | None = None) -> str:
@@ -207,7 +207,7 @@ def _trace_facts(trace: dict[str, Any], *, verbose: bool) -> Iterator[tuple[str,
     if trace["status"] != "ok":
         yield trace["status"], trace["error"] or "no reason given"
     yield "question", text_of(document["query"], "text")
-    if document["answer"] is not None:
+    if document["answer"] is not None and document["answer"].get("text") != "":  # else a tool call
         yield "answer", text_of(document["answer"], "text")
     yield from document_facts(document, verbose=verbose)
     if trace["key_id"] is not None:
