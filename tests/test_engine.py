@@ -402,6 +402,15 @@ async def test_a_price_of_zero_counts_as_unknown():
     assert odar.planner.reference_usd > 0
 
 
+def test_a_further_agent_is_as_skilled_as_its_price_suggests():
+    """Without a score or a calibration; three agents have their roles."""
+    models = {**MODELS, "cheap": {**MODELS["quick"]}, "dear": {**MODELS["deep"], "price": {"input": 10, "output": 60}}}
+    agents = {"cheap": {"model": "cheap"}, "dear": {"model": "dear"}}
+    odar, _, _ = engine(policy="cascade", models=models, agents=agents)
+    skills = {name: agent.skill for name, agent in odar.believed_agents.items()}
+    assert skills["cheap"] == skills["fast"] and skills["dear"] == skills["slow"]
+
+
 @pytest.mark.parametrize(
     ("question", "options", "policy", "asked"),
     [
