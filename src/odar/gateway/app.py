@@ -193,7 +193,7 @@ async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> 
     loading = asyncio.create_task(service.odar.warm_up())
     try:
         if announce is not None:
-            for line in await service.agent_status_lines():
+            for line in await service.status_lines():
                 announce(line)
         await loading
     finally:
