@@ -203,8 +203,7 @@ class ConcurrencyLimit:
 
     A key can hold as many slots, and as many bytes of requests, as it leaves free: one key alone half of them, two
     a third each. Its limits on parallel requests and requests a minute are checked here for this process, and again
-    by the store for all processes once the body is known (`odar.store.budgets`). Every request counts, also a failed
-    one.
+    by the store for all processes once the body is known (`odar.store.budgets`). Failed requests count too.
 
     >>> concurrency_limit = ConcurrencyLimit(limit=1)
     >>> concurrency_limit.acquire()
