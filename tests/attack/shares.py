@@ -136,9 +136,9 @@ async def tiny_events(scene: Scene) -> None:
 
 @attack(36.06, "errors of many megabytes")
 async def large_errors(scene: Scene) -> None:
-    """A model server answers with status 200 and an error of 34 MB of numbers, then of 30 MB of text."""
+    """A model server answers with status 200 and an error of 9 MB of numbers, then of 30 MB of text."""
     errors: list[Any] = [
-        {"message": "no", "type": "server_error", "more": list(range(4_000_000))},
+        {"message": "no", "type": "server_error", "more": list(range(1_000_000))},
         "é" * 15_000_000,
     ]
     seen: Counter[Any] = Counter()
