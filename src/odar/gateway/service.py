@@ -82,7 +82,8 @@ class Service:
         self.store = store
         self.logs = logs
         self.access = AccessPolicy(KeyCache() if store is None else store.key_cache, settings.gateway)
-        self.concurrency_limit = ConcurrencyLimit(settings.gateway.max_in_flight)
+        gateway = settings.gateway
+        self.concurrency_limit = ConcurrencyLimit(gateway.max_in_flight, max_bytes=1e6 * gateway.max_bodies_mb)
         self.reads = Turns("odar-reads", 2)
         """Of the dashboard and of feedback."""
         self.counts = Turns("odar-counts", 2)
