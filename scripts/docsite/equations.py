@@ -101,7 +101,6 @@ NOT_IN_CODE = {
     "5.13": "replaced by 9.5",
     "11.1": "not built yet",
     "11.2": "not built yet",
-    "11.3": "not built yet",
     "11.4": "not built yet",
 }
 """Numbers that no code carries, and why."""
