@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from odar.catalogue import ModelCard, Price
+from odar.catalogue import REASONING_TOKENS, ModelCard, Price, split_effort
 from odar.errors import InputError, SettingsError, UnknownName
 from odar.forwarding import RESERVED
 from odar.policy.dial import Dial
@@ -48,6 +48,10 @@ class AgentSettings:
     """One agent (SPEC 3, 9.1)."""
 
     model: str = setting("a model of the catalogue, provider/model, or gguf:/path/file.gguf")
+    effort: str = setting(
+        "reasoning effort of `model`; the same as model@effort. none: no reasoning; empty: the model's own default",
+        "", choices=tuple(REASONING_TOKENS),
+    )  # fmt: skip
     temperature: float = setting("sampling temperature", ge=0, le=2)
     top_p: float = setting("nucleus sampling", gt=0, le=1)
     max_tokens: int = setting("maximum length of the answer to an exact question, in tokens", ge=1)
@@ -305,9 +309,16 @@ class Settings:
         """Return the catalogue entry of a model.
 
         A model outside the catalogue is written `provider/model`: log-probs are requested, samples are separate
-        calls. `gguf:/path/file.gguf` is a file that runs in this process. A price that the settings do not name is
-        that of the public table.
+        calls. `gguf:/path/file.gguf` is a file that runs in this process. `model@effort` is a model at a level of
+        reasoning effort. A price that the settings do not name is that of the public table.
         """
+        base, effort = split_effort(model)
+        if effort:
+            listed = self.models.get(model)
+            card = self._card(base, listed) if listed else replace(self.card(base), scores={})
+            server = self.providers.get(card.provider)
+            listed = listed or self.models.get(base)
+            return replace(card.at_effort(effort, server.kind if server else "", listed=bool(listed)), name=model)
         if model in self.models:
             return self._card(model, self.models[model])
         if model.startswith("gguf:"):

@@ -28,7 +28,8 @@ def command(names: tuple[str, ...], as_json: bool, only_local: bool, settings: S
     if only_local:
         _list_local(settings, as_json=as_json)
         return
-    cards = [settings.card(name) for name in names or sorted(settings.models)]
+    agents = (settings.agent(agent).model for agent in settings.agent_names)
+    cards = [settings.card(name) for name in names or sorted({*settings.models, *agents})]
     if as_json:
         print_json([dataclasses.asdict(card) for card in cards])
         return

@@ -276,7 +276,7 @@ class Service:
         if self._usable.get(name):
             return
         message = f"there is no model {name!r}; GET /v1/models lists them"
-        with contextlib.suppress(UnknownName):
+        with contextlib.suppress(UnknownName, SettingsError):
             if self.usable(name):  # provider/model
                 return
             provider = self.settings.providers.get(self.settings.card(name).provider)

@@ -86,8 +86,8 @@ class HttpProvider(Provider):
         self._retry = retry or RetrySettings()
         self._tls = tls
         self._connections: Connections | None = None
-        self._unsupported: dict[str, frozenset[str]] = {}
-        """Names of parameters by model."""
+        self._unsupported: dict[tuple[str, str], frozenset[str]] = {}
+        """Names of parameters by model and effort."""
 
     def auth_headers(self, key: str) -> dict[str, str]:
         """Return the headers that authenticate a request."""
@@ -98,7 +98,7 @@ class HttpProvider(Provider):
 
         Only parameters that ODAR adds are left out. For one that the client set, the client gets the model's error.
         """
-        known = self._unsupported.get(request.model, frozenset())
+        known = self._unsupported.get((request.model, request.effort), frozenset())
         if known:
             request = _without(request, known & _added_parameters(request))
         try:
@@ -109,7 +109,7 @@ class HttpProvider(Provider):
                 raise
         reply = await self.send(_without(request, rejected), on_delta)
         if len(self._unsupported) < _MAX_REMEMBERED_MODELS:
-            self._unsupported[request.model] = known | rejected
+            self._unsupported[request.model, request.effort] = known | rejected
         return reply
 
     @abstractmethod
