@@ -25,7 +25,7 @@ from odar.evals.report.draw import (
     name_rows,
     policy_label,
 )
-from odar.evals.report.findings import KINDS, Findings, error_kinds
+from odar.evals.report.findings import KINDS, Findings, error_kinds, expert_counts, wrong_experts
 from odar.evals.report.results import PATHS
 from odar.evals.router_quality import gap_recovered, oracle_score, router_row
 from odar.evals.statistics import difference, format_p, length_strata, paired_difference
@@ -258,10 +258,11 @@ def oracle_table(findings: Findings) -> list[Exhibit]:
 
 def errors_figure(findings: Findings) -> list[Exhibit]:
     """Return the number of errors of each kind, E1 to E6."""
-    kinds = error_kinds(findings.table, findings.odar)
+    table = findings.table
+    kinds = error_kinds(table, findings.odar)
     counts = {kind: kinds.count(kind) for kind in KINDS}
     total = max(1, sum(counts.values()))
-    paper = error_kinds(findings.table, findings.outcomes["paper"])
+    paper = error_kinds(table, findings.outcomes["paper"])
     rows = [[f"{kind} {KINDS[kind]}", n, n / total, paper.count(kind)] for kind, n in counts.items()]
 
     def draw(canvas: Any) -> None:
@@ -276,7 +277,14 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
         axes.xaxis.get_major_locator().set_params(integer=True)
         colour_legend(canvas, [Colour.ACCENT, Colour.OTHER], ["ODAR's own", "the models'"])
 
-    return [exhibit("errors", rows, draw=draw)]
+    notes = []
+    if not expert_counts(table):
+        wrong = int((wrong_experts(table) & ~findings.odar.right).sum())
+        notes = [
+            f"E2 cannot occur here: the expert was of another field on {wrong} of {sum(counts.values())} errors, "
+            "but every agent has one model, and no expert has thresholds of its own."
+        ]
+    return [exhibit("errors", rows, draw=draw, notes=notes)]
 
 
 def routers(findings: Findings) -> list[Exhibit]:
