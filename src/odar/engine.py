@@ -33,6 +33,7 @@ from odar.policy.belief import Agent
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial
 from odar.policy.fusion import Fusion
+from odar.policy.kinds import Kind, request_kind
 from odar.policy.policies import Policy, agents_of, choose_policy, leading_candidate, policy_with_skills
 from odar.providers.base import Provider
 from odar.providers.pool import Guard, observed_guard
@@ -177,10 +178,13 @@ class Odar:
         size = sum(len(answer.text) for answer in given)
         return await (run_in_thread(work) if size <= MAX_INLINE_BYTES else run_by_size(size, work))
 
-    def policy(self, options: AskOptions = NO_OPTIONS) -> Policy:
+    def policy(self, options: AskOptions = NO_OPTIONS, query: Query | None = None) -> Policy:
         """Return the policy of one question: the settings', a path of the paper, or one model."""
-        if options.path is None and options.model is None:
-            return self._policy(self.agreement.skills(), options.dial is not None)
+        if not options.forced:
+            cascade = options.dial is not None
+            if query is not None and self.settings.fixed_stages:
+                cascade = cascade or request_kind(query).kind is Kind.OPEN_ENDED
+            return self._policy(self.agreement.skills(), cascade)
         return choose_policy(self.settings, self.calibration, self.believed_agents, options.path, options.model)
 
     def _dial(self, options: AskOptions) -> Dial:
@@ -193,7 +197,7 @@ class Odar:
     ) -> tuple[Query, Policy, Team, Assignment, Mapping[str, Agent]]:
         """Return the query, its policy, its agents and their models, and what is believed of them."""
         query = make_query(question, options.images, {} if options.model else self.agents.contexts)
-        policy = self.policy(options)
+        policy = self.policy(options, query)
         ledger = options.ledger or self.agents.ledger(options.max_calls, options.max_cost_usd, options.deadline_s)
         team, assignment = self._team(query, ledger, options)
         agents = policy.agents if isinstance(policy, CascadePolicy) else self.believed_agents
@@ -218,13 +222,8 @@ class Odar:
         plan = await self.planner.plan(query, assignment, team.ledger, options.session, dial, factor)
         priced = not team.plain and team.ledger.limits.cost_usd is not None
         worst_usd = await run_by_size(query.estimated_tokens, team.worst_usd) if priced else {}
-        plan = dataclasses.replace(
-            plan,
-            policy=policy.name,
-            max_path=options.max_path,
-            worst_usd=worst_usd,
-            forced=options.path is not None or options.model is not None,
-        )
+        plan = dataclasses.replace(plan, policy=policy.name, max_path=options.max_path, forced=options.forced)
+        plan = dataclasses.replace(plan, worst_usd=worst_usd)
         if isinstance(policy, CascadePolicy) and not policy.knows(plan):  # not in the event loop
             await run_in_thread(partial(policy.values, plan))
         if self.certificate is None:

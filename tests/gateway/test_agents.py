@@ -315,7 +315,7 @@ class TestModels:
         await until(lambda: lines and lines[-1].startswith("ready after"))
         assert lines[0] == "fast agent: quick answers (f: 1 model)"
         assert lines[1].startswith(
-            "slow agent: deep does not answer: s answers, but does not list 'deep'; it has another"
+            "slow agent: deep cannot be used: s answers, but does not list 'deep'; it has another"
         )
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
 from odar.background import run_by_size
-from odar.catalogue import ModelCard
+from odar.catalogue import REASONING_ROOM, REASONING_TOKENS, ModelCard
 from odar.conversation import NO_OPTIONS, Options
 from odar.errors import (
     AllAgentsFailed,
@@ -320,7 +320,7 @@ class Team:
             options,
             protocol="anthropic" if kind == "anthropic" else "openai",
             forward=provider.forward if provider else (),
-            fixed=(*template.extra, *template.drop),
+            fixed=(*template.extra, *template.drop, *(["reasoning_effort"] if template.effort else [])),
             cost_limited=self.ledger.limits.cost_usd is not None,
             efforts=card.efforts,
         )
@@ -500,7 +500,8 @@ async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 def agent_request_template(agent: AgentSettings, card: ModelCard, options: Options, seed: int | None) -> Request:
     """Return a request with the client's options, else the agent's; with log-probabilities if possible (SPEC 5)."""
     # Our own limit leaves at least half of a small model's context to the conversation.
-    longest = min(agent.max_tokens, max(1, card.context // 2)) if card.context else agent.max_tokens
+    longest = agent.max_tokens + REASONING_ROOM * REASONING_TOKENS.get(card.effort, 0)
+    longest = min(longest, max(1, card.context // 2)) if card.context else longest
     if options.max_tokens is not None:
         longest = min(options.max_tokens, card.context) if card.context else options.max_tokens
     sampling = Sampling(
@@ -519,6 +520,7 @@ def agent_request_template(agent: AgentSettings, card: ModelCard, options: Optio
         max_tokens_field=card.max_tokens_field,
         drop=card.drop,
         extra=card.extra,
+        effort=card.effort,
     )
 
 
@@ -529,9 +531,16 @@ def plain_request_template(card: ModelCard, options: Options, timeout_s: float, 
     """
     sampling = Sampling(options.temperature, options.top_p, options.max_tokens, options.stop or (), options.seed)
     field = card.max_tokens_field if priced else options.max_tokens_field or card.max_tokens_field
-    logprobs = options.top_logprobs is not None
     return Request(
-        card.id, (), sampling, logprobs=logprobs, timeout_s=timeout_s, max_tokens_field=field, drop=card.drop
+        card.id,
+        (),
+        sampling,
+        logprobs=options.top_logprobs is not None,
+        timeout_s=timeout_s,
+        max_tokens_field=field,
+        drop=card.drop,
+        extra=card.extra if card.effort else {},
+        effort=card.effort,
     )
 
 

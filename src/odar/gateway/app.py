@@ -131,7 +131,7 @@ class _UtilityRoutes:
     async def models(self, request: Request) -> Response:
         """Return every model that this key can use and whose server answers, for OpenAI's and Anthropic's SDKs."""
         key = self._service.access.identify(request.scope)
-        listed = [self._model_entry(name, owner) for name, owner in await self._service.models(key)]
+        listed = [self._model_entry(name) for name in await self._service.models(key)]
         ids = [entry["id"] for entry in listed] or [None]
         ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
         return json_response({"object": "list", "data": listed, **ends})
@@ -140,9 +140,8 @@ class _UtilityRoutes:
         """Return one model; rejected if a question to it would be."""
         key = self._service.access.identify(request.scope)
         name = request.path_params["name"]
-        model = self._service.route(ChatRequest(name, Query("")), key).model
-        owner = self._service.settings.card(model).provider if model else "odar"
-        return json_response(self._model_entry(name, owner))
+        self._service.route(ChatRequest(name, Query("")), key)
+        return json_response(self._model_entry(name))
 
     async def feedback(self, request: Request) -> Response:
         """Mark an answer right or wrong; only with the key that asked, or an admin's."""
@@ -191,9 +190,10 @@ class _UtilityRoutes:
         """Return the OpenAPI document."""
         return json_response(openapi_document())
 
-    def _model_entry(self, name: str, owner: str) -> dict[str, Any]:
-        shared = {"id": name, "display_name": name, "created": self._started, "owned_by": owner}
-        return {**shared, "object": "model", "type": "model"}
+    def _model_entry(self, name: str) -> dict[str, Any]:
+        """Return what OpenAI's and Anthropic's SDKs read, and what a client may choose a model by (SPEC 11.3)."""
+        shared = {"id": name, "object": "model", "type": "model", "display_name": name, "created": self._started}
+        return shared | self._service.model_facts(name)
 
 
 def _read_countable(body: Any) -> ChatRequest:
@@ -207,7 +207,7 @@ async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> 
     loading = asyncio.create_task(service.odar.warm_up())
     try:
         if announce is not None:
-            for line in await service.agent_status_lines():
+            for line in await service.status_lines():
                 announce(line)
         await loading
     finally:

@@ -104,8 +104,10 @@ class CascadePolicy:
             return None
         winner = max(members, key=lambda i: (opinions[i].agent.skill, -i))
         agree = f"{len(members)} of {len(opinions)} answers agree" if len(opinions) > 1 else "the only answer"
+        if not _is_open_ended(state):
+            agree = f"{judgment.p:.0%} likely right; {agree}"
         weights = tuple(float(opinion.group == judgment.leader) * judgment.p for opinion in opinions)
-        return Verdict(winner, "belief", f"{judgment.p:.0%} likely right; {agree}", weights)
+        return Verdict(winner, "belief", agree, weights)
 
     def next_stage(self, state: State) -> Decision:
         """Return the stage that is worth most, or stop."""
@@ -144,12 +146,12 @@ class CascadePolicy:
         """Return one call to the agent that is worth most; no second opinion (SPEC 9.3b)."""
         plan = state.plan
         if state.candidates:
-            return Decision(None, "one call is enough", p=judgment.p)
+            return Decision(None, "one call is enough", p=None if _is_open_ended(state) else judgment.p)
         stages = self._one_call_stages(state)
         if not stages:
             return Decision(None, "no agent is left")
         chances = {stage: judgment.q(self.agents[stage.asks[0].agent].on(plan.kind)) for stage in stages}
-        if plan.kind == Kind.OPEN_ENDED:
+        if _is_open_ended(state):
             share = max(0.0, (plan.estimate.difficulty - EASY) / (1 - EASY))
             chances = {stage: 1 - share + share * q for stage, q in chances.items()}
         best = max(stages, key=lambda stage: chances[stage] * plan.value_usd - stage_price(stage, plan))
@@ -259,6 +261,11 @@ class CascadePolicy:
         stages = [Stage((Ask(agent, plan.n),)) for agent in usable]
         cheapest = [] if state.failed else sorted(stages, key=lambda stage: stage_price(stage, plan))[:1]
         return [stage for stage in stages if self._is_open(stage, state)] or cheapest
+
+
+def _is_open_ended(state: State) -> bool:
+    """Return whether the request has no right answer, so that p means nothing."""
+    return state.plan.kind == Kind.OPEN_ENDED
 
 
 def _is_prose(candidate: Candidate) -> bool:

@@ -33,6 +33,7 @@ from odar.types import (
 
 if TYPE_CHECKING:
     from odar.calibration_file import Calibration
+    from odar.catalogue import ModelCard
     from odar.settings import Settings
 
 
@@ -123,13 +124,14 @@ def policy_with_skills(
     calibration: Calibration,
     agents: Mapping[str, Agent],
     skills: Sequence[float],
-    has_dial: bool = False,
+    cascade: bool = False,
 ) -> Policy:
     """Return the settings' policy for agents with other skills, in their order; empty for their own.
 
-    A caller who names a dial gets the cascade, also if a calibration has installed a fixed choice.
+    With `cascade`, a fixed choice that a calibration has installed does not count: the caller names a dial, or the
+    request is open-ended, of which no calibration has any.
     """
-    if has_dial and settings.policy != "paper" and settings.origins.get(("policy",), "").startswith("calibration"):
+    if cascade and settings.policy != "paper" and settings.origins.get(("policy",), "").startswith("calibration"):
         settings = replace(settings, policy="cascade")
     named = dict(zip(agents, skills, strict=False))
     changed = {name: replace(agent, skill=named.get(name, agent.skill)) for name, agent in agents.items()}
@@ -151,10 +153,21 @@ def agents_of(
         if skill is None and card.scores:
             skill = sum(card.scores.values()) / len(card.scores)
         if skill is None:
-            skill = default_skill(1.0 if name in CHEAP_AGENTS else 10.0, 1.0)
+            skill = default_skill(_price_ratio(name, card, settings), 1.0)
         by_kind = (known.accuracy_by_kind or {}) if known is not None else {}
-        agents[name] = Agent(name, skill, card.model_family, by_kind=tuple(by_kind.items()))
+        silent = 0.0 if known is None else known.unanswered
+        agents[name] = Agent(name, skill, card.model_family, silent, tuple(by_kind.items()))
     return agents
+
+
+def _price_ratio(name: str, card: ModelCard, settings: Settings) -> float:
+    """Return the price of an agent in calls of the fast one: by its role, or by its own price if it has no role."""
+    fast = settings.card(settings.fast.model).price
+    if name in CHEAP_AGENTS:
+        return 1.0
+    if name == SLOW or fast is None or card.price is None or not fast.output:
+        return 10.0
+    return card.price.output / fast.output
 
 
 def possible_walks(policy: Policy, n: int = 1, max_path: Path | None = None) -> list[Walk]:
