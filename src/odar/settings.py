@@ -209,9 +209,12 @@ class ObserveSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """OpenTelemetry spans of every question; the standard OTEL_* variables say where they are sent."""
+    """OpenTelemetry spans and metrics of every question; the standard OTEL_* variables say where they are sent."""
 
-    enabled: bool | None = setting("create spans; none: if an OTEL_EXPORTER_OTLP_*ENDPOINT is set", None)
+    enabled: bool | None = setting(
+        "create spans and metrics; none: if an OTEL_EXPORTER_OTLP_*ENDPOINT is set", None
+    )
+    content: bool = setting("put questions and answers on the spans of calls", False)
     propagate: bool = setting("send traceparent to providers, so that their spans belong to the same trace", True)
 
 
