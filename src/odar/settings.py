@@ -232,6 +232,9 @@ class ProviderSettings:
     recordings: str = setting("for kind replay: the JSONL file of recorded replies", "")
     cheap: str = setting("its model for the fast agent where only its key is configured", "")
     strong: str = setting("its model for the slow agent where only its key is configured", "")
+    cache_prompts: bool = setting(
+        "kind anthropic: set cache_control on prompts that repeat, for clients whose protocol has none", True
+    )
     forward: tuple[str, ...] = setting("further fields of clients' requests to forward, such as top_k", ())
     requests_per_min: int | None = setting("maximum number of requests of a batch in any 60 seconds", None, ge=1)
     tokens_per_min: int | None = setting("maximum number of tokens of a batch in any 60 seconds", None, ge=1)

@@ -66,7 +66,8 @@ def _open_openai(name: str, provider: ProviderSettings, settings: Settings) -> P
 def _open_anthropic(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
     from odar.providers.anthropic import AnthropicProvider
 
-    return AnthropicProvider(name, provider.base_url, **_http_options(name, provider, settings))
+    options = _http_options(name, provider, settings)
+    return AnthropicProvider(name, provider.base_url, cache_prompts=provider.cache_prompts, **options)
 
 
 def _open_local(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
