@@ -112,7 +112,8 @@ def select_fields(
     if any(tool.hosted for tool in options.tools):
         changes |= _select_tools(options, forward if same_protocol and not cost_limited else ())
         if missing := {_hosted_name(tool.hosted) for tool in options.tools if tool not in changes["tools"]}:
-            notes.append(f"tools that run at a provider were left out: {', '.join(sorted(missing))}")
+            names = ", ".join(sorted(missing))
+            notes.append(f"tools that run at a provider were left out, offer functions instead: {names}")
     if options.left_out:
         notes.append(f"items of the conversation were left out: {', '.join(sorted(options.left_out))}")
     if dropped:

@@ -11,10 +11,10 @@ import dataclasses
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from odar.agents.ledger import Ledger
+from odar.background import FairExecutor
 from odar.calibration_file import Calibration
 from odar.catalogue import REASONING_TOKENS, ModelCard, Price
 from odar.difficulty.base import MAX_EARLIER_TURNS, Estimator, LengthEstimator, estimate_turn
@@ -71,7 +71,7 @@ class InProcessEstimator:
         self._parse = parse
         self.loaded = False
         self._loading = threading.Lock()
-        self._threads = ThreadPoolExecutor(THREADS, "odar-estimate")
+        self._threads = FairExecutor(THREADS, "odar-estimate")
 
     async def __call__(self, query: Query) -> Estimate:
         """Return the estimate of the last turn, given the earlier ones."""

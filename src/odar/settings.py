@@ -154,6 +154,9 @@ class GatewaySettings:
     cors_origins: tuple[str, ...] = setting("origins of web pages (https://chat.example.com) that may call it", ())
     max_in_flight: int = setting("maximum number of concurrent requests; more are refused with 429", 512, ge=1)
     max_body_mb: float = setting("maximum size of a request, in megabytes; images are the largest part", 32.0, gt=0)
+    max_bodies_mb: float = setting(
+        "maximum size of all concurrent requests together, in megabytes; more are refused with 429", 256.0, gt=0
+    )
     image_urls: str = setting("image URLs that are passed on: public, any or none", "public", choices=IMAGE_URLS)
     body_timeout_s: float = setting("seconds a client has to send its request", 30.0, gt=0)
     header_timeout_s: float = setting("seconds a client has to send the headers of a request", 10.0, gt=0)

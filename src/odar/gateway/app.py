@@ -17,10 +17,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from odar.errors import KeyRefused
-from odar.gateway.chat import ChatStream, read_chat, write_chat
+from odar.gateway.chat import ChatStream, read_chat, read_decision, write_chat
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.dashboard import dashboard_routes
-from odar.gateway.endpoint import Endpoint, StoredResponses, TokenCount, WireProtocol
+from odar.gateway.endpoint import DecisionEndpoint, Endpoint, StoredResponses, TokenCount, WireProtocol
 from odar.gateway.errors import ApiError, anthropic_body, api_error_of, openai_body
 from odar.gateway.exchange import ClientLeft, Receive, Scope, Send, json_response, read_body
 from odar.gateway.fields import convert, read_json
@@ -37,9 +37,13 @@ from odar.types import Query
 CHAT = WireProtocol("chat.completions", read_chat, write_chat, ChatStream, openai_body)
 MESSAGES = WireProtocol("messages", read_messages, write_message, MessageStream, anthropic_body)
 RESPONSES = WireProtocol("responses", read_responses, write_response, ResponseStream, openai_body)
+DECISION = CHAT._replace(name="decision", read=read_decision)
 EMBEDDINGS = CHAT._replace(name="embeddings", read=read_embeddings)
 COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
 _FEEDBACK_BYTES = 64_000
+_BATCH_PATHS = [
+    f"/v1/{name}{rest}" for name in ("batches", "files", "messages/batches") for rest in ("", "/{_:path}")
+]
 _EXPOSED_HEADERS = [
     *(f"x-odar-{name}" for name in ("trace", "path", "difficulty", "calls", "cost-usd")),
     *(f"x-ratelimit-{name}-{of}" for of in ("requests", "tokens") for name in ("limit", "remaining", "reset")),
@@ -84,6 +88,7 @@ def create_app(
         "/v1/chat/completions": Endpoint(service, CHAT),
         "/v1/messages": Endpoint(service, MESSAGES),
         "/v1/responses": responses,
+        "/v1/decision": DecisionEndpoint(service, DECISION),
         "/v1/embeddings": PassThrough(service, EMBEDDINGS),
         "/v1/completions": PassThrough(service, COMPLETIONS),
         "/v1/messages/count_tokens": TokenCount(service, MESSAGES._replace(read=_read_countable)),
@@ -91,6 +96,7 @@ def create_app(
     routes = [
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),
         Route("/v1/feedback", utility.feedback, methods=["POST"]),
+        *(Route(path, utility.batches, methods=["GET", "POST", "DELETE"]) for path in _BATCH_PATHS),
         Route("/v1/models", utility.models),
         Route("/v1/models/{name:path}", utility.model),
         Route("/healthz", utility.healthz),
@@ -151,6 +157,14 @@ class _UtilityRoutes:
             raise ApiError(404, f"there is no trace {feedback.trace_id!r}", "trace_not_found", "trace_id")
         return json_response({"trace_id": feedback.trace_id, "recorded": True})
 
+    async def batches(self, request: Request) -> Response:
+        """Reject files and batches of both protocols, and say what to do instead."""
+        self._service.access.identify(request.scope)
+        command = "`odar batch requests.jsonl answers.jsonl --budget USD`"
+        form = "one object with id and messages a line"
+        message = f"files and batches are not served: the gateway keeps no files; run {command} instead, {form}"
+        raise ApiError(501, message, "not_supported")
+
     async def healthz(self, request: Request) -> Response:
         """Return 200 while the process is alive."""
         return json_response({"status": "ok"})
@@ -193,7 +207,7 @@ async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> 
     loading = asyncio.create_task(service.odar.warm_up())
     try:
         if announce is not None:
-            for line in await service.agent_status_lines():
+            for line in await service.status_lines():
                 announce(line)
         await loading
     finally:

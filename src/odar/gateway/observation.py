@@ -22,6 +22,7 @@ from functools import partial
 
 from odar.agents.ledger import Ledger
 from odar.agents.team import Team
+from odar.background import CURRENT_KEY
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, KeyRefused
 from odar.gateway.errors import ApiError
@@ -32,7 +33,6 @@ from odar.policy.kinds import Kind
 from odar.policy.replies import answer_in_reply, same_reply
 from odar.providers.base import Completion
 from odar.providers.breaker import BACKGROUND
-from odar.store.alignment import CURRENT_KEY
 from odar.store.budgets import OBSERVATION, Need
 from odar.store.observations import Observation
 from odar.store.record import Record
@@ -68,6 +68,8 @@ class TrafficObserver:
         self._settings = odar.settings.observe
         self._slow_model = odar.settings.slow.model
         self._queue: deque[tuple[Entry, int]] = deque()
+        self._queued: Counter[str | None] = Counter()
+        """Waiting questions of each key."""
         self._queued_bytes = 0
         self._workers: set[asyncio.Task[None]] = set()
         self.observed = 0
@@ -85,11 +87,13 @@ class TrafficObserver:
         if not share or not self._can_observe(entry) or self._draw() >= share:
             return
         assert entry.trace is not None and entry.query is not None
-        size = Record(entry.query, Answer("", "", entry.trace)).memory_bytes()
-        if len(self._queue) >= MAX_QUEUED or self._queued_bytes + size > MAX_QUEUED_BYTES:
+        size = Record(entry.query, Answer("", "", entry.trace)).memory_bytes() + 4 * entry.query.estimated_tokens
+        own = 0 if entry.key_id is None else self._queued[entry.key_id]  # at most as many as it leaves free
+        if own >= MAX_QUEUED - len(self._queue) or self._queued_bytes + size > MAX_QUEUED_BYTES:
             self.dropped["queue"] += 1
             return
         self._queue.append((entry, size))
+        self._queued[entry.key_id] += 1
         self._queued_bytes += size
         if len(self._workers) < WORKERS:
             worker = asyncio.get_running_loop().create_task(self._work(), context=Context())
@@ -121,6 +125,7 @@ class TrafficObserver:
         while self._queue:
             entry, size = self._queue.popleft()
             self._queued_bytes -= size
+            self._queued[entry.key_id] -= 1
             CURRENT_KEY.set(entry.key_id or "")
             try:
                 await self._observe(entry)

@@ -82,7 +82,8 @@ class Service:
         self.store = store
         self.logs = logs
         self.access = AccessPolicy(KeyCache() if store is None else store.key_cache, settings.gateway)
-        self.concurrency_limit = ConcurrencyLimit(settings.gateway.max_in_flight)
+        gateway = settings.gateway
+        self.concurrency_limit = ConcurrencyLimit(gateway.max_in_flight, max_bytes=1e6 * gateway.max_bodies_mb)
         self.reads = Turns("odar-reads", 2)
         """Of the dashboard and of feedback."""
         self.counts = Turns("odar-counts", 2)
@@ -152,15 +153,20 @@ class Service:
         """Return the name and the provider of every usable model."""
         return [(name, self.settings.card(name).provider) for name, usable in self._usable.items() if usable]
 
-    async def agent_status_lines(self) -> list[str]:
-        """Return a line for each agent: its model answers, or why not."""
+    async def status_lines(self) -> list[str]:
+        """Return a line for each agent, its model answers or why not, and one if questions are observed."""
         lines = []
         for agent, (card, *_) in self.odar.agents.cards.items():
             try:
                 found = await self.odar.agents.providers[card.provider].check(card.id)
                 lines.append(f"{agent} agent: {card.name} answers ({card.provider}: {found})")
             except OdarError as error:
-                lines.append(f"{agent} agent: {card.name} does not answer: {one_line(error)}")
+                lines.append(f"{agent} agent: {card.name} cannot be used: {one_line(error)}")
+        if self.observer is not None and (share := self.settings.observe.used_share):
+            slow = self.settings.slow.model
+            who, other = (slow, "the cascade") if self.observer.passes_through else ("the cascade", slow)
+            most = f"for at most ${self.settings.observe.budget_usd_day:g} a day (odar observe)"
+            lines.append(f"{who} answers; a share of {share:g} is answered by {other} too, {most}")
         return lines
 
     def alignment_report(self) -> list[AlignmentRow]:
