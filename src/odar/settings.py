@@ -212,9 +212,12 @@ class ObserveSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """OpenTelemetry spans of every question; the standard OTEL_* variables say where they are sent."""
+    """OpenTelemetry spans and metrics of every question; the standard OTEL_* variables say where they are sent."""
 
-    enabled: bool | None = setting("create spans; none: if an OTEL_EXPORTER_OTLP_*ENDPOINT is set", None)
+    enabled: bool | None = setting(
+        "create spans and metrics; none: if an OTEL_EXPORTER_OTLP_*ENDPOINT is set", None
+    )
+    content: bool = setting("put questions and answers on the spans of calls", False)
     propagate: bool = setting("send traceparent to providers, so that their spans belong to the same trace", True)
 
 
@@ -232,6 +235,9 @@ class ProviderSettings:
     recordings: str = setting("for kind replay: the JSONL file of recorded replies", "")
     cheap: str = setting("its model for the fast agent where only its key is configured", "")
     strong: str = setting("its model for the slow agent where only its key is configured", "")
+    cache_prompts: bool = setting(
+        "kind anthropic: set cache_control on prompts that repeat, for clients whose protocol has none", True
+    )
     forward: tuple[str, ...] = setting("further fields of clients' requests to forward, such as top_k", ())
     requests_per_min: int | None = setting("maximum number of requests of a batch in any 60 seconds", None, ge=1)
     tokens_per_min: int | None = setting("maximum number of tokens of a batch in any 60 seconds", None, ge=1)

@@ -88,7 +88,8 @@ class Service:
         """Of the dashboard and of feedback."""
         self.counts = Turns("odar-counts", 2)
         """Of tokens."""
-        self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S)
+        explicit = {name for name, provider in settings.providers.items() if provider.kind == "anthropic"}
+        self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S, explicit=explicit)
         self.connections = ConnectionLimits(settings.gateway)
         self.breakers: dict[str, Breaker] = {}
         max_retry_after_s = min(settings.retry.max_retry_after_s, MAX_RETRY_AFTER_S)
