@@ -16,7 +16,7 @@ from functools import partial
 from odar.agents.ledger import Ledger
 from odar.background import FairExecutor
 from odar.calibration_file import Calibration
-from odar.catalogue import ModelCard, Price
+from odar.catalogue import REASONING_TOKENS, ModelCard, Price
 from odar.difficulty.base import MAX_EARLIER_TURNS, Estimator, LengthEstimator, estimate_turn
 from odar.errors import DeadlineExceeded
 from odar.observer import observed
@@ -259,7 +259,8 @@ def call_prices(
     calls = {}
     samples = {}
     for agent, price in token_prices(cards).items():
-        own_prompt, output = (lengths or {}).get(agent, (0.0, USUAL_TOKENS))
+        usual = USUAL_TOKENS + REASONING_TOKENS.get(cards[agent].effort, 0)
+        own_prompt, output = (lengths or {}).get(agent, (0.0, usual))
         read = min(tokens, (cached or {}).get(agent, 0))
         prompt = (tokens - read + own_prompt) * price.input + read * price.cached
         answer = output * price.output

@@ -27,7 +27,6 @@ PLAN = Plan(
     value_usd=0.1,
 )
 POLICY = CascadePolicy(default_stages(AGENTS), AGENTS, Belief.load())
-SKILLS_OF_WRITING = (("fast", 0.4), ("second", 0.4), ("slow", 0.9))
 
 
 def state(*groups: tuple[str, int], **changes) -> State:
@@ -86,14 +85,6 @@ def test_an_easy_open_ended_request_goes_to_a_cheap_model(difficulty, points, ag
     assert asked(estimate=Estimate(difficulty, "test"), **plan) == agent
 
 
-def test_measured_skills_on_open_ended_requests_count_whatever_the_difficulty():
-    measured = {name: replace(AGENTS[name], by_kind=(("open-ended", skill),)) for name, skill in SKILLS_OF_WRITING}
-    policy = replace(POLICY, agents=measured)
-    plan = {"one_call": True, "kind": "open-ended", "estimate": Estimate(0.1, "test")}
-    assert asked(**plan) == "fast"
-    assert str(policy.next_stage(state(**plan)).stage) == "slow"
-
-
 def test_a_reply_without_a_final_answer_has_nothing_to_compare():
     told = state(("fast", 0))
     prose = replace(told.candidates[0], text="word " * 50, stated=False)
@@ -103,10 +94,18 @@ def test_a_reply_without_a_final_answer_has_nothing_to_compare():
 
 
 def test_open_ended_requests_take_one_call():
-    first = POLICY.next_stage(state(one_call=True, kind="writing"))
+    first = POLICY.next_stage(state(one_call=True, kind="open-ended"))
     assert first.stage.calls == 1 and first.final
     assert POLICY.next_stage(state(("fast", 0), one_call=True)).stage is None
     assert asked(one_call=True, n=3).endswith("*3")
+
+
+def test_nothing_is_likely_right_where_no_answer_is():
+    """p is a probability of being right, and a poem is neither right nor wrong."""
+    written = state(("fast", 0), one_call=True, kind="open-ended")
+    assert POLICY.next_stage(written).p is None
+    assert POLICY.verdict(written).reason == "the only answer"
+    assert "likely right" in POLICY.verdict(state(("fast", 0), one_call=True, kind="number")).reason
 
 
 def test_a_tool_loop_stays_with_its_agent_unless_it_fails():

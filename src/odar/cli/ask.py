@@ -25,7 +25,7 @@ from odar.cli.options import (
     json_option,
     settings_options,
 )
-from odar.cli.terminal import print_json, strip_control_chars
+from odar.cli.terminal import notice, print_json, strip_control_chars
 from odar.engine import Odar
 from odar.errors import InputError, OdarError, one_line
 from odar.inputs import check_text, load_image
@@ -98,7 +98,7 @@ def command(
             click.echo(strip_control_chars(reply) if sys.stdout.isatty() else reply)
         _print_details(answer, query, settings, explain=explain or verbose, verbose=verbose)
     if error := record_trace(answer, query, settings):
-        click.echo(f"odar: trace not recorded: {error}", err=True)
+        notice(f"trace not recorded: {error}")
 
 
 def _print_details(answer: Answer, query: Query, settings: Settings, *, explain: bool, verbose: bool) -> None:
@@ -109,7 +109,7 @@ def _print_details(answer: Answer, query: Query, settings: Settings, *, explain:
         print_explanation(answer, query, settings.profile_reason, verbose=verbose)
     else:
         for reason in answer.trace.degradations:
-            click.echo(f"odar: degraded: {reason}", err=True)
+            notice(f"degraded: {reason}")
 
 
 async def _ask(settings: Settings, text: str, options: AskOptions, *, show_progress: bool, streams: bool) -> Answer:

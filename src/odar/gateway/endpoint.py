@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from odar.agents.ledger import Ledger
 from odar.agents.measure import size_of
 from odar.background import CURRENT_KEY, run_by_size
-from odar.errors import OdarError, one_line, summary_of
+from odar.errors import InputError, OdarError, one_line, summary_of
 from odar.formats import dump_json
 from odar.gateway.chat_request import ChatRequest, check_addresses, with_headers
 from odar.gateway.errors import INTERNAL, SHUTDOWN_TIMEOUT, ApiError, api_error_of, bad_field, rate_headers
@@ -136,15 +136,20 @@ class Endpoint:
 
     async def _answer(self, state: RequestState) -> None:
         request, options = await self._receive(state)
-        if request.model in DIAL_MODELS and options.path is None and self._gateway.sessions:
-            begin = partial(self._service.sessions.open, request.query, state.exchange.headers, state.key_id)
-            state.session = await run_by_size(state.size, begin)
-            options = dataclasses.replace(options, session=state.session)
+        options = await self._open_session(state, request, options)
         ledger, options = await self._open_ledger(state, request, options)
         if request.stream:
             await self._stream(state, request, options, ledger)
         else:
             await self._send_answer(state, request, options)
+
+    async def _open_session(self, state: RequestState, request: ChatRequest, options: AskOptions) -> AskOptions:
+        """Return the options with the session of the conversation, if ODAR chooses the stages."""
+        if request.model not in DIAL_MODELS or options.path is not None or not self._gateway.sessions:
+            return options
+        begin = partial(self._service.sessions.open, request.query, state.exchange.headers, state.key_id)
+        state.session = await run_by_size(state.size, begin)
+        return dataclasses.replace(options, session=state.session)
 
     async def _receive(self, state: RequestState) -> tuple[ChatRequest, AskOptions]:
         """Read the request; return it and the engine's options for it."""
@@ -359,3 +364,24 @@ class TokenCount(Endpoint):
             self._service.route(request, state.key)
             tokens = await counts.run(estimated_tokens, request.query)
         await state.exchange.respond(200, dump_json({"input_tokens": tokens}))
+
+
+class DecisionEndpoint(Endpoint):
+    """POST /v1/decision: what ODAR would do with a chat request and the answers so far, without calling a provider.
+
+    Nothing is stored, and the answers, which the gateway has not seen being made, are not counted as served ones.
+    """
+
+    async def _answer(self, state: RequestState) -> None:
+        body = await self._read_body(state)
+        request = with_headers(await self._read_request(body, state), state.exchange.headers)
+        options = await self._open_session(state, request, self._service.route(request, state.key))
+        odar = self._service.odar
+        options = dataclasses.replace(options, ledger=request_ledger(odar, request))
+        try:
+            step = await odar.adecide(request.query, request.echo["answers"], options)
+        except InputError as error:
+            name, _, fault = str(error).partition(": ")
+            raise (bad_field(name, fault) if name.startswith("answers[") else error) from None
+        reply = await run_by_size(state.size, lambda: dump_json(step.to_dict()))
+        await state.exchange.respond(200, reply)

@@ -112,7 +112,7 @@ def messages_body(
         "stop_sequences": [sequence for sequence in sampling.stop if sequence.strip()] or None,
         "tools": [_tool(tool) for tool in options.tools] or None,
         "tool_choice": _tool_choice(options),
-        "output_config": _output_config(options),
+        "output_config": _output_config(request),
         "metadata": {"user_id": options.user} if options.user else None,
         "stream": True if stream else None,
         **_temperature_or_top_p(request),
@@ -120,8 +120,14 @@ def messages_body(
     body = {name: value for name, value in fields.items() if value is not None and name not in request.drop}
     body |= request.extra
     body = {**options.extra, **body} if options.protocol == PROTOCOL else body
-    if (body.get("thinking") or {}).get("type") == "enabled" and _calls_without_thinking(body["messages"]):
-        del body["thinking"]  # the API rejects it in a tool loop that began without it
+    thinking_set = body.get("thinking") or {}
+    if thinking_set.get("type") == "enabled" and (
+        _calls_without_thinking(body["messages"])
+        or ("thinking" in request.extra and thinking_set["budget_tokens"] >= body["max_tokens"])
+    ):
+        del body[
+            "thinking"
+        ]  # the API rejects it in a tool loop that began without it, or without room for an answer
     return body
 
 
@@ -402,8 +408,11 @@ def _tool_choice(options: Options) -> dict[str, Any] | None:
     return chosen
 
 
-def _output_config(options: Options) -> dict[str, Any] | None:
-    config: dict[str, Any] = {"effort": options.effort} if options.effort else {}
+def _output_config(request: Request) -> dict[str, Any] | None:
+    options = request.options
+    adaptive = (request.extra.get("thinking") or {}).get("type") == "adaptive"
+    effort = request.effort if adaptive else "" if request.effort else options.effort
+    config: dict[str, Any] = {"effort": effort} if effort else {}
     if (form := options.format) is not None and form.schema is not None:
         own = wire_value(form.wire, PROTOCOL)
         config["format"] = own["format"] if own else {"type": "json_schema", "schema": form.schema}

@@ -87,8 +87,8 @@ class HttpProvider(Provider):
         self._retry = retry or RetrySettings()
         self._tls = tls
         self._connections: Connections | None = None
-        self._unsupported: dict[str, frozenset[str]] = {}
-        """Names of parameters by model."""
+        self._unsupported: dict[tuple[str, str], frozenset[str]] = {}
+        """Names of parameters by model and effort."""
 
     def auth_headers(self, key: str) -> dict[str, str]:
         """Return the headers that authenticate a request."""
@@ -101,7 +101,7 @@ class HttpProvider(Provider):
         What a client's own options provoke is not remembered: some models take `logprobs` or `temperature`, but not
         with tools or with reasoning, and others would go without.
         """
-        known = self._unsupported.get(request.model, frozenset())
+        known = self._unsupported.get((request.model, request.effort), frozenset())
         if known:
             request = _without(request, known & _added_parameters(request))
         try:
@@ -112,7 +112,7 @@ class HttpProvider(Provider):
                 raise
         reply = await self.send(_without(request, rejected), on_delta)
         if len(self._unsupported) < _MAX_REMEMBERED_MODELS and _is_plain(request.options):
-            self._unsupported[request.model] = known | rejected
+            self._unsupported[request.model, request.effort] = known | rejected
         return reply
 
     @abstractmethod
