@@ -87,7 +87,7 @@ class Service:
         self.reads = Turns("odar-reads", 2)
         """Of the dashboard and of feedback."""
         self.counts = Turns("odar-counts", 2)
-        """Of tokens."""
+        """Of tokens; and decisions without a call."""
         self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S)
         self.connections = ConnectionLimits(settings.gateway)
         self.breakers: dict[str, Breaker] = {}
