@@ -153,7 +153,7 @@ def test_given_answers_are_not_counted_as_served(trio):
         ([{"text": "4"}], "answers: .*missing required field `agent`"),
         ([{"agent": "fast", "txt": "4"}], "answers: .*unknown field `txt`"),
         ([{"agent": "fast", "text": "4", "cost_usd": -1}], "answers: .*>= 0"),
-        ([{"agent": "fast"}] * 129, "answers: .*<= 128"),
+        ([{"agent": "fast"}] * 33, "answers: .*<= 32"),
     ],
 )
 def test_bad_answers_are_named(trio, answers, message):

@@ -25,8 +25,8 @@ from odar.providers.base import Completion
 from odar.providers.openai import chat_body, read_reply
 from odar.types import SLOW, Ask, Call, Candidate, Decision, Plan, Stage, State, Usage, Verdict
 
-MAX_ANSWERS = 128
-"""Most answers to one question, as many as a client can ask a model for."""
+MAX_ANSWERS = 32
+"""Most answers to one question, several times those of any cascade; the time grows with their square."""
 
 
 class TokenLogprob(Struct, frozen=True):

@@ -379,7 +379,8 @@ class DecisionEndpoint(Endpoint):
         odar = self._service.odar
         options = dataclasses.replace(options, ledger=request_ledger(odar, request))
         try:
-            step = await odar.adecide(request.query, request.echo["answers"], options)
+            async with self._service.counts.take(state.key):
+                step = await odar.adecide(request.query, request.echo["answers"], options)
         except InputError as error:
             name, _, fault = str(error).partition(": ")
             raise (bad_field(name, fault) if name.startswith("answers[") else error) from None

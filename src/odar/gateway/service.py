@@ -87,7 +87,7 @@ class Service:
         self.reads = Turns("odar-reads", 2)
         """Of the dashboard and of feedback."""
         self.counts = Turns("odar-counts", 2)
-        """Of tokens."""
+        """Of tokens; and decisions without a call."""
         explicit = {name for name, provider in settings.providers.items() if provider.kind == "anthropic"}
         self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S, explicit=explicit)
         self.connections = ConnectionLimits(settings.gateway)
@@ -223,7 +223,9 @@ class Service:
     def _passes_through(self, model: str, key: Key | None) -> bool:
         """Return whether a request to one of ODAR's models goes to slow unchanged; keys must allow a slow call."""
         routed = model in DIAL_MODELS or model in _PATH_MODELS
-        return routed and self.observer is not None and self.observer.passes_through and _allows(key, Path.MEDIUM)
+        if not routed or self.observer is None or not _allows(key, Path.MEDIUM):
+            return False
+        return self.observer.passes_through(None if key is None else key.id)
 
     def _check_agents(self, model: str, key: Key | None) -> None:
         """Raise ApiError if no cheap agent has this model, and the key may not ask the others."""
