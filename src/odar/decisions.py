@@ -26,7 +26,7 @@ from odar.providers.openai import chat_body, read_reply
 from odar.types import SLOW, Ask, Call, Candidate, Decision, Plan, Stage, State, Usage, Verdict
 
 MAX_ANSWERS = 32
-"""Most answers to one question, several times those of any cascade; the time grows with their square."""
+"""Most answers to one question; the policy is asked after each of them, and a cascade makes far fewer calls."""
 
 
 class TokenLogprob(Struct, frozen=True):

@@ -18,7 +18,7 @@ from odar.agents.ledger import Ledger
 from odar.agents.measure import Measurements, size_of
 from odar.agents.stream import StreamedAnswer
 from odar.agents.team import Team
-from odar.background import run_by_size, run_in_background, run_in_thread
+from odar.background import MAX_INLINE_BYTES, run_by_size, run_in_background, run_in_thread
 from odar.calibration_file import load_calibration
 from odar.certificates import InstalledCertificate
 from odar.config import load_settings
@@ -174,7 +174,9 @@ class Odar:
         team.check_images(*team.cards)
         plan = await self._plan(query, team, assignment, policy, options)
         replay = Replay(policy, team, agents, self.measurements, lambda state: self._verdict(policy, state, query))
-        return await run_in_thread(partial(replay.next_step, plan, given))
+        work = partial(replay.next_step, plan, given)
+        size = sum(len(answer.text) for answer in given)
+        return await (run_in_thread(work) if size <= MAX_INLINE_BYTES else run_by_size(size, work))
 
     def policy(self, options: AskOptions = NO_OPTIONS, query: Query | None = None) -> Policy:
         """Return the policy of one question: the settings', a path of the paper, or one model."""

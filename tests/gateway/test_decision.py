@@ -79,7 +79,7 @@ async def test_tools_are_part_of_the_request(cascade: Any) -> None:
         (BODY | {"answers": [{"text": "4"}]}, "answers[0].agent"),
         (BODY | {"answers": [says("fats", 4)]}, "answers[0].agent"),
         (BODY | {"answers": [says("fast", 4) | {"logprobs": [{"token": "4", "logprob": "x"}]}]}, None),
-        (BODY | {"answers": [says("fast", 4)] * 129}, "answers"),
+        (BODY | {"answers": [says("fast", 4)] * 33}, "answers"),
     ],
 )
 async def test_errors_name_the_field(cascade: Any, body: Any, param: str | None) -> None:
