@@ -404,7 +404,11 @@ async def test_a_price_of_zero_counts_as_unknown():
 
 def test_a_further_agent_is_as_skilled_as_its_price_suggests():
     """Without a score or a calibration; three agents have their roles."""
-    models = {**MODELS, "cheap": {**MODELS["quick"]}, "dear": {**MODELS["deep"], "price": {"input": 10, "output": 60}}}
+    models = {
+        **MODELS,
+        "cheap": {**MODELS["quick"]},
+        "dear": {**MODELS["deep"], "price": {"input": 10, "output": 60}},
+    }
     agents = {"cheap": {"model": "cheap"}, "dear": {"model": "dear"}}
     odar, _, _ = engine(policy="cascade", models=models, agents=agents)
     skills = {name: agent.skill for name, agent in odar.believed_agents.items()}
@@ -419,7 +423,9 @@ def test_a_further_agent_is_as_skilled_as_its_price_suggests():
         ("Write a haiku about rain.", {"policy": "slow"}, "slow", "slow"),
     ],
 )
-async def test_a_choice_that_a_calibration_installed_is_not_for_open_ended_requests(question, options, policy, asked):
+async def test_a_choice_that_a_calibration_installed_is_not_for_open_ended_requests(
+    question, options, policy, asked
+):
     """It was measured with exact questions. What the user writes into the settings holds for every request."""
     settings = load_settings("local", environ={}, **options)
     providers = {"local": ScriptedProvider(talk, "local")}
