@@ -5,6 +5,7 @@ The defaults of SPEC 2.7, 3 and 5 are in `profiles/*.toml`, so that each number 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -369,6 +370,14 @@ class Settings:
         if (found := agents.get(name)) is None:
             raise UnknownName("agent", name, self.agent_names)
         return replace(found, max_tokens=max(found.max_tokens, self.limits.max_tokens)) if open_ended else found
+
+    def agent_lines(self) -> list[str]:
+        """Return lines for odar.toml that name the model of each agent."""
+        lines = []
+        for name in self.agent_names:
+            table = f"agents.{name}" if name in self.agents else name
+            lines += ["", f"[{table}]", f"model = {json.dumps(self.agent(name).model)}"]
+        return lines
 
     def models_of(self, name: str) -> tuple[str, ...]:
         """Return the models one agent may use, its default first and its fallbacks last."""

@@ -159,7 +159,8 @@ class Endpoint:
         if options.model is not None and options.model != request.model:  # observed: the reply is that model's
             state.request = request = dataclasses.replace(request, model=options.model)
         if options.model is not None and state.key is not None and state.key.limits.needs_reservation:
-            state.request = request = with_max_tokens(request, self._service.settings.limits.max_tokens)
+            limited = with_max_tokens(request.query, self._service.settings.limits.max_tokens)
+            state.request = request = dataclasses.replace(request, query=limited)
         return request, options
 
     async def _read_body(self, state: RequestState) -> bytes:

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from odar.engine import Odar
 from odar.errors import BudgetExceeded, KeyRefused
 from odar.gateway.errors import ApiError
 from odar.gateway.records import Entry
-from odar.gateway.reservations import walk_needs
+from odar.gateway.reservations import walk_needs, with_max_tokens
 from odar.options import AskOptions
 from odar.policy.kinds import Kind
 from odar.policy.replies import answer_in_reply, same_reply
@@ -153,8 +153,8 @@ class TrafficObserver:
             else:
                 row = await self._ask_cascade(trace, query, ledger, entry, paid)
         finally:
-            used_usd = paid_usd if paid is not None and _holds(ledger, paid) else 0.0
-            spent_usd = max(0.0, ledger.charged_usd() - used_usd)
+            used = paid is not None and any(call.usage is paid.usage for call in ledger.calls)  # the client paid it
+            spent_usd = max(0.0, ledger.charged_usd() - (paid_usd if used else 0.0))
             self._store.budgets.settle(reserved, spent_usd, None)
         limit = None if self.passes_through(entry.key_id) else self._settings.at_most_differ
         add = partial(self._store.observations.add, replace(row, spent_usd=spent_usd), limit)
@@ -186,7 +186,7 @@ class TrafficObserver:
             return replace(found, same=None)
         await self._count_agreement(answer.trace, query, ledger, replace(reply, agent=SLOW))
         if self._draw() < REPEAT_SHARE:
-            team = self._odar.agents.plain_team(_with_limit(query, self._odar), self._slow_model, ledger)
+            team = self._plain_team(query, ledger)
             team.skip_samples(DIRECT, 1)
             again = await team.ask(Stage((Ask(DIRECT),)))
             found = replace(found, slow_same=same_reply(again[0], reply) if again else None)
@@ -241,28 +241,18 @@ class TrafficObserver:
             cascade_answer=_shown(winner) if content else None,
         )
 
+    def _plain_team(self, query: Query, ledger: Ledger | None = None) -> Team:
+        limited = with_max_tokens(query, self._odar.settings.limits.max_tokens)
+        return self._odar.agents.plain_team(limited, self._slow_model, ledger)
+
     def _most_usd(self, query: Query) -> float:
         """Return the most that observing a question costs: the longest walk, all cheap agents, and slow twice."""
         _, longest = walk_needs(self._odar, query, AskOptions(), priced=True)[0]
-        team: Team = self._odar.agents.team(query, self._odar.agents.ledger())
-        usd = team.worst_usd()
-        again = self._odar.agents.plain_team(_with_limit(query, self._odar), self._slow_model).worst_usd()
+        usd = self._odar.agents.team(query, self._odar.agents.ledger()).worst_usd()
+        again = self._plain_team(query).worst_usd()
         cheap = sum(usd.get(agent, 0.0) for agent in CHEAP_AGENTS)
         return longest.usd + cheap + 2 * max(usd.get(SLOW, 0.0), again[DIRECT])
 
 
-def _holds(ledger: Ledger, paid: Call) -> bool:
-    """Return whether a reply that was paid for by the client was used, so that it is in the ledger."""
-    return any(call.usage is paid.usage for call in ledger.calls)
-
-
-def _with_limit(query: Query, odar: Odar) -> Query:
-    """Return the query with a limit of the answer's length, so that its cost is bounded."""
-    if query.options.max_tokens is not None:
-        return query
-    return replace(query, options=replace(query.options, max_tokens=odar.settings.limits.max_tokens))
-
-
 def _shown(candidate: Candidate) -> str:
-    calls: Sequence[str] = [str(call) for call in candidate.tool_calls]
-    return "\n".join([candidate.text, *calls]).strip()
+    return "\n".join([candidate.text, *map(str, candidate.tool_calls)]).strip()

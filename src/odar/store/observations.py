@@ -9,6 +9,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +23,6 @@ from odar.store.database import Database, comparisons, observations, spending
 from odar.store.overview import STEPS
 from odar.store.record import utc_or_error
 from odar.store.writer import replace_invalid_chars
-from odar.types import CHEAP_AGENTS, SLOW
 
 EVERY_KEY = "*"
 """Stands for all keys where the cascade falls back to slow for all of them."""
@@ -99,12 +99,6 @@ class Observations:
         texts = ("kind", "stages", "question", "slow_answer", "cascade_answer")
         values = {**asdict(row), "cascade": self._cascade, "day": row.at[:10]}
         values |= {name: replace_invalid_chars(values[name] and values[name][:MAX_TEXT]) for name in texts}
-        crossed = self._add(values, row, at_most_differ)
-        if crossed is not None:
-            self.refresh()
-        return crossed
-
-    def _add(self, values: dict[str, Any], row: Observation, at_most_differ: float | None) -> Comparison | None:
         with self._database.write() as connection:
             if connection.scalar(select(observations.c.id).where(observations.c.id == row.id)) is not None:
                 return None
@@ -127,14 +121,14 @@ class Observations:
                 return None
             now = datetime.now(UTC).isoformat(timespec="seconds")
             self._upsert(connection, whose, dict.fromkeys(Comparison._fields, 0), fallback_at=now)
-            return judged
+        self.refresh()
+        return judged
 
     def _count(self, connection: Connection, key_id: str, same: bool, slow_same: bool) -> dict[str, Comparison]:
         """Add a question to the sequence of its key; return those of all keys."""
         query = select(comparisons).where(comparisons.c.cascade == self._cascade).order_by(comparisons.c.key_id)
-        rows = connection.execute(
-            query.with_for_update()
-        ).all()  # locked in one order: no process waits in a circle
+        # locked in one order, so that no two processes wait for each other
+        rows = connection.execute(query.with_for_update()).all()
         counts = {row.key_id: Comparison(*(getattr(row, name) for name in Comparison._fields)) for row in rows}
         counts.pop(EVERY_KEY, None)
         outcome = Comparison(
@@ -152,15 +146,12 @@ class Observations:
         changed = {name: comparisons.c[name] + count for name, count in added.items()} | values
         connection.execute(statement.on_conflict_do_update(index_elements=["cascade", "key_id"], set_=changed))
 
-    def comparison(self) -> Comparison:
+    def comparison(self, connection: Connection | None = None) -> Comparison:
         """Return the counts of the confidence sequence."""
-        with self._database.read() as connection:
-            return self._comparison(connection)
-
-    def _comparison(self, connection: Connection) -> Comparison:
         sums = [func.coalesce(func.sum(comparisons.c[name]), 0) for name in Comparison._fields]
-        row = connection.execute(select(*sums).where(comparisons.c.cascade == self._cascade)).one()
-        return Comparison(*map(int, row))
+        statement = select(*sums).where(comparisons.c.cascade == self._cascade)
+        with nullcontext(connection) if connection is not None else self._database.read() as own:
+            return Comparison(*map(int, own.execute(statement).one()))
 
     def refresh(self) -> None:
         """Read whether slow answers instead of the cascade."""
@@ -202,7 +193,7 @@ class Observations:
                 name: [_figures(row) for row in connection.execute(_sums(by, conditions)).mappings()]
                 for name, by in (("total", None), ("keys", c.key_id), ("kinds", c.kind), ("series", moment))
             }
-            comparison = self._comparison(connection)
+            comparison = self.comparison(connection)
             found = connection.execute(differing.limit(examples)).mappings() if examples else ()
             shown = [dict(row) for row in found]
             spent_today = connection.scalar(spent) or 0.0
@@ -269,10 +260,7 @@ def agreement_lines(report: Mapping[str, Any]) -> list[str]:
 
 def settings_lines(settings: Settings) -> str:
     """Return lines for odar.toml with which the observed cascade answers, and is checked against slow."""
-    lines = [f'policy = "{settings.policy}"', ""]
-    for name in settings.agent_names:
-        table = name if name in (*CHEAP_AGENTS, SLOW) else f"agents.{name}"
-        lines += [f"[{table}]", f"model = {json.dumps(settings.agent(name).model)}", ""]
+    lines = [f'policy = "{settings.policy}"', *settings.agent_lines(), ""]
     share = f"share = {LIVE_SHARE}  # of the questions are also answered by slow"
     lines += ["[routing]", f"dial = {json.dumps(settings.routing.dial)}", "", "[observe]", share]
     lines.append(f"at_most_differ = {settings.observe.at_most_differ:g}")
