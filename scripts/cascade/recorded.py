@@ -116,22 +116,20 @@ def out_of_fold_prior(data: Path, items: list[dict]) -> dict[int, float]:
 def difficulty_of_unseen(data: Path, folds: int = 5) -> np.ndarray:
     """d(x) of every MMLU-Pro item by an estimator that was not trained on it, with the map of the shipped one."""
     from mixture import training_mixture
-    from train_estimator import features, fitted, university_part, weights
+    from train_estimator import features, weights
 
     from odar.difficulty.estimator import LearnedEstimator
-    from odar.difficulty.features import university_weights
 
     rows = training_mixture(data)
     x = features(rows, CACHE / "features.npy")
     target = np.array([row.target for row in rows])
-    part = university_part(rows, university_weights())
     mmlu = np.array([row.source == "mmlu_pro" for row in rows])
     fold = np.where(mmlu, np.random.default_rng(42).integers(0, folds, len(rows)), -1)
     raw = np.zeros(len(rows))
     for number in range(folds):
         keep = fold != number
         kept = [row for row, is_kept in zip(rows, keep, strict=True) if is_kept]
-        estimator = fitted(x[keep], part[keep], target[keep], weights(kept), seeds=(42,))
+        estimator = LearnedEstimator(seeds=(42,)).fit(x[keep], target[keep], weights(kept))
         raw[~keep] = estimator.predict(x[~keep])
     return np.interp(raw[mmlu], *np.array(LearnedEstimator.load().map_).T)
 

@@ -262,7 +262,9 @@ def call_prices(
         usual = USUAL_TOKENS + REASONING_TOKENS.get(cards[agent].effort, 0)
         own_prompt, output = (lengths or {}).get(agent, (0.0, usual))
         read = min(tokens, (cached or {}).get(agent, 0))
-        prompt = (tokens - read + own_prompt) * price.input + read * price.cached
+        # the new turns of a conversation in the cache are written to it too
+        fresh = price.written if read and price.written is not None else price.input
+        prompt = (tokens - read + own_prompt) * fresh + read * price.cached
         answer = output * price.output
         calls[agent] = (prompt + answer) / 1_000_000
         samples[agent] = answer / 1_000_000 if cards[agent].n else calls[agent]

@@ -15,6 +15,9 @@ import msgspec
 
 from odar.catalogue import Price
 
+MAX_NAME = 200
+"""Characters of a model's name; a client can name any model, and the table's patterns are not ours."""
+
 
 class _Row(msgspec.Struct, array_like=True):
     input: float
@@ -63,6 +66,8 @@ def find_price(provider: str, base_url: str, model: str) -> TablePrice | None:
     >>> find_price("vllm", "http://127.0.0.1:8000/v1", "gpt-4.1") is None
     True
     """
+    if len(model) > MAX_NAME:
+        return None
     found = _find_providers(provider, base_url)
     row = next((row for each in found for row in _rows(each, model.lower())), None)
     if row is None:

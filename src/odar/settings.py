@@ -5,6 +5,7 @@ The defaults of SPEC 2.7, 3 and 5 are in `profiles/*.toml`, so that each number 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -212,9 +213,12 @@ class ObserveSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """OpenTelemetry spans of every question; the standard OTEL_* variables say where they are sent."""
+    """OpenTelemetry spans and metrics of every question; the standard OTEL_* variables say where they are sent."""
 
-    enabled: bool | None = setting("create spans; none: if an OTEL_EXPORTER_OTLP_*ENDPOINT is set", None)
+    enabled: bool | None = setting(
+        "create spans and metrics; none: if an OTEL_EXPORTER_OTLP_*ENDPOINT is set", None
+    )
+    content: bool = setting("put questions and answers on the spans of calls", False)
     propagate: bool = setting("send traceparent to providers, so that their spans belong to the same trace", True)
 
 
@@ -232,6 +236,9 @@ class ProviderSettings:
     recordings: str = setting("for kind replay: the JSONL file of recorded replies", "")
     cheap: str = setting("its model for the fast agent where only its key is configured", "")
     strong: str = setting("its model for the slow agent where only its key is configured", "")
+    cache_prompts: bool = setting(
+        "kind anthropic: set cache_control on prompts that repeat, for clients whose protocol has none", True
+    )
     forward: tuple[str, ...] = setting("further fields of clients' requests to forward, such as top_k", ())
     requests_per_min: int | None = setting("maximum number of requests of a batch in any 60 seconds", None, ge=1)
     tokens_per_min: int | None = setting("maximum number of tokens of a batch in any 60 seconds", None, ge=1)
@@ -363,6 +370,14 @@ class Settings:
         if (found := agents.get(name)) is None:
             raise UnknownName("agent", name, self.agent_names)
         return replace(found, max_tokens=max(found.max_tokens, self.limits.max_tokens)) if open_ended else found
+
+    def agent_lines(self) -> list[str]:
+        """Return lines for odar.toml that name the model of each agent."""
+        lines = []
+        for name in self.agent_names:
+            table = f"agents.{name}" if name in self.agents else name
+            lines += ["", f"[{table}]", f"model = {json.dumps(self.agent(name).model)}"]
+        return lines
 
     def models_of(self, name: str) -> tuple[str, ...]:
         """Return the models one agent may use, its default first and its fallbacks last."""

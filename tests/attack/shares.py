@@ -162,3 +162,23 @@ async def odd_dials(scene: Scene) -> None:
             seen[(await scene.post(CHAT, question("odar", "What is 2 + 2?"), headers=header))[0]] += 1
     scene.say(f"{seen.total()} requests, {seen[200]} answered")
     scene.check(set(seen) <= {200, 400, 422, 504}, f"got {dict(seen)}")
+
+
+@attack(36.10, "decisions with many answers")
+async def many_answers(scene: Scene) -> None:
+    """Requests for a decision with 32 answers: short ones, ones of 100 kB, and ones with 300 log-probabilities each."""
+    logprobs = [{"token": " word", "logprob": -0.25}] * 300
+    kinds: list[list[dict[str, Any]]] = [
+        [{"agent": "slow", "text": f"Answer: {number}"} for number in range(32)],
+        [{"agent": "slow", "text": f"word {number} " * 10_000 + f"\nAnswer: {number}"} for number in range(32)],
+        [
+            {"agent": ("fast", "slow")[number % 2], "text": " word" * 300, "logprobs": logprobs}
+            for number in range(32)
+        ],
+    ]
+    bodies = itertools.cycle(
+        json.dumps(question("odar", "What is 2 + 2?", answers=each)).encode() for each in kinds
+    )
+    seen = await again_and_again(scene, 3, lambda: status_of(scene, "/v1/decision", next(bodies)))
+    scene.say(f"{seen.total()} requests")
+    scene.check(set(seen) <= {200, 400, 504}, f"got {dict(seen)}")

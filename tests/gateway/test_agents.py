@@ -311,8 +311,12 @@ class TestModels:
         up.behave(answer({"data": [{"id": "quick"}]}))
         slow.behave(answer({"data": [{"id": "another"}]}))
         lines: list[str] = []
-        await start(app_options={"announce": lines.append})
+        await start(app_options={"announce": lines.append}, observe__share=0.5)
         await until(lambda: lines and lines[-1].startswith("ready after"))
+        assert (
+            "the cascade answers; a share of 0.5 is answered by deep too, for at most $1 a day (odar observe)"
+            in lines
+        )
         assert lines[0] == "fast agent: quick answers (f: 1 model)"
         assert lines[1].startswith(
             "slow agent: deep cannot be used: s answers, but does not list 'deep'; it has another"

@@ -521,6 +521,7 @@ def agent_request_template(agent: AgentSettings, card: ModelCard, options: Optio
         drop=card.drop,
         extra=card.extra,
         effort=card.effort,
+        cache=card.price is None or card.price.free or card.price.written is not None,
     )
 
 
@@ -541,6 +542,7 @@ def plain_request_template(card: ModelCard, options: Options, timeout_s: float, 
         drop=card.drop,
         extra=card.extra if card.effort else {},
         effort=card.effort,
+        cache=card.price is None or card.price.free or card.price.written is not None,
     )
 
 

@@ -288,8 +288,8 @@ def _with_recorded_models(settings: Settings, header: Header) -> Settings:
     names = (*settings.agent_names, *recorded.agent_names)
     models = [[s.agent(name).model for name in names if name in s.agent_names] for s in (settings, recorded)]
     if models[0] != models[1]:
-        named = ", ".join(f"{agent}.model = {recorded.agent(agent).model!r}" for agent in recorded.agent_names)
-        notice(f"for the models of the recording; to use the result, set {named}")
+        notice("for the models of the recording; to use the result, in odar.toml:")
+        click.echo("".join(f"    {line}\n" for line in recorded.agent_lines() if line), nl=False, err=True)
     return replace(
         settings,
         fast=recorded.fast,

@@ -146,7 +146,8 @@ class _DataRoutes:
             targets = [row for row in targets if f"key {query.key}" in row["scope"]]
         warnings = [f"certificate removed: {problem}" for problem in problems]
         if (since := store.observations.fallback_at) is not None:
-            warnings.append(f"slow answers every request since {since}: the cascade differed too often from it")
+            whose = "every request" if store.observations.fell_back(query.key) else "requests of some keys"
+            warnings.append(f"slow answers {whose} since {since}: the cascade differed too often from it")
         warnings += warnings_of(overview, self._service.odar.settings)
         return await _private_json({**overview, "targets": targets, "warnings": warnings})
 

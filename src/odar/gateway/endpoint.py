@@ -159,7 +159,8 @@ class Endpoint:
         if options.model is not None and options.model != request.model:  # observed: the reply is that model's
             state.request = request = dataclasses.replace(request, model=options.model)
         if options.model is not None and state.key is not None and state.key.limits.needs_reservation:
-            state.request = request = with_max_tokens(request, self._service.settings.limits.max_tokens)
+            limited = with_max_tokens(request.query, self._service.settings.limits.max_tokens)
+            state.request = request = dataclasses.replace(request, query=limited)
         return request, options
 
     async def _read_body(self, state: RequestState) -> bytes:
@@ -379,7 +380,8 @@ class DecisionEndpoint(Endpoint):
         odar = self._service.odar
         options = dataclasses.replace(options, ledger=request_ledger(odar, request))
         try:
-            step = await odar.adecide(request.query, request.echo["answers"], options)
+            async with self._service.counts.take(state.key):
+                step = await odar.adecide(request.query, request.echo["answers"], options)
         except InputError as error:
             name, _, fault = str(error).partition(": ")
             raise (bad_field(name, fault) if name.startswith("answers[") else error) from None

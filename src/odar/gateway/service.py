@@ -87,8 +87,9 @@ class Service:
         self.reads = Turns("odar-reads", 2)
         """Of the dashboard and of feedback."""
         self.counts = Turns("odar-counts", 2)
-        """Of tokens."""
-        self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S)
+        """Of tokens; and decisions without a call."""
+        explicit = {name for name, provider in settings.providers.items() if provider.kind == "anthropic"}
+        self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S, explicit=explicit)
         self.connections = ConnectionLimits(settings.gateway)
         self.breakers: dict[str, Breaker] = {}
         max_retry_after_s = min(settings.retry.max_retry_after_s, MAX_RETRY_AFTER_S)
@@ -163,7 +164,7 @@ class Service:
                 lines.append(f"{agent} agent: {card.name} cannot be used: {one_line(error)}")
         if self.observer is not None and (share := self.settings.observe.used_share):
             slow = self.settings.slow.model
-            who, other = (slow, "the cascade") if self.observer.passes_through else ("the cascade", slow)
+            who, other = (slow, "the cascade") if self.observer.passes_through(None) else ("the cascade", slow)
             most = f"for at most ${self.settings.observe.budget_usd_day:g} a day (odar observe)"
             lines.append(f"{who} answers; a share of {share:g} is answered by {other} too, {most}")
         return lines
@@ -222,7 +223,9 @@ class Service:
     def _passes_through(self, model: str, key: Key | None) -> bool:
         """Return whether a request to one of ODAR's models goes to slow unchanged; keys must allow a slow call."""
         routed = model in DIAL_MODELS or model in _PATH_MODELS
-        return routed and self.observer is not None and self.observer.passes_through and _allows(key, Path.MEDIUM)
+        if not routed or self.observer is None or not _allows(key, Path.MEDIUM):
+            return False
+        return self.observer.passes_through(None if key is None else key.id)
 
     def _check_agents(self, model: str, key: Key | None) -> None:
         """Raise ApiError if no cheap agent has this model, and the key may not ask the others."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -31,10 +31,18 @@ class SessionTable:
         size: largest number of sessions.
         ttl_s: seconds after its last request that a session is kept.
         clock: returns the time in seconds.
+        explicit: providers whose cache keeps only what a request marks.
     """
 
-    def __init__(self, size: int, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        size: int,
+        ttl_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        explicit: Collection[str] = (),
+    ) -> None:
         self._size, self._ttl_s, self._clock = size, ttl_s, clock
+        self._explicit = explicit
         self._entries: dict[str | None, OrderedDict[bytes, bytes]] = {}
         """By API key. Each `Session` is MessagePack, which takes a quarter of the memory."""
 
@@ -59,7 +67,7 @@ class SessionTable:
 
     def close(self, request: SessionRequest, trace: Trace, key_id: str | None = None) -> None:
         """Store the state of the session after its answer."""
-        session = request.after(trace, self._clock())
+        session = request.after(trace, self._clock(), self._explicit)
         own = self._entries.setdefault(key_id, OrderedDict())
         own[request.key] = msgspec.msgpack.encode(session)
         own.move_to_end(request.key)

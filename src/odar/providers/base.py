@@ -87,6 +87,8 @@ class Request:
     """Further body fields for the model, sent unchanged, such as reasoning_effort."""
     effort: str = ""
     """Level of reasoning effort, in place of the client's."""
+    cache: bool = True
+    """Whether the prompt may be written to a cache that charges for it; False if that price is unknown."""
     options: Options = NO_OPTIONS
     """The client's tools, format and other options. Its sampling parameters are already part of `sampling`."""
 
