@@ -434,3 +434,18 @@ async def test_a_choice_that_a_calibration_installed_is_not_for_open_ended_reque
         assert (trace.plan.policy, [call.agent for call in trace.calls]) == (policy, [asked])
         exact = (await odar.aask("What is 2 + 2?", dial="quality")).trace
         assert exact.plan.policy == ("slow" if options else "cascade")
+
+
+async def test_one_model_at_two_efforts_is_fast_and_slow():
+    both = {"fast__model": "quick", "fast__effort": "none", "slow__model": "quick", "slow__effort": "high"}
+    odar, provider, _ = engine(difficulty=0.3, **both)
+    answer = await odar.aask("What is 2 + 2?", path="medium")
+    assert [(request.model, request.effort) for request in provider.requests] == [
+        ("quick", "none"),
+        ("quick", "high"),
+    ]
+    assert [call.model for call in answer.trace.calls] == ["quick@none", "quick@high"]
+    fast, slow = (request.sampling.max_tokens for request in provider.requests)
+    assert slow >= fast + 4 * 6000  # reasoning counts towards the limit
+    assert {source.model for source in odar.agents.sources().values()} == {"quick@none", "quick@high"}
+    assert answer.trace.plan.prices["slow"] > 10 * answer.trace.plan.prices["fast"]
