@@ -103,12 +103,13 @@ class Findings:
 
 
 def replay_recordings(tables: Mapping[str, ReplayTable], train: str = "Mathematics") -> list[Findings]:
-    """Replay all policies on some recordings; those of the same items become ablations of the first."""
+    """Replay all policies on some recordings; those with mostly the same items become ablations of the first."""
     parts: dict[str, ReplayTable] = {}
     others: dict[str, list[ReplayTable]] = {}
     for name, table in tables.items():
         keys = set(table.column("key"))
-        base = next((known for known, other in parts.items() if keys & set(other.column("key"))), None)
+        shared = {known: len(keys & set(other.column("key"))) for known, other in parts.items()}
+        base = next((known for known, number in shared.items() if 2 * number > len(keys)), None)
         if base is None:
             parts[name] = table
         else:
