@@ -89,7 +89,7 @@ def test_a_failed_work_leaves_no_reference_cycle():
     try:
         future = executor.submit(fail, body)
         del body
-        with pytest.raises(ValueError):  # noqa: PT011 - without a message
+        with pytest.raises(ValueError):
             future.result(10)
         del future
         executor.shutdown()
