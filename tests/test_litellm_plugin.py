@@ -11,7 +11,7 @@ from odar.litellm_plugin import OdarLLM, RequestFailed
 from support.gateway import call_payload, turn
 
 MODEL = "nano>flash>large"
-DEPLOYED = {"nano": "openai/gpt-4.1-nano", "flash": "gemini/gemini-2.0-flash-lite", "large": "openai/gpt-4.1"}
+DEPLOYED = {"nano": "openai/gpt-4.1-nano", "flash": "gemini/gemini-3.5-flash-lite", "large": "openai/gpt-4.1"}
 USAGE = {"prompt_tokens": 40, "completion_tokens": 10, "total_tokens": 50}
 
 

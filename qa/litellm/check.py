@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 PROXY_PORT = 9562
 SPOKEN = {
     "gpt-4.1-nano": {"17": "395", "19": "440"},
-    "gemini-2.0-flash-lite": {"17": "395", "19": "441"},
+    "gemini-3.5-flash-lite": {"17": "395", "19": "441"},
     "gpt-4.1": {"17": "395", "19": "441"},
 }
 """What each model answers to the question with this number in it."""
@@ -168,7 +168,7 @@ def main() -> None:
         status, reply = case("two cheap models agree", "What is 17 * 23 + 4?")
         assert status == 200, reply
         assert reply["choices"][0]["message"]["content"] == "Answer: 395"
-        assert [name for name, _ in asked] == ["gpt-4.1-nano", "gemini-2.0-flash-lite"], asked
+        assert [name for name, _ in asked] == ["gpt-4.1-nano", "gemini-3.5-flash-lite"], asked
         assert asked[0][1] == "Bearer sk-nano", "LiteLLM keeps the keys"
         assert reply["usage"]["total_tokens"] == 100
         status, reply = case("they differ: the large model decides", "What is 19 * 23 + 4?")

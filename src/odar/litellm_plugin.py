@@ -163,8 +163,11 @@ class OdarLLM:
         first = deployments[0]["litellm_params"]["model"]
         if first.startswith("odar/"):
             raise SettingsError(f"model {name!r} is a cascade itself; name models of providers")
+        shipped = load_settings("tiny", environ={})
+        known = first.rpartition("/")[2]
         card = {
             "provider": PROVIDER,
+            "scores": dict(shipped.card(known).scores) if known in shipped.models else {},
             "images": info.supports_vision,
             "logprobs": "logprobs" in params,
             "n": "n" in params,
