@@ -22,15 +22,16 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from odar.policy.equivalence import equivalent
+from odar.question import core_question
+from odar.types import Query
 
 ALPHA = 0.5
 FAST_MMLU = (
@@ -44,6 +45,14 @@ THINKING_MMLU = (
     "Qwen3-14B-think",
     "Qwen3-30B-A3B-think",
     "Qwen3-32B-think",
+)
+STRONG_MMLU = (
+    "gpt-4o-2024-08-06",
+    "gpt-4.1",
+    "claude-3-7-sonnet-20250219",
+    "deepseek-chat",
+    "grok-3-beta",
+    "o4-mini-2025-04-16",
 )
 # The two ChatQA models fail most formats, not most questions.
 FAST_LLMROUTER = (
@@ -98,6 +107,11 @@ class Row:
     domain: str
     text: str
     target: float
+
+    @cached_property
+    def core(self) -> str:
+        """The question without options, examples and demands, of which features and vocabularies are made."""
+        return core_question(Query(self.text)).text
 
     @property
     def held_out(self) -> bool:
@@ -166,7 +180,7 @@ def steps(row: dict) -> str:
 
 def math(data: Path) -> list[Row]:
     """MATH: length of the solution; failure of eight models on each item of level 5, by level for the others."""
-    scored = zeroeval_failure(data, "math_l5_outputs")
+    scored = {joined(question): failure for question, failure in zeroeval_failure(data, "math_l5_outputs").items()}
     rows = []
     for r in lines(data / "math" / "test.jsonl"):
         failure = scored.get(joined(r["problem"]), stratum_failure("math", level(r)))
@@ -179,7 +193,7 @@ def crux(data: Path) -> list[Row]:
     """CRUXEval-O: failure of eight models on each item."""
     return [
         Row("crux", "crux", "coding", question, d_star(CRUX_TIME, failure))
-        for question, failure in zeroeval_failure(data, "crux_outputs", key=str).items()
+        for question, failure in zeroeval_failure(data, "crux_outputs").items()
     ]
 
 
@@ -275,16 +289,45 @@ def same_value(gold: str, answer: str) -> bool:
         return answer.strip().strip("\"'") == gold.strip().strip("\"'")
 
 
-def zeroeval_failure(data: Path, folder: str, key: Callable[[str], str] | None = None) -> dict[str, float]:
-    """Question to the share of the eight small models that got it wrong, scored here from their outputs."""
+@cache
+def zeroeval_right(data: Path, folder: str) -> dict[str, dict[str, bool]]:
+    """Question to model to whether it was right, scored here from the outputs."""
     same = same_value if folder == "crux_outputs" else lambda gold, answer: equivalent(answer, gold)
-    failure = {}
+    right = {}
     with gzip.open(data / folder / "outputs.jsonl.gz", "rt", encoding="utf8") as file:
         for row in map(json.loads, file):
-            answers = [stated(row["outputs"][model]) for model in FAST_ZEROEVAL]
-            right = [answer is not None and same(row["gold"], answer) for answer in answers]
-            failure[(key or joined)(row["query"])] = 1 - float(np.mean(right))
-    return failure
+            answers = {model: stated(output) for model, output in row["outputs"].items()}
+            right[row["query"]] = {m: a is not None and same(row["gold"], a) for m, a in answers.items()}
+    return right
+
+
+def zeroeval_failure(data: Path, folder: str) -> dict[str, float]:
+    """Question to the share of the eight small models that got it wrong."""
+    return {
+        question: 1 - float(np.mean([right[model] for model in FAST_ZEROEVAL]))
+        for question, right in zeroeval_right(data, folder).items()
+    }
+
+
+def recorded(data: Path, source: str) -> tuple[dict[str, dict[str, float]], tuple[str, ...], tuple[str, ...]]:
+    """Question to model to score, the weak models and the strong ones, of a set that has outcomes."""
+    if source == "mmlu_pro":
+        import pandas as pd
+
+        outcomes = pd.read_parquet(data / "mmlu_pro_outcomes" / "outcomes.parquet")
+        table = outcomes[outcomes.model.isin(FAST_MMLU + STRONG_MMLU)].pivot(
+            index="row", columns="model", values="correct"
+        )
+        scored = table.astype(float).to_dict("index")
+        items = lines(data / "mmlu_pro_outcomes" / "items.jsonl")
+        return {mmlu_text(i): scored[i["row"]] for i in items}, FAST_MMLU, STRONG_MMLU
+    if source == "llmrouter":
+        rows = lines(data / "llmrouter_outcomes" / "train.jsonl")
+        strong = tuple(model for model in FAST_LLMROUTER if "nemotron" in model)
+        return {r["query"]: r["scores"] for r in rows}, tuple(set(FAST_LLMROUTER) - set(strong)), strong
+    folder = "crux_outputs" if source == "crux" else "math_l5_outputs"
+    right = zeroeval_right(data, folder)
+    return right, FAST_ZEROEVAL, tuple(sorted(set(next(iter(right.values()))) - set(FAST_ZEROEVAL)))
 
 
 def anchors(path: Path | None = None) -> list[Row]:

@@ -83,7 +83,7 @@ def extra(data: Path, rng: random.Random, rows: list[Row]) -> list[Labelled]:
     picture = (Image("image/png"),)
     made = [
         Labelled("multimodal", "multimodal", Query(t, picture))
-        for t in SEEING + [r.text for r in rng.sample(rows, 200)]
+        for t in SEEING + [r.core for r in rng.sample(rows, 200)]
     ]
     made += [Labelled("multimodal_words", "multimodal", Query(t)) for t in SEEING * 12]
     made += [Labelled("chat", "other", Query(t)) for t in CHAT * 8]
@@ -167,7 +167,7 @@ def main() -> None:
     args = cli.parse_args()
     rng = random.Random(42)
     rows = mixture(args.data)
-    everything = [Labelled(f"{r.source}/{r.task}", r.domain, Query(r.text)) for r in rows]
+    everything = [Labelled(f"{r.source}/{r.task}", r.domain, Query(r.core)) for r in rows]
     everything += extra(args.data, rng, rows)
     rng.shuffle(everything)
     seen: Counter[str] = Counter()

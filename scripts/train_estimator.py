@@ -29,25 +29,27 @@ from typing import Any
 
 import mixture
 import numpy as np
-from build_vocabularies import build, everyday_texts, university
-from mixture import SOURCES, Row, lines, stratum_source, training_mixture
+from build_vocabularies import build
+from mixture import SOURCES, Row, lines, recorded, stratum_source, training_mixture
 from reference_mixture import FILE as REFERENCE
+from templates import held_out, multiple_choice
 
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.features import FEATURES, FIELDS, GROUPS, phi_batch, tfidf, university_weights
+from odar.difficulty.features import FEATURES, FIELDS, GROUPS, phi_batch, tfidf
 from odar.difficulty.text import clean, terms
-from odar.difficulty.university import university_tfidf
 from odar.evals.router_quality import apgr, auroc, bootstrap_interval, cpt, pearson
 from odar.types import Query
 
 OUT = Path(__file__).parents[1] / "src/odar/difficulty/data"
-ANCHOR_WEIGHT = 75.0
-"""One hand-written anchor weighs as much as 75 average rows: a few hundred of them stand for what public sets lack."""
+ANCHOR_WEIGHT = 10.0
+"""A hand-written anchor weighs as much as ten average rows: with more, r on left-out sets falls (docs/lab-notes.md)."""
 MAP_SHARES = (0.45, 0.775)
 """Shares of the reference mixture below τ1 and below τ2 after the map; the paper's are 0.41 and 0.76 (SPEC 2.10)."""
-REACH = 0.95
-"""What f15, f16 or f17 can add to the logit, at least: terms of university courses need more than the terms of the data."""
 TFIDF = slice(FEATURES.index("tfidf_math"), FEATURES.index("tfidf_logic") + 1)
+RECORDED = ("mmlu_pro", "llmrouter", "math", "crux")
+"""Sources with outcomes of weak and strong models."""
+MIN_GAP = 0.02
+"""Least gap of accuracy between the models of a pair: APGR divides by it."""
 ROUNDS = 3
 """The targets of anchors are difficulties after the map, which is known only after a fit."""
 
@@ -74,37 +76,14 @@ def weights(rows: list[Row]) -> np.ndarray:
     return weight
 
 
-def university_part(rows: list[Row], table: dict[str, tuple[int, float]]) -> np.ndarray:
-    """What terms of university courses add to the features; zero outside f15-f17."""
-    part = np.zeros((len(rows), len(FEATURES)))
-    for i, row in enumerate(rows):
-        part[i, TFIDF] = university_tfidf(Counter(terms(clean(row.text))), clean(row.text), table)
-    return part
-
-
-def fitted(x: np.ndarray, part: np.ndarray, y: np.ndarray, weight: np.ndarray, **settings: Any) -> LearnedEstimator:
-    """Weights for features without terms of university courses, and f15-f17 clipped late enough for these terms.
-
-    Public sets have too few short questions with them, and anchors would move the weights of all other features.
-    """
-    model = LearnedEstimator(**settings).fit(np.round(x - part, 9), y, weight)
-    high, low = model.scaling_.high, model.scaling_.low
-    for i in range(TFIDF.start, TFIDF.stop):
-        if model.weights_[i] > 0:
-            high[i] = max(high[i], low[i] + REACH * model.scaling_.scale[i] / model.weights_[i])
-    return model
-
-
-def fit_with_map(
-    x: np.ndarray, part: np.ndarray, y: np.ndarray, rows: list[Row], epochs: int = 50
-) -> LearnedEstimator:
+def fit_with_map(x: np.ndarray, y: np.ndarray, rows: list[Row], epochs: int = 50) -> LearnedEstimator:
     """Weights and the monotone map of d that gives the reference mixture its shares (SPEC 2.10)."""
     with np.load(REFERENCE) as file:
         reference = file["features"].astype(float)
     anchored, target = np.array([r.source == "anchors" for r in rows]), y.copy()
     for left in reversed(range(ROUNDS)):
         settings: dict[str, Any] = {"epochs": 10, "seeds": (42,)} if left else {"epochs": epochs}
-        model = fitted(x, part, target, weights(rows), **settings)
+        model = LearnedEstimator(**settings).fit(x, target, weights(rows))
         low, high = np.round(np.quantile(model.predict(reference), MAP_SHARES), 4).tolist()
         model.map_ = ((0.0, 0.0), (low, 0.3), (high, 0.7), (1.0, 1.0))
         target[anchored] = unmapped(model, y[anchored])
@@ -149,37 +128,78 @@ def with_vocabulary(x: np.ndarray, rows: list[Row], vocabulary: dict[str, dict[s
     """The same features with f15-f17 from another vocabulary."""
     x = x.copy()
     for i, row in enumerate(rows):
-        counts = Counter(terms(clean(row.text)))
+        counts = Counter(terms(clean(row.core)))
         x[i, TFIDF] = [tfidf(counts, vocabulary[f]) for f in FIELDS]
     return x
 
 
-def placed(weights: dict[str, dict[str, float]]) -> dict[str, tuple[int, float]]:
-    """Weights of `university` as `odar.difficulty.university` reads them."""
-    return {t: (place, w) for place, field in enumerate(FIELDS) for t, w in weights[field].items()}
+def held_out_sources(x: np.ndarray, y: np.ndarray, rows: list[Row], data: Path) -> dict[str, dict[str, float]]:
+    """Each source predicted by a model, and vocabularies, that never saw it; "pooled" joins all of them.
 
-
-def held_out_sources(
-    x: np.ndarray, y: np.ndarray, rows: list[Row], everyday: list[str]
-) -> dict[str, dict[str, float]]:
-    """Each source predicted by a model, and vocabularies, that never saw it; "pooled" joins all of them."""
+    Beside r is that of the question's length, and APGR of both where outcomes of pairs of models are recorded.
+    """
     source = np.array([r.source for r in rows])
     result, pooled = {}, np.zeros(len(rows))
     for left_out in SOURCES:
         rest = [r for r in rows if r.source != left_out]
-        part = university_part(rows, placed(university(rest, everyday)))
-        other = with_vocabulary(x, rows, build(rest)) + part
-        keep = source != left_out
-        model = fitted(other[keep], part[keep], y[keep], weights(rest), seeds=(42,))
-        pooled[~keep] = model.predict(other[~keep])
         unseen = [r for r in rows if r.source == left_out]
-        result[left_out] = scores(pooled[~keep], y[~keep], unseen)
+        other = with_vocabulary(x, rows, build(rest))
+        keep = source != left_out
+        model = LearnedEstimator(seeds=(42,)).fit(other[keep], y[keep], weights(rest))
+        d = pooled[~keep] = model.predict(other[~keep])
+        length = np.array([len(r.core) for r in unseen], float)
+        result[left_out] = scores(d, y[~keep], unseen) | {
+            "r_of_length": round(pearson(np.log(length), y[~keep]), 4)
+        }
+        if left_out in RECORDED:
+            questions = [r.text for r in unseen]
+            for name, score in (("apgr", d), ("apgr_of_length", length)):
+                result[left_out][name] = round(mean_apgr(questions, score, *recorded(data, left_out)), 4)
         print("without", left_out, result[left_out], flush=True)
     public = source != "anchors"
     result["mean over sets"] = {
-        key: round(float(np.mean([result[s][key] for s in SOURCES])), 4) for key in ("r", "path_accuracy")
+        key: round(float(np.mean([result[s][key] for s in SOURCES if key in result[s]])), 4)
+        for key in ("r", "r_of_length", "path_accuracy", "apgr", "apgr_of_length")
     }
     result["pooled"] = scores(pooled[public], y[public], [r for r in rows if r.source != "anchors"])
+    return result
+
+
+def mean_apgr(
+    questions: list[str],
+    score: np.ndarray,
+    outcomes: dict[str, dict[str, float]],
+    weak: tuple[str, ...],
+    strong: tuple[str, ...],
+) -> float:
+    """APGR of a score, mean over the pairs of a weak and a better strong model that answered these questions."""
+    at = [i for i, question in enumerate(questions) if question in outcomes]
+    right = {m: np.array([outcomes[questions[i]][m] for i in at], float) for m in (*weak, *strong)}
+    pairs = [(right[w], right[s]) for w in weak for s in strong if right[w].mean() < right[s].mean() - MIN_GAP]
+    return float(np.mean([apgr(score[at], *pair) for pair in pairs]))
+
+
+def in_templates(model: LearnedEstimator, rows: list[Row], data: Path) -> dict[str, dict[str, float]]:
+    """d of held-out MMLU-Pro questions in prompts of benchmarks: APGR, the mix of paths, and r with d of the question."""
+    held_out_questions = {r.text for r in rows if r.source == "mmlu_pro" and r.held_out}
+    items = [i for i in lines(data / "mmlu_pro_outcomes" / "items.jsonl") if i["question"] in held_out_questions]
+    questions, outcomes = [i["question"] for i in items], recorded(data, "mmlu_pro")
+    prompts = {"the question alone": questions}
+    for made in (multiple_choice, held_out):
+        by_item = [made(i["question"], i["options"], i["category"]) for i in items]
+        prompts |= {name: [each[name] for each in by_item] for name in by_item[0]}
+    d = {name: model.predict(phi_batch(map(Query, texts))) for name, texts in prompts.items()}
+    result = {}
+    for name, texts in prompts.items():
+        shares = np.bincount(path(d[name]), minlength=3) / len(d[name])
+        length = np.array([len(text) for text in texts], float)
+        result[name] = {
+            "apgr": round(mean_apgr(questions, d[name], *outcomes), 4),
+            "apgr_of_length": round(mean_apgr(questions, length, *outcomes), 4),
+            "simple": round(float(shares[0]), 3),
+            "hard": round(float(shares[2]), 3),
+            "r_with_the_question": round(pearson(d[name], d["the question alone"]), 4),
+        }
     return result
 
 
@@ -207,27 +227,25 @@ def permutation_importance(model: LearnedEstimator, x: np.ndarray, y: np.ndarray
     return drops
 
 
-def ablation(
-    x: np.ndarray, part: np.ndarray, y: np.ndarray, train: np.ndarray, rows: list[Row]
-) -> dict[str, dict[str, float]]:
+def ablation(x: np.ndarray, y: np.ndarray, train: np.ndarray, rows: list[Row]) -> dict[str, dict[str, float]]:
     """Retrained without each feature group."""
     result = {}
     for group, columns in GROUPS.items():
-        less, less_part = x.copy(), part.copy()
-        less[:, columns] = less_part[:, columns] = 0.0
+        less = x.copy()
+        less[:, columns] = 0.0
         taught = [r for r, t in zip(rows, train, strict=True) if t]
-        model = fitted(less[train], less_part[train], y[train], weights(taught), seeds=(42,))
+        model = LearnedEstimator(seeds=(42,)).fit(less[train], y[train], weights(taught))
         test = [r for r, t in zip(rows, train, strict=True) if not t]
         result[f"without {group}"] = scores(model.predict(less[~train]), y[~train], test)
     return result
 
 
-def transfer(x: np.ndarray, part: np.ndarray, y: np.ndarray, rows: list[Row]) -> dict[str, dict[str, float]]:
+def transfer(x: np.ndarray, y: np.ndarray, rows: list[Row]) -> dict[str, dict[str, float]]:
     """Train on mathematics alone, test on code."""
     maths = np.array([r.domain == "mathematics" and r.source != "anchors" for r in rows])
     code = np.array([r.domain == "coding" and r.source != "anchors" for r in rows])
     taught = [r for r, m in zip(rows, maths, strict=True) if m]
-    model = fitted(x[maths], part[maths], y[maths], weights(taught), seeds=(42,))
+    model = LearnedEstimator(seeds=(42,)).fit(x[maths], y[maths], weights(taught))
     asked = [r for r, c in zip(rows, code, strict=True) if c]
     return {"maths to code": scores(model.predict(x[code]), y[code], asked)}
 
@@ -280,11 +298,11 @@ def main() -> None:
     mixture.STRATA = args.acc_fast
     rows = training_mixture(args.data)
     y = np.array([r.target for r in rows])
-    x, part = features(rows, args.cache), university_part(rows, university_weights())
+    x = features(rows, args.cache)
     train = np.array([not r.held_out for r in rows])
     taught = [r for r in rows if not r.held_out]
     test = [r for r in rows if r.held_out]
-    model = fit_with_map(x[train], part[train], y[train], taught)
+    model = fit_with_map(x[train], y[train], taught)
     model.about_ = about(taught)
     model.save(args.out / "estimator.json")
     if args.fit_only:
@@ -306,9 +324,10 @@ def main() -> None:
         "variance_of_the_target": variance(y, rows),
         "routellm_gsm8k": routellm(model, args.data),
         "permutation_importance": permutation_importance(model, x[~train], y[~train]),
-        "ablation": ablation(x, part, y, train, rows),
-        "transfer": transfer(x, part, y, rows),
-        "held_out_sources": held_out_sources(x, y, rows, everyday_texts(args.data)),
+        "ablation": ablation(x, y, train, rows),
+        "transfer": transfer(x, y, rows),
+        "templates": in_templates(model, rows, args.data),
+        "held_out_sources": held_out_sources(x, y, rows, args.data),
     }
     print(json.dumps(report, indent=1))
     (args.out / "estimator.report.json").write_text(json.dumps(report, indent=1) + "\n", "utf8")

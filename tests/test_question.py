@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from templates import multiple_choice, open_answer  # scripts is on the path
 
 from odar.conversation import Message
 from odar.difficulty.base import estimate_turn, open_estimator
@@ -149,6 +150,41 @@ def test_few_shot_examples_are_set_apart():
     text = "Answer as in the examples.\n\nQ: Is snow white?\nA: yes\n\nQ: Is blood blue?\nA: no\n\nQ: Is grass green?\nA:"
     core = core_question(Query(text))
     assert (core.text, core.examples) == ("Is grass green?", 2)
+
+
+@pytest.mark.parametrize("template", multiple_choice("", ["", ""], ""))
+def test_templates_of_multiple_choice_leave_the_question(template):
+    question, options = "A ball is thrown up at 5 m/s.\n\nHow high does it rise?", ["1.27 m", "2 m", "5 m"]
+    core = core_question(Query(multiple_choice(question, options, "physics")[template]))
+    assert (core.text, core.options) == (question, tuple(options))
+    assert core.examples == (2 if "few-shot" in template else 0)
+
+
+@pytest.mark.parametrize("template", open_answer(""))
+def test_templates_of_open_questions_leave_the_question(template):
+    assert core_question(Query(open_answer("How many primes are below 50?")[template])).text == (
+        "How many primes are below 50?"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    (
+        "The castle was built by a duke, who sold it to the king in 1402.\n\nQuestion: Who owned it in 1500?",
+        "Print the answer as one number.\n\nInput: two integers.",
+        "Solve the following system: x + y = 1, x - y = 0.",
+        "There is a problem with my code. It prints nothing.",
+        "You are a teacher and have 30 pupils. How many rows of six are there?",
+        "What is the sum?\nProblem: 1 + 1\nSolution: 2",
+    ),
+)
+def test_what_belongs_to_the_question_is_not_set_apart(text):
+    assert core_question(Query(text)).text == text
+
+
+@pytest.mark.parametrize("text", ("Answer the following question: ", "Please read the problem below.\n"))
+def test_an_introduction_ends_before_the_question(text):
+    assert core_question(Query(f"{text}Is 91 prime? Or is 97?")).text == "Is 91 prime? Or is 97?"
 
 
 def test_examples_of_a_programming_task_are_part_of_it():

@@ -61,6 +61,7 @@ def _core_question(query: Query) -> CoreQuestion:
     text, examples = _without_examples(own)
     text, options = _without_options(text)
     text, demands = _without_demands(text)
+    text = _without_label(text)
     if not text or text == whole.strip():
         text = whole  # with the white space around it
     return CoreQuestion(text, options, demands, examples, attachment, characters)
@@ -148,10 +149,12 @@ def _blocks(text: str) -> Iterator[tuple[str, int, int, int, int]]:
 # ---------------------------------------------------------------- few-shot examples
 
 _LABEL = re.compile(
-    r"^[ \t]{0,8}\**(?:(Q|Question|Problem|Input|Query)|(?:A|Answer|Solution|Output|Response))"
+    r"^[ \t]{0,8}(?:#{1,4} )?\**"
+    r"(?:(Q|Question|Problem|Input|Query)|(?:A(?![.:][^\n]*\n[ \t]{0,8}B[.:])|Answer|Solution|Output|Response))"
     r"(?: ?\d{1,3})?\**[:.]\**(?=\s|$)",
     re.MULTILINE | re.IGNORECASE,
 )
+"""Labels of questions and answers; "A." before "B." is an option."""
 _EMPTY_ANSWER = re.compile(r"\s*(?:let['’]s think step by step\W*)?\Z", re.IGNORECASE)
 
 
@@ -163,25 +166,50 @@ def _without_examples(text: str) -> tuple[str, int]:
     if ":" not in text:
         return text, 0
     labels = list(_LABEL.finditer(text))
-    if labels and not labels[-1][1] and _EMPTY_ANSWER.match(text, labels[-1].end()):
+    unanswered = bool(labels) and not labels[-1][1] and _EMPTY_ANSWER.match(text, labels[-1].end()) is not None
+    if unanswered:
         text = text[: labels.pop().start()]
-    if not labels or not labels[-1][1]:
-        return text.strip(), 0
-    examples = sum(bool(before[1]) and not after[1] for before, after in pairwise(labels))
-    if examples or not text[: labels[-1].start()].strip():
-        text = text[labels[-1].end() :]
-    return text.strip(), examples
+    start, examples = 0, 0
+    if labels and labels[-1][1]:
+        examples = sum(bool(before[1]) and not after[1] for before, after in pairwise(labels))
+        start = labels[-1].end()
+    elif labels and unanswered:  # only answers have labels: the question is the next paragraph
+        start = text.find("\n\n", labels[-1].end())
+        examples = len(labels) if start != -1 else 0
+    return text[start if examples else 0 :].strip(), examples
+
+
+def _without_label(text: str) -> str:
+    """Return what follows "Question:", unless a passage or another part of the question precedes it."""
+    label = next((found for found in _LABEL.finditer(text) if found[1]), None)
+    if label is None or label[1].lower() == "input" or not _PREAMBLE.fullmatch(text, 0, label.start()):
+        return text
+    if "#" in label[0]:
+        text = _FORMAT_SECTION.sub("", text)
+    return text[label.end() :].strip()
+
+
+_PREAMBLE = re.compile(
+    r"(?=.{0,300}\Z)"
+    r"(?:\s*(?:context: none)?\s*|.*\b(?:answers?|questions?|choose|select|pick|choices|options)\b.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A few words about the question, such as "Pick the right answer."."""
+_FORMAT_SECTION = re.compile(
+    r"(?<=\n)#{1,4} (?:instructions?|(?:answer |output |response )?format)\b.*?(?=\n#{1,4} |\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 # ---------------------------------------------------------------- options
 
 _OPTION = re.compile(
-    r"^[ \t]{0,8}(?:[(\[]([A-Za-z]|\d{1,2})[)\]][.:]?|([A-Za-z]|\d{1,2})[).:])[ \t]+(?=\S)", re.MULTILINE
+    r"^[ \t]{0,8}(?:[-*] )?(?:[(\[]([A-Za-z]|\d{1,2})[)\]][.:]?|([A-Za-z]|\d{1,2})[).:])[ \t]+(?=\S)", re.MULTILINE
 )
 _OPTION_INLINE = re.compile(r"(?<![\w({])(?:\(([A-Z])\)|([A-Z])\))[ \t]*(?=[^\s)])")
 _LISTED = re.compile(r"^[ \t]{0,8}[-*•][ \t]+(?=\S)", re.MULTILINE)
 _OPTIONS_HEADING = re.compile(
-    r"(?:^|(?<=[\s.?!]))(?:the )?(?:answer )?(?:options|choices)(?: are)?:[ \t]*\n?", re.IGNORECASE
+    r"(?:^|(?<=[\s.?!]))(?:#{1,4} )?(?:the )?(?:answer )?(?:options|choices)(?: are)?:[ \t]*\n?", re.IGNORECASE
 )
 _ASKS_TO_CHOOSE = re.compile(r"\?|\b(?:which|choose|select|pick)\b|_\s*$", re.IGNORECASE)
 _MAX_OPTION = 600
@@ -243,7 +271,9 @@ def _following(label: str) -> str:
 
 _SENTENCE_BEGIN = re.compile(r"(?:[.!?:)\]\"'] |\n)[ \t]{0,8}")
 _UNTIL = r"[^\n]{0,300}?(?:[.!](?=\s|$)|$)"
-_ANSWER = r"(?:final )?(?:numerical |numeric )?(?:answer|response|reply|result|solution|output|choice)s?"
+_ANSWER = (
+    r"(?:(?:final|correct|numerical|numeric|letter) ){0,3}(?:answer|response|reply|result|solution|output|choice)s?"
+)
 _FORMS = (
     rf"(?:end|finish|conclude|begin|start) (?:your|the) {_ANSWER} (?:with|by)\b",
     r"(?:end|finish) with (?:[\"'`“]|the (?:line|words?) )?(?:final )?answer",
@@ -256,8 +286,10 @@ _FORMS = (
     r"(?:do not |don't )?explain your (?:reasoning|answer)\b",
     rf"the (?:last|final) line of (?:your|the) {_ANSWER}\b",
     rf"(?:your|the) {_ANSWER} (?:should|must|has to|needs to) "
-    r"(?:be (?:an?|one|the|either|in|given|just|only|exactly)|end with)\b",
+    r"(?:be (?:an?|one|the|either|in|given|just|only|exactly)|end with|include)\b",
+    rf"keep (?:your|the) (?:{_ANSWER}|explanation)\b",
     r"(?:the )?following (?:is|are) (?:a )?multiple[- ]choice questions?\b",
+    r"you are an? (?:[\w-]{1,20} ){0,4}(?:expert|assistant)\b",
     r"(?:choose|select|pick)(?: only)? (?:the|one|exactly one)(?: of the)?(?: single)? ?"
     r"(?:correct|best|right|most likely|most appropriate)? ?(?:answer|option|choice|letter)s?\b",
     r"(?:output|return|respond with|reply with|write|give|provide|print)(?: me)? (?:only|just|nothing but) "
@@ -272,7 +304,16 @@ _FORMS = (
     r"(?:only |just |directly )?"
     r"(?:with|by|in the form|in json|in one|in a single|as json|only|yes|true|the letter)\b",
 )
-_DEMAND = re.compile(rf"(?:please,? )?(?:and )?(?:{'|'.join(_FORMS)}){_UNTIL}", re.IGNORECASE | re.MULTILINE)
+_INTRODUCTION = (  # Answer the following question:
+    r"(?:read|answer|solve|consider)(?: carefully)? the "
+    r"(?:following(?: [\w-]{1,20}){0,4} (?:question|problem)|(?:question|problem) below)s?\b"
+    r"[^\n:.]{0,200}(?:[:.]|$)"
+)
+_DEMAND = re.compile(
+    r"(?:please,? |remember to |(?:be|make) sure to )?(?:and )?"
+    rf"(?:(?:{'|'.join(_FORMS)}){_UNTIL}|{_INTRODUCTION})",
+    re.IGNORECASE | re.MULTILINE,
+)
 _DEMANDS_LENGTH = 2_000
 """Characters at the beginning and at the end of a text in which demands are looked for."""
 

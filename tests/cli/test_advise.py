@@ -66,7 +66,7 @@ def test_a_log_is_answered_within_a_budget_and_ends_with_one_sentence(odar, log,
     assert (again.code, len(provider.requests)) == (0, asked)  # nothing is asked twice
     body = json.loads(again.out)
     slow = next(row for row in body["choices"] if row["choice"] == "slow")
-    assert (body["questions"], slow["same_answer_as_slow"]["value"]) == (90, 1.0)
+    assert (body["questions"], slow["score"]["value"]) == (90, 1.0)
     assert 10 < body["asked_twice"] < 60 and body["one_call"]["requests"] == 9
     assert asked == 2 * 90 + body["asked_twice"]
     page = (tmp_path / "a.html").read_text()

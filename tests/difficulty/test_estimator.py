@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ from odar.errors import InputError
 from odar.types import Query
 
 HERE = Path(__file__).parent
-TRAPS = [line.split("\t") for line in (HERE / "traps.tsv").read_text("utf8").splitlines() if line[0] != "#"]
 TOKENS = (
     "$2n$ distinct tokens are placed at vertices of a regular $2n$-gon. A move interchanges tokens at edge endpoints. "
     "After finite moves, every pair has been interchanged exactly once. Prove some edge was never chosen."
@@ -53,32 +53,32 @@ def test_the_examples_of_the_spec_take_their_paths(shipped: LearnedEstimator, ex
     assert path(shipped.estimate(Query(text)).difficulty) == expected
 
 
-@pytest.mark.parametrize(("trap", "allowed", "text"), TRAPS)
-def test_traps_take_an_allowed_path(shipped: LearnedEstimator, trap: str, allowed: str, text: str) -> None:
-    assert path(shipped.estimate(Query(text)).difficulty) in allowed.split()
-
-
 @pytest.mark.parametrize(
-    ("file", "looks_hard", "short_hard", "not_simple"),
-    [("traps_unseen", 20, 15, 19), ("traps_second", 20, 6, 17), ("traps_third", 30, 26, 26)],
+    ("file", "right", "not_simple"),
+    [
+        ("traps", {"keyword": 10, "length": 8, "masking": 10, "politeness": 9}, 0),
+        ("traps_unseen", {"looks_hard": 20, "short_hard": 13}, 15),
+        ("traps_second", {"looks_hard": 19, "short_hard": 0}, 1),
+        ("traps_third", {"looks_hard": 28, "short_hard": 9}, 9),
+    ],
 )
-def test_unseen_traps_are_recognised_as_often_as_before(
-    shipped: LearnedEstimator, file: str, looks_hard: int, short_hard: int, not_simple: int
+def test_traps_are_recognised_as_often_as_before(
+    shipped: LearnedEstimator, file: str, right: dict[str, int], not_simple: int
 ) -> None:
-    """The files were written before any prediction for them was known; a refit must not recognise fewer."""
+    """Anchors were added while `traps` was looked at; the other files were written before any prediction was known."""
     lines = (HERE / f"{file}.tsv").read_text("utf8").splitlines()
     traps = [line.split("\t") for line in lines if line[0] != "#"]
     found = [(kind, path(shipped.estimate(Query(text)).difficulty), allowed) for kind, allowed, text in traps]
-    right = [kind for kind, taken, allowed in found if taken in allowed.split()]
-    assert right.count("looks_hard") >= looks_hard and right.count("short_hard") >= short_hard
+    taken_right = Counter(kind for kind, taken, allowed in found if taken in allowed.split())
+    assert all(taken_right[kind] >= count for kind, count in right.items())
     assert sum(kind == "short_hard" and taken != "simple" for kind, taken, _ in found) >= not_simple
     anchors = (HERE.parents[1] / "scripts" / "anchors.tsv").read_text("utf8")
     assert not [text for _, _, text in traps if text in anchors]
 
 
-def test_traps_are_not_in_the_training_data() -> None:
+def test_the_examples_of_the_spec_are_not_in_the_training_data() -> None:
     anchors = (HERE.parents[1] / "scripts" / "anchors.tsv").read_text("utf8")
-    assert not [t for _, _, t in TRAPS if t in anchors] and not [t for _, t in SPEC_2_9 if t in anchors]
+    assert not [text for _, text in SPEC_2_9 if text in anchors]
 
 
 def test_short_hard_questions_are_not_simple(shipped: LearnedEstimator) -> None:

@@ -5,6 +5,5 @@ tokenizer   spaCy's tokens without spaCy                estimator   d(x) = m(σ(
 parser      token vectors and dependency trees          training    estimators from a user's own queries
 syntax      f9, f10, f13 from the trees                 data/       made by scripts/: parser, vocabularies,
 domain      f22-f24: 8-way classifier                               classifier, weights, each with its report
-university  terms of university courses in short questions
 features    φ(x), the 24 features in order
 """

@@ -35,7 +35,6 @@ from odar.difficulty.text import (
     terms,
     word_lengths,
 )
-from odar.difficulty.university import MAX_WORDS, asks_for_a_fact, university_tfidf
 from odar.question import core_question
 from odar.types import Query
 
@@ -183,7 +182,7 @@ def _bpe() -> Any:
 
 
 def tfidf(counts: Mapping[str, int], vocabulary: Mapping[str, float]) -> float:
-    """f15-f17 without `university_tfidf`: the sum of (1 + ln tf)·idf over the terms of the domain's vocabulary.
+    """f15-f17: the sum of (1 + ln tf)·idf over the terms of the domain's vocabulary.
 
     >>> tfidf({"integral": 1, "the": 3}, {"integral": 5.0})
     5.0
@@ -194,21 +193,16 @@ def tfidf(counts: Mapping[str, int], vocabulary: Mapping[str, float]) -> float:
 
 
 def difficulty_density(text: str) -> float:
-    """f18: number of the 47 markers H in the query, divided by its words; 0 for a short question for a fact.
+    """f18: number of the 47 markers H in the query, divided by its words.
 
-    >>> difficulty_density("Prove Fermat's last theorem."), difficulty_density("Whose theorem did Wiles prove?")
+    >>> difficulty_density("Prove Fermat's last theorem."), difficulty_density("Whose theorem is it?")
     (0.25, 0.0)
     """
     lower = text.lower()
     # `in` first: most queries have no marker, and the pattern for a whole word takes thirty times as long
     patterns = [pattern for marker, pattern in _marker_patterns() if marker in lower]
     count = sum(pattern.search(lower) is not None for pattern in patterns) if patterns else 0
-    if not count:
-        return 0.0
-    words = text.split()
-    if len(words) < MAX_WORDS and asks_for_a_fact(" ".join(words)):
-        return 0.0
-    return count / len(words)
+    return count / len(text.split()) if count else 0.0
 
 
 def is_multiple_choice(text: str) -> float:
@@ -245,21 +239,9 @@ def vocabularies() -> dict[str, dict[str, float]]:
 
 
 @cache
-def university_weights() -> dict[str, tuple[int, float]]:
-    """Return index of the field in `FIELDS` and weight of each term of university courses."""
-    raw = json.loads(DATA.joinpath("vocabularies.json").read_text("utf-8"))["university"]
-    return {
-        term: (index, float(weight))
-        for index, field in enumerate(FIELDS)
-        for weight, field_terms in raw[field].items()
-        for term in field_terms.split()
-    }
-
-
-@cache
 def _all_terms() -> frozenset[str]:
     """Return the terms of all vocabularies."""
-    return frozenset().union(*vocabularies().values(), university_weights())
+    return frozenset().union(*vocabularies().values())
 
 
 @cache
@@ -341,12 +323,9 @@ def semantic_features(query: Query, choice: float) -> list[float]:
     vocabulary, all_terms = vocabularies(), _all_terms()
     known_terms = [term for term in terms(text) if term in all_terms]
     counts: Mapping[str, int] = Counter(known_terms) if known_terms else {}
-    university = university_tfidf(counts, text, university_weights())
     domain: list[float] = shipped_classifier().probabilities(query).tolist()
     return [
-        tfidf(counts, vocabulary["math"]) + university[0],
-        tfidf(counts, vocabulary["code"]) + university[1],
-        tfidf(counts, vocabulary["logic"]) + university[2],
+        *(tfidf(counts, vocabulary[field]) for field in FIELDS),
         difficulty_density(text),
         choice,
         is_open_ended(text, choice),
