@@ -245,7 +245,7 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
         for text, turn in zip(axes.get_xticklabels(), turns, strict=True):
             side = int(np.sign(round(float(np.sin(turn)), 6)))  # names extend away from the circle
             text.set_horizontalalignment(("center", "left", "right")[side])
-        most = max(0.1, *(max(values) for values in known.values()))
+        most = max(0.1, *(max(values) for category, values in known.items() if category in CATEGORIES))
         axes.set_ylim(0, most)
         axes.set_yticks([most / 2, most], [f"{most / 2:.2f}", f"{most:.2f}"])
         axes.spines["polar"].set_color(Colour.GRID)
