@@ -229,12 +229,15 @@ class Service:
         return self.observer.passes_through(None if key is None else key.id)
 
     def _check_agents(self, model: str, key: Key | None) -> None:
-        """Raise ApiError if no cheap agent has this model, and the key may not ask the others."""
+        """Raise ApiError if no cheap agent has this model, under any name, and the key may not ask the others."""
         if key is None or key.limits.max_path != Path.SIMPLE:
             return
         settings = self.settings
-        agents = {agent for agent in settings.agent_names if model in settings.models_of(agent)}
-        if agents and not agents & set(CHEAP_AGENTS):
+        asked = settings.card(model)
+        cards = [(agent, settings.card(name)) for agent in settings.agent_names for name in settings.models_of(agent)]
+        same = [(agent, card) for agent, card in cards if (card.provider, card.id) == (asked.provider, asked.id)]
+        cheap = any(agent in CHEAP_AGENTS and card.effort == asked.effort for agent, card in same)
+        if not cheap and any(agent not in CHEAP_AGENTS for agent, _ in same):
             message = f"model {model!r} is the slow agent's, which this key may not ask"
             raise ApiError(403, message, "path_not_allowed", "model")
 
