@@ -22,6 +22,7 @@ model = "m"
 model = "m"
 [gateway]
 port = 0
+workers = 1
 notice_s = 0.4
 drain_s = {drain}
 """

@@ -11,8 +11,9 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from odar.agents.ledger import Ledger
@@ -40,6 +41,8 @@ from odar.store.store import Store
 from odar.types import NO_USAGE, Answer, Decision, Plan, Spend
 
 LOG = logging.getLogger("odar.gateway")
+_CHARGE_TIMEOUT_S = 1.0
+"""Seconds that a reply waits until it is charged; a database that takes longer is written to afterwards."""
 
 
 class WireProtocol(NamedTuple):
@@ -65,8 +68,8 @@ class RequestState:
     request: ChatRequest | None = None
     ledger: Ledger | None = None
     """The calls and their costs, even if there is no answer."""
-    settle: Callable[[], None] | None = None
-    """Replaces the reservation by the actual use; None if the key has no limits."""
+    charge: Callable[[], Future[None]] | None = None
+    """Replaces the reservation by the actual use, at its first call; None if the key has no limits."""
     session: SessionRequest | None = None
     """The session of the conversation, if ODAR chooses the path."""
     plan: Plan | None = None
@@ -114,8 +117,8 @@ class Endpoint:
                 await self._answer(state)
             finally:
                 self._service.concurrency_limit.release(state.key)
-                if state.settle is not None:
-                    state.settle()
+                if state.charge is not None:
+                    state.charge()
         except ClientLeft as left:
             error, state.exchange.status = left, CLIENT_LEFT
         except asyncio.CancelledError:
@@ -167,9 +170,14 @@ class Endpoint:
         reserved, options = await reserve(service.odar, budgets, request, key, options, state.trace_id, state.size)
         assert options.ledger is not None
         state.ledger = ledger = options.ledger
-        state.settle = partial(settle, budgets, reserved, key, ledger)
+        state.charge = cache(partial(settle, budgets, reserved, key, ledger))
         state.exchange.more_headers = rate_headers(reserved.rates)
         return ledger, options
+
+    async def _charge(self, state: RequestState) -> None:
+        """Charge the key before the reply ends, so that no answer is free if the process is killed."""
+        if state.charge is not None:
+            await asyncio.wait([asyncio.wrap_future(state.charge())], timeout=_CHARGE_TIMEOUT_S)
 
     async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
         """Parse a body, in a thread if it is large."""
@@ -232,6 +240,7 @@ class Endpoint:
         state.answer = await self._service.odar.aask(request.query, options)
         if state.session is not None:
             self._service.sessions.close(state.session, state.answer.trace)
+        await self._charge(state)
         return state.answer
 
     async def _send_error(self, state: RequestState, error: Exception) -> None:
@@ -270,7 +279,7 @@ class Endpoint:
                 error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
                 error_summary=None if error is None else summary_of(error),
                 request_id=state.exchange.request_id,
-                settled=state.settle is not None,
+                settled=state.charge is not None,
             )
         )
 

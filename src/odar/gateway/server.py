@@ -29,6 +29,7 @@ import errno
 import gc
 import ipaddress
 import logging
+import signal
 import socket
 from collections import Counter
 from contextlib import suppress
@@ -46,6 +47,7 @@ from odar.descriptors import client_connections, descriptor_limit, raise_descrip
 from odar.formats import dump_json
 from odar.gateway.access import ConcurrencyLimit
 from odar.gateway.errors import ApiError, openai_body
+from odar.gateway.workers import Workers
 from odar.settings import GatewaySettings
 
 LOG = logging.getLogger("odar.gateway")
@@ -371,9 +373,16 @@ def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
 class DrainingServer(uvicorn.Server):
     """A uvicorn server that announces its shutdown and lets running requests finish."""
 
-    def __init__(self, config: uvicorn.Config, concurrency_limit: ConcurrencyLimit, notice_s: float) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        concurrency_limit: ConcurrencyLimit,
+        notice_s: float,
+        workers: Workers | None = None,
+    ) -> None:
         super().__init__(config)
         self._concurrency_limit = concurrency_limit
+        self._workers = workers or Workers()
         self._notice_s = notice_s
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -381,6 +390,8 @@ class DrainingServer(uvicorn.Server):
         """Start to listen, and tune the garbage collector."""
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(_on_loop_error)
+        if (lifeline := self._workers.lifeline) is not None:
+            self._loop.add_reader(lifeline, self._on_parent_end, lifeline)
         await super().startup(sockets)
         # Imported objects never become garbage, and requests leave hardly any reference cycles.
         gc.collect()
@@ -388,13 +399,21 @@ class DrainingServer(uvicorn.Server):
         gc.set_threshold(20_000, 20, 20)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Start a graceful shutdown at the first signal; stop at the second."""
-        if self._concurrency_limit.draining or self._loop is None:
+        """Start a graceful shutdown at the first signal; stop at the second.
+
+        If this worker alone is to end, others accept connections: it refuses no request, and closes at once.
+        """
+        if self._concurrency_limit.draining or self._loop is None or not self._workers.stopping:
             super().handle_exit(sig, frame)
             return
         self._concurrency_limit.draining = True
         # A signal handler can interrupt the loop at any step, so it only schedules the shutdown.
         self._loop.call_soon_threadsafe(self._loop.call_later, self._notice_s, super().handle_exit, sig, frame)
+
+    def _on_parent_end(self, lifeline: int) -> None:
+        assert self._loop is not None
+        self._loop.remove_reader(lifeline)
+        super().handle_exit(signal.SIGTERM, None)
 
 
 def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
@@ -416,4 +435,5 @@ def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
         timeout_graceful_shutdown=max(1, round(gateway.drain_s)),
         backlog=max(2048, 2 * gateway.max_in_flight),
     )
-    return DrainingServer(config, app.state.service.concurrency_limit, gateway.notice_s)
+    service = app.state.service
+    return DrainingServer(config, service.concurrency_limit, gateway.notice_s, service.workers)

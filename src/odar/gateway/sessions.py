@@ -1,15 +1,17 @@
-"""Recent conversations of this process, for the decisions of `odar.policy.session`.
+"""Recent conversations, for the decisions of `odar.policy.session`.
 
 A conversation is identified by its `x-session-id` (or Codex's `session_id`) header, or else by its beginning: the
 client's messages before the model's last turn, for each API key and `user`. Only digests are stored. The table is
-limited in size and age and belongs to one process: another process routes a request as the first of a conversation.
+limited in size and age; the workers of a gateway share it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import mmap
+import struct
 import time
-from collections import OrderedDict
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -18,28 +20,35 @@ from odar.conversation import Message
 from odar.policy.session import Session, SessionRequest
 from odar.types import Query, Trace
 
+SESSION_TTL_S = 3600.0
+"""Seconds after its last request that a conversation is kept."""
 _SESSION_HEADERS = (b"x-session-id", b"session_id")
-
-
 _DECODER = msgspec.msgpack.Decoder(Session)
+_HEAD = struct.Struct("<16sdII")
+"""Key, time of the last answer, checksum and length of the state that follows."""
+_SLOT_BYTES = 1024
+_WAYS = 4
+"""Slots in which a key can be; the one with the oldest session is overwritten."""
 
 
 class SessionTable:
-    """Sessions by their digests; the least recently used are dropped first.
+    """Sessions by their digests, in memory that processes share if it is made before they are forked.
+
+    There are no locks: a state that is not whole, because two processes wrote to its slot, has a wrong checksum and
+    counts as missing.
 
     Args:
-        size: largest number of sessions.
+        size: largest number of sessions, rounded up to a multiple of four.
         ttl_s: seconds after its last request that a session is kept.
-        clock: returns the time in seconds.
+        clock: returns the time in seconds, the same in all processes.
     """
 
-    def __init__(self, size: int, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._size, self._ttl_s, self._clock = size, ttl_s, clock
-        self._entries: OrderedDict[bytes, bytes] = OrderedDict()
-        """Each `Session` as MessagePack, which takes a quarter of the memory."""
-
-    def __len__(self) -> int:
-        return len(self._entries)
+    def __init__(
+        self, size: int, ttl_s: float = SESSION_TTL_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ttl_s, self._clock = ttl_s, clock
+        self._sets = max(1, -(-size // _WAYS))
+        self._memory = mmap.mmap(-1, self._sets * _WAYS * _SLOT_BYTES)
 
     def open(
         self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str | None = None
@@ -50,19 +59,36 @@ class SessionTable:
         scope = hashlib.blake2b(owner, digest_size=16).digest()
         before, whole = _digests(query.messages, scope)
         now = self._clock()
-        stored = self._entries.get(scope if name else before)
-        session = Session() if stored is None else _DECODER.decode(stored)
+        session = self._read(scope if name else before)
         if now - session.at > self._ttl_s:
             session = Session()
         return session.request(query, now, before, key=scope if name else whole, whole=whole)
 
     def close(self, request: SessionRequest, trace: Trace) -> None:
         """Store the state of the session after its answer."""
-        session = request.after(trace, self._clock())
-        self._entries[request.key] = msgspec.msgpack.encode(session)
-        self._entries.move_to_end(request.key)
-        while len(self._entries) > self._size:
-            self._entries.popitem(last=False)
+        now = self._clock()
+        state = msgspec.msgpack.encode(request.after(trace, now))
+        if len(state) <= _SLOT_BYTES - _HEAD.size:
+            key = request.key
+            ranks = {at: (old == key, not any(old), -used) for at, old, used in self._slots(key)}
+            offset = max(ranks, key=ranks.__getitem__)
+            head = _HEAD.pack(key, now, zlib.crc32(state), len(state))
+            self._memory[offset : offset + len(head) + len(state)] = head + state
+
+    def _slots(self, key: bytes) -> Iterable[tuple[int, bytes, float]]:
+        """Yield the place, key and time of each slot in which a key can be."""
+        first = int.from_bytes(key[:8], "little") % self._sets * _WAYS
+        for slot in range(first, first + _WAYS):
+            stored, used, *_ = _HEAD.unpack_from(self._memory, slot * _SLOT_BYTES)
+            yield slot * _SLOT_BYTES, stored, used
+
+    def _read(self, key: bytes) -> Session:
+        for offset, stored, _ in self._slots(key):
+            *_, checksum, length = _HEAD.unpack_from(self._memory, offset)
+            state = self._memory[offset + _HEAD.size : offset + _HEAD.size + length]
+            if length and stored == key and zlib.crc32(state) == checksum:
+                return _DECODER.decode(state)
+        return Session()
 
 
 def _digests(messages: Sequence[Message], scope: bytes) -> tuple[bytes, bytes]:

@@ -44,7 +44,7 @@ from odar.files import install_command, user_path
 from odar.secrets import masked
 from odar.settings import StoreSettings
 
-VERSION = 7
+VERSION = 8
 """Schema version of the tables below; increase it with every change of them."""
 _LOCK = 0x0DA2_5708
 """PostgreSQL's advisory lock for creating tables: an arbitrary number that identifies odar."""
@@ -149,6 +149,7 @@ reservations = Table(
     Column("usd", Float, nullable=False),
     Column("tokens", BigInteger, nullable=False),
     Column("expires_at", Float, nullable=False),  # seconds since 1970; does not count from then on
+    Column("owner", _KEY, nullable=False),  # the worker of a gateway that made it; empty for other processes
     Index("reservations_by_key", "key_id"),
 )
 """Maximum cost of running requests, which counts as spent until they are settled."""
