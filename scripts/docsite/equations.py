@@ -102,7 +102,6 @@ NOT_IN_CODE = {
     "11.1": "not built yet",
     "11.2": "not built yet",
     "11.3": "not built yet",
-    "11.4": "not built yet",
 }
 """Numbers that no code carries, and why."""
 

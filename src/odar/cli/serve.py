@@ -92,8 +92,6 @@ def command(settings: Settings) -> None:
     logs.install()
 
     def announce(line: str) -> None:
-        if workers.number or workers.is_replacement:
-            return
         if log_is_text:
             click.echo(f"odar: {line}", err=True)
         else:
@@ -101,11 +99,13 @@ def command(settings: Settings) -> None:
 
     store = Store(settings, workers.owner if workers.count > 1 else "")
     served = alignment_file(settings.store)
-    app = create_app(settings, store=store, logs=logs, served=served, announce=announce, workers=workers)
+    speaks = announce if workers.is_first else None
+    app = create_app(settings, store=store, logs=logs, served=served, announce=speaks, workers=workers)
     server = make_server(app, gateway)
     workers.mark_started()
-    for line in _startup_messages(bound, app.state.service.access, workers.count):
-        announce(line)
+    if workers.is_first:
+        for line in _startup_messages(bound, app.state.service.access, workers.count):
+            announce(line)
     # After draining, the server sends itself the signal again: exit only after logs and spans are written.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored under nohup

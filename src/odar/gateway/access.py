@@ -51,7 +51,7 @@ class AccessPolicy:
         required = settings.require_keys
         if required is None:
             required = not is_loopback(settings.host)
-        if required:
+        if required or len(keys):
             self._workers.require_keys()
         self._scraper_networks = tuple(map(_parse_network, settings.metrics_allow))
 

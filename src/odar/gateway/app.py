@@ -205,7 +205,7 @@ async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> 
         loading.cancel()
     service.workers.mark_ready()
     if announce is not None:
-        while not service.workers.all_ready:  # noqa: ASYNC110  # of other processes
+        while not service.workers.all_ready:  # noqa: ASYNC110 - they are other processes
             await asyncio.sleep(0.05)
         announce(f"ready after {time.monotonic() - started:.1f} s")
 

@@ -138,7 +138,8 @@ class Endpoint:
         request, options = await self._receive(state)
         if request.model in DIAL_MODELS and options.path is None and self._gateway.sessions:
             begin = partial(self._service.sessions.open, request.query, state.exchange.headers, state.key_id)
-            state.session = await run_by_size(state.size, begin)
+            in_thread = self._service.sessions.stored is not None
+            state.session = await (run_in_thread(begin) if in_thread else run_by_size(state.size, begin))
             options = dataclasses.replace(options, session=state.session)
         ledger, options = await self._open_ledger(state, request, options)
         if request.stream:

@@ -147,8 +147,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of all workers."""
-        others = [self._snapshot_of(n) for n in range(self._workers.count) if n != self._workers.number]
-        snapshots = [*self._inherited, *(each for each in others if each is not None)]
+        snapshots = [*self._inherited, *self._others()]
         for metric in self._own_metrics():
             yield _merge(metric, snapshots)
         yield from _savings_metrics(_sum_routed(self._routed, *(each.routed for each in snapshots)))
@@ -174,8 +173,11 @@ class Metrics(Collector):
 
     def breakers_elsewhere(self) -> list[Mapping[str, BreakerReport]]:
         """Return the circuit breakers of the other workers, by provider."""
-        others = [self._snapshot_of(n) for n in range(self._workers.count) if n != self._workers.number]
-        return [each.breakers for each in others if each is not None]
+        return [each.breakers for each in self._others()]
+
+    def _others(self) -> list[Snapshot]:
+        numbers = (number for number in range(self._workers.count) if number != self._workers.number)
+        return [found for number in numbers if (found := self._snapshot_of(number)) is not None]
 
     def _snapshot_of(self, number: int) -> Snapshot | None:
         body = self._workers.snapshot(number)

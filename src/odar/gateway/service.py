@@ -95,6 +95,7 @@ class Service:
         self.counts = Turns("odar-counts", 2)
         """Of tokens."""
         self.sessions = self.workers.sessions
+        self.sessions.stored = None if store is None else store.sessions
         self.connections = ConnectionLimits(settings.gateway)
         self.breakers: dict[str, Breaker] = {}
         max_retry_after_s = min(settings.retry.max_retry_after_s, MAX_RETRY_AFTER_S)

@@ -2,7 +2,7 @@
 
 A conversation is identified by its `x-session-id` (or Codex's `session_id`) header, or else by its beginning: the
 client's messages before the model's last turn, for each API key and `user`. Only digests are stored. The table is
-limited in size and age; the workers of a gateway share it.
+limited in size and age. The workers of a gateway share it; gateways with one PostgreSQL share its table `sessions`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from operator import attrgetter
 
 import msgspec
 
 from odar.conversation import Message
+from odar.errors import StoreError
 from odar.policy.session import Session, SessionRequest
+from odar.store.sessions import SESSION_TTL_S, StoredSessions
 from odar.types import Query, Trace
 
-SESSION_TTL_S = 3600.0
-"""Seconds after its last request that a conversation is kept."""
 _SESSION_HEADERS = (b"x-session-id", b"session_id")
 _DECODER = msgspec.msgpack.Decoder(Session)
 _HEAD = struct.Struct("<16sdII")
@@ -40,26 +42,31 @@ class SessionTable:
     Args:
         size: largest number of sessions, rounded up to a multiple of four.
         ttl_s: seconds after its last request that a session is kept.
-        clock: returns the time in seconds, the same in all processes.
+        clock: returns the time in seconds, the same on all machines.
     """
 
-    def __init__(
-        self, size: int, ttl_s: float = SESSION_TTL_S, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, size: int, ttl_s: float = SESSION_TTL_S, clock: Callable[[], float] = time.time) -> None:
         self._ttl_s, self._clock = ttl_s, clock
         self._sets = max(1, -(-size // _WAYS))
         self._memory = mmap.mmap(-1, self._sets * _WAYS * _SLOT_BYTES)
+        self.stored: StoredSessions | None = None
+        """Those of other machines too, which `open` then reads."""
 
     def open(
         self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str | None = None
     ) -> SessionRequest:
-        """Return a request as the next of its session, or as the first of a new one."""
+        """Return a request as the next of its session, or as the first of a new one; can read the database."""
         name = next((value for header, value in headers if header in _SESSION_HEADERS and value.strip()), b"")
         owner = repr((key_id, name, "" if name else query.options.user)).encode()
         scope = hashlib.blake2b(owner, digest_size=16).digest()
         before, whole = _digests(query.messages, scope)
         now = self._clock()
         session = self._read(scope if name else before)
+        if self.stored is not None and (name or before):
+            with suppress(StoreError):  # an answer without its prices of caches is better than none
+                state = self.stored.get(scope if name else before)
+                elsewhere = Session() if state is None else _DECODER.decode(state)
+                session = max(session, elsewhere, key=attrgetter("at"))
         if now - session.at > self._ttl_s:
             session = Session()
         return session.request(query, now, before, key=scope if name else whole, whole=whole)
@@ -74,6 +81,8 @@ class SessionTable:
             offset = max(ranks, key=ranks.__getitem__)
             head = _HEAD.pack(key, now, zlib.crc32(state), len(state))
             self._memory[offset : offset + len(head) + len(state)] = head + state
+        if self.stored is not None:
+            self.stored.put(request.key, state, now)
 
     def _slots(self, key: bytes) -> Iterable[tuple[int, bytes, float]]:
         """Yield the place, key and time of each slot in which a key can be."""

@@ -1,4 +1,4 @@
-"""Several worker processes on one listening socket: `odar serve --workers N`.
+"""Several worker processes on one listening socket: `odar serve --workers N` (SPEC 11.4).
 
 The parent binds the socket, forks the workers and replaces those that end; it answers no request. Workers share
 the store (keys, budgets, rates, traces, observation), the files of counts next to it (targets, agreement), and the
@@ -62,7 +62,8 @@ class Workers:
         self.count = count
         self.number = 0
         """Which of the workers this process is."""
-        self.is_replacement = False
+        self.is_first = True
+        """Whether it speaks for all at the start: number 0, unless it replaces another."""
         self.lifeline: int | None = None
         """A pipe that is closed when the parent ends; None without workers."""
         self.sessions = SessionTable(sessions)
@@ -159,6 +160,7 @@ class _Supervisor:
 
     def run(self) -> None:
         """Return in each worker; in the parent, raise SystemExit or KeyboardInterrupt when all have ended."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in self._handlers:
             signal.signal(number, self._on_signal)
         for number in range(self._workers.count):
@@ -191,7 +193,7 @@ class _Supervisor:
             os.close(self._lifeline_end)
             for each, handler in self._handlers.items():
                 signal.signal(each, handler)
-            workers.number, workers.is_replacement = number, replacement
+            workers.number, workers.is_first = number, number == 0 and not replacement
         else:
             self._pids[pid] = number
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handlers)
@@ -208,8 +210,8 @@ class _Supervisor:
         workers._states[number] = workers._in_flight[number] = 0
         if not self._signal:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-            if code > 0 and not ready and not any(workers._states):
-                self._stop(signal.SIGTERM, code)  # none can start
+            if not ready and not any(workers._states):
+                self._stop(signal.SIGTERM, code if code > 0 else 128 - code)  # none can start
             else:
                 self._log(f"worker {number} (process {pid}) {how}, and is replaced")
         return number, ready

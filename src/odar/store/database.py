@@ -25,6 +25,7 @@ from sqlalchemy import (
     Float,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -173,6 +174,15 @@ responses = Table(
     Index("responses_by_day", "day"),
 )
 """Conversations of /v1/responses; with `store.responses` only."""
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", _KEY, primary_key=True),
+    Column("state", LargeBinary, nullable=False),
+    Column("at", Float, nullable=False),  # of its last answer, in seconds since 1970
+    Index("sessions_by_time", "at"),
+)
+"""Which models conversations use, for the gateways of several machines; on PostgreSQL only."""
 observations = Table(
     "observations",
     metadata,

@@ -19,6 +19,7 @@ from odar.store.keys import KeyCache, all_keys, keys_version
 from odar.store.observations import Observations, cascade_id
 from odar.store.record import Record
 from odar.store.retention import Calendar, delete_old_traces, newest_trace
+from odar.store.sessions import StoredSessions
 from odar.store.writer import Health, TraceWriter
 
 LOG = logging.getLogger("odar.store")
@@ -45,6 +46,8 @@ class Store:
         self._is_shared = bool(owner) or not self._database.is_sqlite
         self.archive = Archive(self._database)
         self.observations = Observations(self._database, cascade_id(settings))
+        self.sessions = None if self._database.is_sqlite else StoredSessions(self._database)
+        """Conversations, if gateways on other machines may continue them."""
         self._version: tuple[Any, ...] | None = None
         self._refresh_at = self._sweep_at = 0.0
         try:
@@ -106,6 +109,8 @@ class Store:
     # ── in the writer's thread ──────────────────────────────────────────────────────────────────────────────
 
     def _run_maintenance(self) -> bool:
+        if self.sessions is not None:
+            self.sessions.write()
         now = time.monotonic()
         if now < self._refresh_at:
             return False
@@ -113,6 +118,8 @@ class Store:
         self._refresh_keys()
         self.observations.refresh()
         if now >= self._sweep_at:
+            if self.sessions is not None:
+                self.sessions.delete_old()
             more = delete_old_traces(self._database, self.settings.retention_days, self._calendar.now())
             self._sweep_at = now + (0 if more else _SWEEP_S)
         return True
