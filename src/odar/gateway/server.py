@@ -32,6 +32,7 @@ import logging
 import signal
 import socket
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -75,8 +76,9 @@ class ConnectionLimits:
     True
     """
 
-    def __init__(self, gateway: GatewaySettings, most: int | None = None) -> None:
+    def __init__(self, gateway: GatewaySettings, most: int | None = None, workers: Workers | None = None) -> None:
         self._most = most
+        self._workers = workers or Workers()
         self.header_timeout_s = gateway.header_timeout_s
         self.write_timeout_s = gateway.write_timeout_s
         self.per_peer = gateway.max_connections_per_peer
@@ -99,6 +101,7 @@ class ConnectionLimits:
         if self._open[peer] >= min(self.per_peer, self.most - self._open.total()):
             return False
         self._open[peer] += 1
+        self._workers.set_connections(self.open)
         return True
 
     def release(self, peer: str) -> None:
@@ -106,6 +109,7 @@ class ConnectionLimits:
         self._open[peer] -= 1
         if self._open[peer] <= 0:
             del self._open[peer]
+        self._workers.set_connections(self.open)
 
 
 def peer_key(address: str) -> str:
@@ -343,6 +347,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
+_PRECEDENCE_S = 0.001
+"""Seconds that a connection is left to workers with fewer."""
 IDLE_TIMEOUT_S = 30
 """Seconds that a connection can stay open between requests."""
 _MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES = -3, 256 * 2**10  # of glibc's mallopt
@@ -370,6 +376,66 @@ def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
         loop.default_exception_handler(context)
 
 
+class BalancedListener:
+    """Accepts connections one at a time, and leaves them for a moment to a worker that has fewer.
+
+    uvloop accepts all that wait, so that the worker that wakes first would get every connection of a busy client.
+    """
+
+    def __init__(
+        self, listening: socket.socket, make_protocol: Callable[[], asyncio.Protocol], workers: Workers
+    ) -> None:
+        self._socket = listening
+        self._make_protocol = make_protocol
+        self._workers = workers
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._accepting: set[asyncio.Task[Any]] = set()
+        listening.setblocking(False)
+        self._loop.add_reader(listening, self._on_connection)
+
+    def close(self) -> None:
+        """Accept no more connections; those that wait are left to other workers."""
+        self._workers.mark_leaving()
+        self._loop.remove_reader(self._socket)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until every accepted connection has its protocol."""
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+
+    def _on_connection(self) -> None:
+        connections = self._workers.connections + len(self._accepting)
+        if connections <= self._workers.fewest_connections + 1:
+            self._accept()
+        else:
+            self._pause(_PRECEDENCE_S)
+
+    def _pause(self, seconds: float) -> None:
+        self._loop.remove_reader(self._socket)
+        self._timer = self._loop.call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._socket, self._on_connection)
+        self._accept()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._socket.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # another worker was faster, or the client has left
+        except OSError as error:  # too many open files
+            self._loop.call_exception_handler({"message": "no connection was accepted", "exception": error})
+            self._pause(1.0)
+            return
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = self._loop.create_task(self._loop.connect_accepted_socket(self._make_protocol, connection))
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
+
+
 class DrainingServer(uvicorn.Server):
     """A uvicorn server that announces its shutdown and lets running requests finish."""
 
@@ -392,11 +458,21 @@ class DrainingServer(uvicorn.Server):
         self._loop.set_exception_handler(_on_loop_error)
         if (lifeline := self._workers.lifeline) is not None:
             self._loop.add_reader(lifeline, self._on_parent_end, lifeline)
-        await super().startup(sockets)
+        balanced = self._workers.count > 1 and bool(sockets)
+        await super().startup([] if balanced else sockets)
+        for each in sockets or () if balanced else ():
+            self.servers.append(BalancedListener(each, self._make_protocol, self._workers))  # type: ignore[arg-type]  # it has every method that uvicorn calls
         # Imported objects never become garbage, and requests leave hardly any reference cycles.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start a graceful shutdown at the first signal; stop at the second.

@@ -96,7 +96,7 @@ class Service:
         """Of tokens."""
         self.sessions = self.workers.sessions
         self.sessions.stored = None if store is None else store.sessions
-        self.connections = ConnectionLimits(settings.gateway)
+        self.connections = ConnectionLimits(settings.gateway, workers=self.workers)
         self.breakers: dict[str, Breaker] = {}
         max_retry_after_s = min(settings.retry.max_retry_after_s, MAX_RETRY_AFTER_S)
         retry = dataclasses.replace(settings.retry, max_retry_after_s=max_retry_after_s)

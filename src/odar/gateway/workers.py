@@ -34,7 +34,7 @@ _SNAPSHOT_BYTES = 1 << 20
 _HEAD_BYTES = 8
 _RESTART_PAUSE_S = 1.0
 """Pause before a worker is replaced that did not get ready."""
-_STARTED, _READY = 1, 2
+_STARTED, _READY, _LEAVING = 1, 2, 3
 _CANNOT_FORK = not hasattr(os, "fork")
 
 
@@ -69,6 +69,7 @@ class Workers:
         self.sessions = SessionTable(sessions)
         self._id = secrets.token_hex(8)
         self._in_flight = _shared_integers(count)
+        self._connections = _shared_integers(count)
         self._states = _shared_integers(count)
         self._stopping = _shared_integers(1)
         self._keys_required = _shared_integers(1)
@@ -87,6 +88,21 @@ class Workers:
     def set_in_flight(self, requests: int) -> None:
         """Tell the others how many requests this worker is answering."""
         self._in_flight[self.number] = requests
+
+    @property
+    def fewest_connections(self) -> int:
+        """Connections of the worker that has fewest, of those that accept any."""
+        counts = zip(self._connections, self._states, strict=True)
+        return min((count for count, state in counts if state == _READY), default=0)
+
+    @property
+    def connections(self) -> int:
+        """Connections of this worker."""
+        return self._connections[self.number]
+
+    def set_connections(self, count: int) -> None:
+        """Tell the others how many connections this worker has."""
+        self._connections[self.number] = count
 
     @property
     def stopping(self) -> bool:
@@ -110,6 +126,10 @@ class Workers:
     def mark_ready(self) -> None:
         """Note that this worker is ready."""
         self._states[self.number] = _READY
+
+    def mark_leaving(self) -> None:
+        """Note that this worker accepts no more connections."""
+        self._states[self.number] = _LEAVING
 
     def publish(self, snapshot: bytes) -> None:
         """Show a snapshot to the other workers; one that is too large is not shown."""
@@ -206,8 +226,8 @@ class _Supervisor:
         number = self._pids.pop(pid, None)
         if number is None:
             return None, False
-        ready, code = workers._states[number] == _READY, os.waitstatus_to_exitcode(status)
-        workers._states[number] = workers._in_flight[number] = 0
+        ready, code = workers._states[number] >= _READY, os.waitstatus_to_exitcode(status)
+        workers._states[number] = workers._in_flight[number] = workers._connections[number] = 0
         if not self._signal:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
             if not ready and not any(workers._states):
