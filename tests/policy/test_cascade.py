@@ -27,6 +27,7 @@ PLAN = Plan(
     value_usd=0.1,
 )
 POLICY = CascadePolicy(default_stages(AGENTS), AGENTS, Belief.load())
+SKILLS_OF_WRITING = (("fast", 0.4), ("second", 0.4), ("slow", 0.9))
 
 
 def state(*groups: tuple[str, int], **changes) -> State:
@@ -83,6 +84,14 @@ def test_a_higher_value_never_asks_less(value, factor):
 def test_an_easy_open_ended_request_goes_to_a_cheap_model(difficulty, points, agent):
     plan = {"one_call": True, "kind": "open-ended", "value_usd": 100 * 0.01 / points}
     assert asked(estimate=Estimate(difficulty, "test"), **plan) == agent
+
+
+def test_measured_skills_on_open_ended_requests_count_whatever_the_difficulty():
+    measured = {name: replace(AGENTS[name], by_kind=(("open-ended", skill),)) for name, skill in SKILLS_OF_WRITING}
+    policy = replace(POLICY, agents=measured)
+    plan = {"one_call": True, "kind": "open-ended", "estimate": Estimate(0.1, "test")}
+    assert asked(**plan) == "fast"
+    assert str(policy.next_stage(state(**plan)).stage) == "slow"
 
 
 def test_a_reply_without_a_final_answer_has_nothing_to_compare():

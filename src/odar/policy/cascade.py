@@ -145,8 +145,10 @@ class CascadePolicy:
         stages = self._one_call_stages(state)
         if not stages:
             return Decision(None, "no agent is left")
-        chances = {stage: judgment.q(self.agents[stage.asks[0].agent].on(plan.kind)) for stage in stages}
-        if plan.kind == Kind.OPEN_ENDED:
+        agents = {stage: self.agents[stage.asks[0].agent] for stage in stages}
+        chances = {stage: judgment.q(agent.on(plan.kind)) for stage, agent in agents.items()}
+        measured = all(agent.on(plan.kind) is not agent for agent in agents.values())
+        if plan.kind == Kind.OPEN_ENDED and not measured:
             share = max(0.0, (plan.estimate.difficulty - EASY) / (1 - EASY))
             chances = {stage: 1 - share + share * q for stage, q in chances.items()}
         best = max(stages, key=lambda stage: chances[stage] * plan.value_usd - stage_price(stage, plan))

@@ -114,7 +114,8 @@ def agents_of(
         if skill is None:
             skill = default_skill(1.0 if name in CHEAP_AGENTS else 10.0, 1.0)
         by_kind = (known.accuracy_by_kind or {}) if known is not None else {}
-        agents[name] = Agent(name, skill, card.model_family, by_kind=tuple(by_kind.items()))
+        silent = 0.0 if known is None else known.unanswered
+        agents[name] = Agent(name, skill, card.model_family, silent, tuple(by_kind.items()))
     return agents
 
 

@@ -638,6 +638,7 @@ def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statis
     rest: dict[str, Any] = {
         "quantiles": QuantileTables.of_answers(signals).to_dict() or None,
         "accuracy": round(float(np.mean(right)), 6) if right else None,
+        "unanswered": round(float(np.mean([not each.finished for each in signals])), 4) if signals else 0.0,
         "prompt_tokens": _mean(
             [
                 None if attempt.usage.input is None else max(0, attempt.usage.input - tokens)
