@@ -54,13 +54,10 @@ sleep 1
 "$peers/sglang/bin/python" -m sglang_router.launch_router --worker-urls http://127.0.0.1:$router_stub_port \
   --host 127.0.0.1 --port 23558 --log-level warn > "$peers/sglang.log" 2>&1 &
 arguments+=(--peer "sglang-router=http://127.0.0.1:23558/v1#$!")
-for port in 23561 $((23560 + workers)) 23558; do
-  for _ in $(seq 180); do
-    (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && break
-    sleep 1
-  done
+for url in 23561/health/liveliness $((23560 + workers))/health/liveliness 23558/health; do
+  curl --silent --output /dev/null --retry 600 --retry-delay 1 --retry-all-errors "http://127.0.0.1:$url"
 done
-sleep 5 # the second worker of LiteLLM
+sleep 10 # the other workers of LiteLLM
 
 "$peers/litellm/bin/pip" list 2>/dev/null | grep '^litellm '
 "$peers/sglang/bin/pip" list 2>/dev/null | grep '^sglang'

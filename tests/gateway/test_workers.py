@@ -10,7 +10,7 @@ import signal
 import socket
 import sqlite3
 from collections import Counter
-from contextlib import closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,14 +149,24 @@ async def read_log(gateway: Process) -> None:
         gateway.said += line
 
 
-async def serving(folder: Path, up: FaultServer, count: int, *arguments: str, **options: Any) -> Process:
-    """A gateway whose workers are all ready."""
+@asynccontextmanager
+async def serving(folder: Path, up: FaultServer, count: int, *arguments: str, **options: Any):
+    """A gateway whose workers are all ready; SIGTERM ends it."""
     store = ("--set", f"store.url={folder / 'odar.db'}")
     gateway = await Process.start(folder, up, "--workers", str(count), *store, *PRICED, *arguments, **options)
-    gateway.log = asyncio.create_task(read_log(gateway))
-    await until(lambda: "ready after" in gateway.said)
-    assert len(workers_of(gateway.process.pid)) == count
-    return gateway
+    log = asyncio.create_task(read_log(gateway))
+    try:
+        await until(lambda: "ready after" in gateway.said)
+        assert len(workers_of(gateway.process.pid)) == count
+        yield gateway
+        if gateway.process.returncode is None:
+            gateway.process.terminate()
+            assert await gateway.process.wait() == 128 + signal.SIGTERM
+        await log
+    finally:
+        with suppress(ProcessLookupError):
+            gateway.process.kill()
+        log.cancel()
 
 
 def limited_key(folder: Path, **limits: Any) -> dict[str, str]:
@@ -174,28 +184,21 @@ def priced(delay_s: float = 0.0) -> Any:
     return ok("four", delay_s=delay_s, usage={"prompt_tokens": 5, "completion_tokens": 10, "total_tokens": 15})
 
 
-async def stop(gateway: Process) -> None:
-    gateway.process.terminate()
-    assert await gateway.process.wait() == 128 + signal.SIGTERM
-    await gateway.log
-
-
 async def test_a_budget_is_exact_under_four_workers_and_200_parallel_requests(tmp_path):
     headers = limited_key(tmp_path, budget_day_usd=50 * CENTS)
     async with FaultServer() as up, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
         up.behave(priced())
-        gateway = await serving(tmp_path, up, 4, until="listening")
+        async with serving(tmp_path, up, 4, until="listening") as gateway:
 
-        async def ask() -> int:
-            async with http.post(gateway.url + CHAT, json=BODY, headers=headers) as response:
-                return response.status
+            async def ask() -> int:
+                async with http.post(gateway.url + CHAT, json=BODY, headers=headers) as response:
+                    return response.status
 
-        statuses = Counter(await asyncio.gather(*(ask() for _ in range(200))))
-        assert statuses == {200: 50, 429: 150}
-        assert sum(each.method == "POST" for each in up.requests) == 50
-        assert rows(tmp_path, "SELECT round(cost_usd, 9) FROM spending") == [(0.5,)]
-        assert rows(tmp_path, "SELECT * FROM reservations") == []
-        await stop(gateway)
+            statuses = Counter(await asyncio.gather(*(ask() for _ in range(200))))
+            assert statuses == {200: 50, 429: 150}
+            assert sum(each.method == "POST" for each in up.requests) == 50
+            assert rows(tmp_path, "SELECT round(cost_usd, 9) FROM spending") == [(0.5,)]
+            assert rows(tmp_path, "SELECT * FROM reservations") == []
     assert gateway.said.count("listening on") == gateway.said.count("ready after") == 1
 
 
@@ -203,80 +206,77 @@ async def test_a_worker_that_is_killed_under_load_loses_no_charge_and_charges_no
     headers = limited_key(tmp_path, budget_day_usd=1000.0)
     async with FaultServer() as up, aiohttp.ClientSession() as http:
         up.behave(priced(0.02))
-        gateway = await serving(tmp_path, up, 2, until="listening")
-        answered, broken = 0, 0
-        stopping = False
+        async with serving(tmp_path, up, 2, until="listening") as gateway:
+            answered, broken = 0, 0
+            stopping = False
 
-        async def client() -> None:
-            nonlocal answered, broken
-            while not stopping:
-                try:
-                    async with http.post(gateway.url + CHAT, json=BODY, headers=headers) as response:
-                        await response.read()
-                        assert response.status == 200
-                        answered += 1
-                except aiohttp.ClientError:
-                    broken += 1
+            async def client() -> None:
+                nonlocal answered, broken
+                while not stopping:
+                    try:
+                        async with http.post(gateway.url + CHAT, json=BODY, headers=headers) as response:
+                            await response.read()
+                            assert response.status == 200
+                            answered += 1
+                    except aiohttp.ClientError:
+                        broken += 1
 
-        clients = [asyncio.create_task(client()) for _ in range(16)]
-        await until(lambda: answered > 40)
-        victim = workers_of(gateway.process.pid)[0]
-        os.kill(victim, signal.SIGKILL)
-        await until(lambda: f"(process {victim}) was killed by signal 9, and is replaced" in gateway.said)
-        before = answered
-        await until(lambda: answered > before + 40)
-        stopping = True
-        await asyncio.gather(*clients)
-        assert len(workers_of(gateway.process.pid)) == 2
-        # The replacement frees what the victim had reserved; a charge whose reply broke off was for a real call.
-        await until(lambda: rows(tmp_path, "SELECT * FROM reservations") == [])
-        [(usd,)] = rows(tmp_path, "SELECT cost_usd FROM spending")
-        charged = round(usd / CENTS)
-        assert usd == pytest.approx(charged * CENTS)
-        assert answered <= charged <= answered + broken
-        assert charged <= sum(each.method == "POST" for each in up.requests)
-        await stop(gateway)
+            clients = [asyncio.create_task(client()) for _ in range(16)]
+            await until(lambda: answered > 40)
+            victim = workers_of(gateway.process.pid)[0]
+            os.kill(victim, signal.SIGKILL)
+            await until(lambda: f"(process {victim}) was killed by signal 9, and is replaced" in gateway.said)
+            before = answered
+            await until(lambda: answered > before + 40)
+            stopping = True
+            await asyncio.gather(*clients)
+            assert len(workers_of(gateway.process.pid)) == 2
+            # The replacement frees what the victim had reserved; a charge whose reply broke off was for a real call.
+            await until(lambda: rows(tmp_path, "SELECT * FROM reservations") == [])
+            [(usd,)] = rows(tmp_path, "SELECT cost_usd FROM spending")
+            charged = round(usd / CENTS)
+            assert usd == pytest.approx(charged * CENTS)
+            assert answered <= charged <= answered + broken
+            assert charged <= sum(each.method == "POST" for each in up.requests)
 
 
 async def test_a_worker_restarts_without_losing_a_request(tmp_path):
     async with FaultServer() as up, aiohttp.ClientSession() as http:
         up.behave(priced(0.02))
-        gateway = await serving(tmp_path, up, 2)
-        statuses: Counter[int] = Counter()
-        stopping = False
+        async with serving(tmp_path, up, 2, "--set", "gateway.notice_s=5") as gateway:
+            statuses: Counter[int] = Counter()
+            stopping = False
 
-        async def client() -> None:
-            while not stopping:
-                async with http.post(gateway.url + CHAT, json=BODY) as response:
-                    await response.read()
-                    statuses[response.status] += 1
+            async def client() -> None:
+                while not stopping:
+                    async with http.post(gateway.url + CHAT, json=BODY) as response:
+                        await response.read()
+                        statuses[response.status] += 1
 
-        clients = [asyncio.create_task(client()) for _ in range(8)]
-        await until(lambda: statuses[200] > 20)
-        for old in workers_of(gateway.process.pid):
-            os.kill(old, signal.SIGTERM)
-            await until(lambda old=old: not is_running(old))
-            before = statuses[200]
-            await until(lambda before=before: statuses[200] > before + 20)
-        stopping = True
-        await asyncio.gather(*clients)
-        assert set(statuses) == {200}
+            clients = [asyncio.create_task(client()) for _ in range(8)]
+            await until(lambda: statuses[200] > 20)
+            for old in workers_of(gateway.process.pid):
+                os.kill(old, signal.SIGTERM)
+                await until(lambda old=old: not is_running(old))
+                before = statuses[200]
+                await until(lambda before=before: statuses[200] > before + 20)
+            stopping = True
+            await asyncio.gather(*clients)
+            assert set(statuses) == {200}
 
-        async def counted() -> float:
-            async with http.get(gateway.url + "/metrics") as response:
-                found = re.findall(r'odar_requests_total\{.*status="200"\} (\S+)', await response.text())
-            return sum(map(float, found))
+            async def counted() -> float:
+                async with http.get(gateway.url + "/metrics") as response:
+                    found = re.findall(r'odar_requests_total\{.*status="200"\} (\S+)', await response.text())
+                return sum(map(float, found))
 
-        async with asyncio.timeout(60):
-            while await counted() < statuses[200]:
-                await asyncio.sleep(0.1)
-        assert await counted() == statuses[200], "counters go on where the old workers ended"
-        await stop(gateway)
+            async with asyncio.timeout(60):
+                while await counted() < statuses[200]:
+                    await asyncio.sleep(0.1)
+            assert await counted() == statuses[200], "counters go on where the old workers ended"
 
 
 async def test_workers_end_with_a_killed_parent_and_free_its_port(tmp_path):
-    async with FaultServer() as up:
-        gateway = await serving(tmp_path, up, 2)
+    async with FaultServer() as up, serving(tmp_path, up, 2) as gateway:
         workers = workers_of(gateway.process.pid)
         gateway.process.kill()
         await gateway.process.wait()

@@ -82,6 +82,8 @@ class ConnectionLimits:
         self.header_timeout_s = gateway.header_timeout_s
         self.write_timeout_s = gateway.write_timeout_s
         self.per_peer = gateway.max_connections_per_peer
+        self.last_requests = False
+        """Whether each connection is closed after its next answer."""
         self.refused: Counter[str] = Counter()
         """Connections that were closed at a limit, by its code."""
         self._open: Counter[str] = Counter()
@@ -268,6 +270,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head, self._in_body, self._unparsed = False, True, 0
         self._stop_read_timer()
         super().on_headers_complete()
+        if self._limits.last_requests:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Note the progress of the parser."""
@@ -397,7 +401,8 @@ class BalancedListener:
     def close(self) -> None:
         """Accept no more connections; those that wait are left to other workers."""
         self._workers.mark_leaving()
-        self._loop.remove_reader(self._socket)
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -444,9 +449,11 @@ class DrainingServer(uvicorn.Server):
         config: uvicorn.Config,
         concurrency_limit: ConcurrencyLimit,
         notice_s: float,
+        limits: ConnectionLimits | None = None,
         workers: Workers | None = None,
     ) -> None:
         super().__init__(config)
+        self._limits = limits or ConnectionLimits(GatewaySettings())
         self._concurrency_limit = concurrency_limit
         self._workers = workers or Workers()
         self._notice_s = notice_s
@@ -477,14 +484,23 @@ class DrainingServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start a graceful shutdown at the first signal; stop at the second.
 
-        If this worker alone is to end, others accept connections: it refuses no request, and closes at once.
+        If this worker alone is to end, the others accept connections. It refuses no request, and closes each
+        connection after its next answer.
         """
-        if self._concurrency_limit.draining or self._loop is None or not self._workers.stopping:
+        if self._concurrency_limit.draining or self._limits.last_requests or self._loop is None:
             super().handle_exit(sig, frame)
             return
-        self._concurrency_limit.draining = True
+        if self._workers.stopping:
+            self._concurrency_limit.draining = True
+        else:
+            self._limits.last_requests = True
+            self._loop.call_soon_threadsafe(self._close_listeners)
         # A signal handler can interrupt the loop at any step, so it only schedules the shutdown.
         self._loop.call_soon_threadsafe(self._loop.call_later, self._notice_s, super().handle_exit, sig, frame)
+
+    def _close_listeners(self) -> None:
+        for each in self.servers:
+            each.close()
 
     def _on_parent_end(self, lifeline: int) -> None:
         assert self._loop is not None
@@ -512,4 +528,4 @@ def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
         backlog=max(2048, 2 * gateway.max_in_flight),
     )
     service = app.state.service
-    return DrainingServer(config, service.concurrency_limit, gateway.notice_s, service.workers)
+    return DrainingServer(config, service.concurrency_limit, gateway.notice_s, service.connections, service.workers)
