@@ -5,7 +5,7 @@ the store (keys, budgets, rates, traces, observation), the files of counts next 
 memory of `Workers`, which is allocated before the fork, so that it survives a killed worker.
 
 - SIGTERM, SIGINT and SIGHUP to the parent stop all workers gracefully.
-- SIGTERM to one worker: it accepts no more connections, finishes its requests and is replaced.
+- SIGTERM to one worker: it closes each connection after its next answer and is replaced.
 - A killed worker is replaced; its successor frees its reservations and continues its counters.
 - If the parent is killed, the workers finish their requests and end.
 """
