@@ -54,10 +54,10 @@ def test_a_replaced_worker_frees_what_its_predecessor_reserved(url, settings_of)
         key, _ = create_key(database, "k", KeyLimits(max_parallel=2))
         for owner in ("a", "b"):
             reserve(Budgets(database, owner=owner), key, f"of {owner}")
-        assert refused(Budgets(database), key, "third").reason == "parallel"
+        assert refused(Budgets(database), key, "third").kind == "parallel"
         replacement = Budgets(database, owner="a")
         reserve(replacement, key, "third")
-        assert refused(replacement, key, "fourth").reason == "parallel", "b is alive"
+        assert refused(replacement, key, "fourth").kind == "parallel", "b is alive"
 
 
 def refused(budgets, key, name, *needs) -> KeyRefused:

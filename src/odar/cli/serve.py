@@ -81,7 +81,7 @@ def command(settings: Settings) -> None:
         announce_profile(settings)
     fetch_weights(settings, quiet=not log_is_text)  # before the first request
     bound.listen(2048)  # from now on clients wait instead of being refused
-    write = descriptor_writer(sys.stderr.fileno())
+    write = descriptor_writer(sys.stderr.fileno(), shared=workers.count > 1)
 
     def log_supervision(message: str) -> None:
         line = {"time": time.time(), "level": "warning", "logger": "odar.gateway", "message": message}

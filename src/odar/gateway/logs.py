@@ -123,16 +123,16 @@ def _timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def descriptor_writer(descriptor: int) -> Callable[[str], None]:
+def descriptor_writer(descriptor: int, *, shared: bool = False) -> Callable[[str], None]:
     """Return a function that writes without Python's buffers: a thread blocked in one would delay the exit.
 
-    Each write is small enough for a pipe to keep it whole, so that lines of several processes do not mix.
+    If other processes write to it too (`shared`), each write is small enough for a pipe to keep its lines whole.
     """
 
     def write(text: str) -> None:
         data = text.encode("utf-8", "replace")
         while data:
-            end = data.rfind(b"\n", 0, _PIPE_BUF) + 1 or len(data)
+            end = (data.rfind(b"\n", 0, _PIPE_BUF) + 1 if shared else 0) or len(data)
             data = data[os.write(descriptor, data[:end]) :]
 
     return write
