@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from typing import Any
 
 import click
@@ -47,9 +46,18 @@ def command() -> None:
     show_default=True,
     help="Model to request from the gateway; repeatable.",
 )
-@click.option("--peer", "peers", multiple=True, metavar="NAME=URL", help="Another gateway to measure; repeatable.")
+@click.option(
+    "--workers", default="1", show_default=True, metavar="N,…", help="Workers of the gateway, one gateway each."
+)
+@click.option(
+    "--peer",
+    "peers",
+    multiple=True,
+    metavar="NAME=URL[#PID]",
+    help="Another gateway to measure, and its process; repeatable.",
+)
 @click.option("--peer-model", default="stub", show_default=True, help="Model to request from the peers.")
-@click.option("--peer-key-env", default="", metavar="NAME", help="Environment variable with the key of the peers.")
+@click.option("--peer-header", "peer_headers", multiple=True, metavar="'NAME: VALUE'", help="Header for the peers.")
 @click.option("--stub-port", type=int, default=0, help="Port of the stub, for the peers' own settings.")
 @click.option("--delay", type=Finite(min=0), default=0.0, metavar="S", help="Delay of the stub, in seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
@@ -58,9 +66,10 @@ def gateway(
     seconds: float,
     rounds: int,
     models: tuple[str, ...],
+    workers: str,
     peers: tuple[str, ...],
     peer_model: str,
-    peer_key_env: str,
+    peer_headers: tuple[str, ...],
     stub_port: int,
     delay: float,
     as_json: bool,
@@ -73,6 +82,7 @@ def gateway(
     \b
     python scripts/bench.py gateway --json
     python scripts/bench.py gateway --connections 200 --delay 0.5 --seconds 60
+    python scripts/bench.py gateway --workers 1,2
 
     The first row is the stub asked directly: what the gateway adds is the
     difference. odar takes the path that each question needs, some of them with
@@ -83,12 +93,13 @@ def gateway(
         raise InputError(f"--peer {bad[0]!r} is not NAME=http://…")
     rows = run(
         {name: url.rstrip("/") for name, _, url in pairs},
-        connections=_counts(connections),
+        connections=_counts(connections, "--connections"),
         seconds=seconds,
         rounds=rounds,
         models=models,
         peer_model=peer_model,
-        peer_key=os.environ.get(peer_key_env, ""),
+        peer_headers=peer_headers,
+        workers=_counts(workers, "--workers"),
         stub_port=stub_port,
         delay_s=delay,
         note=lambda text: click.echo(f"odar: measuring {text}", err=True),
@@ -99,14 +110,14 @@ def gateway(
         _print(rows)
 
 
-def _counts(text: str) -> list[int]:
-    """How many connections each load opens."""
+def _counts(text: str, option: str) -> list[int]:
+    """The whole numbers of an option."""
     try:
         counts = [int(part) for part in text.split(",")]
     except ValueError:
         counts = []
     if not counts or min(counts) < 1:
-        raise InputError(f"--connections {text!r} is not a list of whole numbers of at least 1, such as 1,32")
+        raise InputError(f"{option} {text!r} is not a list of whole numbers of at least 1, such as 1,32")
     return counts
 
 

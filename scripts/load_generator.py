@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -44,6 +44,7 @@ model = "stub"
 model = "stub"
 [gateway]
 log_requests = false # nobody would read them
+workers = 1 # unless ODAR_GATEWAY_WORKERS says otherwise
 [store]
 url = {store} # not the user's: their keys would lock us out, and our traces are no news to them
 """
@@ -84,16 +85,26 @@ def run(
     rounds: int = 1,
     models: Sequence[str] = ("odar", "odar-simple"),
     peer_model: str = "stub",
-    peer_key: str = "",
+    peer_headers: Sequence[str] = (),
     stub_port: int = 0,
     delay_s: float = 0.0,
+    workers: Sequence[int] = (1,),
     note: Callable[[str], None] = lambda text: None,
 ) -> list[Row]:
-    """Measure the stub, the gateway in front of it, and each peer, in the same run."""
-    with stub(stub_port, delay_s) as upstream, gateway(upstream) as (url, pid):
+    """Measure the stub, gateways with these numbers of workers in front of it, and each peer, in the same run.
+
+    `#PID` after the address of a peer is its process, whose CPU and memory are measured too.
+    """
+    with ExitStack() as stack:
+        upstream = stack.enter_context(stub(stub_port, delay_s))
         targets = [_Target("upstream", upstream, bodies(peer_model))]
-        targets += [_Target(model, url, bodies(model), pid=pid) for model in models]
-        targets += [_Target(name, peer, bodies(peer_model), peer_key) for name, peer in peers.items()]
+        for count in workers:
+            url, pid = stack.enter_context(gateway(upstream, {"ODAR_GATEWAY_WORKERS": str(count)}))
+            label = f", {count} workers" if count > 1 else ""
+            targets += [_Target(model + label, url, bodies(model), pid=pid) for model in models]
+        for name, peer in peers.items():
+            url, _, process = peer.partition("#")
+            targets.append(_Target(name, url, bodies(peer_model), peer_headers, int(process) if process else None))
         measured: dict[str, list[tuple[Load, ...]]] = {target.name: [] for target in targets}
         for number in range(rounds):
             for target in targets:
@@ -113,7 +124,7 @@ class _Target(NamedTuple):
     name: str
     url: str
     asked: Iterator[bytes]
-    key: str = ""
+    headers: Sequence[str] = ()
     pid: int | None = None
     """Of a process that is ours to look at."""
 
@@ -143,10 +154,10 @@ async def _measure(
     loads: list[Load] = []
     try:
         if cold:
-            await measure(target.url, target.asked, max(connections), _WARM_UP_S, target.key)
+            await measure(target.url, target.asked, max(connections), _WARM_UP_S, target.headers)
         for each in connections:
             before = cpu_s(target.pid)
-            load = await measure(target.url, target.asked, each, seconds, target.key)
+            load = await measure(target.url, target.asked, each, seconds, target.headers)
             after = cpu_s(target.pid)
             cpu = None if before is None or after is None else (after - before) / load.requests * 1e3
             loads.append(replace(load, cpu_ms=cpu))
@@ -156,12 +167,14 @@ async def _measure(
         raise OdarError(f"{target.name} at {target.url} cannot be measured: {why}") from None
 
 
-async def measure(url: str, bodies: Iterator[bytes], connections: int, seconds: float, key: str = "") -> Load:
+async def measure(
+    url: str, bodies: Iterator[bytes], connections: int, seconds: float, headers: Sequence[str] = ()
+) -> Load:
     """Send requests for `seconds` and return the result."""
     parts = urlsplit(url)
-    auth = f"Authorization: Bearer {key}\r\n" if key else ""
+    more = "".join(f"{header}\r\n" for header in headers)
     head = (
-        f"POST {parts.path}/chat/completions HTTP/1.1\r\nHost: {parts.netloc}\r\n{auth}"
+        f"POST {parts.path}/chat/completions HTTP/1.1\r\nHost: {parts.netloc}\r\n{more}"
         "Content-Type: application/json\r\nContent-Length: "
     ).encode()
     times: list[float] = []

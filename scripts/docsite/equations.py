@@ -99,7 +99,6 @@ NOT_IN_CODE = {
     "2.12": "not built",
     "5.12": "replaced by 9.4",
     "5.13": "replaced by 9.5",
-    "11.4": "not built yet",
 }
 """Numbers that no code carries, and why."""
 

@@ -148,6 +148,9 @@ class GatewaySettings:
 
     host: str = setting("address to listen on; without keys only a loopback address", "127.0.0.1")
     port: int = setting("port to listen on; 0 takes a free one", 8088, ge=0, le=65535)
+    workers: int | None = setting(
+        "processes that answer; none: one per core up to 4, or 1 if a model runs in the process", None, ge=1, le=64
+    )
     require_keys: bool | None = setting(
         "every request needs a key; none: if one exists or host is not loopback", None
     )
@@ -162,7 +165,9 @@ class GatewaySettings:
     body_timeout_s: float = setting("seconds a client has to send its request", 30.0, gt=0)
     header_timeout_s: float = setting("seconds a client has to send the headers of a request", 10.0, gt=0)
     write_timeout_s: float = setting("seconds a client has to read what was sent", 10.0, gt=0)
-    max_connections_per_peer: int = setting("connections from one address (IPv6: one /64), at most", 1024, ge=1)
+    max_connections_per_peer: int = setting(
+        "connections from one address (IPv6: one /64) to a worker, at most", 1024, ge=1
+    )
     stream_progress: bool = setting("stream drafts and progress as reasoning until the answer is chosen", True)
     keepalive_s: float = setting("seconds between keep-alive events in a stream that has no text yet", 5.0, gt=0)
     drain_s: float = setting("seconds that running requests have to finish after SIGTERM", 30.0, ge=0)

@@ -157,6 +157,7 @@ model = "quick"
 model = "deep"
 [gateway]
 port = 0
+workers = 2
 """
 LOCAL = ("claude-code", "codex")
 """Clients that are tried with local models too."""

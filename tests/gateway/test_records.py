@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from datetime import UTC, datetime
 
 import pytest
 
 from odar.config import load_settings
 from odar.conversation import Message, Options, Tool
+from odar.gateway import endpoint
 from odar.store.database import Database
 from odar.store.keys import KeyLimits, create_key
 from odar.store.record import Filter
@@ -81,6 +83,22 @@ async def test_a_budget_holds_across_gateways_on_one_database(start, up, setting
     finally:
         for store in stores:
             await store.close()
+
+
+async def test_a_reply_ends_after_it_is_charged(start, settings, store, monkeypatch):
+    monkeypatch.setattr(endpoint, "_CHARGE_TIMEOUT_S", 60.0)
+    charged: Future[None] = Future()
+    held = []
+    monkeypatch.setattr(store.budgets, "settle", lambda *charge: held.append(charge) or charged)
+    gateway = await start(store=store)
+    secret = await make_key([store], settings, budget_day_usd=1.0)
+    reply = asyncio.create_task(gateway.post(CHAT, BODY, headers={"x-api-key": secret}))
+    await until(lambda: held)
+    await asyncio.sleep(0.05)  # it could arrive now
+    assert not reply.done()
+    charged.set_result(None)
+    assert (await reply)[0] == 200
+    assert len(held) == 1, "charged once"
 
 
 async def test_a_failure_is_recorded(store, settings, recorded, up, slow):

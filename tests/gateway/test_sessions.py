@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
+
+import pytest
+from sqlalchemy import select
 
 from odar.conversation import Message, Options, ToolCall
 from odar.gateway.sessions import SessionTable
 from odar.providers.base import Completion, Request
+from odar.settings import StoreSettings
+from odar.store.database import Database, sessions
+from odar.store.sessions import StoredSessions
 from odar.types import Query, SessionUse, Token, Usage
 from support.scripted import ScriptedProvider
 from support.traces import make_answer
@@ -59,13 +67,60 @@ def test_keys_users_and_named_sessions_are_kept_apart() -> None:
 
 def test_the_session_table_is_bounded_and_expires() -> None:
     clock = Clock()
-    table = SessionTable(3, 60, clock)
+    table = SessionTable(4, 60, clock)
     for name in range(5):
+        clock.now = name + 1
         decided(table, [FIRST], headers=[(b"x-session-id", str(name).encode())])
-    assert len(table) == 3
     assert decided(table, [FIRST], headers=[(b"x-session-id", b"4")]).requests == 2
-    clock.now = 61
+    assert decided(table, [FIRST], headers=[(b"x-session-id", b"1")]).requests == 2
+    assert decided(table, [FIRST], headers=[(b"x-session-id", b"0")]).requests == 1, "the oldest made room"
+    clock.now = 66
     assert decided(table, [FIRST], headers=[(b"x-session-id", b"4")]).requests == 1
+
+
+def test_processes_share_sessions_that_were_made_before_the_fork() -> None:
+    table = SessionTable(10, 60)
+    if not (child := os.fork()):
+        decided(table, [FIRST])
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert decided(table, [FIRST, Message("assistant", "a"), Message("user", "b")]).requests == 2
+
+
+def test_a_state_that_two_processes_wrote_at_once_counts_as_missing() -> None:
+    table = SessionTable(4, 60)
+    decided(table, [FIRST])
+    table._memory[60] ^= 1
+    assert decided(table, [FIRST, Message("assistant", "a"), Message("user", "b")]).requests == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_gateways_on_several_machines_share_sessions(kind, tmp_path, request) -> None:
+    url = str(tmp_path / "odar.db") if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    with closing(Database(StoreSettings(url=url))) as database:
+        tables, clock = [SessionTable(10, 60, Clock()) for _ in range(2)], Clock()
+        for table in tables:
+            table._clock = clock
+            table.stored = StoredSessions(database)
+        turns = [FIRST]
+        for number in range(4):
+            clock.now += 1
+            table = tables[number % 2]
+            assert decided(table, turns).requests == number + 1
+            table.stored.write()
+            turns += [Message("assistant", "a"), Message("user", f"go on, {number}")]
+        late = StoredSessions(database)
+        stored = late.get(key := next(bytes.fromhex(row) for row in ids(database)))
+        late.put(key, b"older", 0.0)
+        late.write()
+        assert late.get(key) == stored, "an older state does not replace a newer one"
+        late.delete_old()
+        assert ids(database) == [], "1970 is long ago"
+
+
+def ids(database: Database) -> list[str]:
+    with database.read() as connection:
+        return list(connection.scalars(select(sessions.c.id)))
 
 
 def agents(fast_logprob: list[float]) -> dict[str, ScriptedProvider]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
@@ -46,6 +47,17 @@ def reserve(budgets, key, name, *needs, lease_s=60.0):
 def spent(database, key, day=DAY) -> Spent:
     with database.read() as connection:
         return spent_by_keys(connection, day).get((key.id, day), (0.0, 0))
+
+
+def test_a_replaced_worker_frees_what_its_predecessor_reserved(url, settings_of):
+    with closing(Database(settings_of(url).store)) as database:
+        key, _ = create_key(database, "k", KeyLimits(max_parallel=2))
+        for owner in ("a", "b"):
+            reserve(Budgets(database, owner=owner), key, f"of {owner}")
+        assert refused(Budgets(database), key, "third").kind == "parallel"
+        replacement = Budgets(database, owner="a")
+        reserve(replacement, key, "third")
+        assert refused(replacement, key, "fourth").kind == "parallel", "b is alive"
 
 
 def refused(budgets, key, name, *needs) -> KeyRefused:

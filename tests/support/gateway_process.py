@@ -22,6 +22,7 @@ model = "m"
 model = "m"
 [gateway]
 port = 0
+workers = 1
 notice_s = 0.4
 drain_s = {drain}
 """
@@ -35,14 +36,16 @@ class Process:
         self.process, self.url, self.said = process, url, said
 
     @classmethod
-    async def start(cls, folder: Path, up: FaultServer, *arguments: str, drain: float = 5) -> Process:
+    async def start(
+        cls, folder: Path, up: FaultServer, *arguments: str, drain: float = 5, until: str = "only this machine"
+    ) -> Process:
         (folder / "odar.toml").write_text(TOML.format(url=up.url, drain=drain))
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", CODE, "serve", *arguments, cwd=folder, stderr=asyncio.subprocess.PIPE
         )
         said = ""
         async with asyncio.timeout(60):
-            while "only this machine" not in said:
+            while until not in said:
                 line = (await process.stderr.readline()).decode()
                 assert line, said
                 said += line

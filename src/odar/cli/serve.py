@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,12 @@ _SEND_BUFFER_BYTES = 128 * 2**10
     "--host", "setting_gateway__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1."
 )
 @click.option("--port", "setting_gateway__port", type=_PORT, help="Port; 0 takes a free one. Default: 8088.")
+@click.option(
+    "--workers",
+    "setting_gateway__workers",
+    type=click.IntRange(1, 64),
+    help="Processes that answer. Default: one per core up to 4, or 1 if a model runs in the process.",
+)
 @agent_options
 @click.option(
     "--observe",
@@ -50,27 +57,39 @@ def command(settings: Settings) -> None:
 
     Models: odar, odar-economy and odar-quality (as many calls as a question is worth), odar-simple, odar-medium and
     odar-hard (the paper's paths), and every model of `odar models` by its own name, passed through. Without keys it
-    listens on this machine only. SIGTERM and SIGHUP let running requests finish.
+    listens on this machine only. SIGTERM and SIGHUP let running requests finish; SIGTERM to one worker restarts it.
     It prints which models answer, and `ready` when they are loaded.
 
     It logs a line for every question to standard error, without texts; /dashboard shows the traces.
     """
-    from odar.gateway.access import check_binding
+    from odar.gateway.access import AccessPolicy, check_binding
     from odar.gateway.app import create_app
-    from odar.gateway.logs import Logs, descriptor_writer
+    from odar.gateway.logs import Logs, as_json, as_text, descriptor_writer
     from odar.gateway.server import make_server
+    from odar.gateway.workers import Workers, worker_count
     from odar.store.alignment import alignment_file
+    from odar.store.keys import read_keys
     from odar.store.store import Store
 
     gateway = settings.gateway
-    store = Store(settings)
-    check_binding(store.key_cache, gateway)
+    workers = Workers(worker_count(settings), gateway.sessions)
+    keys = read_keys(settings.store)
+    check_binding(keys, gateway)
+    AccessPolicy(keys, gateway, workers)  # keys that exist now are required as long as the gateway runs
     bound = _bind(gateway.host, gateway.port)
     log_is_text = gateway.log_format == "text"
     if log_is_text:
         announce_profile(settings)
     fetch_weights(settings, quiet=not log_is_text)  # before the first request
-    logs = Logs(descriptor_writer(sys.stderr.fileno()), gateway.log_format, requests=gateway.log_requests)
+    bound.listen(2048)  # from now on clients wait instead of being refused
+    write = descriptor_writer(sys.stderr.fileno(), shared=workers.count > 1)
+
+    def log_supervision(message: str) -> None:
+        line = {"time": time.time(), "level": "warning", "logger": "odar.gateway", "message": message}
+        write(as_text(line) if log_is_text else as_json(line))
+
+    workers.fork(log_supervision)  # from here on in each worker
+    logs = Logs(write, gateway.log_format, requests=gateway.log_requests)
     logs.install()
 
     def announce(line: str) -> None:
@@ -79,11 +98,15 @@ def command(settings: Settings) -> None:
         else:
             logs.info(line, profile=settings.profile)
 
-    app = create_app(settings, store=store, logs=logs, served=alignment_file(settings.store), announce=announce)
+    store = Store(settings, workers.owner if workers.count > 1 else "")
+    served = alignment_file(settings.store)
+    speaks = announce if workers.is_first else None
+    app = create_app(settings, store=store, logs=logs, served=served, announce=speaks, workers=workers)
     server = make_server(app, gateway)
-    bound.listen(2048)  # from now on clients wait instead of being refused
-    for line in _startup_messages(bound, app.state.service.access):
-        announce(line)
+    workers.mark_started()
+    if workers.is_first:
+        for line in _startup_messages(bound, app.state.service.access, workers.count):
+            announce(line)
     # After draining, the server sends itself the signal again: exit only after logs and spans are written.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored under nohup
@@ -94,11 +117,12 @@ def command(settings: Settings) -> None:
         logs.close()
 
 
-def _startup_messages(bound: socket.socket, access: AccessPolicy) -> Iterator[str]:
+def _startup_messages(bound: socket.socket, access: AccessPolicy, workers: int = 1) -> Iterator[str]:
     """Yield the address, and who can connect if that needs attention."""
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    yield f"listening on http://{shown}:{port} (open it in a browser for the dashboard)"
+    processes = f"; {workers} workers" if workers > 1 else ""
+    yield f"listening on http://{shown}:{port} (open it in a browser for the dashboard){processes}"
     if not access.keys_required:
         yield "no key is configured: only this machine can connect (make keys with `odar keys`)"
     elif not len(access.keys):

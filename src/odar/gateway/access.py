@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from odar.errors import KeyRefused, SettingsError
 from odar.gateway.errors import ApiError
+from odar.gateway.workers import Workers
 from odar.settings import GatewaySettings
 from odar.store.budgets import RateLimit, bucket_level
 from odar.store.keys import Key, KeyCache
@@ -42,21 +43,25 @@ class AccessPolicy:
     Args:
         keys: the API keys.
         settings: `host`, `require_keys` and `metrics_allow`.
+        workers: remember that a key is required, also for a worker that starts later.
     """
 
-    def __init__(self, keys: KeyCache, settings: GatewaySettings) -> None:
+    def __init__(self, keys: KeyCache, settings: GatewaySettings, workers: Workers | None = None) -> None:
         self.keys = keys
+        self._workers = workers or Workers()
         required = settings.require_keys
         if required is None:
             required = not is_loopback(settings.host)
-        self._required = required or len(keys) > 0
+        if required or len(keys):
+            self._workers.require_keys()
         self._scraper_networks = tuple(map(_parse_network, settings.metrics_allow))
 
     @property
     def keys_required(self) -> bool:
         """Whether every request needs a key; the first key turns this on permanently."""
-        self._required = self._required or len(self.keys) > 0
-        return self._required
+        if not self._workers.keys_required and len(self.keys):
+            self._workers.require_keys()
+        return self._workers.keys_required
 
     def identify(self, scope: Scope) -> Key | None:
         """Return the key of a request; None if no key is required and the request is from this machine.
@@ -212,9 +217,14 @@ class ConcurrencyLimit:
     """
 
     def __init__(
-        self, limit: int, clock: Callable[[], float] = time.monotonic, max_bytes: float = math.inf
+        self,
+        limit: int,
+        clock: Callable[[], float] = time.monotonic,
+        max_bytes: float = math.inf,
+        workers: Workers | None = None,
     ) -> None:
         self.limit = limit
+        self._workers = workers or Workers()
         self.in_flight = 0
         self.draining = False
         self._clock = clock
@@ -235,7 +245,8 @@ class ConcurrencyLimit:
         """
         if self.draining:
             raise ApiError(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
-        if self.in_flight >= self.limit:
+        free = self.limit - self.in_flight - self._workers.in_flight_elsewhere
+        if free <= 0:
             message = f"too many requests: gateway.max_in_flight = {self.limit} are in flight"
             raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
         if key is not None:
@@ -243,14 +254,12 @@ class ConcurrencyLimit:
             if key.limits.max_parallel is not None and held >= key.limits.max_parallel:
                 message = f"key {key.name!r} may make {key.limits.max_parallel} requests at a time"
                 raise KeyRefused(message, "parallel", RETRY_S)
-            if held >= self.limit - self.in_flight:
-                message = (
-                    f"too many requests of this key: {held} are in flight, and {self.limit - self.in_flight} more"
-                )
-                raise ApiError(429, f"{message} must stay free for others", "overloaded", retry_after=RETRY_S)
+            if held * self._workers.count >= free:  # as many as it leaves free, if workers have equal shares of it
+                message = f"too many requests of this key: {held} are in flight, and {free} more must stay free"
+                raise ApiError(429, f"{message} for others", "overloaded", retry_after=RETRY_S)
             self.count_request(key)
             self._held[key.id] += 1
-        self.in_flight += 1
+        self._count(1)
 
     def hold(self, key: Key | None, size: int) -> None:
         """Count bytes of a body that is about to be read; raise ApiError 429 if there are too many.
@@ -267,13 +276,17 @@ class ConcurrencyLimit:
 
     def release(self, key: Key | None = None, size: int = 0) -> None:
         """Count a finished request, and the bytes of its body."""
-        self.in_flight -= 1
+        self._count(-1)
         counts = [(self._bytes, "" if key is None else key.id, size)]
         counts += [] if key is None else [(self._held, key.id, 1)]
         for counter, id_, count in counts:
             counter[id_] -= count
             if not counter[id_]:
                 del counter[id_]
+
+    def _count(self, change: int) -> None:
+        self.in_flight += change
+        self._workers.set_in_flight(self.in_flight)
 
     def count_request(self, key: Key) -> None:
         """Count a request against the rate of its key; raise KeyRefused if it is used up."""

@@ -30,6 +30,7 @@ from odar.gateway.openapi import Feedback, openapi_document
 from odar.gateway.passthrough import PassThrough, read_completions, read_embeddings
 from odar.gateway.responses import ResponseStream, read_responses, write_response
 from odar.gateway.service import Service
+from odar.gateway.workers import Workers
 from odar.settings import Settings
 from odar.store.store import Store
 from odar.types import Query
@@ -57,6 +58,7 @@ def create_app(
     store: Store | None = None,
     logs: Logs | None = None,
     announce: Callable[[str], None] | None = None,
+    workers: Workers | None = None,
     **engine_options: Any,
 ) -> Starlette:
     """Return the gateway as an ASGI application.
@@ -67,18 +69,21 @@ def create_app(
         logs: receives a line for each request.
         announce: receives lines during start-up: which models answer, and when the gateway is ready; without it,
             no server is contacted before the first question.
+        workers: shared with the other workers of the gateway.
         engine_options: for `Odar`, such as ready-made providers.
 
     `app.state.service` is the `Service` with the engine, the limits and the metrics.
     """
-    service = Service(settings, store, logs, **engine_options)
+    service = Service(settings, store, logs, workers, **engine_options)
     utility = _UtilityRoutes(service)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         warm_up = asyncio.create_task(_warm_up(service, announce))  # while serving: /healthz answers at once
+        publishing = asyncio.create_task(service.keep_publishing())
         yield
         warm_up.cancel()
+        publishing.cancel()
         await service.close()
 
     responses: Endpoint = Endpoint(service, RESPONSES)
@@ -212,7 +217,10 @@ async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> 
         await loading
     finally:
         loading.cancel()
+    service.workers.mark_ready()
     if announce is not None:
+        while not service.workers.all_ready:  # noqa: ASYNC110 - they are other processes
+            await asyncio.sleep(0.05)
         announce(f"ready after {time.monotonic() - started:.1f} s")
 
 

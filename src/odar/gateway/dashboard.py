@@ -141,7 +141,7 @@ class _DataRoutes:
             overview = await _read_store(reads.run(store.archive.overview, query, query.step))
             certificate = self._service.odar.certificate
             problems = [] if certificate is None else await reads.run(certificate.problems)
-        targets = [dataclasses.asdict(row) for row in self._service.odar.targets.report()]
+            targets = [dataclasses.asdict(row) for row in await reads.run(self._service.odar.targets.report)]
         if query.key is not None:
             targets = [row for row in targets if f"key {query.key}" in row["scope"]]
         warnings = [f"certificate removed: {problem}" for problem in problems]
@@ -316,9 +316,7 @@ def report_models(service: Service, key: Key | None = None) -> dict[str, Any]:
             for name, card in zip(names, cards, strict=True)
         ],
         "breakers": {  # of providers that have been used
-            name: {"state": breaker.state, "failures": breaker.failures, "retry_s": breaker.waiting()}
-            for name, breaker in service.breakers.items()
-            if name in providers
+            name: report._asdict() for name, report in service.breaker_reports().items() if name in providers
         },
     }
 

@@ -11,13 +11,14 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from odar.agents.ledger import Ledger
 from odar.agents.measure import size_of
-from odar.background import CURRENT_KEY, run_by_size
+from odar.background import CURRENT_KEY, run_by_size, run_in_thread
 from odar.errors import InputError, OdarError, one_line, summary_of
 from odar.formats import dump_json
 from odar.gateway.chat_request import ChatRequest, check_addresses, with_headers
@@ -41,6 +42,8 @@ from odar.types import NO_USAGE, Answer, Decision, Plan, Spend
 LOG = logging.getLogger("odar.gateway")
 _VALUE_BYTES = 250
 """Memory of a parsed value of JSON, at most, beyond its text."""
+_CHARGE_TIMEOUT_S = 1.0
+"""Seconds that a reply waits until it is charged; a database that takes longer is written to afterwards."""
 
 
 class WireProtocol(NamedTuple):
@@ -68,8 +71,8 @@ class RequestState:
     request: ChatRequest | None = None
     ledger: Ledger | None = None
     """The calls and their costs, even if there is no answer."""
-    settle: Callable[[], None] | None = None
-    """Replaces the reservation by the actual use; None if the key has no limits."""
+    charge: Callable[[], Future[None]] | None = None
+    """Replaces the reservation by the actual use, at its first call; None if the key has no limits."""
     session: SessionRequest | None = None
     """The session of the conversation, if ODAR chooses the path."""
     plan: Plan | None = None
@@ -117,8 +120,8 @@ class Endpoint:
                 await self._answer(state)
             finally:
                 self._service.concurrency_limit.release(state.key, state.held)
-                if state.settle is not None:
-                    state.settle()
+                if state.charge is not None:
+                    state.charge()
         except ClientLeft as left:
             error, state.exchange.status = left, CLIENT_LEFT
         except asyncio.CancelledError:
@@ -148,7 +151,8 @@ class Endpoint:
         if request.model not in DIAL_MODELS or options.path is not None or not self._gateway.sessions:
             return options
         begin = partial(self._service.sessions.open, request.query, state.exchange.headers, state.key_id)
-        state.session = await run_by_size(state.size, begin)
+        in_thread = self._service.sessions.stored is not None
+        state.session = await (run_in_thread(begin) if in_thread else run_by_size(state.size, begin))
         return dataclasses.replace(options, session=state.session)
 
     async def _receive(self, state: RequestState) -> tuple[ChatRequest, AskOptions]:
@@ -188,9 +192,14 @@ class Endpoint:
         reserved, options = await reserve(service.odar, budgets, request, key, options, state.trace_id, state.size)
         assert options.ledger is not None
         state.ledger = ledger = options.ledger
-        state.settle = partial(settle, budgets, reserved, key, ledger)
+        state.charge = cache(partial(settle, budgets, reserved, key, ledger))
         state.exchange.more_headers = rate_headers(reserved.rates)
         return ledger, options
+
+    async def _charge(self, state: RequestState) -> None:
+        """Charge the key before the reply ends, so that no answer is free if the process is killed."""
+        if state.charge is not None:
+            await asyncio.wait([asyncio.wrap_future(state.charge())], timeout=_CHARGE_TIMEOUT_S)
 
     async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
         """Parse a body, in a thread if it is large."""
@@ -253,6 +262,7 @@ class Endpoint:
         state.answer = await self._service.odar.aask(request.query, options)
         if state.session is not None:
             self._service.sessions.close(state.session, state.answer.trace, state.key_id)
+        await self._charge(state)
         return state.answer
 
     async def _send_error(self, state: RequestState, error: Exception) -> None:
@@ -291,7 +301,7 @@ class Endpoint:
                 error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
                 error_summary=None if error is None else summary_of(error),
                 request_id=state.exchange.request_id,
-                settled=state.settle is not None,
+                settled=state.charge is not None,
             )
         )
 

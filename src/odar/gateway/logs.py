@@ -30,6 +30,7 @@ MAX_QUEUED_LINES = 10_000
 CURRENT_REQUEST: ContextVar[Mapping[str, str] | None] = ContextVar("odar_request", default=None)
 """`request_id` and `trace_id` of the current request, for its log lines."""
 _POLL_S = 0.1
+_PIPE_BUF = 4096
 _CLOSE_TIMEOUT_S = 2.0
 _HEAD_FIELDS = ("time", "level", "logger", "message")
 _UNQUOTED_VALUE = re.compile(r"[^\s\"'=\\]+")
@@ -122,13 +123,17 @@ def _timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def descriptor_writer(descriptor: int) -> Callable[[str], None]:
-    """Return a function that writes without Python's buffers: a thread blocked in one would delay the exit."""
+def descriptor_writer(descriptor: int, *, shared: bool = False) -> Callable[[str], None]:
+    """Return a function that writes without Python's buffers: a thread blocked in one would delay the exit.
+
+    If other processes write to it too (`shared`), each write is small enough for a pipe to keep its lines whole.
+    """
 
     def write(text: str) -> None:
         data = text.encode("utf-8", "replace")
         while data:
-            data = data[os.write(descriptor, data) :]
+            end = (data.rfind(b"\n", 0, _PIPE_BUF) + 1 if shared else 0) or len(data)
+            data = data[os.write(descriptor, data[:end]) :]
 
     return write
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+import msgspec
+from prometheus_client import Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, Sample
 from prometheus_client.registry import Collector
 
 from odar.conversation import NO_OPTIONS
@@ -17,9 +20,10 @@ from odar.gateway.access import ConcurrencyLimit
 from odar.gateway.observation import TrafficObserver
 from odar.gateway.records import Entry
 from odar.gateway.server import ConnectionLimits
+from odar.gateway.workers import Workers
 from odar.policy.alignment import AlignmentRow
 from odar.policy.cut_off import cut_off_counts
-from odar.providers.breaker import Breaker
+from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport
 from odar.store.observations import Observations
 from odar.store.overview import RoutedTotals, savings
 from odar.store.targets import TargetReport
@@ -44,13 +48,35 @@ Values = Mapping[Any, float] | float
 """The values of a metric by tuples of labels, or the value of a metric without labels."""
 
 
+Samples = dict[str, tuple[str, list[tuple[str, tuple[tuple[str, str], ...], float]]]]
+"""The type of each metric, and name, labels and value of its samples."""
+_COMBINE: Mapping[str, Callable[[float, float], float]] = {
+    "odar_in_flight_limit": max,
+    "odar_breaker_state": max,
+    "odar_store_up": min,
+}
+"""How the gauges of several workers become one; all other metrics are sums."""
+
+
+class Snapshot(msgspec.Struct):
+    """What one worker has counted, for the others."""
+
+    samples: Samples
+    routed: RoutedTotals
+    breakers: dict[str, BreakerReport]
+
+
+_DECODER = msgspec.msgpack.Decoder(Snapshot)
+
+
 class Metrics(Collector):
-    """The metrics of one gateway, in a registry of its own."""
+    """The metrics of one gateway: of all its workers, the others as of their last snapshots."""
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, concurrency_limit: ConcurrencyLimit) -> None:
+    def __init__(self, concurrency_limit: ConcurrencyLimit, workers: Workers | None = None) -> None:
         self._concurrency_limit = concurrency_limit
+        self._workers = workers or Workers()
         self._tasks = 0
         self._rendering = asyncio.Lock()
         """Allows one scrape at a time, so that scrapes do not use all threads."""
@@ -59,17 +85,22 @@ class Metrics(Collector):
             name: {} if labels else {(): 0.0} for name, (_, labels) in _COUNTERS.items()
         }
         self._routed = RoutedTotals()
-        self._sources: list[Callable[[], Iterable[Metric]]] = [partial(_savings_metrics, self._routed)]
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        seconds = Histogram(
-            "odar_request_seconds", "Time per request.", ("path",), buckets=_BUCKETS, registry=self._registry
-        )
-        self._seconds_of = {path: seconds.labels(path) for path in (*Path, DIRECT, "none")}
+        self._sources: list[tuple[Callable[[], Iterable[Metric]], bool]] = []
+        text = "Time per request."
+        self._seconds = Histogram("odar_request_seconds", text, ("path",), buckets=_BUCKETS, registry=None)
+        self._seconds_of = {path: self._seconds.labels(path) for path in (*Path, DIRECT, "none")}
+        predecessor = self._snapshot_of(self._workers.number)
+        self._inherited = [] if predecessor is None else [predecessor]
+        """The counts of the killed or restarted worker that this one replaces: counters must not fall."""
+        for snapshot in self._inherited:
+            snapshot.samples = {name: each for name, each in snapshot.samples.items() if each[0] != "gauge"}
 
-    def add_source(self, source: Callable[..., Iterable[Metric]], *args: object) -> None:
-        """Add the metrics that a function returns; it is called with `args` for every scrape."""
-        self._sources.append(partial(source, *args))
+    def add_source(self, source: Callable[..., Iterable[Metric]], *args: object, shared: bool = False) -> None:
+        """Add the metrics that a function returns; it is called with `args` for every scrape.
+
+        `shared` metrics come from the store or a file, and are the same in every worker.
+        """
+        self._sources.append((partial(source, *args), shared))
 
     def count(self, entry: Entry) -> None:
         """Count one request; its model must be in the settings or `other`, because it becomes a label."""
@@ -112,27 +143,77 @@ class Metrics(Collector):
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format; may block."""
-        return generate_latest(self._registry)
+        return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics except the histogram."""
+        """Yield the metrics of all workers."""
+        snapshots = [*self._inherited, *self._others()]
+        for metric in self._own_metrics():
+            yield _merge(metric, snapshots)
+        yield from _savings_metrics(_sum_routed(self._routed, *(each.routed for each in snapshots)))
+        for source, shared in self._sources:
+            for metric in source():
+                yield metric if shared else _merge(metric, snapshots)
+        for metric in self._seconds.collect():
+            yield _merge(metric, snapshots)
+
+    def snapshot(self, breakers: Mapping[str, BreakerReport]) -> bytes:
+        """Return the counts of this worker and its predecessors, for the other workers."""
+        own = [*self._own_metrics(), *self._seconds.collect()]
+        own += [metric for source, shared in self._sources if not shared for metric in source()]
+        samples: Samples = {}
+        for metric in own:
+            merged = _merge(metric, self._inherited).samples
+            samples[metric.name] = (
+                metric.type,
+                [(each.name, tuple(each.labels.items()), float(each.value)) for each in merged],
+            )
+        routed = _sum_routed(self._routed, *(each.routed for each in self._inherited))
+        return msgspec.msgpack.encode(Snapshot(samples, routed, dict(breakers)))
+
+    def breakers_elsewhere(self) -> list[Mapping[str, BreakerReport]]:
+        """Return the circuit breakers of the other workers, by provider."""
+        return [each.breakers for each in self._others()]
+
+    def _others(self) -> list[Snapshot]:
+        numbers = (number for number in range(self._workers.count) if number != self._workers.number)
+        return [found for number in numbers if (found := self._snapshot_of(number)) is not None]
+
+    def _snapshot_of(self, number: int) -> Snapshot | None:
+        body = self._workers.snapshot(number)
+        return None if body is None else _DECODER.decode(body)
+
+    def _own_metrics(self) -> Iterator[Metric]:
         for name, (text, labels) in _COUNTERS.items():
             yield _counter(name, text, self._counts[name].copy(), *labels)
         yield _gauge("odar_in_flight", "Requests being answered.", self._concurrency_limit.in_flight)
         yield _gauge("odar_in_flight_limit", "Requests beyond it are refused.", self._concurrency_limit.limit)
         yield _gauge("odar_tasks", "Tasks of the event loop; idle, always as many.", self._tasks)
-        for source in self._sources:
-            yield from source()
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing; otherwise the registry would call `collect` at once."""
-        return []
+
+def _merge(metric: Metric, snapshots: Sequence[Snapshot]) -> Metric:
+    """Return a metric with the samples of other workers added."""
+    if not snapshots:
+        return metric
+    values = {(each.name, tuple(each.labels.items())): each.value for each in metric.samples}
+    combine = _COMBINE.get(metric.name, operator.add)
+    for snapshot in snapshots:
+        for name, labels, value in snapshot.samples.get(metric.name, ("", ()))[1]:
+            known = values.get((name, labels))
+            together = min if name.endswith("_created") else combine
+            values[name, labels] = value if known is None else together(known, value)
+    metric.samples = [Sample(name, dict(labels), value) for (name, labels), value in values.items()]
+    return metric
+
+
+def _sum_routed(*totals: RoutedTotals) -> RoutedTotals:
+    names = [each.name for each in fields(RoutedTotals)]
+    return RoutedTotals(**{name: sum(getattr(each, name) for each in totals) for name in names})
 
 
 def breaker_metrics(breakers: dict[str, Breaker]) -> Iterator[Metric]:
     """Yield the states of circuit breakers by provider."""
-    numbers = {"closed": 0.0, "half_open": 1.0, "open": 2.0}
-    states = {(name,): numbers[breaker.state] for name, breaker in breakers.copy().items()}
+    states = {(name,): BREAKER_STATES.index(breaker.state) for name, breaker in breakers.copy().items()}
     yield _gauge("odar_breaker_state", "0 closed, 1 half open, 2 open.", states, "provider")
 
 
@@ -171,11 +252,15 @@ def drift_metrics(report: Callable[[], list[AlignmentRow]]) -> Iterator[Metric]:
     yield _gauge("odar_energy_drifting", "1 where they drift apart.", drifting, "model", "step")
 
 
-def observation_metrics(observer: TrafficObserver, observations: Observations) -> Iterator[Metric]:
-    """Yield how often the cascade differs from slow; can read the database."""
+def observer_metrics(observer: TrafficObserver) -> Iterator[Metric]:
+    """Yield how many questions were observed."""
     yield _counter("odar_observed", "Questions that were also answered in the background.", observer.observed)
     dropped = {(reason,): count for reason, count in sorted(observer.dropped.copy().items())}
     yield _counter("odar_observe_dropped", "Chosen questions that were not observed.", dropped, "reason")
+
+
+def comparison_metrics(observations: Observations) -> Iterator[Metric]:
+    """Yield how often the cascade differs from slow; can read the database."""
     fallen_back = observations.fallback_at is not None
     yield _gauge("odar_fallback", "1 while slow answers because the cascade differed too often.", fallen_back)
     try:

@@ -134,6 +134,7 @@ class PassThrough(Endpoint):
         forward = partial(service.odar.agents.providers[card.provider].forward, f"/{self._protocol.name}", body)
         with CancelOnDisconnect(state.exchange):
             reply = await ledger.bill(Ask(DIRECT), card, request, messages, forward)
+        await self._charge(state)
         await self._respond(state, reply, ledger.spend(), note, stream=chat_request.stream)
 
     async def _respond(self, state: RequestState, reply: Reply, spend: Spend, note: str, *, stream: bool) -> None:

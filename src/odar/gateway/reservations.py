@@ -67,13 +67,13 @@ async def reserve(
     return reserved, dataclasses.replace(options, ledger=ledger)
 
 
-def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) -> None:
+def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) -> Future[None]:
     """Replace a reservation by the actual spending; a call of unknown cost is charged with its reserved cost."""
     spend = ledger.spend()
     tokens = None
     if spend.usage.input is not None and spend.usage.output is not None:
         tokens = spend.usage.input + spend.usage.output
-    budgets.settle(reserved, ledger.charged_usd() if key.limits.has_budget else spend.cost_usd, tokens)
+    return budgets.settle(reserved, ledger.charged_usd() if key.limits.has_budget else spend.cost_usd, tokens)
 
 
 def with_max_tokens(query: Query, max_tokens: int) -> Query:

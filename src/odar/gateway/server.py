@@ -30,8 +30,10 @@ import gc
 import ipaddress
 import logging
 import os
+import signal
 import socket
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -48,6 +50,7 @@ from odar.descriptors import client_connections, descriptor_limit, raise_descrip
 from odar.formats import dump_json
 from odar.gateway.access import ConcurrencyLimit
 from odar.gateway.errors import ApiError, openai_body
+from odar.gateway.workers import Workers
 from odar.settings import GatewaySettings
 
 LOG = logging.getLogger("odar.gateway")
@@ -75,11 +78,14 @@ class ConnectionLimits:
     True
     """
 
-    def __init__(self, gateway: GatewaySettings, most: int | None = None) -> None:
+    def __init__(self, gateway: GatewaySettings, most: int | None = None, workers: Workers | None = None) -> None:
         self._most = most
+        self._workers = workers or Workers()
         self.header_timeout_s = gateway.header_timeout_s
         self.write_timeout_s = gateway.write_timeout_s
         self.per_peer = gateway.max_connections_per_peer
+        self.last_requests = False
+        """Whether each connection is closed after its next answer."""
         self.refused: Counter[str] = Counter()
         """Connections that were closed at a limit, by its code."""
         self._open: Counter[str] = Counter()
@@ -99,6 +105,7 @@ class ConnectionLimits:
         if self._open[peer] >= min(self.per_peer, self.most - self._open.total()):
             return False
         self._open[peer] += 1
+        self._workers.set_connections(self.open)
         return True
 
     def release(self, peer: str) -> None:
@@ -106,6 +113,7 @@ class ConnectionLimits:
         self._open[peer] -= 1
         if self._open[peer] <= 0:
             del self._open[peer]
+        self._workers.set_connections(self.open)
 
 
 def peer_key(address: str) -> str:
@@ -264,6 +272,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head, self._in_body, self._unparsed = False, True, 0
         self._stop_read_timer()
         super().on_headers_complete()
+        if self._limits.last_requests:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Note the progress of the parser."""
@@ -343,6 +353,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
+_PRECEDENCE_S = 0.001
+"""Seconds that a connection is left to workers with fewer."""
 IDLE_TIMEOUT_S = 30
 """Seconds that a connection can stay open between requests."""
 _MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES = -3, 256 * 2**10  # of glibc's mallopt
@@ -387,12 +399,82 @@ def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
         loop.default_exception_handler(context)
 
 
+class BalancedListener:
+    """Accepts connections one at a time, and leaves them for a moment to a worker that has fewer.
+
+    uvloop accepts all that wait, so that the worker that wakes first would get every connection of a busy client.
+    """
+
+    def __init__(
+        self, listening: socket.socket, make_protocol: Callable[[], asyncio.Protocol], workers: Workers
+    ) -> None:
+        self._socket = listening
+        self._make_protocol = make_protocol
+        self._workers = workers
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._accepting: set[asyncio.Task[Any]] = set()
+        listening.setblocking(False)
+        self._loop.add_reader(listening, self._on_connection)
+
+    def close(self) -> None:
+        """Accept no more connections; those that wait are left to other workers."""
+        self._workers.mark_leaving()
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until every accepted connection has its protocol."""
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+
+    def _on_connection(self) -> None:
+        connections = self._workers.connections + len(self._accepting)
+        if connections <= self._workers.fewest_connections + 1:
+            self._accept()
+        else:
+            self._pause(_PRECEDENCE_S)
+
+    def _pause(self, seconds: float) -> None:
+        self._loop.remove_reader(self._socket)
+        self._timer = self._loop.call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._socket, self._on_connection)
+        self._accept()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._socket.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # another worker was faster, or the client has left
+        except OSError as error:  # too many open files
+            self._loop.call_exception_handler({"message": "no connection was accepted", "exception": error})
+            self._pause(1.0)
+            return
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = self._loop.create_task(self._loop.connect_accepted_socket(self._make_protocol, connection))
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
+
+
 class DrainingServer(uvicorn.Server):
     """A uvicorn server that announces its shutdown and lets running requests finish."""
 
-    def __init__(self, config: uvicorn.Config, concurrency_limit: ConcurrencyLimit, notice_s: float) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        concurrency_limit: ConcurrencyLimit,
+        notice_s: float,
+        limits: ConnectionLimits | None = None,
+        workers: Workers | None = None,
+    ) -> None:
         super().__init__(config)
+        self._limits = limits or ConnectionLimits(GatewaySettings())
         self._concurrency_limit = concurrency_limit
+        self._workers = workers or Workers()
         self._notice_s = notice_s
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -400,7 +482,12 @@ class DrainingServer(uvicorn.Server):
         """Start to listen, and tune the garbage collector."""
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(_on_loop_error)
-        await super().startup(sockets)
+        if (lifeline := self._workers.lifeline) is not None:
+            self._loop.add_reader(lifeline, self._on_parent_end, lifeline)
+        balanced = self._workers.count > 1 and bool(sockets)
+        await super().startup([] if balanced else sockets)
+        for each in sockets or () if balanced else ():
+            self.servers.append(BalancedListener(each, self._make_protocol, self._workers))  # type: ignore[arg-type]  # it has every method that uvicorn calls
         # Imported objects never become garbage, and requests leave hardly any reference cycles.
         gc.collect()
         gc.freeze()
@@ -413,14 +500,38 @@ class DrainingServer(uvicorn.Server):
             await asyncio.to_thread(trim_memory)
         return await super().on_tick(counter)
 
+    def _make_protocol(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Start a graceful shutdown at the first signal; stop at the second."""
-        if self._concurrency_limit.draining or self._loop is None:
+        """Start a graceful shutdown at the first signal; stop at the second.
+
+        If this worker alone is to end, the others accept connections. It refuses no request, and closes each
+        connection after its next answer.
+        """
+        if self._concurrency_limit.draining or self._limits.last_requests or self._loop is None:
             super().handle_exit(sig, frame)
             return
-        self._concurrency_limit.draining = True
+        if self._workers.stopping:
+            self._concurrency_limit.draining = True
+        else:
+            self._limits.last_requests = True
+            self._loop.call_soon_threadsafe(self._close_listeners)
         # A signal handler can interrupt the loop at any step, so it only schedules the shutdown.
         self._loop.call_soon_threadsafe(self._loop.call_later, self._notice_s, super().handle_exit, sig, frame)
+
+    def _close_listeners(self) -> None:
+        for each in self.servers:
+            each.close()
+
+    def _on_parent_end(self, lifeline: int) -> None:
+        assert self._loop is not None
+        self._loop.remove_reader(lifeline)
+        super().handle_exit(signal.SIGTERM, None)
 
 
 def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
@@ -442,4 +553,5 @@ def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
         timeout_graceful_shutdown=max(1, round(gateway.drain_s)),
         backlog=max(2048, 2 * gateway.max_in_flight),
     )
-    return DrainingServer(config, app.state.service.concurrency_limit, gateway.notice_s)
+    service = app.state.service
+    return DrainingServer(config, service.concurrency_limit, gateway.notice_s, service.connections, service.workers)

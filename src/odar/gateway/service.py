@@ -28,23 +28,24 @@ from odar.gateway.metrics import (
     Metrics,
     breaker_metrics,
     certificate_metrics,
+    comparison_metrics,
     connection_metrics,
     drift_metrics,
-    observation_metrics,
+    observer_metrics,
     store_metrics,
     target_metrics,
 )
 from odar.gateway.observation import TrafficObserver
 from odar.gateway.records import Entry
 from odar.gateway.server import ConnectionLimits
-from odar.gateway.sessions import SessionTable
 from odar.gateway.turns import Turns
+from odar.gateway.workers import PUBLISH_S, Workers
 from odar.observer import tell
 from odar.options import AskOptions
 from odar.policy.alignment import AlignmentRow
 from odar.policy.dial import Dial
 from odar.providers.base import Provider
-from odar.providers.breaker import Breaker, GuardedProvider
+from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport, GuardedProvider
 from odar.secrets import api_key
 from odar.settings import ProviderSettings, Settings
 from odar.store.keys import Key, KeyCache
@@ -55,8 +56,6 @@ from odar.types import CHEAP_AGENTS, Path
 ADAPTIVE = "odar"
 MAX_RETRY_AFTER_S = 2.0
 """Longest `retry-after` of a provider that the gateway waits for; otherwise its 429 is passed on."""
-SESSION_TTL_S = 3600.0
-"""Seconds after its last request that a conversation is kept."""
 _CHECK_AGAIN_S = 30.0
 _CHECK_TIMEOUT_S = 3.0
 _BUILT_IN_ORIGINS = frozenset(f"profile {name}" for name in PROFILES)
@@ -73,25 +72,35 @@ class Service:
         settings: the user's settings; the engine waits less long for a provider that is too busy.
         store: keys and traces; without one, only this machine has access and no trace is kept.
         logs: receives a line for each request.
+        workers: shared with the other workers of the gateway.
         engine_options: for `Odar`, such as ready-made providers.
     """
 
     def __init__(
-        self, settings: Settings, store: Store | None = None, logs: Logs | None = None, **engine_options: Any
+        self,
+        settings: Settings,
+        store: Store | None = None,
+        logs: Logs | None = None,
+        workers: Workers | None = None,
+        **engine_options: Any,
     ) -> None:
         self.settings = settings
         self.store = store
         self.logs = logs
-        self.access = AccessPolicy(KeyCache() if store is None else store.key_cache, settings.gateway)
         gateway = settings.gateway
-        self.concurrency_limit = ConcurrencyLimit(gateway.max_in_flight, max_bytes=1e6 * gateway.max_bodies_mb)
+        self.workers = workers or Workers(sessions=gateway.sessions)
+        keys = KeyCache() if store is None else store.key_cache
+        self.access = AccessPolicy(keys, gateway, self.workers)
+        max_bytes = 1e6 * gateway.max_bodies_mb
+        self.concurrency_limit = ConcurrencyLimit(gateway.max_in_flight, max_bytes=max_bytes, workers=self.workers)
         self.reads = Turns("odar-reads", 2)
         """Of the dashboard and of feedback."""
         self.counts = Turns("odar-counts", 2)
         """Of tokens; and decisions without a call."""
-        explicit = {name for name, provider in settings.providers.items() if provider.kind == "anthropic"}
-        self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S, explicit=explicit)
-        self.connections = ConnectionLimits(settings.gateway)
+        self.sessions = self.workers.sessions
+        self.sessions.stored = None if store is None else store.sessions
+        self.sessions.explicit = {name for name, each in settings.providers.items() if each.kind == "anthropic"}
+        self.connections = ConnectionLimits(gateway, workers=self.workers)
         self.breakers: dict[str, Breaker] = {}
         max_retry_after_s = min(settings.retry.max_retry_after_s, MAX_RETRY_AFTER_S)
         retry = dataclasses.replace(settings.retry, max_retry_after_s=max_retry_after_s)
@@ -100,19 +109,20 @@ class Service:
         agents = (name for agent in settings.agent_names for name in settings.models_of(agent))
         models = dict.fromkeys([*settings.models, *agents])
         self._known_models = frozenset(["", *DIAL_MODELS, *_PATH_MODELS, *models])
-        self.metrics = Metrics(self.concurrency_limit)
+        self.metrics = Metrics(self.concurrency_limit, self.workers)
         self.metrics.add_source(connection_metrics, self.connections)
         self.metrics.add_source(breaker_metrics, self.breakers)
-        self.metrics.add_source(drift_metrics, self.alignment_report)
-        self.metrics.add_source(target_metrics, self.odar.targets.report)
+        self.metrics.add_source(drift_metrics, self.alignment_report, shared=True)
+        self.metrics.add_source(target_metrics, self.odar.targets.report, shared=True)
         if self.odar.certificate is not None:
-            self.metrics.add_source(certificate_metrics, self.odar.certificate.problems)
+            self.metrics.add_source(certificate_metrics, self.odar.certificate.problems, shared=True)
         if store is not None:
             self.metrics.add_source(store_metrics, store.health)
         self.observer = None
         if store is not None and settings.store.enabled:
             self.observer = TrafficObserver(self.odar, store)
-            self.metrics.add_source(observation_metrics, self.observer, store.observations)
+            self.metrics.add_source(observer_metrics, self.observer)
+            self.metrics.add_source(comparison_metrics, store.observations, shared=True)
         elif settings.observe.used_share:
             raise SettingsError("observe.enabled and observe.share need a store; set store.enabled = true")
         self._configured = configured_providers(settings) | set(engine_options.get("providers") or ())
@@ -234,8 +244,9 @@ class Service:
             return
         settings = self.settings
         asked = settings.card(model)
-        cards = [(agent, settings.card(name)) for agent in settings.agent_names for name in settings.models_of(agent)]
-        same = [(agent, card) for agent, card in cards if (card.provider, card.id) == (asked.provider, asked.id)]
+        agents = settings.agent_names
+        named = [(agent, settings.card(name)) for agent in agents for name in settings.models_of(agent)]
+        same = [(agent, card) for agent, card in named if (card.provider, card.id) == (asked.provider, asked.id)]
         cheap = any(agent in CHEAP_AGENTS and card.effort == asked.effort for agent, card in same)
         if not cheap and any(agent not in CHEAP_AGENTS for agent, _ in same):
             message = f"model {model!r} is the slow agent's, which this key may not ask"
@@ -254,6 +265,25 @@ class Service:
         if self.observer is not None:
             self.observer.offer(entry)
 
+    def breaker_reports(self) -> dict[str, BreakerReport]:
+        """Return the circuit breaker of each provider that was used; of several workers' the worst."""
+        reports = {name: breaker.report() for name, breaker in self.breakers.items()}
+        for other in self.metrics.breakers_elsewhere():
+            for name, report in other.items():
+                known = reports.get(name, report)
+                reports[name] = max(known, report, key=lambda each: BREAKER_STATES.index(each.state))
+        return reports
+
+    def publish(self) -> None:
+        """Show the counts and breakers of this worker to the others."""
+        self.workers.publish(self.metrics.snapshot({name: each.report() for name, each in self.breakers.items()}))
+
+    async def keep_publishing(self) -> None:
+        """Show them again every second, until it is cancelled."""
+        while self.workers.count > 1:
+            self.publish()
+            await asyncio.sleep(PUBLISH_S)
+
     async def close(self) -> None:
         """Write queued traces and close connections."""
         if self.observer is not None:
@@ -261,6 +291,8 @@ class Service:
         if self.store is not None:
             await self.store.close()
         await self.odar.aclose()
+        if self.workers.count > 1:
+            self.publish()
 
     async def mark(self, trace_id: str, correct: bool, note: str | None, key: Key | None) -> bool:
         """Mark an answer; return False if the trace is unknown or another key's. An admin's key may mark all."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Provider, ProviderWrapper, Reply, Request
@@ -21,6 +21,19 @@ _MAX_GROWTH = 8
 """Limit of the cooldown as a multiple of its first length."""
 BACKGROUND: ContextVar[bool] = ContextVar("odar_background", default=False)
 """Whether no client waits for the call: it respects breakers, but never changes them."""
+
+
+class BreakerReport(NamedTuple):
+    """The state of a circuit breaker; later states, in the order of `BREAKER_STATES`, are worse."""
+
+    state: str
+    failures: int
+    """Number of failures in a row."""
+    retry_s: float | None
+    """Seconds until a probe is allowed; None if it is closed."""
+
+
+BREAKER_STATES = ("closed", "half_open", "open")
 
 
 class Breaker:
@@ -62,6 +75,10 @@ class Breaker:
     def waiting(self) -> float | None:
         """Return the seconds until a probe is allowed, or None if the breaker is closed; changes no state."""
         return None if self.state == "closed" else max(0.0, self._until - self._clock())
+
+    def report(self) -> BreakerReport:
+        """Return the state; changes nothing."""
+        return BreakerReport(self.state, self.failures, self.waiting())
 
     def succeeded(self) -> None:
         """Record that the upstream answered, even if it refused the request."""

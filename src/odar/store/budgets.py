@@ -2,8 +2,9 @@
 
 Before a request starts, its maximum cost is reserved in the database; when it ends, its actual cost replaces the
 reservation, in one transaction. A reservation counts until it is settled or its lease ends, so that the
-reservations of a crashed process are freed. One thread of each process does this, all waiting requests in one
-transaction: no event loop waits for a disk or a lock. If the database does not answer, requests are refused.
+reservations of a crashed process are freed; those of a gateway's worker as soon as it is replaced. One thread of
+each process does this, all waiting requests in one transaction: no event loop waits for a disk or a lock. If the
+database does not answer, requests are refused.
 """
 
 from __future__ import annotations
@@ -83,25 +84,36 @@ class _Reserve(NamedTuple):
     needs: Sequence[Need]
     lease_s: float
     granted: Future[Reservation]
+    owner: str
 
 
 class _Settle(NamedTuple):
     reservation: Reservation
     usd: float | None
     tokens: int | None
+    done: Future[None]
 
 
 class Budgets:
     """Makes and settles reservations in its own thread. Safe to use from any thread.
 
     `clock` gives seconds since 1970; None uses the clock of a PostgreSQL server, so that replicas agree.
-    `observe_usd_day` is the limit of the account `OBSERVATION`.
+    `observe_usd_day` is the limit of the account `OBSERVATION`. `owner` names this process: what an earlier process
+    of that name has reserved is freed.
     """
 
     def __init__(
-        self, database: Database, clock: Callable[[], float] | None = None, observe_usd_day: float = 0.0
+        self,
+        database: Database,
+        clock: Callable[[], float] | None = None,
+        observe_usd_day: float = 0.0,
+        owner: str = "",
     ) -> None:
         self._database = database
+        self._owner = owner
+        if owner:
+            with database.write() as connection:
+                connection.execute(delete(reservations).where(reservations.c.owner == owner))
         self._observe_usd_day = observe_usd_day
         self._clock = clock
         self._lock = threading.Lock()
@@ -115,12 +127,17 @@ class Budgets:
         The future raises KeyRefused if none fits, StoreError if the database does not answer.
         """
         granted: Future[Reservation] = Future()
-        self._put(_Reserve(key_id, request_id, needs, lease_s, granted))
+        self._put(_Reserve(key_id, request_id, needs, lease_s, granted, self._owner))
         return granted
 
-    def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
-        """Replace a reservation by the actual cost; returns at once. Unknown tokens count as reserved."""
-        self._put(_Settle(reservation, usd, tokens))
+    def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> Future[None]:
+        """Replace a reservation by the actual cost; the future is done when it is in the database.
+
+        Unknown tokens count as reserved.
+        """
+        done: Future[None] = Future()
+        self._put(_Settle(reservation, usd, tokens, done))
+        return done
 
     def close(self, timeout_s: float) -> bool:
         """Process the queue, within the timeout; return whether it is empty."""
@@ -153,13 +170,16 @@ class Budgets:
         try:
             with self._database.write() as connection:
                 outcomes = self._apply(connection, requests, settlements)
-            settlements, self._pause = [], 0.0
+            settled, settlements, self._pause = settlements, [], 0.0
         except Exception as error:  # nothing is granted that is not in the database
             failure = error if isinstance(error, OdarError) else StoreError(f"{type(error).__name__} in a budget")
-            outcomes = [failure] * len(requests)
+            outcomes, settled = [failure] * len(requests), []
             self._pause = min(_MAX_RETRY_PAUSE_S, max(_MIN_RETRY_PAUSE_S, 2 * self._pause))
         with self._lock:
             self._queue[: len(items)] = settlements
+        for settlement in settled:
+            with contextlib.suppress(InvalidStateError):  # nobody waits any longer
+                settlement.done.set_result(None)
         for request, outcome in zip(requests, outcomes, strict=True):
             with contextlib.suppress(InvalidStateError):  # cancelled meanwhile: its lease ends
                 if isinstance(outcome, Reservation):
@@ -242,7 +262,9 @@ class _Account:
     def _grant(self, connection: Connection, request: _Reserve, choice: int, now: float) -> Reservation:
         need, expires_at = request.needs[choice], now + request.lease_s + LEASE_GRACE_S
         row = {"id": request.id, "key_id": self.key_id, "day": self.day, "expires_at": expires_at}
-        connection.execute(insert(reservations).values(**row, usd=need.usd, tokens=need.tokens))
+        connection.execute(
+            insert(reservations).values(**row, usd=need.usd, tokens=need.tokens, owner=request.owner)
+        )
         self.running += 1
         self.reserved = {period: usd + need.usd for period, usd in self.reserved.items()}
         self.requests -= 1

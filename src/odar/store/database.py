@@ -25,6 +25,7 @@ from sqlalchemy import (
     Float,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -44,7 +45,7 @@ from odar.files import install_command, user_path
 from odar.secrets import masked
 from odar.settings import StoreSettings
 
-VERSION = 7
+VERSION = 8
 """Schema version of the tables below; increase it with every change of them."""
 _LOCK = 0x0DA2_5708
 """PostgreSQL's advisory lock for creating tables: an arbitrary number that identifies odar."""
@@ -149,6 +150,7 @@ reservations = Table(
     Column("usd", Float, nullable=False),
     Column("tokens", BigInteger, nullable=False),
     Column("expires_at", Float, nullable=False),  # seconds since 1970; does not count from then on
+    Column("owner", _KEY, nullable=False),  # the worker of a gateway that made it; empty for other processes
     Index("reservations_by_key", "key_id"),
 )
 """Maximum cost of running requests, which counts as spent until they are settled."""
@@ -172,6 +174,15 @@ responses = Table(
     Index("responses_by_day", "day"),
 )
 """Conversations of /v1/responses; with `store.responses` only."""
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", _KEY, primary_key=True),
+    Column("state", LargeBinary, nullable=False),
+    Column("at", Float, nullable=False),  # of its last answer, in seconds since 1970
+    Index("sessions_by_time", "at"),
+)
+"""Which models conversations use, for the gateways of several machines; on PostgreSQL only."""
 observations = Table(
     "observations",
     metadata,

@@ -12,6 +12,7 @@ import hmac
 import json
 import secrets
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, insert, or_, select, update
 
 from odar.errors import InputError
+from odar.settings import StoreSettings
 from odar.store.database import Database, keys, meta, spending
 
 KEY_PREFIX = "odar_sk_"
@@ -176,6 +178,14 @@ def all_keys(connection: Connection) -> list[Key]:
     """Return all keys, revoked ones included, oldest first."""
     rows = connection.execute(select(keys).order_by(keys.c.created_at, keys.c.name)).mappings()
     return [_key(row) for row in rows]
+
+
+def read_keys(settings: StoreSettings) -> KeyCache:
+    """Return the keys of a store, which is closed again."""
+    cache = KeyCache()
+    with closing(Database(settings)) as database, database.read() as connection:
+        cache.load(all_keys(connection))
+    return cache
 
 
 def keys_version(connection: Connection) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from odar.formats import check_format, load_json
 
 K = TypeVar("K")
 V = TypeVar("V")
-SYNC_S = 30.0
+SYNC_S = 5.0
 """Seconds between two syncs with other processes; a killed process loses its counts since the last one."""
 _LOCK_TIMEOUT_S = 2.0
 

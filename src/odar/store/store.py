@@ -19,6 +19,7 @@ from odar.store.keys import KeyCache, all_keys, keys_version
 from odar.store.observations import Observations, cascade_id
 from odar.store.record import Record
 from odar.store.retention import Calendar, delete_old_traces, newest_trace
+from odar.store.sessions import StoredSessions
 from odar.store.writer import Health, TraceWriter
 
 LOG = logging.getLogger("odar.store")
@@ -27,18 +28,26 @@ T = TypeVar("T")
 _REFRESH_S = 1.0
 """Seconds between two looks for changes by other processes."""
 _SWEEP_S = 3600.0
+_MAX_WAIT_S = 2.0
+"""Longest time to wait for a trace that another process may be about to write."""
 CLOSE_S = 10.0
 
 
 class Store:
-    """Traces, feedback and keys of one process. Thread-safe; starts the thread that writes."""
+    """Traces, feedback and keys of one process. Thread-safe; starts the thread that writes.
 
-    def __init__(self, settings: Settings) -> None:
+    `owner` names a worker of a gateway: it frees what a worker of that name has left.
+    """
+
+    def __init__(self, settings: Settings, owner: str = "") -> None:
         self.settings = settings.store
         self.key_cache = KeyCache()
         self._database = Database(self.settings)
+        self._is_shared = bool(owner) or not self._database.is_sqlite
         self.archive = Archive(self._database)
         self.observations = Observations(self._database, cascade_id(settings))
+        self.sessions = None if self._database.is_sqlite else StoredSessions(self._database)
+        """Conversations, if gateways on other machines may continue them."""
         self._version: tuple[Any, ...] | None = None
         self._refresh_at = self._sweep_at = 0.0
         try:
@@ -49,7 +58,7 @@ class Store:
             self._database.close()
             raise
         self._threads = ThreadPoolExecutor(2, "odar-archive")
-        self.budgets = Budgets(self._database, observe_usd_day=settings.observe.budget_usd_day)
+        self.budgets = Budgets(self._database, observe_usd_day=settings.observe.budget_usd_day, owner=owner)
         self._writer = TraceWriter(self._database, self.settings, maintain=self._run_maintenance)
 
     def put(self, record: Record) -> bool:
@@ -93,11 +102,15 @@ class Store:
             return await self.run(work)
         except UnknownName:
             await self.flush()
+            if self._is_shared:  # another process may have it in its queue
+                await asyncio.sleep(min(_MAX_WAIT_S, 2 * self.settings.flush_interval_s))
             return await self.run(work)
 
     # ── in the writer's thread ──────────────────────────────────────────────────────────────────────────────
 
     def _run_maintenance(self) -> bool:
+        if self.sessions is not None:
+            self.sessions.write()
         now = time.monotonic()
         if now < self._refresh_at:
             return False
@@ -105,6 +118,8 @@ class Store:
         self._refresh_keys()
         self.observations.refresh()
         if now >= self._sweep_at:
+            if self.sessions is not None:
+                self.sessions.delete_old()
             more = delete_old_traces(self._database, self.settings.retention_days, self._calendar.now())
             self._sweep_at = now + (0 if more else _SWEEP_S)
         return True

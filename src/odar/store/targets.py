@@ -49,6 +49,8 @@ class ServedTargets(SharedCounts[str, TargetState]):
         super().__init__(file, timer)
         self._states: dict[str, TargetState] = {}
         self._sync_at = timer() + SYNC_S
+        self._at_start: Mapping[str, TargetState] | None = None
+        """The counts of all processes at the first sync."""
 
     def factor(self, scope: str, dial: Dial) -> float:
         """Return the factor of V for the next question under this dial; 1 without a target. Can read a file."""
@@ -75,13 +77,20 @@ class ServedTargets(SharedCounts[str, TargetState]):
             self._sync_in_thread()
 
     def report(self) -> list[TargetReport]:
-        """Return the state of every target, the settings' first."""
+        """Return the targets in use by any process since this one started, the settings' first. Can read a file."""
+        with self._lock:
+            due = self._file is not None and self._is_due()
+        if due:
+            self.sync()
         rows = []
         with self._lock:
-            for key, state in self._states.items():
+            total = self.total or {}
+            at_start = total if self._at_start is None else self._at_start
+            elsewhere = {key: TargetState() for key in total if total[key] != at_start.get(key)}
+            for key, state in (elsewhere | self._states).items():
                 scope, kind, value = key.rsplit("|", 2)
                 target = float(value)
-                of_all = (self.total or {}).get(key, TargetState()) + self._unsaved.get(key, TargetState())
+                of_all = total.get(key, TargetState()) + self._unsaved.get(key, TargetState())
                 factor = state.factor(target)
                 rows.append(TargetReport(scope, kind, target, of_all.mean, of_all.questions, factor))
         return sorted(rows, key=lambda row: (row.scope != "settings", row.scope, row.target))
@@ -93,6 +102,10 @@ class ServedTargets(SharedCounts[str, TargetState]):
                 self._unsaved[key] = self._unsaved.get(key, TargetState()) + TargetState(debt=state.debt)
                 state.debt = 0.0
         super().close()
+
+    def _after_sync(self, total: Mapping[str, TargetState]) -> None:
+        if self._at_start is None:
+            self._at_start = total
 
     def _state(self, key: str) -> TargetState:
         """Return the state of a target, from the file if it is new here; call it with the lock held."""
