@@ -1,13 +1,15 @@
 # syntax=docker/dockerfile:1
 # The gateway, small and without rights:
 #   docker build -t odar .                              # for models elsewhere (vLLM, Ollama, APIs)
-#   docker build -t odar --build-arg WEIGHTS=1 .        # with the local models, 1.6 GB more
+#   docker build -t odar --build-arg WEIGHTS=1 .        # with the local models, 1.7 GB more
+#   docker build -t odar:evals --build-arg EVALS=1 .    # with the extra [evals] and the recordings: makes the tables of the docs
 #   docker run --rm -v odar:/var/lib/odar odar keys create me      # it listens to others only once there is a key
 #   docker run --read-only --tmpfs /tmp -v odar:/var/lib/odar -p 8088:8088 odar
 # See docs/guides/deploy.md.
 
 ARG PYTHON=3.11-slim-bookworm
 ARG WEIGHTS=0
+ARG EVALS=0
 
 FROM python:${PYTHON} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
@@ -41,10 +43,19 @@ RUN groupadd --gid 10001 odar \
     && install -d -o odar -g odar -m 0700 /var/lib/odar
 
 FROM weights-0 AS weights-1
-RUN odar pull
+RUN odar pull local tiny
 
 # hadolint ignore=DL3006
-FROM weights-${WEIGHTS}
+FROM weights-${WEIGHTS} AS evals-0
+
+FROM evals-0 AS evals-1
+COPY deploy/requirements-evals.txt /opt/odar/
+RUN /opt/odar/bin/pip install --no-cache-dir --require-hashes --only-binary=:all: --no-deps -r /opt/odar/requirements-evals.txt
+COPY runs /opt/odar/runs
+COPY docs/data /opt/odar/docs/data
+
+# hadolint ignore=DL3006
+FROM evals-${EVALS}
 LABEL org.opencontainers.image.title="odar" \
       org.opencontainers.image.description="As much model compute as each question needs, and no more." \
       org.opencontainers.image.licenses="Apache-2.0"

@@ -22,7 +22,7 @@ FAST_TESTS := tests/policy tests/golden tests/agents tests/test_config.py tests/
 RAY_TESTS := tests/recording/test_cluster.py tests/recording/test_ray_collect.py
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test test-fast test-extras check chromium bench audit lock coverage dist smoke chaos attack test-clients fuzz mutants lint-deploy docs docs-reference docs-recordings clean
+.PHONY: ask test test-fast test-extras check chromium bench audit lock coverage dist smoke chaos attack test-clients fuzz mutants qa-litellm lint-deploy docs docs-reference docs-recordings clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -111,6 +111,13 @@ attack: $(VENV)/.dev
 # LOCAL=1 runs the coding agents with the models of profile local instead: chat and stream, minutes on two cores.
 test-clients: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m clients $(ONLY) $(if $(LOCAL),--local) --out docs/reference/clients.md
+
+# The plug-in in a real LiteLLM proxy with stub upstreams; the proxy has its own environment in build/qa. Prints a transcript.
+LITELLM := build/qa/litellm
+qa-litellm:
+	@test -x $(LITELLM)/bin/litellm || ($(PYTHON) -m venv $(LITELLM) && $(LITELLM)/bin/pip install --quiet 'litellm[proxy]==1.106.2')
+	@$(LITELLM)/bin/pip install --quiet -e .
+	$(LITELLM)/bin/python qa/litellm/check.py build/qa
 
 # atheris on each parser for SECONDS, then the hypothesis tests of tests/fuzz with ten times as many examples.
 fuzz: $(FUZZ)/.tools $(VENV)/.dev

@@ -65,8 +65,14 @@ profile = "local"
 price = { input = 0.049, output = 0.049 }
 [models."qwen2.5-coder-1.5b"]
 price = { input = 0.154, output = 0.154 }
+[fast]
+timeout_s = 900
+[slow]
+timeout_s = 900
+[limits]
+deadline_s = 1800
 """
-"""The free models of profile local at their nominal prices, by parameters."""
+"""The free models of profile local at their nominal prices, by parameters; a busy machine may take its time."""
 Item = dict[str, Any]
 
 
@@ -171,6 +177,8 @@ def post(connection: HTTPConnection, model: str, item: Item) -> tuple[Any, dict[
     reply = json.loads(response.read())
     if response.status != 200:
         raise SystemExit(f"{item['id']}: status {response.status}: {reply}")
+    if response.headers["x-odar-cost-usd"] == "unknown":
+        raise SystemExit(f"{item['id']}: the cost is unknown: {reply.get('odar')}")
     return response.headers, reply
 
 

@@ -1,4 +1,5 @@
-"""Write deploy/requirements.txt: what the container image installs, each package with its version and the hashes of its wheels.
+"""Write deploy/requirements.txt: what the container image installs, each package with its version and the hashes of its wheels;
+and deploy/requirements-evals.txt: what the image with EVALS=1 installs besides.
 
     make lock        # asks the package index of this machine's pip; run it to update, and review the difference
 
@@ -17,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "deploy" / "requirements.txt"
+EVALS_FILE = ROOT / "deploy" / "requirements-evals.txt"
 EXTRAS = ("postgres", "otel")
 PYTHON = "3.11"
 PLATFORMS = {
@@ -28,15 +30,19 @@ HEAD = """\
 # Made by `make lock`; do not edit. What the image installs, for Python {python} on {machines}: odar's dependencies with the
 # extras {extras}, and hatchling, which builds odar.
 """
+EVALS_HEAD = """\
+# Made by `make lock`; do not edit. What the image with EVALS=1 installs besides requirements.txt: the extra evals, for Python {python}
+# on {machines}.
+"""
 Lock = dict[str, tuple[str, set[str]]]
 """Version and hashes by name."""
 
 
-def requirements() -> list[str]:
+def requirements(extras: tuple[str, ...] = EXTRAS) -> list[str]:
     """Return what is asked for: dependencies, extras and what builds the package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    extras = project["project"]["optional-dependencies"]
-    wanted = [*project["project"]["dependencies"], *(each for extra in EXTRAS for each in extras[extra])]
+    known = project["project"]["optional-dependencies"]
+    wanted = [*project["project"]["dependencies"], *(each for extra in extras for each in known[extra])]
     return [*wanted, *project["build-system"]["requires"]]
 
 
@@ -68,16 +74,25 @@ def lock(wanted: list[str]) -> Lock:
     return chosen
 
 
-def render(packages: Lock) -> str:
-    """Return the text of the file."""
-    head = HEAD.format(python=PYTHON, machines=" and ".join(PLATFORMS), extras=" and ".join(EXTRAS))
+def render(packages: Lock, head: str = HEAD) -> str:
+    """Return the text of a file."""
     lines = [
         " \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{each}" for each in sorted(hashes))])
         for name, (version, hashes) in sorted(packages.items())
     ]
-    return head + "\n".join(lines) + "\n"
+    about = head.format(python=PYTHON, machines=" and ".join(PLATFORMS), extras=" and ".join(EXTRAS))
+    return about + "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write both files; the second takes the versions of the first."""
+    base = lock(requirements())
+    FILE.write_text(render(base), encoding="utf-8")
+    more = lock([*(f"{name}=={version}" for name, (version, _) in base.items()), *requirements(("evals",))])
+    added = {name: each for name, each in more.items() if name not in base}
+    EVALS_FILE.write_text(render(added, EVALS_HEAD), encoding="utf-8")
+    print(f"wrote {FILE.relative_to(ROOT)} and {EVALS_FILE.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":
-    FILE.write_text(render(lock(requirements())), encoding="utf-8")
-    print(f"wrote {FILE.relative_to(ROOT)}")
+    main()

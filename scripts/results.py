@@ -93,6 +93,17 @@ def paper_row(table: ReplayTable, fixed: Sequence[Row]) -> Row:
     return row_of("paper", [Choice({"policy": "paper"}, found.score, found.cost_usd, found.calls)], fixed)
 
 
+def why_paper(table: ReplayTable) -> str:
+    """Where the paper's policy loses, by path."""
+    paper = run_policy(table, "paper")
+    slow = run_policy(table, "single-slow")
+    simple, medium = paper.path == 0, paper.path == 1
+    return (
+        f"It reads the question alone, and stops after the fast model on {simple.mean():.0%} of the items: {paper.score[simple].mean():.3f} right there, where the slow model has "
+        f"{slow.score[simple].mean():.3f}. On its Medium path ({medium.mean():.0%}) fusion by free energy gives {paper.score[medium].mean():.3f}, the slow answer alone {slow.score[medium].mean():.3f}."
+    )
+
+
 def table_lines(rows: Sequence[Row], slow: Row, strata: Sequence[str]) -> list[str]:
     """A table of policies."""
     lines = [
@@ -167,7 +178,7 @@ def local_pair(recording: Path) -> list[str]:
         f"- The most accurate fixed choice is {best.name}: {best.point[1]:.3f} at {best.point[0] / slow.point[0]:.2f} of one slow call.",
         f"- The calibrated cascade against the best mixture of fixed choices at equal dollars: from {least.signed()} to",
         f"  {max(gaps.values(), key=lambda each: each.value).signed()} along the dial; {share_at_slow(calibrated, slow)}. It gains by choosing the agent by the kind of question.",
-        f"- The paper's policy against the same: {behind.signed()} ({verdict(behind)}).",
+        f"- The paper's policy against the same: {behind.signed()} ({verdict(behind)}). {why_paper(table)}",
         f"- Installed with the profile `local`: `{installed}`, {ours.score.mean():.3f} on the {len(shipped)} judged items at {ours.calls.mean():.2f} calls. One call is quick on two cores; five samples take up to",
         "  a minute.",
         "- Reasons are in the [lab notes](lab-notes.md#local-models).",

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from odar.catalogue import Price
 from odar.config import load_settings
+from odar.errors import SettingsError
 from odar.policy.experts import Expert
 from odar.types import Usage
 
@@ -80,3 +81,40 @@ def test_the_shipped_catalogue_is_consistent():
             assert not card.logprobs
             assert not card.n
     assert settings.card("gpt-5.1").extra == {"reasoning_effort": "none"}  # or there would be no log-probs
+
+
+def card_at(name, effort):
+    return load_settings("tiny", environ={}).card(f"{name}@{effort}")
+
+
+def test_a_model_at_an_effort_is_a_model_of_its_own():
+    plain, high = load_settings("tiny", environ={}).card("gpt-5.4"), card_at("gpt-5.4", "high")
+    assert (high.name, high.id, high.price, high.effort) == ("gpt-5.4@high", "gpt-5.4", plain.price, "high")
+    # OpenAI has log-probabilities and a temperature only without reasoning
+    assert plain.logprobs and not high.logprobs and {"temperature", "top_p"} <= set(high.drop)
+    assert "reasoning_effort" not in high.extra  # sent as `Request.effort`
+    assert card_at("gpt-5.4", "none").logprobs
+    assert card_at("gpt-4.1", "high").scores == {}  # measured without it
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "thinking"),
+    [
+        ("claude-opus-5-5", "high", {"type": "adaptive"}),
+        ("claude-sonnet-5-5", "none", {"type": "disabled"}),
+        ("anthropic/claude-next", "low", {"type": "adaptive"}),
+        ("claude-haiku-4-5", "low", {"type": "enabled", "budget_tokens": 2400}),
+        ("claude-haiku-4-5", "none", None),
+    ],
+)
+def test_an_effort_is_translated_for_anthropic(model, effort, thinking):
+    assert card_at(model, effort).extra.get("thinking") == thinking
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "reason"),
+    [("smollm2-135m", "low", "in this process have no"), ("claude-opus-5-5", "minimal", "it has low, medium")],
+)
+def test_an_effort_that_does_not_exist_is_refused(model, effort, reason):
+    with pytest.raises(SettingsError, match=reason):
+        card_at(model, effort)

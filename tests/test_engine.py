@@ -6,12 +6,15 @@ import threading
 
 import pytest
 
+from odar.config import load_settings
+from odar.difficulty.base import ConstantEstimator
+from odar.engine import Odar
 from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, ProviderError, ProviderTimeout, UnknownName
 from odar.options import AskKeywords, AskOptions
 from odar.policy.cascade_values import Values
 from odar.types import Image, Path, Query, Usage
 from support.engine import MODELS, engine, steps, talk
-from support.scripted import completion
+from support.scripted import ScriptedProvider, completion
 from support.waiting import until
 
 DOWN = ProviderError("out of order", provider="p", status=503, retryable=True)
@@ -397,3 +400,52 @@ async def test_a_price_of_zero_counts_as_unknown():
     odar, _, _ = engine(policy="cascade", models=free)
     assert (await odar.aask("What is 2 + 2?")).final == "4"
     assert odar.planner.reference_usd > 0
+
+
+def test_a_further_agent_is_as_skilled_as_its_price_suggests():
+    """Without a score or a calibration; three agents have their roles."""
+    models = {
+        **MODELS,
+        "cheap": {**MODELS["quick"]},
+        "dear": {**MODELS["deep"], "price": {"input": 10, "output": 60}},
+    }
+    agents = {"cheap": {"model": "cheap"}, "dear": {"model": "dear"}}
+    odar, _, _ = engine(policy="cascade", models=models, agents=agents)
+    skills = {name: agent.skill for name, agent in odar.believed_agents.items()}
+    assert skills["cheap"] == skills["fast"] and skills["dear"] == skills["slow"]
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "policy", "asked"),
+    [
+        ("What is 2 + 2?", {}, "slow", "slow"),
+        ("Write a haiku about rain.", {}, "cascade", "fast"),
+        ("Write a haiku about rain.", {"policy": "slow"}, "slow", "slow"),
+    ],
+)
+async def test_a_choice_that_a_calibration_installed_is_not_for_open_ended_requests(
+    question, options, policy, asked
+):
+    """It was measured with exact questions. What the user writes into the settings holds for every request."""
+    settings = load_settings("local", environ={}, **options)
+    providers = {"local": ScriptedProvider(talk, "local")}
+    async with Odar(settings, providers=providers, estimator=ConstantEstimator(0.2)) as odar:
+        trace = (await odar.aask(question)).trace
+        assert (trace.plan.policy, [call.agent for call in trace.calls]) == (policy, [asked])
+        exact = (await odar.aask("What is 2 + 2?", dial="quality")).trace
+        assert exact.plan.policy == ("slow" if options else "cascade")
+
+
+async def test_one_model_at_two_efforts_is_fast_and_slow():
+    both = {"fast__model": "quick", "fast__effort": "none", "slow__model": "quick", "slow__effort": "high"}
+    odar, provider, _ = engine(difficulty=0.3, **both)
+    answer = await odar.aask("What is 2 + 2?", path="medium")
+    assert [(request.model, request.effort) for request in provider.requests] == [
+        ("quick", "none"),
+        ("quick", "high"),
+    ]
+    assert [call.model for call in answer.trace.calls] == ["quick@none", "quick@high"]
+    fast, slow = (request.sampling.max_tokens for request in provider.requests)
+    assert slow >= fast + 4 * 6000  # reasoning counts towards the limit
+    assert {source.model for source in odar.agents.sources().values()} == {"quick@none", "quick@high"}
+    assert answer.trace.plan.prices["slow"] > 10 * answer.trace.plan.prices["fast"]

@@ -180,3 +180,22 @@ def test_a_field_that_is_not_read_is_written_as_it_came():
     raw = b'{"model":"m","data":[{"embedding":[0.10,1e-3]}]}'
     assert formats.dump_json(formats.load_json(raw, "data")) == raw
     assert formats.load_json(b'{"data": 7}', "data") == {"data": 7}
+
+
+NUMBERS = [1, -2.5, 3e10, 10**25, True, None] * 100_000
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_long_lists_of_numbers_are_read_in_pieces(indent, monkeypatch):
+    sizes = []
+    whole = formats._load_whole
+    monkeypatch.setattr(formats, "_load_whole", lambda raw: sizes.append(len(raw)) or whole(raw))
+    assert load_json(json.dumps({"a": NUMBERS}, indent=indent)) == {"a": NUMBERS}
+    assert len(sizes) > 1
+    assert max(sizes) < 300_000
+
+
+@pytest.mark.parametrize("end", [",]", "] 1", "", "]]", " 2]", ",,3]"])
+def test_long_lists_that_are_not_json_are_refused(end):
+    with pytest.raises(ValueError):
+        load_json("[" + "1," * 300_000 + "1" + end)

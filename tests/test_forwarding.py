@@ -70,7 +70,7 @@ def test_provider_hosted_tools_are_dropped_and_named():
     asked = Options(tools=(search, Tool("f")), tool_choice=ToolChoice("tool", "web_search"), protocol="anthropic")
     kept, note = select_fields(asked, protocol="anthropic")
     assert ([tool.name for tool in kept.tools], kept.tool_choice) == (["f"], None)
-    assert note == "tools that run at a provider were left out: web_search"
+    assert note == "tools that run at a provider were left out, offer functions instead: web_search"
     allowed = {"protocol": "anthropic", "forward": ["web_search_20250305"]}
     assert select_fields(asked, **allowed) == (asked, "")
     assert select_fields(asked, **allowed, cost_limited=True)[0].tools == (Tool("f"),)  # each search has a price

@@ -137,6 +137,20 @@ def test_samples_of_one_request_share_its_prompt_and_measured_lengths_count():
     assert stage_price(Stage.parse("fast*5+slow"), plan) == pytest.approx((1050 + 5 * 40 + 2200) / 1e6)
 
 
+def test_new_turns_of_a_cached_conversation_are_written_to_the_cache():
+    cards = {"fast": ModelCard("a", "p", "a", price=Price(1.0, 0.1, 4.0, written=1.25))}
+    assert call_prices(cards, 1000, {"fast": 600})[0]["fast"] == pytest.approx((400 * 1.25 + 60 + 1200) / 1e6)
+    assert call_prices(cards, 1000)[0]["fast"] == pytest.approx((1000 + 1200) / 1e6)
+
+
+def test_reasoning_is_part_of_the_usual_length_of_an_answer():
+    plain = ModelCard("a", "p", "a", price=Price(1.0, 0.5, 4.0))
+    cards = {"fast": plain, "slow": dataclasses.replace(plain, name="a@high", effort="high")}
+    calls, _ = call_prices(cards, 1000)
+    assert calls == pytest.approx({"fast": (1000 + 1200) / 1e6, "slow": (1000 + 4 * 6300) / 1e6})
+    assert call_prices(cards, 1000, lengths={"slow": (0, 900)})[0]["slow"] == pytest.approx((1000 + 3600) / 1e6)
+
+
 def test_lengths_come_from_the_calibration():
     source = Source("m", "0", 0.2, 0.9, 512, 0.1)
     known = Calibration({source: Statistics(0.0, 1.0, 0, prompt_tokens=700.0, output_tokens=80.0)})

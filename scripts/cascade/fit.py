@@ -52,8 +52,11 @@ class Signals:
         found = {}
         for name in ("length", "mean_logprob"):
             values = np.where(recorded.group >= 0, getattr(recorded, name), np.nan)
-            ranks = [table.rank(KIND, name, row) for table, row in zip(tables, values, strict=True)]
-            found[name] = np.nan_to_num(np.array(ranks), nan=0.5)
+            ranks = [
+                [table.rank(KIND, name, value) for value in row]
+                for table, row in zip(tables, values.tolist(), strict=True)
+            ]
+            found[name] = np.nan_to_num(np.array(ranks, dtype=float), nan=0.5)  # None becomes NaN
         return cls(**found)
 
 

@@ -139,36 +139,42 @@ def outputs(data: Path, name: str) -> dict[str, np.ndarray]:
     from odar.difficulty.estimator import LearnedEstimator
     from odar.recording.importers import ImportOptions, read_answers
     from odar.recording.joining import join_answers, to_items
+    from odar.recording.schema import Attempt
     from odar.types import FAST, SLOW
 
     file = data / f"{name}_outputs" / "outputs.jsonl.gz"
     with gzip.open(file, "rt", encoding="utf8") as rows:
         models = sorted(json.loads(next(rows))["outputs"])
     estimator = LearnedEstimator.load()
-    columns: dict[str, list] = {"right": [], "answer": [], "length": [], "stated": []}
-    prior: list[float] = []
+    by_model: list[dict[str, Attempt]] = []
     for model in models:
         answers = read_answers(file, ImportOptions(columns={"text": "outputs.{model}"}, model=model))
         items = to_items(join_answers({FAST: [answers], SLOW: [answers]}), estimator, name, {})
-        first = [item.attempts[0] for item in items]
-        prior = [item.difficulty for item in items]
-        columns["right"].append([bool(attempt.score) for attempt in first])
-        columns["answer"].append([attempt.answer for attempt in first])
-        columns["stated"].append([attempt.stated for attempt in first])
-        columns["length"].append([float(len(attempt.text)) for attempt in first])
-    group = np.full((len(models), len(prior)), -1, np.int16)
-    for i in range(len(prior)):
-        given = [m for m in range(len(models)) if columns["answer"][m][i].strip() or columns["right"][m][i]]
-        answers = [columns["answer"][m][i].strip() or "''" for m in given]  # the empty string is an answer of CRUX
-        for m, g in zip(given, group_answers(answers), strict=True):
-            group[m, i] = g
+        by_model.append({item.query: item.attempts[0] for item in items})
+    everything = dict.fromkeys(query for answers in by_model for query in answers)
+    shape = (len(models), len(everything))
+    right = np.zeros(shape, bool)
+    stated = np.zeros(shape, bool)
+    length = np.full(shape, np.nan)
+    group = np.full(shape, -1, np.int16)
+    for i, query in enumerate(everything):
+        answers = {
+            m: known[query] for m, known in enumerate(by_model) if query in known
+        }  # an empty output is missing
+        for m, attempt in answers.items():
+            right[m, i] = bool(attempt.score)
+            stated[m, i] = attempt.stated
+            length[m, i] = len(attempt.text)
+        given = [m for m, attempt in answers.items() if attempt.answer.strip() or attempt.score]
+        texts = [answers[m].answer.strip() or "''" for m in given]  # the empty string is an answer of CRUX
+        group[given, i] = group_answers(texts)
     return {
         "models": np.array(models),
-        "right": np.array(columns["right"]),
+        "right": right,
         "group": group,
-        "length": np.array(columns["length"]),
-        "mean_logprob": np.full(group.shape, np.nan),
-        "stated": np.array(columns["stated"]),
-        "prior": np.full(len(prior), np.nan),  # the shipped estimator was trained on these items
-        "plausible": np.zeros(len(prior), int),
+        "length": length,
+        "mean_logprob": np.full(shape, np.nan),
+        "stated": stated,
+        "prior": np.full(len(everything), np.nan),  # the shipped estimator was trained on these items
+        "plausible": np.zeros(len(everything), int),
     }

@@ -21,6 +21,11 @@ def main(arguments: list[str]) -> int:
             for path in paper.write():
                 print(f"wrote {path}")
             return 0
+        case ["cases"]:
+            from docsite import paper
+
+            print(f"wrote {paper.write_cases()}")
+            return 0
         case ["build", generator]:
             found = build(generator)
             print(*found, sep="\n")

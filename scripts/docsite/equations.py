@@ -85,8 +85,8 @@ TITLES = {
     "10.2": ("Advice for a log of requests", ""),
     "10.3": ("Observation: the cascade in the background of the slow model", ""),
     "10.4": ("Agreement with the slow model while the cascade serves", ""),
-    "11.1": ("`POST /v1/decision`", ""),
-    "11.2": ("LiteLLM plug-in", ""),
+    "11.1": ("A decision without a call: `POST /v1/decision`, `odar.decide`", ""),
+    "11.2": ("Plug-in for a LiteLLM proxy", ""),
     "11.3": ("Facts about models in `/v1/models`, prices of a maintained table", ""),
     "11.4": ("Several workers on one machine", ""),
 }
@@ -99,9 +99,6 @@ NOT_IN_CODE = {
     "2.12": "not built",
     "5.12": "replaced by 9.4",
     "5.13": "replaced by 9.5",
-    "11.1": "not built yet",
-    "11.2": "not built yet",
-    "11.3": "not built yet",
     "11.4": "not built yet",
 }
 """Numbers that no code carries, and why."""

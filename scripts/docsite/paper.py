@@ -1,6 +1,7 @@
 """docs/paper.md: the paper's tables, figures, equations and claims beside ours.
 
     python -m docsite paper            # measures on the committed recordings (a minute), then writes the page
+    python -m docsite cases            # asks the questions of the paper's case studies again (minutes)
 
 Figures go to docs/data/paper.json, the page is `paper.md.j2` filled with them. No figure is typed into the page.
 The counts in the README of the local pair's recording are written too.
@@ -9,9 +10,13 @@ The counts in the README of the local pair's recording are written too.
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +31,19 @@ LOCAL_PAIR = ROOT / "runs/local-pair"
 RECORDINGS = {
     "local": (["runs/local-pair/recording.jsonl.gz"], "judge"),
     "tiny": (sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/data").glob("embedded-*.gz")), ""),
+    "small": (
+        # the largest comes first: the others, of the same questions, are its ablations
+        sorted(
+            (str(path.relative_to(ROOT)) for path in (ROOT / "runs/small-pair").glob("*.gz")),
+            key=lambda place: (not place.endswith("/recording.jsonl.gz"), place),
+        ),
+        "",
+    ),
 }
 """By the name they have in the template: files, and the split that is used."""
-ENOUGH = 100
-"""Items below which a recording shows how a table is made, and nothing else."""
+PATIENT = {"ODAR_FAST_TIMEOUT_S": "600", "ODAR_SLOW_TIMEOUT_S": "1200", "ODAR_LIMITS_DEADLINE_S": "1500"}
+"""Time for models on a busy machine."""
+ESTIMATOR = ROOT / "src/odar/difficulty/data"
 CASES = {
     "paris": "Is Paris the capital of France?",
     "algebra": "Find all real numbers x such that sqrt(x+3)+sqrt(x-1)=4",
@@ -49,15 +63,52 @@ def measure() -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     for name, (places, split) in RECORDINGS.items():
-        (part,) = json.loads(
-            to_json(replay_recordings(load_tables([ROOT / place for place in places], split=split)))
-        )
+        (findings,) = replay_recordings(load_tables([ROOT / place for place in places], split=split))
+        (part,) = json.loads(to_json([findings]))
         tables = {
             slug: {str(next(iter(row.values()))): dict(list(row.items())[1:]) for row in rows}
             for slug, rows in part["tables"].items()
         }
-        found[name] = {"items": part["items"], "tables": tables}
+        found[name] = {"items": part["items"], "tables": tables, "paths": paper_paths(findings)}
     return _rounded({**found, **_estimator()})
+
+
+def paper_paths(findings: Any) -> dict[str, dict[str, float]]:
+    """Where the paper's policy gains and loses: its accuracy on each path, beside the agents alone on the same items."""
+    paper = findings.outcomes["paper"]
+    alone = {name: findings.outcomes[name].score for name in ("single-fast", "single-slow")}
+    found = {}
+    for number, path in enumerate(("simple", "medium", "hard")):
+        own = paper.path == number
+        if own.any():
+            found[path] = {
+                "share": float(own.mean()),
+                "paper": float(paper.score[own].mean()),
+                **{name: float(score[own].mean()) for name, score in alone.items()},
+            }
+    return found
+
+
+def training() -> dict[str, Any]:
+    """What differs from the paper's training of the estimator, from the code and the shipped files."""
+    from odar.difficulty import estimator
+
+    shipped = json.loads((ESTIMATOR / "estimator.json").read_text("utf-8"))
+    rows = shipped["about"]["rows"]
+    script = (ROOT / "scripts/train_estimator.py").read_text("utf-8")
+    weight = float(re.search(r"^ANCHOR_WEIGHT = ([\d.]+)", script, re.M)[1])
+    anchors = rows["anchors"] * weight
+    return {
+        "values": shipped["training"],
+        "acc_fast": shipped["about"]["acc_fast"],
+        "parse_penalty": estimator._PARSE_PENALTY,
+        "anchors": rows["anchors"],
+        "anchor_weight": weight,
+        "anchor_share": anchors / (anchors + sum(rows.values()) - rows["anchors"]),
+        "terms": (ROOT / "scripts/university_terms.txt").exists(),
+        "report": json.loads((ESTIMATOR / "estimator.report.json").read_text("utf-8")),
+        "domain": json.loads((ESTIMATOR / "domain.report.json").read_text("utf-8")),
+    }
 
 
 def _estimator() -> dict[str, Any]:
@@ -95,9 +146,78 @@ def render(figures: dict[str, Any]) -> str:
     )
     measured = json.loads((ROOT / "docs/data/measured.json").read_text("utf-8"))
     return environment.from_string(TEMPLATE.read_text("utf-8")).render(
-        ours=_cell(figures), figures=figures, measured=measured, enough=ENOUGH,
+        ours=_cell(figures), figures=figures, measured=measured, training=training(), **_importance(),
+        variant=lambda fact: variants(figures, fact), case=lambda name: case_sentence(measured, figures["difficulty"][name], name),
+        large_models=large_models(),
         local=" ".join(RECORDINGS["local"][0]) + " --split judge", tiny="docs/data/embedded-*.jsonl.gz",
     )  # fmt: skip
+
+
+def _importance() -> dict[str, Any]:
+    """The features by permutation importance, and the share of each group."""
+    from odar.difficulty.features import FEATURES, GROUPS
+
+    drops = training()["report"]["permutation_importance"]
+    total = sum(max(0.0, drop) for drop in drops.values())
+    shares = {
+        group: sum(max(0.0, drops[name]) for name in FEATURES[places]) / total for group, places in GROUPS.items()
+    }
+    return {"importance": sorted(drops.items(), key=lambda each: -each[1]), "importance_of": shares}
+
+
+def variants(figures: dict[str, Any], fact: str) -> str:
+    """The small pair recorded with other agents or prompts: changes of accuracy of the paper's policy, and calls."""
+    rows = figures["small"]["tables"]["ablations"]
+    cell = _cell(figures)
+    found = [
+        f"{name} {cell('small', 'ablations', name, 'change of accuracy', '+.3f')} at {row['calls, ODAR = 1']:.2f} of the calls"
+        for name, row in rows.items()
+        if fact in name
+    ]
+    return "; ".join(found) or "not recorded"
+
+
+def write_cases() -> str:
+    """Ask the three questions of the paper's case studies with the local models, and keep what `odar ask` does."""
+    place = ROOT / "docs/data/measured.json"
+    measured = json.loads(place.read_text("utf-8"))
+    answers = {}
+    for name in ("paris", "algebra", "tokens"):
+        command = [sys.executable, "-m", "odar", "ask", "--profile", "local", "--json", CASES[name]]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **PATIENT})
+        answers[name] = case_of(json.loads(done.stdout))
+    what = "what `odar ask` does with the paper's three case studies, on the local models"
+    made = {"what": what, "command": "python -m docsite cases", "date": date.today().isoformat()}
+    measured["cases"] = {**made, "answers": answers}
+    place.write_text(json.dumps(measured, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return str(place.relative_to(ROOT))
+
+
+def case_of(trace: dict[str, Any]) -> dict[str, Any]:
+    """Path, stages, calls and final answer of a trace."""
+    stages = [each["stage"] for each in trace["decisions"] if each["stage"]]
+    final = " ".join((trace["answer"]["final"] or trace["answer"]["text"]).split())
+    short = final if len(final) <= 60 else f"{final[:59]}…"
+    return {"path": trace["path"], "stages": stages, "calls": trace["spend"]["calls"], "answer": short}
+
+
+def case_sentence(measured: dict[str, Any], difficulty: float, name: str) -> str:
+    """The path of the paper's policy for a question of the paper, and what `odar ask` does with it."""
+    from odar.policy.paper import Thresholds
+
+    said = measured["cases"]["answers"][name]
+    calls = "1 call" if said["calls"] == 1 else f"{said['calls']} calls"
+    stages = ", ".join(f"`{stage}`" for stage in said["stages"])
+    path = Thresholds(0.3, 0.7).path(difficulty).value
+    answer = said["answer"].replace("|", "\\|")
+    return f"d = {difficulty:.2f}, so {path} by the paper's policy; `odar ask` with the local models: {stages}, {calls}, “{answer}”"
+
+
+def large_models() -> list[tuple[str, str]]:
+    """The paper's policy over the best mixture of fixed choices, for each set of large models in docs/results.md."""
+    parts = re.split(r"^### ", (ROOT / "docs/results.md").read_text("utf-8"), flags=re.M)[1:]
+    rows = [(part.splitlines()[0], re.search(r"^\| paper \|.*$", part, re.M)) for part in parts]
+    return [(title, row[0].split(" | ")[4].replace("-", "−")) for title, row in rows if row]
 
 
 def _cell(figures: dict[str, Any]) -> Callable[..., str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from odar.api import aask, ask
+    from odar.api import aask, ask, decide
     from odar.config import load_settings
     from odar.engine import Odar
     from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, SettingsError
@@ -42,11 +42,12 @@ __all__ = [
     "Trace",
     "aask",
     "ask",
+    "decide",
     "load_settings",
 ]
 
 _HOMES = {
-    "odar.api": ("aask", "ask"),
+    "odar.api": ("aask", "ask", "decide"),
     "odar.config": ("load_settings",),
     "odar.engine": ("Odar",),
     "odar.errors": ("BudgetExceeded", "InputError", "OdarError", "ProviderError", "SettingsError"),

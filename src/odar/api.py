@@ -1,4 +1,4 @@
-"""`odar.ask` and `odar.aask`: one engine with the default settings, opened when it is first needed."""
+"""`odar.ask`, `odar.aask` and `odar.decide`: one engine with the default settings, opened when first needed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import atexit
 from functools import cache
 from typing import Unpack
 
+from odar.decisions import GivenAnswers, NextStep
 from odar.engine import Odar
 from odar.inputs import Question
 from odar.options import AskKeywords
@@ -20,6 +21,11 @@ def ask(question: Question, **keywords: Unpack[AskKeywords]) -> Answer:
 async def aask(question: Question, **keywords: Unpack[AskKeywords]) -> Answer:
     """Answer one question with the default settings, for async code; `AskOptions` describes the options."""
     return await _default_engine().aask(question, **keywords)
+
+
+def decide(question: Question, answers: GivenAnswers = (), **keywords: Unpack[AskKeywords]) -> NextStep:
+    """Say what ODAR would do with a question, given the answers so far, without any call; see `Odar.adecide`."""
+    return _default_engine().decide(question, answers, **keywords)
 
 
 @cache

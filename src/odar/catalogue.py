@@ -1,14 +1,16 @@
 """Catalogue entries of models: provider, capabilities and price (SPEC 4.2).
 
-Cards come from `catalogue.toml`, overridden by the user's own `[models."name"]` tables.
+Cards come from `catalogue.toml`, overridden by the user's own `[models."name"]` tables. A model at a level of
+reasoning effort is a model of its own, `gpt-5.4@high`: its skill and the length of its answers are its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from odar.errors import SettingsError
 from odar.types import Usage
 
 
@@ -70,6 +72,24 @@ class Price:
         return short * (self.written or 0.0) + usage.written_1h * (self.written_1h or 0.0)
 
 
+REASONING_TOKENS: Mapping[str, int] = {
+    "none": 0, "minimal": 256, "low": 600, "medium": 2_000, "high": 6_000, "xhigh": 12_000, "max": 24_000,
+}  # fmt: skip
+"""Levels of reasoning effort, and the usual length of such reasoning in tokens, assumed until it is measured."""
+REASONING_ROOM = 4
+"""How much longer than usual reasoning may be before it is cut off."""
+
+
+def split_effort(model: str) -> tuple[str, str]:
+    """Return the name of a model without its effort, and the effort, or an empty string.
+
+    >>> split_effort("gpt-5.4@high"), split_effort("claude@20250514")
+    (('gpt-5.4', 'high'), ('claude@20250514', ''))
+    """
+    base, _, effort = model.rpartition("@")
+    return (base, effort) if base and effort in REASONING_TOKENS else (model, "")
+
+
 FAMILIES: Mapping[str, str] = {
     "gpt": "gpt", "o1": "gpt", "o3": "gpt", "o4": "gpt", "claude": "claude", "gemini": "gemini", "gemma": "gemini",
     "qwen": "qwen", "qwq": "qwen", "llama": "llama", "mistral": "mistral", "mixtral": "mistral",
@@ -101,6 +121,8 @@ class ModelCard:
     extra: Mapping[str, Any] = field(default_factory=dict)
     efforts: tuple[str, ...] = ()
     """Levels of reasoning effort; empty if unknown, and then only clients of its own protocol set one."""
+    effort: str = ""
+    """The level at which it is asked; empty for the model's own default."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """Measured accuracy in [0, 1] by expert."""
     family: str = ""
@@ -116,3 +138,35 @@ class ModelCard:
         """
         found = self.family or next((f for part, f in FAMILIES.items() if part in self.id.lower()), "")
         return found or self.provider
+
+    def at_effort(self, effort: str, kind: str, *, listed: bool = True) -> ModelCard:
+        """Return the card of this model at a level of reasoning effort.
+
+        Args:
+            effort: the level.
+            kind: protocol of its provider. OpenAI's has `reasoning_effort`. Anthropic's has `output_config.effort`
+                with adaptive thinking; models up to Claude 4.5, which the catalogue lists without `efforts`, have a
+                budget of thinking tokens.
+            listed: whether the model is in the catalogue.
+
+        Raises:
+            SettingsError: the provider or the model has no such level.
+        """
+        if kind == "local":
+            raise SettingsError(f"{self.name}: models in this process have no reasoning effort; leave effort out")
+        if self.efforts and effort not in (*self.efforts, "none"):
+            levels = ", ".join(self.efforts)
+            raise SettingsError(
+                f"{self.name} has no reasoning effort {effort!r}; it has {levels}, or set efforts in "
+                f'[models."{self.name}"]'
+            )
+        extra = {name: value for name, value in self.extra.items() if name != "reasoning_effort"}
+        changes: dict[str, Any] = {"effort": effort}
+        if kind == "anthropic" and (self.efforts or not listed):
+            extra["thinking"] = {"type": "disabled" if effort == "none" else "adaptive"}
+        elif kind == "anthropic" and effort != "none":
+            extra["thinking"] = {"type": "enabled", "budget_tokens": REASONING_ROOM * REASONING_TOKENS[effort]}
+        elif self.extra.get("reasoning_effort") == "none" and effort != "none":
+            # the catalogue switches reasoning off for models that have these only without it
+            changes |= {"logprobs": False, "drop": (*self.drop, "temperature", "top_p")}
+        return replace(self, **changes, extra=extra)

@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from odar.prices import find_price
+
 TIMEOUT_S = 0.5
 _MAX_BYTES = 1_000_000
 _SIZE = re.compile(r"(?<![a-wyz0-9.])(\d+(?:\.\d+)?)([bm])(?![a-z])", re.IGNORECASE)
@@ -45,13 +47,17 @@ def models_of_keys(providers: Tables, models: Tables, environ: Mapping[str, str]
     if not vendors:
         return None
 
-    def price(model: str) -> float:
-        entry = models.get(model, {}).get("price", {})
-        return float(entry.get("input") or 0.0) + float(entry.get("output") or 0.0)
+    def price(name: str, model: str) -> float:
+        own = models.get(model, {}).get("price", {})
+        known = find_price(name, providers[name].get("base_url", ""), model)
+        prices = {"input": known.price.input, "output": known.price.output, **own} if known else own
+        return float(prices.get("input") or 0.0) + float(prices.get("output") or 0.0)
 
-    cheap = sorted((providers[name]["cheap"] for name in vendors), key=price)
+    cheap = [
+        providers[name]["cheap"] for name in sorted(vendors, key=lambda name: price(name, providers[name]["cheap"]))
+    ]
     with_logprobs = [model for model in cheap if models.get(model, {}).get("logprobs")]
-    strong = max((providers[name]["strong"] for name in vendors), key=price)
+    strong = providers[max(vendors, key=lambda name: price(name, providers[name]["strong"]))]["strong"]
     are = "is" if len(vendors) == 1 else "are"
     named = " and ".join(keys[name] for name in vendors)
     fast = (with_logprobs or cheap)[0]

@@ -18,20 +18,23 @@ from odar.agents.ledger import Ledger
 from odar.agents.measure import Measurements, size_of
 from odar.agents.stream import StreamedAnswer
 from odar.agents.team import Team
-from odar.background import run_by_size, run_in_background, run_in_thread
+from odar.background import MAX_INLINE_BYTES, run_by_size, run_in_background, run_in_thread
 from odar.calibration_file import load_calibration
 from odar.certificates import InstalledCertificate
 from odar.config import load_settings
+from odar.decisions import GivenAnswers, NextStep, Replay, read_answers
 from odar.difficulty.base import Estimator, open_estimator
 from odar.errors import OdarError
 from odar.inputs import Question, make_query
 from odar.observer import Observer, observed, tell
 from odar.options import NO_OPTIONS, AskKeywords, AskOptions, with_keywords
 from odar.planning import Planner, usual_lengths
+from odar.policy.belief import Agent
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial
 from odar.policy.fusion import Fusion
-from odar.policy.policies import Policy, agents_of, choose_policy, policy_with_skills
+from odar.policy.kinds import Kind, request_kind
+from odar.policy.policies import Policy, agents_of, choose_policy, leading_candidate, policy_with_skills
 from odar.providers.base import Provider
 from odar.providers.pool import Guard, observed_guard
 from odar.settings import Settings
@@ -110,21 +113,22 @@ class Odar:
         """
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         options = with_keywords(options, keywords)
-        query = make_query(question, options.images, {} if options.model else self.agents.contexts)
-        policy = self.policy(options)
-        ledger = options.ledger or self.agents.ledger(options.max_calls, options.max_cost_usd, options.deadline_s)
+        query, policy, team, assignment, agents = self._open(question, options)
+        ledger = team.ledger
         stream = StreamedAnswer(options.on_text, options.on_delta, final=options.final, progress=options.progress)
-        team, assignment = self._team(query, ledger, options)
-        agents = policy.agents if isinstance(policy, CascadePolicy) else self.believed_agents
         decisions: list[Decision] = []
         try:
+            opening = policy.opening
+            single = query.options.n == 1 and options.on_delta is None
+            if opening is not None and single and self.planner.is_slow(query):
+                team.ask_early(opening)  # while the plan is made
             plan = await self._plan(query, team, assignment, policy, options)
             state = State(plan, calls_left=ledger.calls_left(), usd_left=ledger.usd_left())
             while (stage := self._decide(policy, state, decisions, options)) is not None:
                 if not state.stages:  # before any call is paid for
                     team.check(*(stage.agents if decisions[-1].final else team.cards))
                 stream.announce(decisions[-1], plan)
-                proposal = state.candidates[self._leader(policy, state)] if state.candidates else None
+                proposal = leading_candidate(policy, state)
                 candidates = await team.ask(stage, proposal, stream.handler_of(decisions[-1]))
                 if stream.committed and not candidates:
                     raise team.error()
@@ -146,16 +150,58 @@ class Odar:
         winner = state.candidates[verdict.winner]
         return Answer(winner.text, winner.answer, trace)
 
-    def policy(self, options: AskOptions = NO_OPTIONS) -> Policy:
+    async def adecide(
+        self,
+        question: Question,
+        answers: GivenAnswers = (),
+        options: AskOptions = NO_OPTIONS,
+        **keywords: Unpack[AskKeywords],
+    ) -> NextStep:
+        """Decide without any call: return the stage to ask, or to stop and which answer to take.
+
+        Args:
+            question: as for `aask`.
+            answers: the answers so far, all that were asked for; see `GivenAnswer`.
+            options: see `AskOptions`; its limits hold for all calls of the question together.
+            **keywords: the same options one by one.
+
+        Raises:
+            InputError: the question cannot be asked, or an answer is invalid.
+        """
+        options = with_keywords(options, keywords)
+        given = read_answers(answers)
+        query, policy, team, assignment, agents = self._open(question, options)
+        team.check_images(*team.cards)
+        plan = await self._plan(query, team, assignment, policy, options)
+        replay = Replay(policy, team, agents, self.measurements, lambda state: self._verdict(policy, state, query))
+        work = partial(replay.next_step, plan, given)
+        size = sum(len(answer.text) for answer in given)
+        return await (run_in_thread(work) if size <= MAX_INLINE_BYTES else run_by_size(size, work))
+
+    def policy(self, options: AskOptions = NO_OPTIONS, query: Query | None = None) -> Policy:
         """Return the policy of one question: the settings', a path of the paper, or one model."""
-        if options.path is None and options.model is None:
-            return self._policy(self.agreement.skills(), options.dial is not None)
+        if not options.forced:
+            cascade = options.dial is not None
+            if query is not None and self.settings.fixed_stages:
+                cascade = cascade or request_kind(query).kind is Kind.OPEN_ENDED
+            return self._policy(self.agreement.skills(), cascade)
         return choose_policy(self.settings, self.calibration, self.believed_agents, options.path, options.model)
 
     def _dial(self, options: AskOptions) -> Dial:
         if isinstance(options.dial, Dial):
             return options.dial
         return self.settings.dial() if options.dial is None else Dial.parse(str(options.dial))
+
+    def _open(
+        self, question: Question, options: AskOptions
+    ) -> tuple[Query, Policy, Team, Assignment, Mapping[str, Agent]]:
+        """Return the query, its policy, its agents and their models, and what is believed of them."""
+        query = make_query(question, options.images, {} if options.model else self.agents.contexts)
+        policy = self.policy(options, query)
+        ledger = options.ledger or self.agents.ledger(options.max_calls, options.max_cost_usd, options.deadline_s)
+        team, assignment = self._team(query, ledger, options)
+        agents = policy.agents if isinstance(policy, CascadePolicy) else self.believed_agents
+        return query, policy, team, assignment, agents
 
     def _team(self, query: Query, ledger: Ledger, options: AskOptions) -> tuple[Team, Assignment]:
         """Return the agents for a question, and their models."""
@@ -171,23 +217,13 @@ class Odar:
     async def _plan(
         self, query: Query, team: Team, assignment: Assignment, policy: Policy, options: AskOptions
     ) -> Plan:
-        """Return the plan of a question; the call that every question begins with is started meanwhile."""
-        opening = policy.opening
-        single = query.options.n == 1 and options.on_delta is None
-        if opening is not None and single and self.planner.is_slow(query):
-            team.ask_early(opening)
         dial = self._dial(options)
         factor = await run_in_thread(lambda: self.targets.factor(options.scope, dial)) if dial.target else 1.0
         plan = await self.planner.plan(query, assignment, team.ledger, options.session, dial, factor)
         priced = not team.plain and team.ledger.limits.cost_usd is not None
         worst_usd = await run_by_size(query.estimated_tokens, team.worst_usd) if priced else {}
-        plan = dataclasses.replace(
-            plan,
-            policy=policy.name,
-            max_path=options.max_path,
-            worst_usd=worst_usd,
-            forced=options.path is not None or options.model is not None,
-        )
+        plan = dataclasses.replace(plan, policy=policy.name, max_path=options.max_path, forced=options.forced)
+        plan = dataclasses.replace(plan, worst_usd=worst_usd)
         if isinstance(policy, CascadePolicy) and not policy.knows(plan):  # not in the event loop
             await run_in_thread(partial(policy.values, plan))
         if self.certificate is None:
@@ -210,11 +246,6 @@ class Odar:
         """Return the winner: by the policy's own belief if it has one, else by the fusion rule."""
         return policy.verdict(state) or self.fusion.choose(state.candidates, query.text)
 
-    def _leader(self, policy: Policy, state: State) -> int:
-        """Return the candidate that leads now, for a verifier."""
-        verdict = policy.verdict(state) if len(state.candidates) > 1 else None
-        return 0 if verdict is None else verdict.winner
-
     async def warm_up(self) -> None:
         """Load everything that the first question needs."""
         await run_in_thread(self.alignment.warm_up)
@@ -231,6 +262,16 @@ class Odar:
     def ask(self, question: Question, options: AskOptions = NO_OPTIONS, **keywords: Unpack[AskKeywords]) -> Answer:
         """Call `aask` from code that is not async; this also works inside a running event loop."""
         return run_in_background(self.aask(question, options, **keywords))
+
+    def decide(
+        self,
+        question: Question,
+        answers: GivenAnswers = (),
+        options: AskOptions = NO_OPTIONS,
+        **keywords: Unpack[AskKeywords],
+    ) -> NextStep:
+        """Call `adecide` from code that is not async."""
+        return run_in_background(self.adecide(question, answers, options, **keywords))
 
     def close(self) -> None:
         """Call `aclose` from code that is not async."""

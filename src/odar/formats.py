@@ -26,6 +26,7 @@ _PIECE_BYTES = 256 * 2**10
 MAX_STDLIB_BYTES = 8 * 2**20
 """Largest JSON for the standard library, which is slow but accepts more than the JSON standard."""
 _OBJECT = re.compile(rb"[ \t\r\n]{0,99}\{")
+_LIST = re.compile(rb"[ \t\r\n]{0,99}\[")
 _LIST_OF_CONTAINERS = re.compile(rb"[ \t\r\n]{0,99}\[[ \t\r\n]{0,99}[\[{]")
 _OBJECT_PIECES = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST_PIECES = msgspec.json.Decoder(list[msgspec.Raw])
@@ -68,6 +69,12 @@ def _load(raw: bytes) -> Any:
                 return {name: _load(bytes(piece)) for name, piece in _OBJECT_PIECES.decode(raw).items()}
             if _LIST_OF_CONTAINERS.match(raw):
                 return [_load(bytes(piece)) for piece in _LIST_PIECES.decode(raw)]
+            if _LIST.match(raw) and raw.count(b"[") == 1 and not (b'"' in raw or b"{" in raw):
+                return _load_numbers(raw)
+    return _load_whole(raw)
+
+
+def _load_whole(raw: bytes) -> Any:
     try:
         if _TOO_LONG not in raw.translate(_DIGITS_AS_ZEROS):
             return orjson.loads(raw)
@@ -75,6 +82,23 @@ def _load(raw: bytes) -> Any:
         if len(raw) > MAX_STDLIB_BYTES:
             raise
     return json.loads(raw)
+
+
+def _load_numbers(raw: bytes) -> list[Any]:
+    """Read a list without texts, lists and objects, in pieces that begin after a comma."""
+    start, end = raw.index(b"[") + 1, raw.rindex(b"]")
+    if raw[end + 1 :].strip():
+        raise ValueError("text after the end of a list")
+    found: list[Any] = []
+    while start <= end:
+        comma = raw.find(b",", start + _PIECE_BYTES, end)
+        stop = end if comma < 0 else comma
+        piece = _load_whole(b"[%b]" % raw[start:stop])
+        if not piece:
+            raise ValueError("a comma before the end of a list")
+        found += piece
+        start = stop + 1
+    return found
 
 
 def dump_json(value: Any, errors: Literal["replace", "backslashreplace"] = "replace") -> bytes:

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from odar.catalogue import REASONING_TOKENS
 from odar.conversation import Options
 
 FORWARDED: Mapping[str, frozenset[str]] = {
@@ -42,7 +43,7 @@ _HOSTED_TOOLS = (
     "local_shell", "mcp", "memory", "namespace", "shell", "text_editor", "tool_search", "web_fetch", "web_search",
 )  # fmt: skip
 """Types of hosted tools that a note may name."""
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_EFFORTS = tuple(REASONING_TOKENS)
 RESERVED = frozenset({
     "best_of", "function_call", "functions", "logprobs", "max_completion_tokens", "max_output_tokens",
     "max_tokens", "messages", "model", "n", "output_config", "parallel_tool_calls", "prompt", "reasoning_effort",
@@ -111,7 +112,8 @@ def select_fields(
     if any(tool.hosted for tool in options.tools):
         changes |= _select_tools(options, forward if same_protocol and not cost_limited else ())
         if missing := {_hosted_name(tool.hosted) for tool in options.tools if tool not in changes["tools"]}:
-            notes.append(f"tools that run at a provider were left out: {', '.join(sorted(missing))}")
+            names = ", ".join(sorted(missing))
+            notes.append(f"tools that run at a provider were left out, offer functions instead: {names}")
     if options.left_out:
         notes.append(f"items of the conversation were left out: {', '.join(sorted(options.left_out))}")
     if dropped:

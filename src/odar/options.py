@@ -55,6 +55,11 @@ class AskOptions:
     paid: tuple[Completion, Call] | None = None
     """A reply of the slow agent's model that exists already, and its call: used in place of its first answer."""
 
+    @property
+    def forced(self) -> bool:
+        """Whether the caller chose the path or the model."""
+        return self.path is not None or self.model is not None
+
 
 NO_OPTIONS = AskOptions()
 

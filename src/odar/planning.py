@@ -11,12 +11,12 @@ import dataclasses
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from odar.agents.ledger import Ledger
+from odar.background import FairExecutor
 from odar.calibration_file import Calibration
-from odar.catalogue import ModelCard, Price
+from odar.catalogue import REASONING_TOKENS, ModelCard, Price
 from odar.difficulty.base import MAX_EARLIER_TURNS, Estimator, LengthEstimator, estimate_turn
 from odar.errors import DeadlineExceeded
 from odar.observer import observed
@@ -71,7 +71,7 @@ class InProcessEstimator:
         self._parse = parse
         self.loaded = False
         self._loading = threading.Lock()
-        self._threads = ThreadPoolExecutor(THREADS, "odar-estimate")
+        self._threads = FairExecutor(THREADS, "odar-estimate")
 
     async def __call__(self, query: Query) -> Estimate:
         """Return the estimate of the last turn, given the earlier ones."""
@@ -259,9 +259,12 @@ def call_prices(
     calls = {}
     samples = {}
     for agent, price in token_prices(cards).items():
-        own_prompt, output = (lengths or {}).get(agent, (0.0, USUAL_TOKENS))
+        usual = USUAL_TOKENS + REASONING_TOKENS.get(cards[agent].effort, 0)
+        own_prompt, output = (lengths or {}).get(agent, (0.0, usual))
         read = min(tokens, (cached or {}).get(agent, 0))
-        prompt = (tokens - read + own_prompt) * price.input + read * price.cached
+        # the new turns of a conversation in the cache are written to it too
+        fresh = price.written if read and price.written is not None else price.input
+        prompt = (tokens - read + own_prompt) * fresh + read * price.cached
         answer = output * price.output
         calls[agent] = (prompt + answer) / 1_000_000
         samples[agent] = answer / 1_000_000 if cards[agent].n else calls[agent]

@@ -5,15 +5,17 @@ The defaults of SPEC 2.7, 3 and 5 are in `profiles/*.toml`, so that each number 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from odar.catalogue import ModelCard, Price
+from odar.catalogue import REASONING_TOKENS, ModelCard, Price, split_effort
 from odar.errors import InputError, SettingsError, UnknownName
 from odar.forwarding import RESERVED
 from odar.policy.dial import Dial
+from odar.prices import find_price
 from odar.types import FAST, MAX_STAGES, SECOND, SLOW, Stage
 
 _REQUIRED: Any = object()
@@ -47,6 +49,10 @@ class AgentSettings:
     """One agent (SPEC 3, 9.1)."""
 
     model: str = setting("a model of the catalogue, provider/model, or gguf:/path/file.gguf")
+    effort: str = setting(
+        "reasoning effort of `model`; the same as model@effort. none: no reasoning; empty: the model's own default",
+        "", choices=tuple(REASONING_TOKENS),
+    )  # fmt: skip
     temperature: float = setting("sampling temperature", ge=0, le=2)
     top_p: float = setting("nucleus sampling", gt=0, le=1)
     max_tokens: int = setting("maximum length of the answer to an exact question, in tokens", ge=1)
@@ -149,6 +155,9 @@ class GatewaySettings:
     cors_origins: tuple[str, ...] = setting("origins of web pages (https://chat.example.com) that may call it", ())
     max_in_flight: int = setting("maximum number of concurrent requests; more are refused with 429", 512, ge=1)
     max_body_mb: float = setting("maximum size of a request, in megabytes; images are the largest part", 32.0, gt=0)
+    max_bodies_mb: float = setting(
+        "maximum size of all concurrent requests together, in megabytes; more are refused with 429", 256.0, gt=0
+    )
     image_urls: str = setting("image URLs that are passed on: public, any or none", "public", choices=IMAGE_URLS)
     body_timeout_s: float = setting("seconds a client has to send its request", 30.0, gt=0)
     header_timeout_s: float = setting("seconds a client has to send the headers of a request", 10.0, gt=0)
@@ -204,9 +213,12 @@ class ObserveSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """OpenTelemetry spans of every question; the standard OTEL_* variables say where they are sent."""
+    """OpenTelemetry spans and metrics of every question; the standard OTEL_* variables say where they are sent."""
 
-    enabled: bool | None = setting("create spans; none: if an OTEL_EXPORTER_OTLP_*ENDPOINT is set", None)
+    enabled: bool | None = setting(
+        "create spans and metrics; none: if an OTEL_EXPORTER_OTLP_*ENDPOINT is set", None
+    )
+    content: bool = setting("put questions and answers on the spans of calls", False)
     propagate: bool = setting("send traceparent to providers, so that their spans belong to the same trace", True)
 
 
@@ -224,6 +236,9 @@ class ProviderSettings:
     recordings: str = setting("for kind replay: the JSONL file of recorded replies", "")
     cheap: str = setting("its model for the fast agent where only its key is configured", "")
     strong: str = setting("its model for the slow agent where only its key is configured", "")
+    cache_prompts: bool = setting(
+        "kind anthropic: set cache_control on prompts that repeat, for clients whose protocol has none", True
+    )
     forward: tuple[str, ...] = setting("further fields of clients' requests to forward, such as top_k", ())
     requests_per_min: int | None = setting("maximum number of requests of a batch in any 60 seconds", None, ge=1)
     tokens_per_min: int | None = setting("maximum number of tokens of a batch in any 60 seconds", None, ge=1)
@@ -239,6 +254,14 @@ class PriceSettings:
     written: float | None = setting("prompt tokens that are written to the provider's cache", None, ge=0)
     written_1h: float | None = setting("the same, kept for an hour", None, ge=0)
     up_to: int | None = setting("longest prompt, in tokens, that these prices apply to", None, ge=1)
+
+    def complete(self, known: Price | None = None) -> Price | None:
+        """Return the price; with input and output it is complete, else what is missing is that of `known`."""
+        given = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+        if "input" in given and "output" in given:
+            # If the price of cached input is unknown, use the full price: the cost can be too high, never too low.
+            return Price(**{"cached": given["input"], **given})
+        return None if known is None else replace(known, **given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,18 +318,40 @@ class Settings:
     def card(self, model: str) -> ModelCard:
         """Return the catalogue entry of a model.
 
-        A model outside the catalogue is written `provider/model`: its price is unknown, log-probs are requested,
-        samples are separate calls. `gguf:/path/file.gguf` is a file that runs in this process.
+        A model outside the catalogue is written `provider/model`: log-probs are requested, samples are separate
+        calls. `gguf:/path/file.gguf` is a file that runs in this process. `model@effort` is a model at a level of
+        reasoning effort. A price that the settings do not name is that of the public table.
         """
+        base, effort = split_effort(model)
+        if effort:
+            listed = self.models.get(model)
+            card = self._card(base, listed) if listed else replace(self.card(base), scores={})
+            server = self.providers.get(card.provider)
+            listed = listed or self.models.get(base)
+            return replace(card.at_effort(effort, server.kind if server else "", listed=bool(listed)), name=model)
         if model in self.models:
-            return _card(model, self.models[model])
+            return self._card(model, self.models[model])
         if model.startswith("gguf:"):
             abilities: dict[str, Any] = {"context": 4096, "logprobs": True, "n": True}
             return ModelCard(model, "local", model, price=Price(0, 0, 0), **abilities)
         provider, _, rest = model.partition("/")
         if rest and provider in self.providers and self.providers[provider].kind != "local":
-            return ModelCard(name=model, provider=provider, id=rest, logprobs=True, images=True)
+            return self._card(model, ModelSettings(provider=provider, id=rest, logprobs=True, images=True))
         raise UnknownName("model", model, self.models)
+
+    def _card(self, name: str, entry: ModelSettings) -> ModelCard:
+        """Return an entry as a card; what it leaves out comes from the public table, if that knows the model."""
+        server = self.providers.get(entry.provider)
+        known = find_price(entry.provider, server.base_url, entry.id or name) if server else None
+        others = {
+            each.name: getattr(entry, each.name) for each in fields(entry) if each.name not in ("id", "price")
+        }
+        price = entry.price.complete(known and known.price)
+        if known is not None:
+            others["context"] = entry.context or known.context
+            if price == known.price:
+                others["price_date"] = known.date
+        return ModelCard(name=name, id=entry.id or name, price=price, **others)
 
     def contexts(self, provider: str) -> dict[str, int]:
         """Return the known context lengths of the provider's models, by model id."""
@@ -325,6 +370,14 @@ class Settings:
         if (found := agents.get(name)) is None:
             raise UnknownName("agent", name, self.agent_names)
         return replace(found, max_tokens=max(found.max_tokens, self.limits.max_tokens)) if open_ended else found
+
+    def agent_lines(self) -> list[str]:
+        """Return lines for odar.toml that name the model of each agent."""
+        lines = []
+        for name in self.agent_names:
+            table = f"agents.{name}" if name in self.agents else name
+            lines += ["", f"[{table}]", f"model = {json.dumps(self.agent(name).model)}"]
+        return lines
 
     def models_of(self, name: str) -> tuple[str, ...]:
         """Return the models one agent may use, its default first and its fallbacks last."""
@@ -399,13 +452,3 @@ class Settings:
         provider = self.card(model).provider
         if provider not in self.providers:
             raise UnknownName("provider", provider, self.providers)
-
-
-def _card(name: str, entry: ModelSettings) -> ModelCard:
-    given, price = entry.price, None
-    if given.input is not None and given.output is not None:
-        # If the price of cached input is unknown, use the full price: the cost can be too high, never too low.
-        cached = given.input if given.cached is None else given.cached
-        price = Price(given.input, cached, given.output, given.written, given.written_1h, given.up_to)
-    others = {each.name: getattr(entry, each.name) for each in fields(entry) if each.name not in ("id", "price")}
-    return ModelCard(name=name, id=entry.id or name, price=price, **others)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attack import access, availability, crowding, provoked
+from attack import access, availability, crowding, provoked, shares
 from attack.scene import ATTACKS
 
-__all__ = ["ATTACKS", "access", "availability", "crowding", "provoked"]
+__all__ = ["ATTACKS", "access", "availability", "crowding", "provoked", "shares"]

@@ -77,3 +77,21 @@ def test_skills_by_kind_follow_the_items_and_a_kind_of_few_items_stays_near_the_
     agent = items.replaced(calibration=fitted).agents[FAST]
     assert agent.on("yes/no").skill == known.accuracy_by_kind["yes/no"]
     assert agent.on("choice") is agent
+
+
+def test_questions_without_an_answer_are_counted():
+    items = population(120, fast=0.98)
+    silenced = [
+        replace(item, attempts=tuple(_without_answer(each) for each in item.attempts)) if i % 3 == 0 else item
+        for i, item in enumerate(items)
+    ]
+    told = table(silenced)
+    calibration = fit_calibration(told, every(told), belief=False)
+    assert calibration.statistics[default_source(told, FAST)].unanswered == pytest.approx(1 / 3, abs=1e-3)
+    fast = told.replaced(calibration=calibration).agents[FAST]
+    assert fast.silent == pytest.approx(1 / 3, abs=1e-3)
+    assert told.replaced(calibration=calibration).agents[SLOW].silent == 0
+
+
+def _without_answer(attempt):
+    return replace(attempt, text="", answer="", score=0.0, stated=False) if attempt.agent == FAST else attempt

@@ -57,6 +57,16 @@ def test_the_dial_and_the_models_of_the_agents_are_options(odar, provider, tmp_p
     assert (wrong.code, "dial 'best' is neither one of economy, balanced, quality" in wrong.err) == (2, True)
 
 
+def test_a_dry_run_makes_no_call_and_leaves_no_trace(odar, provider):
+    result = odar("ask", "--dry-run", "--path", "hard", "What is 2 + 2?")
+    assert (result.code, "fast+slow*5: asked for by the caller" in result.out) == (0, True)
+    assert "one slow call $0.0" in result.out
+    step = json.loads(odar("ask", "--dry-run", "--json", "What is 2 + 2?").out)
+    assert (step["action"], step["ask"][0]["model"]) == ("ask", "m")
+    assert provider.requests == []
+    assert json.loads(odar("traces", "--json").out)["traces"] == []
+
+
 def test_an_unknown_cost_is_null(odar, provider, tmp_path):
     toml = (tmp_path / "odar.toml").read_text().replace("price =", "# price =")
     (tmp_path / "odar.toml").write_text(toml)

@@ -242,7 +242,7 @@ def test_an_imported_recording_gives_skills_and_a_policy_but_no_energies(odar, d
     assert done.code == 0, done.err
     result = odar("calibrate", "imported.jsonl")  # of other models than those of odar.toml
     assert result.code == 0, result.err
-    assert "to use the result, set fast.model = 'cheap', slow.model = 'dear'" in result.err
+    assert 'to use the result, in odar.toml:\n    [fast]\n    model = "cheap"\n    [slow]' in result.err
     body = calibration(tmp_path)
     assert body["settings"]["policy"]
     assert all((row["count"], row["quantiles"]) == (0, None) and row["accuracy"] for row in body["sources"])

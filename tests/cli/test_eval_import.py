@@ -30,7 +30,7 @@ def pair(tmp_path):
 def test_a_table_of_two_models_is_imported_and_summarised(odar, provider, pair, tmp_path):
     result = odar("eval", "import", *pair, "--out", "pair.jsonl.gz", "--price", "small=1,2")
     assert result.code == 0
-    assert "60 questions, fast small, slow large" in result.out
+    assert "60 questions, fast small, slow large; gains are against one slow call" in result.out
     names = ("cascade", "cascade:dial=economy", "paper", "single-fast", "single-slow", "oracle")
     assert all(name in result.out for name in names)
     assert "APGR of the belief" in result.out and "prices are nominal" in result.out
@@ -42,6 +42,7 @@ def test_a_table_of_two_models_is_imported_and_summarised(odar, provider, pair, 
     rows = {row["name"]: row for row in body["rows"]}
     assert rows["single-fast"]["accuracy"]["value"] == pytest.approx(40 / 60)
     assert rows["single-slow"]["accuracy"]["value"] == pytest.approx(54 / 60)
+    assert rows["single-slow"]["gain"] is None
     assert body["apgr"] > 0.6  # unsure answers are escalated first
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
+import sys
 
 import pytest
 
@@ -75,22 +77,28 @@ def test_a_broken_store_prints_one_line_and_the_answer(odar, provider, tmp_path,
         other.close()
 
 
-def test_a_list_is_readable_at_80_columns(odar, put):
+def test_a_list_is_readable_at_80_columns(odar, put, monkeypatch):
     put(
         make_record(
             id="a" * 32, path="hard", cost=123.456, seconds=99.5, models=("a-model-with-a-name", "of-great-length")
         ),
         make_record(id="[bold]", cost=None, degradations=("slow agent: down",)),
+        make_record(id="cheap", cost=0.0000031),
         FAILED,
     )
     odar("feedback", "aaaa", "right")
+    assert "a-model-with-a-name, of-great-length" in odar("traces").out  # nothing is cut in a pipe
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
     result = odar("traces")
     assert result.code == 0
-    lines = result.out.splitlines()
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", result.out).splitlines()
     assert max(map(len, lines)) <= 80
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert "aaaaaaaa" in result.out
-    assert "$123.45600" in result.out
+    assert "$123.46" in result.out
+    assert "$0.0000031" in result.out
+    assert "a-model-with-a-na…" in result.out
     assert "unknown" in result.out
     assert "[bold]" in result.out
     assert " E " in next(line for line in lines if line.startswith("dead"))

@@ -20,6 +20,7 @@ from support.gateway_process import Process
 from support.scripts import script
 
 LOCK = ROOT / "deploy" / "requirements.txt"
+EVALS_LOCK = ROOT / "deploy" / "requirements-evals.txt"
 
 
 def test_the_environment_is_valid():
@@ -46,13 +47,15 @@ def test_copied_files_are_not_ignored():
 
 def test_the_image_installs_only_wheels_with_known_hashes():
     installs = [arguments for _, arguments in dockerfile() if "pip install" in arguments]
-    assert len(installs) == 2
+    assert len(installs) == 3
     assert "--require-hashes --only-binary=:all: -r deploy/requirements.txt" in installs[0]
     assert "--no-deps --no-build-isolation ." in installs[1]  # nothing is fetched
-    text = LOCK.read_text()
-    packages = text.partition("\n")[2].split("\n", 1)[1].replace(" \\\n", "").splitlines()
-    assert all(re.fullmatch(r"[a-z0-9.-]+==[\w.]+(    --hash=sha256:[0-9a-f]{64})+", each) for each in packages)
-    assert "://" not in text
+    assert "--require-hashes --only-binary=:all: --no-deps -r /opt/odar/requirements-evals.txt" in installs[2]
+    for file in (LOCK, EVALS_LOCK):
+        text = file.read_text()
+        packages = text.partition("\n")[2].split("\n", 1)[1].replace(" \\\n", "").splitlines()
+        assert all(re.fullmatch(r"[a-z0-9.-]+==[\w.]+(    --hash=sha256:[0-9a-f]{64})+", each) for each in packages)
+        assert "://" not in text
 
 
 def test_every_dependency_of_the_image_is_pinned():
@@ -65,13 +68,19 @@ def test_every_dependency_of_the_image_is_pinned():
         assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), wanted
     project, _ = script("audit").installed(extras=lock.EXTRAS)
     assert project.keys() - {"odar"} <= pins.keys()
+    more = script("audit").pinned(EVALS_LOCK.read_text())
+    assert not pins.keys() & more.keys()
+    for wanted in map(Requirement, lock.requirements(("evals",))):
+        assert wanted.specifier.contains((pins | more)[canonicalize_name(wanted.name)]), wanted
+    with_evals, _ = script("audit").installed(extras=(*lock.EXTRAS, "evals"))
+    assert with_evals.keys() - {"odar"} <= pins.keys() | more.keys()
 
 
 def test_the_stages_exist():
     froms = [arguments.split() for instruction, arguments in dockerfile() if instruction == "FROM"]
     names = {parts[2] for parts in froms if len(parts) == 3}
-    assert froms[-1] == ["weights-${WEIGHTS}"]
-    assert {"weights-0", "weights-1"} <= names
+    assert froms[-1] == ["evals-${EVALS}"]
+    assert {"weights-0", "weights-1", "evals-0", "evals-1"} <= names
 
 
 @pytest.fixture

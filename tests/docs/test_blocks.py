@@ -25,7 +25,7 @@ from support.page_upstream import page_upstream
 
 PAGES = [page for page in pages() if "```" in page.text]
 SHELL = ("bash", "console")
-READ_ONLY = ("text", "json", "jsonl", "toml", "yaml", "js")
+READ_ONLY = ("text", "json", "jsonl", "toml", "yaml", "js", "ts")
 GENERATED = ("py", "pycon")
 """Signatures and doctests of generated pages; pytest runs the doctests where they stand, in src."""
 PLACEHOLDER = re.compile(r"(?<=\.model=)[A-Z]+$")

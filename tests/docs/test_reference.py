@@ -79,6 +79,19 @@ def test_every_number_of_the_specification_is_known():
     assert set(TITLES) == specified()
 
 
+def test_every_number_that_the_code_cites_is_in_the_specification():
+    page = (ROOT / "docs/specification.md").read_text("utf-8")
+    known = specified() | set(re.findall(r"(?m)^## (\d+)\.", page))
+    cited = {
+        (number, str(file.relative_to(ROOT)), line)
+        for file in (ROOT / "src").rglob("*")
+        if file.suffix in (".py", ".toml", ".html", ".js", ".txt", ".md")
+        for number, line in mentions(file.read_text("utf-8"))
+    }
+    assert len(cited) > 200
+    assert [each for each in sorted(cited) if each[0] not in known] == []
+
+
 @pytest.mark.parametrize("number", TITLES)
 def test_a_number_of_the_specification_is_in_the_code(number):
     assert bool(places()[number]) != (number in NOT_IN_CODE), (

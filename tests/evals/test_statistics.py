@@ -16,6 +16,7 @@ from odar.evals.statistics import (
     fold_interval,
     item_means,
     mcnemar_test,
+    mean_over_sets,
     seed_deviation,
     sign_flip_test,
 )
@@ -170,3 +171,12 @@ def test_deviation_over_seeds_and_means_by_item():
     assert np.isnan(seed_deviation(np.array([1, 0]), [42, 42]))
     means, places = item_means([1, 0, 0, 1], ["a", "b", "a", "b"])
     assert (means.tolist(), places.tolist()) == ([0.5, 0.5], [0, 1])
+
+
+def test_the_interval_over_benchmarks_is_a_bootstrap_over_them():
+    rng = np.random.default_rng(1)
+    values = rng.normal(0.06, 0.02, 23)
+    found = mean_over_sets(values.tolist())
+    half = 1.96 * values.std() / np.sqrt(23)
+    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.002)
+    assert np.isnan(mean_over_sets([0.1, 0.2, 0.3, 0.4]).low)

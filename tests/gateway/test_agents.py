@@ -104,7 +104,7 @@ class TestClaudeCode:
         (note,) = reply["odar"]["notes"]
         assert (reply["odar"]["degraded"], reply["odar"]["degradations"]) == (False, [])
         assert "context_management, reasoning_effort, thinking" in note
-        assert note.endswith("tools that run at a provider were left out: web_search")
+        assert note.endswith("tools that run at a provider were left out, offer functions instead: web_search")
 
     async def test_its_request_is_served_by_an_anthropic_provider(self, claude, slow):
         slow.behave(answer(message_payload("Done.")))
@@ -131,8 +131,9 @@ class TestClaudeCode:
         assert not up.requests
 
     async def test_errors_below_messages_have_the_anthropic_format(self, live):
-        with pytest.raises(anthropic.NotFoundError) as caught:
+        with pytest.raises(anthropic.APIStatusError) as caught:
             await live.anthropic.post("/v1/messages/batches", cast_to=object, body={})
+        assert caught.value.status_code == 501
         assert caught.value.body["type"] == "error"
         with pytest.raises(anthropic.NotFoundError) as caught:
             await live.anthropic.models.retrieve("no-such")
@@ -197,7 +198,7 @@ class TestCodex:
         assert (status, names) == (200, ["exec_command", "agents__close", "apply_patch"])
         (note,) = reply["odar"]["notes"]
         assert (reply["odar"]["degraded"], reply["odar"]["degradations"]) == (False, [])
-        assert note.endswith("left out: web_search; items of the conversation were left out: web_search_call")
+        assert note.endswith("instead: web_search; items of the conversation were left out: web_search_call")
 
     @pytest.mark.parametrize("stream", [False, True])
     @pytest.mark.parametrize(
@@ -310,11 +311,15 @@ class TestModels:
         up.behave(answer({"data": [{"id": "quick"}]}))
         slow.behave(answer({"data": [{"id": "another"}]}))
         lines: list[str] = []
-        await start(app_options={"announce": lines.append})
+        await start(app_options={"announce": lines.append}, observe__share=0.5)
         await until(lambda: lines and lines[-1].startswith("ready after"))
+        assert (
+            "the cascade answers; a share of 0.5 is answered by deep too, for at most $1 a day (odar observe)"
+            in lines
+        )
         assert lines[0] == "fast agent: quick answers (f: 1 model)"
         assert lines[1].startswith(
-            "slow agent: deep does not answer: s answers, but does not list 'deep'; it has another"
+            "slow agent: deep cannot be used: s answers, but does not list 'deep'; it has another"
         )
 
 

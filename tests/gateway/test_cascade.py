@@ -102,3 +102,27 @@ async def test_explain_returns_the_document_of_the_trace(trio: Any) -> None:
     assert [decision["stage"] for decision in document["decisions"]] == ["fast", "second", None]
     assert document["baseline_usd"] == pytest.approx((10 * 3 + 5 * 15) / 1e6)
     assert document["plan"]["assignment"]["models"] == {"fast": "quick", "second": "other", "slow": "deep"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("model", "dial"), [("odar-economy", "economy"), ("odar", "balanced"), ("odar-quality", "quality")]
+)
+async def test_both_sdks_turn_the_dial_by_the_models_name(trio: Any, model: str, dial: str, stream: bool) -> None:
+    live = await trio("381", "395")
+    turns: Any = turn(QUESTION)
+    if stream:
+        chunks = [
+            each
+            async for each in await live.openai.chat.completions.create(model=model, messages=turns, stream=True)
+        ]
+        said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        async with live.anthropic.messages.stream(model=model, max_tokens=200, messages=turns) as events:
+            message = await events.get_final_message()
+    else:
+        reply = await live.openai.chat.completions.create(model=model, messages=turns)
+        said = reply.choices[0].message.content or ""
+        message = await live.anthropic.messages.create(model=model, max_tokens=200, messages=turns)
+    assert said.endswith("Answer: 395") and message.content[-1].text.endswith("Answer: 395")
+    dials = [record.outcome.trace.plan.dial for record in live.memory_store.records]
+    assert dials == [dial, dial]

@@ -73,3 +73,29 @@ def test_limits_of_a_key_are_checked_at_the_headers():
     assert (raised.value.retry_after, limiter.in_flight) == (30, 1)
     now[0] = 30.0
     limiter.acquire(few)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 60)), max_size=40))
+def test_a_key_leaves_as_many_bytes_as_it_holds(arrivals):
+    limiter, held = ConcurrencyLimit(1000, max_bytes=100), Counter()
+    for id_, size in arrivals:
+        free = 100 - held.total()
+        if size <= free and (not held[id_] or held[id_] + size <= free):
+            limiter.hold(api_key(id_, id_), size)
+            held[id_] += size
+        else:
+            with pytest.raises(ApiError) as raised:
+                limiter.hold(api_key(id_, id_), size)
+            assert (raised.value.status, raised.value.code) == (429, "overloaded")
+    for id_, size in held.items():
+        limiter.acquire(api_key(id_, id_))
+        limiter.release(api_key(id_, id_), size)
+    limiter.hold(api_key("d", "d"), 5000)  # nothing else is in memory
+
+
+def test_requests_of_this_machine_share_all_bytes():
+    limiter = ConcurrencyLimit(1000, max_bytes=100)
+    limiter.hold(None, 60)
+    limiter.hold(None, 40)
+    with pytest.raises(ApiError, match="max_bodies_mb"):
+        limiter.hold(None, 1)

@@ -368,7 +368,13 @@ async def test_a_path_with_a_slash_at_its_end_is_not_redirected(live):
 
 async def test_a_key_of_the_simple_path_may_not_name_the_slow_model(start, slow):
     live = await start(keys=[api_key("k", "narrow", max_path="simple"), api_key("w", "wide", max_path="hard")])
-    for secret, model, expected in (("narrow", "deep", 403), ("narrow", "quick", 200), ("wide", "deep", 200)):
+    cases = [
+        ("narrow", "deep", 403),
+        ("narrow", "s/deep", 403),
+        ("narrow", "quick", 200),
+        ("narrow", "f/quick", 200),
+    ]
+    for secret, model, expected in [*cases, ("wide", "deep", 200), ("wide", "s/deep", 200)]:
         body = {"model": model, "messages": turn()}
         status, _, reply = await live.post(CHAT, body, headers={"x-api-key": secret})
         assert status == expected, reply

@@ -35,6 +35,18 @@ async def test_models_are_listed_for_both_sdks(live):
         assert await get(live, f"/v1/models/{model['id']}") == (200, model)
 
 
+async def test_models_say_what_they_can_do_and_cost(start):
+    live = await start(models__quick__context=8192, models__quick__price={"input": 1.0, "output": 2.0})
+    listed = {model["id"]: model for model in (await get(live, "/v1/models"))[1]["data"]}
+    quick, own = listed["quick"], listed["odar-economy"]
+    assert (quick["context_length"], quick["agents"], quick["tools"]) == (8192, ["fast"], True)
+    assert (quick["price"]["input"], quick["price"]["cached"], quick["price"]["output"]) == (1.0, 1.0, 2.0)
+    assert (own["owned_by"], own["price"], own["agents"]) == ("odar", None, ["fast", "slow"])
+    assert own["context_length"] is None  # that of the slow model is unknown
+    for model in listed.values():
+        assert model["input_modalities"][0] == "text" and isinstance(model["logprobs"], bool)
+
+
 async def test_an_unknown_model_is_404(live):
     status, reply = await get(live, "/v1/models/meta-llama/Llama-4")
     assert (status, reply["error"]["code"], reply["error"]["param"]) == (404, "model_not_found", "model")

@@ -219,6 +219,25 @@ async def test_the_queue_is_bounded(observed: Any, monkeypatch: pytest.MonkeyPat
     assert f'odar_observe_dropped_total{{reason="queue"}} {20 - WORKERS - 3}' in text
 
 
+async def test_a_key_leaves_room_in_the_queue(observed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odar.gateway.observation.MAX_QUEUED", 6)
+    hanging = says("f", "Answer: 395")
+    hanging.meet = asyncio.Barrier(1000)
+    gateway = await observed(
+        fast=hanging, enabled=True, share=1, keys=[api_key("g", "greedy"), api_key("m", "modest")]
+    )
+
+    async def ask(secret: str) -> None:
+        body = {"model": "odar", "messages": turn(QUESTION)}
+        assert (await gateway.live.post(CHAT, body, headers={"x-api-key": secret}))[0] == 200
+
+    for _ in range(WORKERS + 10):
+        await ask("greedy")
+    await until(lambda: gateway.observer.dropped["queue"] == 7)
+    await ask("modest")
+    await until(lambda: [entry.key_id for entry, _ in gateway.observer._queue] == ["g", "g", "g", "m"])
+
+
 async def test_the_budget_is_never_exceeded(observed: Any) -> None:
     gateway = await observed(fast="Answer: 381", second="Answer: 395", enabled=True, share=1, budget_usd_day=0.05)
     await asyncio.gather(*(gateway.ask(times=10) for _ in range(20)))
@@ -259,10 +278,10 @@ async def test_too_large_an_excess_falls_back_to_slow_until_resumed(
     )
     for _ in range(100):
         (reply,) = await gateway.ask()
-        if gateway.observer.passes_through:
+        if gateway.observer.passes_through(None):
             break
         await gateway.settled(len(gateway.slow.requests) // 2)
-    await until(lambda: gateway.observer.passes_through)
+    await until(lambda: gateway.observer.passes_through(None))
     questions = gateway.store.observations.comparison().questions
     assert 3 < questions < 30
     await gateway.ask(times=20)
@@ -277,7 +296,7 @@ async def test_too_large_an_excess_falls_back_to_slow_until_resumed(
     other = open_store(gateway.overrides)  # as the command does
     assert other.observations.resume()
     await other.close()
-    await until(lambda: not gateway.observer.passes_through)
+    await until(lambda: not gateway.observer.passes_through(None))
     (reply,) = await gateway.ask()
     assert reply["model"] == "odar"
 

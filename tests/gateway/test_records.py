@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 import pytest
 
 from odar.config import load_settings
+from odar.conversation import Message, Options, Tool
 from odar.store.database import Database
 from odar.store.keys import KeyLimits, create_key
 from odar.store.record import Filter
 from odar.store.store import Store
+from odar.types import Query
 from support.entries import entry
 from support.fault_server import answer, status
 from support.payloads import chat_payload
@@ -197,3 +199,10 @@ async def test_a_store_that_is_lost_makes_the_gateway_unavailable(
     ]
     assert len(said) == 1
     assert str(tmp_path) in said[0]
+
+
+def test_a_record_holds_no_earlier_turns_and_no_tools():
+    turns = (Message("user", "x" * 1000), Message("assistant", "y" * 1000), Message("user", "And now?"))
+    query = Query.from_messages(turns, Options(max_tokens=9, tools=(Tool("f", "z" * 1000),)))
+    kept = entry(query=query).record("p").query
+    assert (kept.text, kept.turns, kept.options) == ("And now?", (), Options(max_tokens=9))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import signal
+import subprocess
 import sys
 
 import aiohttp
 import pytest
 import uvicorn
 
+from odar.gateway import server
 from odar.gateway.access import ConcurrencyLimit
 from odar.gateway.server import ConnectionLimits, DrainingServer, _on_loop_error
 from odar.settings import GatewaySettings
@@ -141,3 +143,30 @@ async def test_full_tables_of_files_are_logged(caplog):
     loop = asyncio.get_running_loop()
     _on_loop_error(loop, {"exception": OSError(errno.EMFILE, "Too many open files"), "message": "accept"})
     assert [record.message for record in caplog.records if "raise ulimit -n" in record.message]
+
+
+async def test_freed_memory_is_returned_once_it_has_grown(monkeypatch):
+    trimmed = []
+    monkeypatch.setattr(server, "trim_memory", lambda: trimmed.append(True))
+    draining = DrainingServer(uvicorn.Config(None), ConcurrencyLimit(1), 0.0)
+    draining._trim_above = 100
+    for size, counter in ((90, 0), (101, 1), (101, 50)):
+        monkeypatch.setattr(server, "resident_bytes", lambda size=size: size)
+        await draining.on_tick(counter)
+    assert trimmed == [True]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the C library is another")
+def test_memory_between_objects_in_use_is_returned():
+    code = """
+from odar.gateway.server import resident_bytes, return_freed_memory, trim_memory
+return_freed_memory()
+texts = [b"x" * 5000 for _ in range(20_000)]
+kept = texts[::50]
+del texts
+before = resident_bytes()
+trim_memory()
+print(before - resident_bytes())
+"""
+    freed = int(subprocess.check_output([sys.executable, "-c", code]))
+    assert freed > 50e6

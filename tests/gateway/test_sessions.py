@@ -23,7 +23,7 @@ def decided(table: SessionTable, messages: Sequence[Message], **options: Any) ->
     opened = table.open(Query.from_messages(tuple(messages), Options(user=options.pop("user", None))), **options)
     trace = make_answer().trace
     use = opened.use("slow", trace.calls)
-    table.close(opened, replace(trace, plan=replace(trace.plan, session=use)))
+    table.close(opened, replace(trace, plan=replace(trace.plan, session=use)), options.get("key_id"))
     return use
 
 
@@ -128,3 +128,13 @@ async def test_without_sessions_every_request_is_routed_by_itself(start: Any) ->
     told = await loop(start, agents([-0.1]), gateway__sessions=0)
     assert [each["calls"] for each in told] == [1, 1, 1, 1]
     assert all("session" not in each for each in told)
+
+
+def test_a_key_drops_only_its_own_sessions() -> None:
+    table = SessionTable(10, 60, Clock())
+    mine = [FIRST, Message("assistant", "yes"), Message("user", "Go on.")]
+    assert decided(table, mine[:1], key_id="modest").requests == 1
+    for number in range(100):
+        decided(table, [Message("user", f"Question {number}")], key_id="greedy")
+    assert len(table) == 10
+    assert decided(table, mine, key_id="modest").requests == 2

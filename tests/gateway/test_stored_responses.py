@@ -137,11 +137,12 @@ async def test_a_continuation_stores_only_what_is_new(kept, store, settings):
 
 async def test_a_conversation_is_as_old_as_its_last_response(kept, store, settings):
     first = await kept.openai.responses.create(model=MODEL, input="Hello")
+    now = datetime.now(UTC)
     with Database(settings.store) as database:
-        with database.write() as connection:
-            connection.execute(update(responses).values(day="2020-01-01"))
+        with database.write() as connection:  # not old enough for the gateway's own maintenance
+            connection.execute(update(responses).values(day=(now - timedelta(days=29)).date().isoformat()))
         last = await kept.openai.responses.create(model=MODEL, input="Go on", previous_response_id=first.id)
-        delete_old_traces(database, 30, datetime.now(UTC))
+        delete_old_traces(database, 30, now + timedelta(days=2))
         assert "Hello" in store.archive.response_items(last.id, "")
         with database.write() as connection:
             connection.execute(delete(responses).where(responses.c.id == first.id))

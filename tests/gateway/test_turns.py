@@ -40,6 +40,13 @@ async def test_one_request_of_each_key_runs_at_a_time():
     assert not turns._locks
 
 
+async def test_a_slow_request_of_one_key_delays_no_other():
+    turns = Turns("test", 1)
+    a, b = api_key("a", "1"), api_key("b", "2")
+    async with asyncio.timeout(10), turns.take(a), turns.take(b):  # while the body of the first arrives, say
+        assert await turns.run(lambda: 4) == 4
+
+
 async def test_too_many_waiting_requests_are_refused():
     turns = Turns("test", 1)
     go = asyncio.Event()

@@ -94,10 +94,18 @@ def test_a_reply_without_a_final_answer_has_nothing_to_compare():
 
 
 def test_open_ended_requests_take_one_call():
-    first = POLICY.next_stage(state(one_call=True, kind="writing"))
+    first = POLICY.next_stage(state(one_call=True, kind="open-ended"))
     assert first.stage.calls == 1 and first.final
     assert POLICY.next_stage(state(("fast", 0), one_call=True)).stage is None
     assert asked(one_call=True, n=3).endswith("*3")
+
+
+def test_nothing_is_likely_right_where_no_answer_is():
+    """p is a probability of being right, and a poem is neither right nor wrong."""
+    written = state(("fast", 0), one_call=True, kind="open-ended")
+    assert POLICY.next_stage(written).p is None
+    assert POLICY.verdict(written).reason == "the only answer"
+    assert "likely right" in POLICY.verdict(state(("fast", 0), one_call=True, kind="number")).reason
 
 
 def test_a_tool_loop_stays_with_its_agent_unless_it_fails():

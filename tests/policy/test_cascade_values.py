@@ -97,4 +97,4 @@ def test_thresholds_in_words() -> None:
     lines = values(10.0, 0.1).describe(NAMES, OUTLOOK)
     assert len(lines) == 3
     assert lines[0].startswith("start with fast")
-    assert lines[2].startswith("after second slow if p < 0.7") and lines[2].endswith("else stop")
+    assert lines[2].startswith("after second: slow if p < 0.7") and lines[2].endswith("else stop")

@@ -56,6 +56,7 @@ def test_everyday_requests(item):
         ("How do I get rid of ants?", Kind.OPEN_ENDED, None),
         ("What are bees? Use at least 300 words.", Kind.OPEN_ENDED, None),
         ("good morning!", Kind.OPEN_ENDED, None),
+        ("", Kind.SHORT, None),  # a recording without its questions
         ("<system-reminder>\nIs it true?\n</system-reminder>\nhi", Kind.OPEN_ENDED, None),
         ("A long article.\n" * 500 + "\nSummarise this in two sentences.", Kind.OPEN_ENDED, None),
     ],

@@ -55,3 +55,7 @@ def test_the_state_after_an_answer():
     assert (after.agent, after.requests, after.switches) == ("slow", 2, 1)
     assert after.models == {"fast": "a", "slow": "b"}
     assert after.read == {"fast": (500, 0.0), "slow": (950, 7.0)}, "a failed call has read nothing"
+    marked = replace(calls[1], usage=Usage(950, 600, 10, written=300))
+    for usage, kept in ((calls[1], 0), (marked, 900)):  # a provider that keeps what is marked, and no more
+        told = request.after(replace(trace, plan=plan, calls=(usage,)), 7.0, explicit={"p"})
+        assert told.read["slow"] == (kept, 7.0)

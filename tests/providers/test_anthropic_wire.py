@@ -145,3 +145,17 @@ def test_a_text_that_is_not_a_string_is_an_error():
     streamed.feed({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
     with pytest.raises(TypeError, match="text is a bool"):
         streamed.feed({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": True}})
+
+
+def test_the_effort_of_a_model_is_sent_beside_the_format() -> None:
+    form = Format(SCHEMA)
+    body = body_of(Options(format=form, effort="low"), effort="high", extra={"thinking": {"type": "adaptive"}})
+    assert body["output_config"] == {"effort": "high", "format": {"type": "json_schema", "schema": SCHEMA}}
+    assert body["thinking"] == {"type": "adaptive"} and "temperature" not in body
+
+
+def test_a_thinking_budget_must_leave_room_for_the_answer() -> None:
+    extra = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+    for longest, sent in ((2000, True), (1000, False)):  # the client's own limit
+        body = messages_body(ask(effort="minimal", extra=extra, sampling=Sampling(max_tokens=longest)))
+        assert ("thinking" in body) == sent and "output_config" not in body

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
+from odar.conversation import Options
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
 from odar.providers.openai import OpenAIProvider
 from odar.types import Token, Usage
@@ -179,3 +181,53 @@ class TestCheck:
         server.behave(faults.answer({"models": None}))
         with pytest.raises(ProviderProtocolError):
             await openai.check()
+
+
+async def test_what_a_clients_options_provoke_is_not_remembered_for_others(
+    server: FaultServer, openai: OpenAIProvider
+) -> None:
+    """A model that gives log-probabilities, but not together with reasoning."""
+
+    async def behave(exchange: Exchange) -> None:
+        asked = exchange.json
+        if asked.get("logprobs") and asked.get("reasoning_effort"):
+            await exchange.send_json({"error": {"message": "logprobs is not supported with reasoning_effort"}}, 400)
+        else:
+            await faults.ok("Answer: 4")(exchange)
+
+    server.behave(behave)
+    await openai.complete(ask(options=Options(effort="high")))
+    assert [each.json.get("logprobs") for each in server.requests] == [True, None]
+    await openai.complete(ask())
+    assert server.requests[-1].json["logprobs"] is True
+
+
+async def test_other_tasks_go_on_while_tiny_events_are_read(server: FaultServer, openai: OpenAIProvider) -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def behave(exchange: Exchange) -> None:
+        events = b"data: {}\n\n" * 20_000 + b"".join(
+            b"data: %b\n\n" % json.dumps(event).encode() for event in chat_events("Answer: 4")
+        )
+        await exchange.send(events + b"data: [DONE]\n\n", content_type="text/event-stream")
+
+    server.behave(behave)
+    counting = asyncio.create_task(count_turns())
+    pieces: list[int] = []
+    await openai.complete(ask(), lambda delta: pieces.append(turns))
+    counting.cancel()
+    assert turns > 20_000 / 100
+
+
+async def test_a_large_error_is_not_copied(server: FaultServer, openai: OpenAIProvider) -> None:
+    payload = {"error": {"message": "m" * 100_000, "type": "invalid_request_error", "more": list(range(50_000))}}
+    server.behave(faults.answer(payload))
+    with pytest.raises(ProviderError, match="error in the answer") as raised:
+        await openai.complete(ask())
+    assert (raised.value.status, raised.value.body) == (400, "")

@@ -64,6 +64,8 @@ UNSEEN = {
     "evals/scorers/ifeval.py:CHECKS": "the keywords of a benchmark",
     "evals/scorers/ifeval.py:_keyword_frequency": "the keyword of a benchmark",
     "evals/scorers/ifeval.py:_postscript": "the letters of a benchmark's marker",
+    "prices.py:_find_providers": "patterns of the table of prices, applied to the user's own addresses",
+    "prices.py:_rows": "patterns of the table of prices, applied to names of at most 200 characters",
 }
 """Calls with a pattern that is neither written there nor compiled at import."""
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from odar.background import CURRENT_KEY
 from odar.policy.belief import Agent, Belief
 from odar.policy.cascade_values import drawn_answers
 from odar.store.agreement import MAX_QUESTIONS, MIN_QUESTIONS, ServedAgreement
-from odar.store.alignment import CURRENT_KEY
 
 BELIEF = Belief.load()
 TRUE = (Agent("fast", 0.35, "gpt"), Agent("second", 0.40, "gemini"), Agent("slow", 0.70, "claude"))

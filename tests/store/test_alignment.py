@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
+from odar.background import CURRENT_KEY
 from odar.errors import StoreError
 from odar.policy.alignment import Source, Statistics
 from odar.policy.energy import Alignment
 from odar.policy.signals import AnswerKind, AnswerSignals, shipped_tables
 from odar.settings import StoreSettings
-from odar.store.alignment import CURRENT_KEY, ServedAlignment, alignment_path
+from odar.store.alignment import ServedAlignment, alignment_path
 from support.waiting import wait_until
 
 SOURCE = Source("m", "0" * 32, 0.2, 0.9, 96, 0.1)

@@ -81,7 +81,8 @@ def test_a_verifier_and_a_stage_without_an_answer():
     story = dict(tell_story(to_document(Record(Query("?"), make_answer()), content=True)))
     assert story["slow:verify"] == "says CORRECT, 4 · they agree"
     lonely = document(candidates=(candidate("slow", "13", 2),), verdict=Verdict(0, "only", "the only candidate"))
-    assert dict(tell_story(lonely))["fast"].startswith("no answer · 41% likely right")
+    story = dict(tell_story(lonely))
+    assert story["fast"].endswith("second is asked instead") and story["second"].endswith("slow is asked instead")
 
 
 def test_a_question_without_decisions_has_no_story():

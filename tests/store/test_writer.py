@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -101,6 +102,17 @@ async def test_the_queue_is_limited_in_bytes(opened, sqlite_url, monkeypatch):
     assert store.put(make_record())
     await store.flush()
     assert store.put(make_record(text=big))
+
+
+async def test_large_records_of_one_key_push_out_no_others(opened, sqlite_url, monkeypatch):
+    monkeypatch.setattr("odar.store.writer.MAX_QUEUED_BYTES", 3 << 20)
+    store = opened(sqlite_url, flush_interval_s=60)
+    big = "word " * 2000
+    accepted = [store.put(replace(make_record(text=big), key_id="greedy")) for _ in range(10)]
+    assert 0 < sum(accepted) < 4
+    assert store.put(replace(make_record(text=big), key_id="modest"))
+    await store.flush()
+    assert store.put(replace(make_record(text=big), key_id="greedy"))
 
 
 class TestDatabaseFailures:

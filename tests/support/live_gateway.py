@@ -44,7 +44,7 @@ class MemoryStore:
         self.closed = False
         self.key_cache = KeyCache()
         self.key_cache.load(keys)
-        self.observations = SimpleNamespace(fallback_at=None, comparison=Comparison)
+        self.observations = SimpleNamespace(fallback_at=None, fell_back=lambda key_id: False, comparison=Comparison)
 
     def put(self, record: Record) -> None:
         self.records.append(record)

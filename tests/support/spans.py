@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -19,9 +21,11 @@ class SpanBook:
         self._exporter = InMemorySpanExporter()
         self._provider = TracerProvider()
         self._provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self._reader = InMemoryMetricReader()
+        self._meters = MeterProvider([self._reader])
 
     def observer(self, settings: Settings) -> Spans:
-        return Spans(self._provider.get_tracer("test"), settings)
+        return Spans(self._provider.get_tracer("test"), settings, self._meters.get_meter("test"))
 
     def all(self) -> list[ReadableSpan]:
         return list(self._exporter.get_finished_spans())
@@ -50,6 +54,12 @@ class SpanBook:
             }
 
         return below(None)
+
+    def metric(self, name: str) -> list[HistogramDataPoint]:
+        """Return the points of a histogram."""
+        data = self._reader.get_metrics_data()
+        scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics] if data else []
+        return [point for s in scopes for m in s.metrics if m.name == name for point in m.data.data_points]
 
     def everything(self) -> str:
         """Return the contents of all spans as text."""

@@ -18,8 +18,8 @@ from odar.telemetry import spans, telemetry_observer
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 
 
-def wanted(environ=None, **overrides) -> bool:
-    return odar.telemetry._is_enabled(load_settings("tiny", environ={}, **overrides), environ or {})
+def wanted(environ=None, signal="TRACES", **overrides) -> bool:
+    return odar.telemetry._is_enabled(load_settings("tiny", environ={}, **overrides), environ or {}, signal)
 
 
 def test_telemetry_is_off_by_default():
@@ -44,6 +44,13 @@ def test_telemetry_is_enabled_by_a_setting_or_the_standard_variables(environ, en
     assert wanted(environ, **overrides) is result
 
 
+def test_spans_and_metrics_are_enabled_by_themselves():
+    only_traces = {**COLLECTOR, "OTEL_METRICS_EXPORTER": "none"}
+    assert wanted(only_traces) and not wanted(only_traces, "METRICS")
+    only_metrics = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c:4318/v1/metrics"}
+    assert wanted(only_metrics, "METRICS") and not wanted(only_metrics)
+
+
 def test_opentelemetry_is_not_imported_while_disabled():
     code = (
         "import sys, asyncio\nfrom odar import Odar, load_settings\nimport odar.gateway.app\n"
@@ -66,7 +73,7 @@ def test_a_missing_package_names_the_extra_to_install(monkeypatch, caplog):
 
 @pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"])
 def test_another_protocol_is_rejected(name):
-    with pytest.raises(SettingsError, match=f"{name} = 'grpc': spans are sent as http/protobuf"):
+    with pytest.raises(SettingsError, match=f"{name} = 'grpc': traces are sent as http/protobuf"):
         spans.tracer({name: "grpc"})
 
 
@@ -84,7 +91,7 @@ def test_the_service_name(monkeypatch):
     assert spans.resource().attributes["service.name"] == "questions"
 
 
-def test_spans_reach_a_collector(tmp_path: Path):
+def test_spans_and_metrics_reach_a_collector(tmp_path: Path):
     """Run the OTLP exporter in a process with a collector that counts bytes."""
     code = """
 import http.server, threading, os, sys
@@ -101,13 +108,19 @@ from odar import load_settings
 from odar.telemetry import telemetry_observer
 observer = telemetry_observer(load_settings("tiny"))
 with observer.watch("difficulty", {}): pass
-from odar.telemetry.spans import own_provider
-own_provider().force_flush()
-(path, body), = received
-print(path, b"difficulty" in body, b"odar" in body)
+from types import SimpleNamespace
+from odar.providers.base import Reply, Request
+from odar.types import Usage
+fields = {"self": SimpleNamespace(name="openai"), "request": Request("m", ())}
+with observer.watch("chat", fields): observer.tell(Reply((), Usage(input=3, output=2)))
+from odar.telemetry import metrics, spans
+spans.own_provider().force_flush()
+metrics._own_provider(spans.resource()).force_flush()
+bodies = dict(received)
+print(*sorted(bodies), b"difficulty" in bodies["/v1/traces"], b"gen_ai.client.token.usage" in bodies["/v1/metrics"])
 """
     environ = {"PATH": "/usr/bin", "HOME": str(tmp_path), "OTEL_EXPORTER_OTLP_COMPRESSION": "none"}
     environ["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
     command = [sys.executable, "-c", code]
     run = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environ, cwd=tmp_path)
-    assert run.stdout.split() == ["/v1/traces", "True", "True"], run.stderr
+    assert run.stdout.split() == ["/v1/metrics", "/v1/traces", "True", "True"], run.stderr

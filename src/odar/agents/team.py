@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
 from odar.background import run_by_size
-from odar.catalogue import ModelCard
+from odar.catalogue import REASONING_ROOM, REASONING_TOKENS, ModelCard
 from odar.conversation import NO_OPTIONS, Options
 from odar.errors import (
     AllAgentsFailed,
@@ -157,10 +157,15 @@ class Team:
     def check(self, *agents: str) -> None:
         """Raise an error if an agent cannot answer this query, before another one is paid."""
         for agent in agents:
+            self.check_images(agent)
+            _ = self.providers[self.cards[agent].provider]
+
+    def check_images(self, *agents: str) -> None:
+        """Raise InputError if the query has images that an agent's model cannot see."""
+        for agent in agents:
             card = self.cards[agent]
             if self.query.images and not card.images:
                 raise InputError(f"{card.name} cannot see images; choose a {agent}.model that can (odar models)")
-            _ = self.providers[card.provider]
 
     async def prepare(self, agent: str) -> None:
         """Download and load the agent's model before its first use, without counting this time."""
@@ -211,7 +216,7 @@ class Team:
         completion, call = self.paid.pop(ask.agent)
         self.ledger.calls.append(replace(call, step=ask.step, agent=ask.agent))
         self.skip_samples(ask.agent, 1)
-        first = self._candidate(ask, self.cards[ask.agent], completion, "")
+        first = self.candidate(ask, self.cards[ask.agent], completion)
         if not first.tool_calls and (known := answer_in_reply(first.answer, self._answers)) is not None:
             first = replace(first, answer=known, stated=True)
         if ask.samples == 1:
@@ -226,7 +231,6 @@ class Team:
         except OdarError as error:
             self.fail(ask.agent, error)
             return []
-        step = ask.step
         first = self._asked.get(ask.agent, 0)
         self._asked[ask.agent] = first + ask.samples
         streamed = False
@@ -237,32 +241,40 @@ class Team:
             assert on_delta is not None
             on_delta(delta)
 
-        shown = proposal if ask.verify else None
-        proposed = (shown.answer, _draft(shown)) if shown else ("", "")
-        messages = self.prompts[step].messages(self.query, *proposed)
         models = list(self.models(ask.agent))
         candidates: dict[int, Candidate] = {}
         for card in models:
             before = len(self.failures)
-            template = self.request_template(ask.agent, card)
             request = replace(
-                template,
-                messages=messages,
-                sampling=_seeded(template.sampling, first),
-                n=ask.samples,
+                self.request(ask, card, proposal, first),
                 retry_rate_limit=card is models[-1] and not self.plain,  # otherwise the next model is asked
-                unlisted_model=card.name not in self.settings.models,
-                options=self._options(card, template),
             )
             handler = None if on_delta is None else forward
             async with aclosing(self._samples(ask, card, request, handler)) as samples:
                 async for index, completion in samples:
-                    make = partial(self._candidate, ask, card, completion, proposed[0])
+                    make = partial(self.candidate, ask, card, completion, proposal)
                     candidates[index] = await run_by_size(len(completion.text), make)
             errors = [error for _, error in self.failures[before:]]
             if candidates or streamed or not errors or not all(map(_another_may_answer, errors)):
                 break
         return [candidates[index] for index in sorted(candidates)]
+
+    def request(self, ask: Ask, card: ModelCard, proposal: Candidate | None = None, first: int = 0) -> Request:
+        """Return the request of an agent to one of its models; `first` is the number of samples before it.
+
+        A verifier is shown the proposal.
+        """
+        shown = proposal if ask.verify else None
+        proposed = (shown.answer, _draft(shown)) if shown else ("", "")
+        template = self.request_template(ask.agent, card)
+        return replace(
+            template,
+            messages=self.prompts[ask.step].messages(self.query, *proposed),
+            sampling=_seeded(template.sampling, first),
+            n=ask.samples,
+            unlisted_model=card.name not in self.settings.models,
+            options=self._options(card, template),
+        )
 
     def affordable(self, card: ModelCard, request: Request) -> int:
         """Return how many of the request's samples fit the limits; raises BudgetExceeded if not one does."""
@@ -308,7 +320,7 @@ class Team:
             options,
             protocol="anthropic" if kind == "anthropic" else "openai",
             forward=provider.forward if provider else (),
-            fixed=(*template.extra, *template.drop),
+            fixed=(*template.extra, *template.drop, *(["reasoning_effort"] if template.effort else [])),
             cost_limited=self.ledger.limits.cost_usd is not None,
             efforts=card.efforts,
         )
@@ -370,7 +382,7 @@ class Team:
             return []
         completions = reply.completions[: request.n]
         # A model that spent all its tokens on thinking has neither text nor a tool call.
-        usable = [c for c in completions if len(c.text) <= MAX_TEXT and (c.text.strip() or c.tool_calls)]
+        usable = list(filter(is_usable, completions))
         if len(usable) < len(completions) or not completions:
             finish = completions[0].finish if completions else "no choice"
             empty = max(1, len(completions) - len(usable))
@@ -386,7 +398,7 @@ class Team:
         self, completion: Completion, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> Completion:
         """Return the completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
-        make = partial(self._candidate, ask, card, completion, "")
+        make = partial(self.candidate, ask, card, completion)
         stated = (await run_by_size(len(completion.text), make)).stated
         kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
         if kind == "replay" or not wants_continuation(completion.finish, stated, request.options):
@@ -406,7 +418,9 @@ class Team:
         text, tokens = completion.text + between + rest.text, completion.tokens + rest.tokens
         return Completion(text, tokens, rest.finish, rest.tool_calls)
 
-    def _candidate(self, ask: Ask, card: ModelCard, completion: Completion, proposal: str) -> Candidate:
+    def candidate(
+        self, ask: Ask, card: ModelCard, completion: Completion, proposal: Candidate | None = None
+    ) -> Candidate:
         """Return the candidate in a completion: the answer, a verifier's judgment, and whether it was stated."""
         text, calls, prompt = completion.text, completion.tool_calls, self.prompts[ask.step]
         judgment = extract_judgment(text) if ask.verify and prompt.asks_for_judgment else None
@@ -420,7 +434,7 @@ class Team:
         stated = answer is not None or not prompt.asks_for_marker or judgment is True
         stated = stated or (judgment is None and completion.finish != "length" and is_bare_answer(text))
         if answer is None:
-            answer = proposal if judgment else text.strip()
+            answer = proposal.answer if judgment and proposal is not None else text.strip()
         return Candidate(
             step=ask.step,
             agent=ask.agent,
@@ -435,6 +449,11 @@ class Team:
             fault=format_fault(text, calls, self.query.options),
             wire=completion.wire,
         )
+
+
+def is_usable(completion: Completion) -> bool:
+    """Return whether a completion is neither empty nor endless."""
+    return len(completion.text) <= MAX_TEXT and bool(completion.text.strip() or completion.tool_calls)
 
 
 _CONTEXT_LENGTH_CODES = frozenset({"context_length_exceeded", "request_too_large", "exceed_context_size_error"})
@@ -481,7 +500,8 @@ async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 def agent_request_template(agent: AgentSettings, card: ModelCard, options: Options, seed: int | None) -> Request:
     """Return a request with the client's options, else the agent's; with log-probabilities if possible (SPEC 5)."""
     # Our own limit leaves at least half of a small model's context to the conversation.
-    longest = min(agent.max_tokens, max(1, card.context // 2)) if card.context else agent.max_tokens
+    longest = agent.max_tokens + REASONING_ROOM * REASONING_TOKENS.get(card.effort, 0)
+    longest = min(longest, max(1, card.context // 2)) if card.context else longest
     if options.max_tokens is not None:
         longest = min(options.max_tokens, card.context) if card.context else options.max_tokens
     sampling = Sampling(
@@ -500,6 +520,8 @@ def agent_request_template(agent: AgentSettings, card: ModelCard, options: Optio
         max_tokens_field=card.max_tokens_field,
         drop=card.drop,
         extra=card.extra,
+        effort=card.effort,
+        cache=card.price is None or card.price.free or card.price.written is not None,
     )
 
 
@@ -510,9 +532,17 @@ def plain_request_template(card: ModelCard, options: Options, timeout_s: float, 
     """
     sampling = Sampling(options.temperature, options.top_p, options.max_tokens, options.stop or (), options.seed)
     field = card.max_tokens_field if priced else options.max_tokens_field or card.max_tokens_field
-    logprobs = options.top_logprobs is not None
     return Request(
-        card.id, (), sampling, logprobs=logprobs, timeout_s=timeout_s, max_tokens_field=field, drop=card.drop
+        card.id,
+        (),
+        sampling,
+        logprobs=options.top_logprobs is not None,
+        timeout_s=timeout_s,
+        max_tokens_field=field,
+        drop=card.drop,
+        extra=card.extra if card.effort else {},
+        effort=card.effort,
+        cache=card.price is None or card.price.free or card.price.written is not None,
     )
 
 

@@ -78,47 +78,53 @@ class Advice:
         """What a score means."""
         return "right" if self.labelled else "same answer as slow"
 
-    def score(self, choice: Choice, rows: Bools | None = None) -> Interval:
-        """Return the mean score, of all questions or of some, with its interval."""
-        values = choice.score if rows is None else choice.score[rows]
-        repeats = self.repeats if rows is None else int(self.repeated[rows].sum())
-        if choice is self.slow and not self.labelled and not repeats:
+    def score(self, choice: Choice) -> Interval:
+        """Return the mean score with its interval."""
+        if choice.name == SLOW and not self.labelled and not self.repeats:
             return Interval(np.nan, np.nan, np.nan)
-        if repeats and (values != 1).sum() < MIN_DIFFERING:  # resampling hardly varies: as if only these were known
-            return wilson_interval(min(1.0, max(0.0, float(values.mean()))), repeats)
-        found = bootstrap_mean(values, strata=None if rows is not None else self.kinds, shares=not repeats)
+        if self.repeats and (choice.score != 1).sum() < MIN_DIFFERING:
+            # resampling hardly varies: as if only the questions with two samples were known
+            return wilson_interval(min(1.0, max(0.0, float(choice.score.mean()))), self.repeats)
+        found = bootstrap_mean(choice.score, strata=self.kinds, shares=not self.repeats)
         return Interval(*(min(1.0, max(0.0, each)) for each in found))
 
-    def saving(self, choice: Choice, rows: Bools | None = None) -> Interval:
+    def saving(self, choice: Choice) -> Interval:
         """Return the saved share of the cost of slow, with its interval (of a ratio of means, linearised)."""
         cost, slow = choice.cost_usd, self.slow.cost_usd
-        if rows is not None:
-            cost, slow = cost[rows], slow[rows]
         ratio = cost.mean() / slow.mean()
         values = 1 - ratio - (cost - ratio * slow) / slow.mean()
-        return bootstrap_mean(values, strata=None if rows is not None else self.kinds, shares=False)
+        return bootstrap_mean(values, strata=self.kinds, shares=False)
 
     def excess(self, choice: Choice) -> Interval:
         """Return by how much less often than slow itself a choice gives slow's answer, or is right."""
         return bootstrap_mean(self.slow.score - choice.score, strata=self.kinds, shares=False)
 
-    def by_kind(self) -> dict[str, Bools]:
-        """Return the questions of each kind that has enough of them."""
+    def by_kind(self) -> dict[str, Advice]:
+        """Return the same for the questions of each kind that has enough of them."""
         kinds = np.array(self.kinds)
         masks = {str(kind): kinds == kind for kind in sorted(set(self.kinds))}
-        return {kind: mask for kind, mask in masks.items() if mask.sum() >= MIN_KIND}
+        return {kind: self.part(mask) for kind, mask in masks.items() if mask.sum() >= MIN_KIND}
 
-    def to_rows(self, rows: Bools | None = None) -> list[dict[str, Any]]:
-        """Return all choices as plain data, on all questions or on some."""
+    def part(self, rows: Bools) -> Advice:
+        """Return the same for some of the questions."""
+        choices = [
+            replace(each, score=each.score[rows], cost_usd=each.cost_usd[rows], calls=each.calls[rows])
+            for each in self.choices
+        ]
+        kinds = tuple(np.array(self.kinds)[rows].tolist())
+        return replace(self, choices=tuple(choices), kinds=kinds, repeated=self.repeated[rows])
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return all choices as plain data."""
         return [
             {
                 "choice": each.name,
                 "settings": dict(each.settings),
-                "usd_per_1000": 1000 * float((each.cost_usd if rows is None else each.cost_usd[rows]).mean()),
-                "saving": self.saving(each, rows),
-                self.score_name.replace(" ", "_"): self.score(each, rows),
-                "calls": float((each.calls if rows is None else each.calls[rows]).mean()),
-                "best": each is self.best,
+                "usd_per_1000": 1000 * float(each.cost_usd.mean()),
+                "saving": self.saving(each),
+                "score": self.score(each),
+                "calls": float(each.calls.mean()),
+                "best": each.name == self.best.name,
             }
             for each in self.choices
         ]
@@ -321,13 +327,13 @@ def with_second(
 def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[Query], float]) -> dict[str, Any]:
     """Return what requests without a comparable answer cost at one call each, by estimated lengths.
 
-    They take one call, to the agent that the cascade chooses; nothing says whether its answer is as good as slow's.
+    The recommended choice asks one agent; nothing says whether its answer is as good as slow's.
     """
     table = advice.table
     cards = {agent: advice.settings.card(advice.settings.agent(agent).model) for agent in table.agents}
     models = {agent: card.name for agent, card in cards.items()}
     dial = str(advice.best.settings.get("routing.dial", advice.goal.dial))
-    policy = table.policy_of(replace(advice.settings, policy="cascade"))
+    policy = table.policy_of(replace(advice.settings, policy=str(advice.best.settings["policy"])))
     chosen: list[str] = []
     costs: list[tuple[float, float]] = []
     for task in tasks:

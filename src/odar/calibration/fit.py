@@ -76,7 +76,7 @@ def fit_statistics(table: ReplayTable, rows: Bools) -> dict[Source, Statistics]:
     for name, agent in table.agents.items():
         source = default_source(table, name)
         if (known := found.get(source)) is not None and known.accuracy is not None:
-            skill = float(without_guesses(known.accuracy, guess))
+            skill = float(without_guesses(known.accuracy, guess, known.unanswered))
             skill = (items * skill + SKILL_ITEMS * agent.skill) / (items + SKILL_ITEMS)
             found[source] = replace(known, accuracy=round(skill, 4))
     return found

@@ -17,7 +17,7 @@ from odar.cli.collecting import RunOptions, confirm_run, record_items, run_optio
 from odar.cli.eval_import import parse_columns, parse_prices
 from odar.cli.local import fetch_weights
 from odar.cli.options import COUNT, FILE, announce_profile, command_line, json_option, settings_options
-from odar.cli.terminal import print_json
+from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
 from odar.evals.selection import select_tasks
@@ -172,9 +172,9 @@ def _from_table(
         Odar(settings), models, parse_prices(options["prices"]), roles, Path(log).stem, {Path(log).name: digest}
     )
     for warning in imported.warnings:
-        click.echo(f"odar: {warning}", err=True)
+        notice(warning)
     if imported.left_out:
-        click.echo(f"odar: {imported.left_out} questions left out: not all models answered them", err=True)
+        notice(f"{imported.left_out} questions left out: not all models answered them")
     return _recorded(imported.items, imported.header.to_settings(), _prompts(settings), imported=True)
 
 
@@ -195,7 +195,7 @@ def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: 
     traffic = read_traffic(log, _read_chat)
     tasks = [task for task, _ in select_tasks(traffic.compared, limit=limit)]
     about = _describe(traffic, len(tasks))
-    click.echo(f"odar: {about}", err=True)
+    notice(about)
     if not tasks:
         raise InputError(
             f"{log}: no request has a comparable answer; open-ended requests and tool calls take one call each, "
@@ -216,7 +216,7 @@ def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: 
     code, items, spent_usd = _collect(settings, [(task, asks(task)) for task in tasks], log, run, quiet=quiet)
     candidates = {SECOND: settings.second.model} if settings.second else {}
     for name in further:
-        click.echo(f"odar: {name} as the second", err=True)
+        notice(f"{name} as the second")
         tried = replace(
             settings, fast=replace(settings.fast, model=name, alternatives=(), fallbacks=()), second=None
         )
@@ -227,7 +227,7 @@ def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: 
         spent_usd += usd
         code = code or worse
         if len(found) < min(MIN_ITEMS, len(items)):
-            click.echo(f"odar: {name} is left out: it answered {plural(len(found), 'question')}", err=True)
+            notice(f"{name} is left out: it answered {plural(len(found), 'question')}")
             continue
         agent = f"second-{len(candidates)}"
         candidates[agent] = name

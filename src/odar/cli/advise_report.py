@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from odar.calibration.advice import Advice, percent
+from odar.calibration.bootstrap import Interval
+from odar.calibration.compare import Choice
 from odar.cli.terminal import fitting_columns, plain_table, print_table, print_text
 from odar.errors import plural
 
@@ -20,8 +22,7 @@ def toml_lines(advice: Advice, calibration: str) -> list[str]:
     best = advice.best
     lines = [f"policy = {json.dumps(best.settings['policy'])}"]
     lines += [f"calibration = {json.dumps(calibration)}"] if best.is_cascade else []
-    for agent in advice.settings.agent_names:
-        lines += ["", f"[{agent}]", f"model = {json.dumps(advice.settings.agent(agent).model)}"]
+    lines += advice.settings.agent_lines()
     if best.is_cascade:
         lines += ["", "[routing]", f"dial = {json.dumps(best.settings['routing.dial'])}"]
     return lines
@@ -37,8 +38,7 @@ def report_body(
     """
     settings = advice.settings
     kinds = {
-        kind: {"questions": int(rows.sum()), "choices": advice.to_rows(rows)}
-        for kind, rows in advice.by_kind().items()
+        kind: {"questions": len(part.kinds), "choices": part.to_rows()} for kind, part in advice.by_kind().items()
     }
     return {
         "recommendation": advice.sentence(),
@@ -59,35 +59,13 @@ def report_body(
 
 def print_report(advice: Advice, body: Mapping[str, Any]) -> None:
     """Print the tables, the notes, the sentence and the lines for odar.toml."""
-    models = ", ".join(f"{agent} {model}" for agent, model in body["models"].items())
-    print_text(f"{plural(body['questions'], 'question')}; {models}; 95% intervals")
+    print_text(f"{_about(body)}; 95% intervals")
     click.echo()
-    same = body["score"].replace(" ", "_")
-    title = "right" if advice.labelled else "same answer as slow"
-    columns: dict[str, list[str]] = {
-        "": ["→" if row["best"] else "" for row in body["choices"]],
-        "choice": [row["choice"] for row in body["choices"]],
-        "$/1000": [f"{row['usd_per_1000']:.4g}" for row in body["choices"]],
-        title: [_share(row[same]) for row in body["choices"]],
-        "saving": [percent(row["saving"], 0) for row in body["choices"]],
-        "calls": [f"{row['calls']:.2f}" for row in body["choices"]],
-    }
-    _print_columns(columns)
-    shown = advice.best if advice.best is not advice.slow else next(c for c in advice.choices if c.is_cascade)
-    number = advice.choices.index(shown)
-    slow = advice.choices.index(advice.slow)
+    choices = body["choices"]
+    _print_columns({"": ["→" if row["best"] else "" for row in choices], **_choice_columns(body)})
     if len(body["kinds"]) > 1:
-        click.echo(f"\n{shown.name}, by kind of question\n")
-        kinds = body["kinds"]
-        rows = [each["choices"][number] for each in kinds.values()]
-        table = {
-            "kind": [kind or "unknown" for kind in kinds],
-            "questions": [str(each["questions"]) for each in kinds.values()],
-            title: [_share(row[same]) for row in rows],
-            "slow itself": [_share(each["choices"][slow][same]) for each in kinds.values()],
-            "saving": [percent(row["saving"], 0) for row in rows],
-        }
-        _print_columns(table if not advice.labelled else {n: v for n, v in table.items() if n != "slow itself"})
+        click.echo(f"\n{_shown(advice).name}, by kind of question\n")
+        _print_columns(_kind_columns(advice, body))
     click.echo()
     for note in _notes(advice, body):
         print_text(note)
@@ -95,6 +73,42 @@ def print_report(advice: Advice, body: Mapping[str, Any]) -> None:
     print_text(body["recommendation"])
     click.echo("\nodar.toml:\n")
     click.echo("".join(f"    {line}\n" if line else "\n" for line in body["toml"].splitlines()), nl=False)
+
+
+def _about(body: Mapping[str, Any]) -> str:
+    models = ", ".join(f"{agent} {model}" for agent, model in body["models"].items())
+    return f"{plural(body['questions'], 'question')}; {models}"
+
+
+def _shown(advice: Advice) -> Choice:
+    """Return the choice that is shown by kind of question: the recommended one, or a cascade if that is slow."""
+    return advice.best if advice.best is not advice.slow else next(c for c in advice.choices if c.is_cascade)
+
+
+def _choice_columns(body: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the cells of the table of choices by the titles of its columns."""
+    rows = body["choices"]
+    return {
+        "choice": [row["choice"] for row in rows],
+        "$/1000": [f"{row['usd_per_1000']:.4g}" for row in rows],
+        body["score"]: [_share(row["score"]) for row in rows],
+        "saving": [percent(row["saving"], 0) for row in rows],
+        "calls": [f"{row['calls']:.2f}" for row in rows],
+    }
+
+
+def _kind_columns(advice: Advice, body: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the cells of the table by kind of question, beside how often slow repeats itself."""
+    kinds = body["kinds"].values()
+    rows = [each["choices"][advice.choices.index(_shown(advice))] for each in kinds]
+    slow = [each["choices"][advice.choices.index(advice.slow)] for each in kinds]
+    return {
+        "kind": [kind or "unknown" for kind in body["kinds"]],
+        "questions": [str(each["questions"]) for each in kinds],
+        body["score"]: [_share(row["score"]) for row in rows],
+        **({} if advice.labelled else {"slow itself": [_share(row["score"]) for row in slow]}),
+        "saving": [percent(row["saving"], 0) for row in rows],
+    }
 
 
 def _print_columns(columns: Mapping[str, Sequence[str]]) -> None:
@@ -105,7 +119,7 @@ def _print_columns(columns: Mapping[str, Sequence[str]]) -> None:
     print_table(table)
 
 
-def _share(interval: Any) -> str:
+def _share(interval: Interval) -> str:
     return "–" if interval.value != interval.value else percent(interval)
 
 
@@ -141,56 +155,60 @@ def _notes(advice: Advice, body: Mapping[str, Any]) -> list[str]:
 
 def html_page(advice: Advice, body: Mapping[str, Any]) -> str:
     """Return one page with the plot, without scripts and network access."""
-    from odar.evals.report.draw import Colour, to_svg
-
-    score = body["score"].replace(" ", "_")
-
-    def draw(canvas: Any) -> None:
-        axes = canvas.subplots()
-        known = [row for row in body["choices"] if row[score].value == row[score].value]
-        for number, row in enumerate(known):
-            colour = Colour.ACCENT if row["settings"]["policy"] == "cascade" else Colour.OTHER
-            x, y = row["usd_per_1000"], 100 * row[score].value
-            bounds = [[y - 100 * row[score].low], [100 * row[score].high - y]]
-            axes.errorbar(x, y, bounds, fmt="o", color=colour, markersize=5, elinewidth=1)
-            below = (14, -14, -28)[number % 3]  # neighbours are often at nearly the same point
-            name = row["choice"].removeprefix("cascade ")
-            axes.annotate(name, (x, y), (8, below), textcoords="offset points", fontsize=8.5, color=colour)
-        axes.set(xlabel="$ per 1,000 questions", ylabel=f"{body['score']}, %")
-        axes.margins(x=0.2, y=0.15)
-        axes.set_xlim(left=0)
-
-    def table(rows: Sequence[Mapping[str, Any]]) -> str:
-        head = "".join(f"<th>{name}</th>" for name in ("choice", "$ per 1,000", body["score"], "saving", "calls"))
-        cells = ""
-        for row in rows:
-            figures = (
-                f"{row['usd_per_1000']:.4g}",
-                _share(row[score]),
-                percent(row["saving"], 0),
-                f"{row['calls']:.2f}",
-            )
-            cells += f"<tr{' class=ours' if row['best'] else ''}><th>{html.escape(row['choice'])}</th>"
-            cells += "".join(f"<td>{figure}</td>" for figure in figures) + "</tr>"
-        return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{cells}</tbody></table></div>'
-
     style = resources.files("odar.evals.report").joinpath("page.css").read_text(encoding="utf-8")
-    models = ", ".join(f"{agent} {model}" for agent, model in body["models"].items())
-    kinds = "".join(
-        f"<h3>{html.escape(kind or 'unknown')}, {each['questions']} questions</h3>{table(each['choices'])}"
-        for kind, each in body["kinds"].items()
-    )
+    kinds = f"<h2>{_shown(advice).name}, by kind of question</h2>{_html_table(_kind_columns(advice, body))}"
     notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in _notes(advice, body))
     parts = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>ODAR: advice</title>',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<style>{style}</style></head><body><main><header><h1>What ODAR would save</h1>",
         f'<p class="lead">{html.escape(body["recommendation"])}</p>',
-        f"<p>{body['questions']} questions; {html.escape(models)}; 95% intervals.</p></header>",
+        f"<p>{html.escape(_about(body))}; 95% intervals.</p></header>",
         f'<figure><figcaption id="frontier">Cost against {body["score"]}</figcaption>',
-        f"{to_svg(draw, (5.6, 3.8), 'frontier')}</figure>{table(body['choices'])}{notes}",
+        f"{_plot(body)}</figure>{_html_table(_choice_columns(body))}{notes}",
         f"<h2>odar.toml</h2><pre>{html.escape(body['toml'])}</pre>",
-        f"<h2>By kind of question</h2>{kinds}" if len(body["kinds"]) > 1 else "",
+        kinds if len(body["kinds"]) > 1 else "",
         "</main></body></html>\n",
     )
     return "".join(parts)
+
+
+def _plot(body: Mapping[str, Any]) -> str:
+    """Return cost against score as an SVG element; figures with matplotlib would need another package."""
+    rows = [row for row in body["choices"] if row["score"].value == row["score"].value]
+    most = 1.25 * max(float(row["usd_per_1000"]) for row in rows)
+    least = max(0.0, min(float(row["score"].low) for row in rows) - 0.02)
+
+    def x(usd: float) -> float:
+        return 50 + 490 * usd / most
+
+    def y(share: float) -> float:
+        return 310 - 290 * (share - least) / (1 - least)
+
+    parts = []
+    for share in (least + (1 - least) * step / 4 for step in range(5)):
+        parts.append(f'<line x1="50" x2="540" y1="{y(share):.1f}" y2="{y(share):.1f}" stroke="var(--grid)"/>')
+        parts.append(
+            f'<text x="44" y="{y(share) + 4:.1f}" text-anchor="end" fill="var(--muted)">{share:.0%}</text>'
+        )
+    for usd in (most * step / 4 for step in range(5)):
+        parts.append(f'<text x="{x(usd):.1f}" y="328" text-anchor="middle" fill="var(--muted)">{usd:.2g}</text>')
+    parts.append('<text x="295" y="350" text-anchor="middle" fill="var(--muted)">$ per 1,000 questions</text>')
+    for number, row in enumerate(rows):
+        colour = "var(--accent)" if row["settings"]["policy"] == "cascade" else "var(--other)"
+        left, (value, low, high) = x(row["usd_per_1000"]), row["score"]
+        parts.append(f'<path d="M{left:.1f} {y(low):.1f}V{y(high):.1f}" stroke="{colour}"/>')
+        parts.append(f'<circle cx="{left:.1f}" cy="{y(value):.1f}" r="4" fill="{colour}"/>')
+        below = y(value) + (-8, 16, 30, 44)[number % 4]  # neighbours are often at nearly the same point
+        name = html.escape(row["choice"].removeprefix("cascade "))
+        parts.append(f'<text x="{left + 8:.1f}" y="{below:.1f}" fill="{colour}">{name}</text>')
+    return f'<svg viewBox="0 0 560 360" role="img" aria-labelledby="frontier" font-size="12">{"".join(parts)}</svg>'
+
+
+def _html_table(columns: Mapping[str, Sequence[str]]) -> str:
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in columns)
+    rows = ""
+    for name, *figures in zip(*columns.values(), strict=True):
+        cells = "".join(f"<td>{figure}</td>" for figure in figures)
+        rows += f"<tr><th>{html.escape(name)}</th>{cells}</tr>"
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'

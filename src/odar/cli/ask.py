@@ -25,7 +25,8 @@ from odar.cli.options import (
     json_option,
     settings_options,
 )
-from odar.cli.terminal import print_json, strip_control_chars
+from odar.cli.terminal import notice, print_facts, print_json, strip_control_chars
+from odar.decisions import NextStep
 from odar.engine import Odar
 from odar.errors import InputError, OdarError, one_line
 from odar.inputs import check_text, load_image
@@ -34,6 +35,7 @@ from odar.policy.dial import Dial
 from odar.settings import Settings
 from odar.store.alignment import alignment_file
 from odar.store.record import Record, to_document
+from odar.store.story import dollars
 from odar.types import Answer, Decision, Path, Query
 
 _STORE_TIMEOUT_S = 1.0
@@ -55,6 +57,7 @@ _STORE_TIMEOUT_S = 1.0
 @click.option("--short", is_flag=True, help="Print only the final answer, such as 42, if the text states one.")
 @json_option("Print one JSON object with text, final answer, candidates and costs.")
 @click.option("--explain", is_flag=True, help="Show how the answer came about.")
+@click.option("--dry-run", is_flag=True, help="Show what would be asked and what it would cost, without any call.")
 @click.option("--verbose", is_flag=True, help="With --explain: difficulty, features and energies too.")
 @agent_options
 @settings_options
@@ -66,6 +69,7 @@ def command(
     short: bool,
     as_json: bool,
     explain: bool,
+    dry_run: bool,
     verbose: bool,
     settings: Settings,
     **limits: Any,
@@ -76,6 +80,7 @@ def command(
     odar ask "Is Paris the capital of France?"
     odar ask --dial quality --explain "What is 17 + 25?"
     odar ask --json - < question.txt
+    odar ask --dry-run "What is 17 * 23 + 4?"
     """
     text = _read_question(question, file)
     check_text(text)  # before weights are fetched
@@ -83,6 +88,11 @@ def command(
     if not as_json:
         announce_profile(settings)
     options = AskOptions(**limits, images=pictures, dial=None if dial is None else Dial.parse(dial))
+    if dry_run:
+        with Odar(settings, served=alignment_file(settings.store)) as odar:
+            step = odar.decide(text, (), options)
+        print_json(step.to_dict()) if as_json else print_facts(_step_facts(step))
+        return
     settings = fetch_fast_weights(settings, quiet=as_json)
     preload_store(settings)
     streams = sys.stdout.isatty() and not as_json and not short
@@ -98,7 +108,21 @@ def command(
             click.echo(strip_control_chars(reply) if sys.stdout.isatty() else reply)
         _print_details(answer, query, settings, explain=explain or verbose, verbose=verbose)
     if error := record_trace(answer, query, settings):
-        click.echo(f"odar: trace not recorded: {error}", err=True)
+        notice(f"trace not recorded: {error}")
+
+
+def _step_facts(step: NextStep) -> Iterator[tuple[str, str]]:
+    """Yield what would be asked first, the prices, and when ODAR would stop."""
+    plan = step.plan
+    models = ", ".join(f"{agent} {model}" for agent, model in plan.agents.items())
+    yield "first", f"{step.stage}: {step.decision.reason}"
+    yield "models", models
+    yield "kind", f"{plan.kind}, difficulty {plan.estimate.difficulty:.2f}, dial {plan.dial}"
+    nominal = " (relative prices)" if plan.nominal else ""
+    alone = "" if step.slow_usd is None else f"; one slow call {dollars(step.slow_usd)}"
+    yield "cost", f"first {dollars(step.next_usd)}, expected {dollars(step.expected_usd)}{alone}{nominal}"
+    for line in step.thresholds:
+        yield "rule", line
 
 
 def _print_details(answer: Answer, query: Query, settings: Settings, *, explain: bool, verbose: bool) -> None:
@@ -109,7 +133,7 @@ def _print_details(answer: Answer, query: Query, settings: Settings, *, explain:
         print_explanation(answer, query, settings.profile_reason, verbose=verbose)
     else:
         for reason in answer.trace.degradations:
-            click.echo(f"odar: degraded: {reason}", err=True)
+            notice(f"degraded: {reason}")
 
 
 async def _ask(settings: Settings, text: str, options: AskOptions, *, show_progress: bool, streams: bool) -> Answer:

@@ -20,7 +20,7 @@ from odar.cli.collecting import (
 )
 from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import FILE, announce_profile, json_option, settings_options
-from odar.cli.terminal import format_known, print_json
+from odar.cli.terminal import format_known, notice, print_json
 from odar.engine import Odar
 from odar.recording.batch import make_items, open_batch_work
 from odar.recording.journal import Journal
@@ -63,7 +63,7 @@ def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json
                 run, settings, items, journal, partial(open_batch_work, settings, seed), quiet=as_json
             )
         except KeyboardInterrupt:
-            click.echo(f"odar: {len(journal.entries)} of {len(items)} rows are in {out}", err=True)
+            notice(f"{len(journal.entries)} of {len(items)} rows are in {out}")
             raise
     if as_json:
         kinds = Counter(error["type"] for error in failed.values())

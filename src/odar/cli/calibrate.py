@@ -32,7 +32,7 @@ from odar.cli.calibrate_report import (
 from odar.cli.collecting import RunOptions, confirm_run, record_items, run_options, with_long_timeouts
 from odar.cli.local import fetch_weights
 from odar.cli.options import COUNT, FILE, USD, Finite, announce_profile, command_line, json_option, settings_options
-from odar.cli.terminal import print_json, print_text
+from odar.cli.terminal import notice, print_json, print_text
 from odar.config import with_values
 from odar.engine import Odar
 from odar.errors import InputError
@@ -151,7 +151,7 @@ def _calibrate(
     if len(scored) < MIN_ITEMS:
         raise InputError(f"{len(scored)} items have answers of all agents; at least {MIN_ITEMS} are needed")
     for warning in _cut_off_warnings(odar, items):
-        click.echo(f"odar: {warning}", err=True)
+        notice(warning)
     prompts = {step: prompt.md5 for step, prompt in odar.agents.prompts.exact.items()}
     difficulty = [odar.estimator.estimate(Query(item.query)).difficulty for item in scored.items]
     table = ReplayTable(scored.items, odar.settings, prompts, Calibration(), difficulty)
@@ -250,7 +250,7 @@ def _compare_prompts(
     rows: list[dict[str, Any]] = []
     for name in sets:
         tried = replace(settings, prompts=name, routing=replace(settings.routing, samples=1))
-        click.echo(f"odar: prompts {name}", err=True)
+        notice(f"prompts {name}")
         _, items = _collect(tried, questions, data, run, quiet=as_json)
         rows += prompt_rows(name, items)
     if as_json:
@@ -288,8 +288,8 @@ def _with_recorded_models(settings: Settings, header: Header) -> Settings:
     names = (*settings.agent_names, *recorded.agent_names)
     models = [[s.agent(name).model for name in names if name in s.agent_names] for s in (settings, recorded)]
     if models[0] != models[1]:
-        named = ", ".join(f"{agent}.model = {recorded.agent(agent).model!r}" for agent in recorded.agent_names)
-        click.echo(f"odar: for the models of the recording; to use the result, set {named}", err=True)
+        notice("for the models of the recording; to use the result, in odar.toml:")
+        click.echo("".join(f"    {line}\n" for line in recorded.agent_lines() if line), nl=False, err=True)
     return replace(
         settings,
         fast=recorded.fast,

@@ -17,7 +17,7 @@ from rich.progress import Progress
 from odar import __version__
 from odar.calibration.bootstrap import Interval
 from odar.cli.options import command_line
-from odar.cli.terminal import print_json
+from odar.cli.terminal import notice, print_json
 from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import phi_batch
 from odar.difficulty.training import check_row_count, cross_predict, d_star, fit_features
@@ -58,7 +58,7 @@ def train_difficulty(data: str, settings: Settings, out: str, *, as_json: bool) 
             figures = f"{score['path_accuracy']:>11.1%} {score['mse']:>18.4f}"
             click.echo(f"{name:8} {Interval(*score['r'])!s:>24} {figures}")
     if refused:
-        click.echo("odar: not written: the shipped estimator is nearer or finds more right paths", err=True)
+        notice("not written: the shipped estimator is nearer or finds more right paths")
         return 1
     date = datetime.now(UTC).date().isoformat()
     made = {"made_by": command_line(), "data": data, "rows": len(rows), "date": date}

@@ -20,7 +20,7 @@ from odar import errors
 from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
 from odar.cli.main import exit_code_of
 from odar.cli.options import COUNT, USD
-from odar.cli.terminal import format_known
+from odar.cli.terminal import format_known, notice
 from odar.errors import BudgetExceeded, InputError
 from odar.providers.base import Provider
 from odar.recording.collect import collect_work
@@ -139,7 +139,7 @@ def confirm_run(
     known, unknown = sum(cost for cost in costs if cost is not None), None in costs
     if todo:
         price = "an unknown amount: a price is missing" if unknown else f"at most ${known:.4f}"
-        click.echo(f"odar: {len(todo)} of {total} {things} to answer, {calls}{price}", err=True)
+        notice(f"{len(todo)} of {total} {things} to answer, {calls}{price}")
     if run.budget is not None:
         if unknown:
             raise BudgetExceeded("--budget cannot be kept while a price is unknown; add it to odar.toml")
@@ -248,9 +248,9 @@ def report_failures(failed: Mapping[str, Mapping[str, Any]], done: Progress) -> 
     for kind, count in kinds.most_common():
         name, error = next((name, error) for name, error in failed.items() if error["type"] == kind)
         first = f"the first ({name}): {error['message']}"
-        click.echo(f"odar: {count} failed with {kind}, {first}; the same command tries again", err=True)
+        notice(f"{count} failed with {kind}, {first}; the same command tries again")
     if done.stopped:
-        click.echo(f"odar: stopped: {done.stopped}", err=True)
+        notice(f"stopped: {done.stopped}")
 
 
 def exit_code(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> int:

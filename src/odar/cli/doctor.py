@@ -182,14 +182,14 @@ async def _check_agents(settings: Settings) -> list[Finding]:
                 line = await odar.agents.providers[card.provider].check(card.id)
                 found.append(Finding(f"{agent} agent", True, f"{by}: {line}"))
             except OdarError as error:
-                remedy = "or use --profile local, which needs no key"
+                remedy = f"name another {agent}.model in odar.toml, or use --profile local, which needs no key"
                 found.append(Finding(f"{agent} agent", False, f"{by}: {error}", remedy))
     if settings.fast.model == settings.slow.model:
         same = f"fast and slow are the same weights ({settings.fast.model}) with different prompts and budgets: "
         found.append(Finding("pair", True, same + "good for testing the whole path, not for better answers"))
     for agent, card in cards.items():
         if not card.logprobs:
-            text = f"{card.name} returns no log-probabilities; its answers cannot be scored by free energy"
+            text = f"{card.name} returns no log-probabilities: its answers are judged by agreement and form"
             found.append(Finding(f"{agent} log-probs", True, text))
     return [*found, *_check_second(settings)]
 

@@ -19,7 +19,7 @@ from odar.cli.collecting import (
 )
 from odar.cli.local import fetch_weights
 from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
-from odar.cli.terminal import print_json
+from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.evals.benchmarks.base import BENCHMARKS, NAMES, Benchmark
@@ -76,7 +76,7 @@ def collect_command(
     sets, prompts = _scorable_sets(loaded), settings.prompts
     settings = with_fitting_prompts(settings, [source for source, _ in sets])
     if settings.prompts != prompts:
-        click.echo(f"odar: prompts = {settings.prompts!r}: the form of the answers is scored", err=True)
+        notice(f"prompts = {settings.prompts!r}: the form of the answers is scored")
     jobs = list(_jobs(sets, options["limit"], options["seeds"]))
     announce_profile(settings)
     fetch_weights(settings, quiet=quiet)
@@ -112,7 +112,7 @@ def _load_benchmark(benchmark: Benchmark, folder: Path | None) -> list[Task]:
     tasks, official = list(benchmark.load(folder)), benchmark.about.size
     if official not in (None, len(tasks)):
         sizes = f"{len(tasks):,} tasks here; the official set has {official:,}"
-        click.echo(f"odar: {benchmark.name} has {sizes}", err=True)
+        notice(f"{benchmark.name} has {sizes}")
     return tasks
 
 
@@ -154,7 +154,7 @@ def _scorable_sets(sets: Iterable[LoadedSet]) -> list[LoadedSet]:
     if not scorable:
         raise InputError(" ".join(reasons))
     for reason in reasons:
-        click.echo(f"odar: left out: {reason}", err=True)
+        notice(f"left out: {reason}")
     return scorable
 
 
@@ -179,7 +179,7 @@ def _print_summary(journal: Journal, jobs: Sequence[Job], out: str) -> None:
     elif total := sum(cost for cost in costs if cost is not None):
         spent = f", ${total:.4f} spent"
     rest = "" if done == len(jobs) else "; the same command continues"
-    click.echo(f"odar: {done} of {len(jobs)} items done{spent}; {out} holds {len(finished)}{rest}", err=True)
+    notice(f"{done} of {len(jobs)} items done{spent}; {out} holds {len(finished)}{rest}")
 
 
 @click.command("list")

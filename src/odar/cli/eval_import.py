@@ -14,7 +14,7 @@ from odar.calibration.items import scored_items
 from odar.catalogue import Price
 from odar.cli.eval_replay import fixed_outcomes, print_policies
 from odar.cli.options import FILE, json_option, settings_options
-from odar.cli.terminal import print_json, print_text
+from odar.cli.terminal import notice, print_json, print_text
 from odar.engine import Odar
 from odar.errors import UsageError, plural
 from odar.evals.benchmarks.base import BENCHMARKS
@@ -99,7 +99,7 @@ def import_command(
     table = ReplayTable.from_items(scored.items, imported.header)
     parts = {name: table.replaced(rows=table.of_set(name)) for name in table.sets()}
     for warning in imported.warnings:
-        click.echo(f"odar: {warning}", err=True)
+        notice(warning)
     about = {"models": dict(imported.models), "score": scored.score_name, "left_out": imported.left_out, "out": out}
     if as_json:
         own = {name: _summary(part) for name, part in parts.items()} if len(parts) > 1 else {}
@@ -107,7 +107,7 @@ def import_command(
         return
     alone = f"; {imported.left_out} left out, not in all files or without a right answer" * bool(imported.left_out)
     names = ", ".join(f"{agent} {model}" for agent, model in imported.models.items())
-    click.echo(f"{plural(len(table), 'question')}, {names}{alone}")
+    print_text(f"{plural(len(table), 'question')}, {names}{alone}; gains are against one slow call")
     if not scored.labelled:
         print_text("No right answers: every figure is how often the answer is the same as slow's.")
     for name, part in parts.items():  # difficulty and scale differ: a pooled mean would mislead
@@ -116,7 +116,7 @@ def import_command(
         if scored.labelled and (quality := _router_quality(part)) is not None:
             click.echo(f"APGR of the belief, how well it chooses what to escalate (random 0.5): {quality:.3f}")
         elif scored.labelled:
-            click.echo("the slow model is not better on these questions: there is nothing to gain by escalating")
+            print_text("the slow model is not better on these questions: there is nothing to gain by escalating")
     if out:
         click.echo(f"\nwritten to {out}")
 
@@ -127,7 +127,7 @@ POLICIES = ("cascade", "cascade:dial=economy", "cascade:dial=quality", "baseline
 def _rows(table: ReplayTable) -> list[PolicySummary]:
     """Return the cascade at three dials, the paper's policy and the baselines."""
     outcomes = [each for _, each in run_policies(table, POLICIES) if isinstance(each, Outcomes)]
-    return summarize_policies(table, outcomes, run_policy(table, "single-fast"), fixed_outcomes(table))
+    return summarize_policies(table, outcomes, run_policy(table, "single-slow"), fixed_outcomes(table))
 
 
 def _router_quality(table: ReplayTable) -> float | None:

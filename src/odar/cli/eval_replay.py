@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from odar.cli.options import FILE, command_line, json_option, settings_options
-from odar.cli.terminal import fitting_columns, format_known, plain_table, print_json, print_table
+from odar.cli.terminal import fitting_columns, format_known, notice, plain_table, print_json, print_table
 from odar.config import with_values
 from odar.errors import InputError, plural
 from odar.evals.fusion_study import apply_rules, fitted_skills, oracle_accuracy
@@ -70,7 +70,7 @@ def replay_command(
             _print_frontier(table, outcomes)
     for spec, each in results:
         if isinstance(each, Exception):
-            click.echo(f"odar: {spec} is left out: {each}", err=True)
+            notice(f"{spec} is left out: {each}")
 
 
 def fixed_outcomes(table: ReplayTable) -> list[Outcomes]:
@@ -115,7 +115,7 @@ def print_policies(rows: Sequence[PolicySummary], table: ReplayTable, score: str
         printed.add_row(*cells)
     print_table(printed)
     if left_out := [name for name in columns if name not in shown]:
-        click.echo(f"odar: a wider terminal, or a pipe, also shows: {', '.join(left_out)}", err=True)
+        notice(f"a wider terminal, or a pipe, also shows: {', '.join(left_out)}")
     if table.nominal:
         click.echo("prices are nominal: that of a model without a price is set by its size")
 

@@ -121,6 +121,8 @@ def _plan_facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _tokens(usage: Mapping[str, Any]) -> str:
     counts = {name: "unknown" if usage[name] is None else f"{usage[name]:,}" for name in ("input", "output")}
-    cached = f" ({usage['cached']:,} cached)" if usage["cached"] else ""
+    parts = {"cached": usage["cached"], "written to the cache": usage.get("written")}
+    told = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
+    cached = f" ({told})" if told else ""
     reasoning = f" ({usage['reasoning']:,} reasoning)" if usage["reasoning"] else ""
     return f"{counts['input']} in{cached}, {counts['output']} out{reasoning}"

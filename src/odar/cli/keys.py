@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from odar.cli.options import COUNT, POSITIVE, USD, Finite, json_option, settings_options
-from odar.cli.terminal import plain_table, print_json, print_table
+from odar.cli.terminal import notice, plain_table, print_json, print_table
 from odar.errors import InputError
 from odar.policy.dial import Dial
 from odar.settings import Settings
@@ -108,7 +108,7 @@ def create(name: str, admin: bool, as_json: bool, settings: Settings, **limits: 
         print_json({**_to_dict(key), "secret": secret})
         return
     click.echo(secret)
-    click.echo(f"odar: key {name!r} ({key.id}); it is not shown again, only its hash is stored", err=True)
+    notice(f"key {name!r} ({key.id}); it is not shown again, only its hash is stored")
 
 
 @command.command("list")
@@ -137,7 +137,7 @@ def list_(include_revoked: bool, as_json: bool, settings: Settings) -> None:
         print_json(rows)
         return
     if not keys:
-        click.echo("odar: no keys; make one with: odar keys create NAME", err=True)
+        notice("no keys; make one with: odar keys create NAME")
         return
     from rich.markup import escape
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from odar.cli.options import json_option, parse_sets
-from odar.cli.terminal import print_json
+from odar.cli.terminal import folded, notice, print_json
 from odar.config import PROFILES, load_settings
 from odar.errors import UnknownName, WeightsError
 from odar.providers.base import Provider
@@ -69,8 +69,8 @@ def fetch_fast_weights(settings: Settings, *, quiet: bool) -> Settings:
     except WeightsError as error:
         if settings.profile != "local" or settings.profile_reason.startswith("named by"):
             raise
-        click.echo(f"odar: {error}", err=True)
-        click.echo(f"odar: answering with profile {FALLBACK}, whose answers are often wrong", err=True)
+        notice(str(error))
+        notice(f"answering with profile {FALLBACK}, whose answers are often wrong")
         options = click.get_current_context().params
         changes = parse_sets(options.get("sets") or ())
         settings = load_settings(FALLBACK, config=options.get("config"), **changes)
@@ -123,11 +123,11 @@ class DownloadDisplay:
     def on_message(self, line: str) -> None:
         """Print a line."""
         if self._bar is not None:
-            self._bar.console.print(f"odar: {line}", highlight=False, soft_wrap=True)
+            self._bar.console.print(folded(f"odar: {line}", 6, stderr=True), highlight=False, soft_wrap=True)
             return
         if self._before is not None:
             self._before()
-        click.echo(f"odar: {line}", err=True)
+        notice(line)
 
     def on_progress(self, stage: str, done: int, total: int) -> None:
         """Update the bar; close it at the end of the last stage."""

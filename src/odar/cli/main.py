@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from odar import __version__
-from odar.cli.terminal import folded
+from odar.cli.terminal import notice
 from odar.errors import (
     BudgetExceeded,
     OdarError,
@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None, group: click.Group = cli, prog: str
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("odar: interrupted", err=True)
+        notice("interrupted")
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()  # Python would report the same error again
@@ -159,4 +159,4 @@ def _report(error: OdarError, *, as_json: bool) -> None:
             body |= {"calls": error.spend.calls, "cost_usd": error.spend.cost_usd}
         click.echo(json.dumps({"error": body}, ensure_ascii=False))
     else:
-        click.echo(folded(f"odar: {one_line(error)}", 6, stderr=True), err=True)
+        notice(one_line(error))

@@ -14,28 +14,37 @@ from odar.settings import Settings
 
 
 @click.command("models")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
 @json_option("Print a JSON list.")
 @click.option("--local", "only_local", is_flag=True, help="Show local models and their weights.")
 @settings_options
-def command(as_json: bool, only_local: bool, settings: Settings) -> None:
-    """List the models ODAR knows: their providers, what they can do, what they cost.
+def command(names: tuple[str, ...], as_json: bool, only_local: bool, settings: Settings) -> None:
+    """List the models of the catalogue, or those you name: their family, context length, abilities and price.
 
-    Prices are US dollars per million tokens, input/cached input/output. Add or override entries with
-    [models."name"] in odar.toml; any other model of a provider is called provider/model, and a GGUF file of yours
-    gguf:/path/file.gguf.
+    Prices are US dollars per million tokens, input/cached input/output, with the day they were read. They come from
+    the public table of genai-prices; your own in [models."name"] in odar.toml take precedence. Any other model of
+    a provider is called provider/model, and a GGUF file of yours gguf:/path/file.gguf.
     """
     if only_local:
         _list_local(settings, as_json=as_json)
         return
-    cards = [settings.card(name) for name in sorted(settings.models)]
+    agents = (settings.agent(agent).model for agent in settings.agent_names)
+    cards = [settings.card(name) for name in names or sorted({*settings.models, *agents})]
     if as_json:
         print_json([dataclasses.asdict(card) for card in cards])
         return
-    table = plain_table("model", "provider", "can", "price", "read on", no_wrap=True)
+    table = plain_table("model", "provider", "family", "context", "can", "price", "of", no_wrap=True)
     for card in cards:
         abilities = " ".join(name for name in ("logprobs", "n", "images") if getattr(card, name))
-        name, price = _with_agents(card.name, settings), _price_text(card.price)
-        table.add_row(name, card.provider, abilities, price, card.price_date or "")
+        table.add_row(
+            _with_agents(card.name, settings),
+            card.provider,
+            card.model_family,
+            f"{card.context:,}" if card.context else "",
+            abilities,
+            _price_text(card.price),
+            card.price_date or "",
+        )
     print_table(table)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from odar.cli.options import json_option, settings_options
-from odar.cli.terminal import format_known, plain_table, print_json, print_table
+from odar.cli.terminal import format_known, notice, plain_table, print_json, print_table
 from odar.cli.traces import parse_time
 from odar.settings import Settings
 from odar.store.archive import Archive
@@ -41,7 +41,7 @@ def command(since: str | None, resume: bool, as_json: bool, settings: Settings) 
     if as_json:
         print_json(report)
     elif not report["total"]["questions"]:
-        click.echo("odar: nothing is observed yet; try: odar serve --observe", err=True)
+        notice("nothing is observed yet; try: odar serve --observe")
     else:
         _print(report)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from odar.cli.terminal import folded
+from odar.cli.terminal import notice
 from odar.config import BOTH_NAMED, load_settings
 from odar.errors import SettingsError
 from odar.files import user_path
@@ -116,8 +116,7 @@ def announce_profile(settings: Settings) -> None:
     if settings.origins["profile",] != "chosen" or settings.profile_reason == BOTH_NAMED:
         return
     models = ", ".join(f"{agent} {settings.agent(agent).model}" for agent in settings.agent_names)
-    notice = f"odar: {models} ({settings.profile_reason}); name others in odar.toml"
-    click.echo(folded(notice, 6, stderr=True), err=True)
+    notice(f"{models} ({settings.profile_reason}); name others in odar.toml")
 
 
 def command_line() -> str:

@@ -12,6 +12,7 @@ import click
 
 from odar.cli.local import fetch_weights
 from odar.cli.options import agent_options, announce_profile, settings_options
+from odar.cli.terminal import notice
 from odar.errors import SettingsError
 from odar.settings import LOG_FORMATS, Settings
 
@@ -74,7 +75,7 @@ def command(settings: Settings) -> None:
 
     def announce(line: str) -> None:
         if log_is_text:
-            click.echo(f"odar: {line}", err=True)
+            notice(line)
         else:
             logs.info(line, profile=settings.profile)
 

@@ -111,6 +111,11 @@ def folded(text: str, indent: int = 0, *, stderr: bool = False) -> str:
     return ("\n" + " " * indent).join(lines)
 
 
+def notice(text: str) -> None:
+    """Write a line of ODAR's own to standard error, folded between words on a terminal."""
+    click.echo(folded(f"odar: {text}", 6, stderr=True), err=True)
+
+
 def print_text(text: str) -> None:
     """Print a text, folded to 80 columns."""
     click.echo(click.wrap_text(text, WIDTH))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from rich.markup import escape
 
 from odar.cli.explain import document_facts, print_document, text_of
 from odar.cli.options import FILE, USD, json_option, settings_options
-from odar.cli.terminal import WIDTH, format_known, plain_table, print_json
+from odar.cli.terminal import WIDTH, format_known, notice, plain_table, print_json, print_table
 from odar.errors import InputError, plural
 from odar.settings import Settings
 from odar.store.archive import Archive
@@ -24,11 +25,12 @@ from odar.store.database import Database
 from odar.store.observations import agreement_lines, interval_text
 from odar.store.overview import warnings_of
 from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
+from odar.store.story import spend_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_COLUMNS = {"trace": 8, "started": 14, "path": 6, "d": 4, "calls": 5, "cost": 10, "time": 7, "": 2}
-"""Columns that are never cut, and their widths; the column of models has the rest."""
+_COLUMNS = {"trace": 8, "started": 14, "path": 6, "d": 4, "calls": 5, "cost": 10, "time": 6, "": 1}
+"""Columns that are never cut, and their least widths; the column of models has the rest of a terminal."""
 _RIGHT_ALIGNED = ("d", "calls", "cost", "time")
 
 
@@ -98,9 +100,9 @@ def command(
     elif as_json:
         print_json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
     elif not (overview["queries"] if summary else page.traces):
-        click.echo("odar: no traces" + (" match" if conditions != Filter() else " yet; try: odar ask"), err=True)
+        notice("no traces" + (" match" if conditions != Filter() else " yet; try: odar ask"))
         if conditions.text is not None and not settings.store.content:
-            click.echo("odar: --text finds only what was stored with store.content = true", err=True)
+            notice("--text finds only what was stored with store.content = true")
     elif summary:
         print_summary(overview, warnings)
         if observed["total"]["questions"]:
@@ -110,7 +112,7 @@ def command(
     else:
         print_list(page.traces)
         if page.next is not None:
-            click.echo(f"odar: more with --after {page.next}", err=True)
+            notice(f"more with --after {page.next}")
 
 
 @command.command("show")
@@ -150,7 +152,7 @@ def export(conditions: Filter, out: str, settings: Settings) -> None:
         for count, trace in enumerate(archive.export(conditions), start=1):  # noqa: B007 - the last count is printed
             file.write(json.dumps(trace, ensure_ascii=False) + "\n")
     if out != "-":
-        click.echo(f"odar: {plural(count, 'trace')} to {out}", err=True)
+        notice(f"{plural(count, 'trace')} to {out}")
 
 
 def parse_time(text: str, now: datetime | None = None) -> str:
@@ -181,7 +183,8 @@ def print_list(traces: Sequence[dict[str, Any]]) -> None:
         table.add_column(
             title, min_width=width, no_wrap=True, justify="right" if title in _RIGHT_ALIGNED else "left"
         )
-    table.add_column("models", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("models", no_wrap=True, ratio=1)
+    table.expand = sys.stdout.isatty()
     for trace in traces:
         table.add_row(
             escape(trace["id"][: _COLUMNS["trace"]]),
@@ -189,12 +192,12 @@ def print_list(traces: Sequence[dict[str, Any]]) -> None:
             trace["path"] or "-",
             format_known(trace["difficulty"], "{:.2f}", "-"),
             str(trace["calls"]),
-            "free" if trace["cost_usd"] == 0 else format_known(trace["cost_usd"], "${:.5f}"),
+            spend_line(trace["cost_usd"], None, "unknown"),
             f"{trace['seconds']:.2f}s",
             _marks(trace),
             escape(", ".join(trace["models"])),
         )
-    Console(width=WIDTH, highlight=False).print(table)
+    print_table(table)
 
 
 def _trace_facts(trace: dict[str, Any], *, verbose: bool) -> Iterator[tuple[str, str]]:
@@ -204,7 +207,7 @@ def _trace_facts(trace: dict[str, Any], *, verbose: bool) -> Iterator[tuple[str,
     if trace["status"] != "ok":
         yield trace["status"], trace["error"] or "no reason given"
     yield "question", text_of(document["query"], "text")
-    if document["answer"] is not None:
+    if document["answer"] is not None and document["answer"].get("text") != "":  # else a tool call
         yield "answer", text_of(document["answer"], "text")
     yield from document_facts(document, verbose=verbose)
     if trace["key_id"] is not None:
@@ -238,7 +241,7 @@ def print_summary(overview: dict[str, Any], warnings: Sequence[str]) -> None:
         whole = (f"{savings[key]:{sign},.0f}" for key in (calls, slow_calls))
         table.add_row(name, format_known(savings[usd], f"{{:{sign}.4f}}"), *whole)
     shares = ", ".join(f"{name} {path['queries'] / queries:.0%}" for name, path in overview["paths"].items())
-    spent = f"spent {format_known(overview['cost_usd'], '{:.4f}')}"
+    spent = f"spent {spend_line(overview['cost_usd'], None, 'unknown')}"
     if overview["cost_unknown"]:
         spent += f"; the cost of {overview['cost_unknown']:,} is unknown"
     console = Console(width=WIDTH, highlight=False, markup=False)

@@ -22,6 +22,8 @@ LEVEL = 0.95
 POWER = 0.8
 MIN_ITEMS = 10
 """Minimum number of items for an interval or a p-value (SPEC 7.8)."""
+MIN_SETS = 5
+"""Minimum number of benchmarks for an interval over benchmarks."""
 BOOTSTRAP_ITEMS = 30
 BOOTSTRAP_DIFFERING = 10
 """Minimum numbers of items, and of items on which two policies differ, for the bootstrap: with fewer, its intervals
@@ -69,6 +71,26 @@ def fold_interval(values: ArrayLike, folds: ArrayLike) -> Interval:
         return Interval(mean, float("nan"), float("nan"))
     half = _t_quantile(len(means) - 1) * float(means.std(ddof=1) / np.sqrt(len(means)))
     return Interval(mean, mean - half, mean + half)
+
+
+def binomial_margin(accuracy: float, items: int) -> float:
+    """Return half the width of the 95% interval of a simple random sample; NaN with fewer than `MIN_ITEMS` items.
+
+    >>> round(binomial_margin(0.982, 1000), 4)
+    0.0082
+    """
+    return 1.96 * float(np.sqrt(accuracy * (1 - accuracy) / items)) if items >= MIN_ITEMS else float("nan")
+
+
+def mean_over_sets(values: Sequence[float]) -> Interval:
+    """Return the unweighted mean over benchmarks, with a bootstrap interval over benchmarks.
+
+    It asks how the mean would change with other benchmarks of this kind. With fewer than `MIN_SETS` of them, there
+    is no interval.
+    """
+    if len(values) < MIN_SETS:
+        return Interval(float(np.mean(values)), float("nan"), float("nan"))
+    return bootstrap_mean(np.asarray(values, float), shares=False)
 
 
 def seed_deviation(values: Array, seeds: Sequence[int]) -> float:

@@ -7,6 +7,7 @@ database, leaves a gateway that rejects every request.
 from __future__ import annotations
 
 import ipaddress
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -200,9 +201,9 @@ def _parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 class ConcurrencyLimit:
     """Counts requests in flight, and rejects further ones when their headers have arrived, before their bodies.
 
-    A key can hold as many slots as it leaves free: one key alone half of them, two a third each. Its limits on
-    parallel requests and requests a minute are checked here for this process, and again by the store for all
-    processes once the body is known (`odar.store.budgets`). Every request counts, also one that fails.
+    A key can hold as many slots, and as many bytes of requests, as it leaves free: one key alone half of them, two
+    a third each. Its limits on parallel requests and requests a minute are checked here for this process, and again
+    by the store for all processes once the body is known (`odar.store.budgets`). Failed requests count too.
 
     >>> concurrency_limit = ConcurrencyLimit(limit=1)
     >>> concurrency_limit.acquire()
@@ -210,13 +211,18 @@ class ConcurrencyLimit:
     1
     """
 
-    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limit: int, clock: Callable[[], float] = time.monotonic, max_bytes: float = math.inf
+    ) -> None:
         self.limit = limit
         self.in_flight = 0
         self.draining = False
         self._clock = clock
         self._held: Counter[str] = Counter()
         """Requests in flight of each key."""
+        self._max_bytes = max_bytes
+        self._bytes: Counter[str] = Counter()
+        """Bytes of the bodies of requests in flight, by key; those of this machine have the empty key."""
         self._buckets: dict[str, tuple[float, float]] = {}
         """The requests that the rate of a key allowed at a time."""
 
@@ -246,13 +252,28 @@ class ConcurrencyLimit:
             self._held[key.id] += 1
         self.in_flight += 1
 
-    def release(self, key: Key | None = None) -> None:
-        """Count a finished request."""
+    def hold(self, key: Key | None, size: int) -> None:
+        """Count bytes of a body that is about to be read; raise ApiError 429 if there are too many.
+
+        Where nothing else is in memory, a body of any size is read.
+        """
+        id_ = "" if key is None else key.id
+        held, free = self._bytes[id_], self._max_bytes - self._bytes.total()
+        share = size if key is None or not held else held + size
+        if self._bytes.total() and share > free:
+            message = f"too many large requests: gateway.max_bodies_mb = {self._max_bytes / 1e6:g} for all keys"
+            raise ApiError(429, f"{message}, of which {free / 1e6:.0f} are free", "overloaded", retry_after=RETRY_S)
+        self._bytes[id_] += size
+
+    def release(self, key: Key | None = None, size: int = 0) -> None:
+        """Count a finished request, and the bytes of its body."""
         self.in_flight -= 1
-        if key is not None:
-            self._held[key.id] -= 1
-            if not self._held[key.id]:
-                del self._held[key.id]
+        counts = [(self._bytes, "" if key is None else key.id, size)]
+        counts += [] if key is None else [(self._held, key.id, 1)]
+        for counter, id_, count in counts:
+            counter[id_] -= count
+            if not counter[id_]:
+                del counter[id_]
 
     def count_request(self, key: Key) -> None:
         """Count a request against the rate of its key; raise KeyRefused if it is used up."""

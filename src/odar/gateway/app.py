@@ -17,10 +17,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from odar.errors import KeyRefused
-from odar.gateway.chat import ChatStream, read_chat, write_chat
+from odar.gateway.chat import ChatStream, read_chat, read_decision, write_chat
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.dashboard import dashboard_routes
-from odar.gateway.endpoint import Endpoint, StoredResponses, TokenCount, WireProtocol
+from odar.gateway.endpoint import DecisionEndpoint, Endpoint, StoredResponses, TokenCount, WireProtocol
 from odar.gateway.errors import ApiError, anthropic_body, api_error_of, openai_body
 from odar.gateway.exchange import ClientLeft, Receive, Scope, Send, json_response, read_body
 from odar.gateway.fields import convert, read_json
@@ -37,9 +37,13 @@ from odar.types import Query
 CHAT = WireProtocol("chat.completions", read_chat, write_chat, ChatStream, openai_body)
 MESSAGES = WireProtocol("messages", read_messages, write_message, MessageStream, anthropic_body)
 RESPONSES = WireProtocol("responses", read_responses, write_response, ResponseStream, openai_body)
+DECISION = CHAT._replace(name="decision", read=read_decision)
 EMBEDDINGS = CHAT._replace(name="embeddings", read=read_embeddings)
 COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
 _FEEDBACK_BYTES = 64_000
+_BATCH_PATHS = [
+    f"/v1/{name}{rest}" for name in ("batches", "files", "messages/batches") for rest in ("", "/{_:path}")
+]
 _EXPOSED_HEADERS = [
     *(f"x-odar-{name}" for name in ("trace", "path", "difficulty", "calls", "cost-usd")),
     *(f"x-ratelimit-{name}-{of}" for of in ("requests", "tokens") for name in ("limit", "remaining", "reset")),
@@ -84,6 +88,7 @@ def create_app(
         "/v1/chat/completions": Endpoint(service, CHAT),
         "/v1/messages": Endpoint(service, MESSAGES),
         "/v1/responses": responses,
+        "/v1/decision": DecisionEndpoint(service, DECISION),
         "/v1/embeddings": PassThrough(service, EMBEDDINGS),
         "/v1/completions": PassThrough(service, COMPLETIONS),
         "/v1/messages/count_tokens": TokenCount(service, MESSAGES._replace(read=_read_countable)),
@@ -91,6 +96,7 @@ def create_app(
     routes = [
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),
         Route("/v1/feedback", utility.feedback, methods=["POST"]),
+        *(Route(path, utility.batches, methods=["GET", "POST", "DELETE"]) for path in _BATCH_PATHS),
         Route("/v1/models", utility.models),
         Route("/v1/models/{name:path}", utility.model),
         Route("/healthz", utility.healthz),
@@ -125,7 +131,7 @@ class _UtilityRoutes:
     async def models(self, request: Request) -> Response:
         """Return every model that this key can use and whose server answers, for OpenAI's and Anthropic's SDKs."""
         key = self._service.access.identify(request.scope)
-        listed = [self._model_entry(name, owner) for name, owner in await self._service.models(key)]
+        listed = [self._model_entry(name) for name in await self._service.models(key)]
         ids = [entry["id"] for entry in listed] or [None]
         ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
         return json_response({"object": "list", "data": listed, **ends})
@@ -134,9 +140,8 @@ class _UtilityRoutes:
         """Return one model; rejected if a question to it would be."""
         key = self._service.access.identify(request.scope)
         name = request.path_params["name"]
-        model = self._service.route(ChatRequest(name, Query("")), key).model
-        owner = self._service.settings.card(model).provider if model else "odar"
-        return json_response(self._model_entry(name, owner))
+        self._service.route(ChatRequest(name, Query("")), key)
+        return json_response(self._model_entry(name))
 
     async def feedback(self, request: Request) -> Response:
         """Mark an answer right or wrong; only with the key that asked, or an admin's."""
@@ -151,6 +156,14 @@ class _UtilityRoutes:
         if not found:
             raise ApiError(404, f"there is no trace {feedback.trace_id!r}", "trace_not_found", "trace_id")
         return json_response({"trace_id": feedback.trace_id, "recorded": True})
+
+    async def batches(self, request: Request) -> Response:
+        """Reject files and batches of both protocols, and say what to do instead."""
+        self._service.access.identify(request.scope)
+        command = "`odar batch requests.jsonl answers.jsonl --budget USD`"
+        form = "one object with id and messages a line"
+        message = f"files and batches are not served: the gateway keeps no files; run {command} instead, {form}"
+        raise ApiError(501, message, "not_supported")
 
     async def healthz(self, request: Request) -> Response:
         """Return 200 while the process is alive."""
@@ -177,9 +190,10 @@ class _UtilityRoutes:
         """Return the OpenAPI document."""
         return json_response(openapi_document())
 
-    def _model_entry(self, name: str, owner: str) -> dict[str, Any]:
-        shared = {"id": name, "display_name": name, "created": self._started, "owned_by": owner}
-        return {**shared, "object": "model", "type": "model"}
+    def _model_entry(self, name: str) -> dict[str, Any]:
+        """Return what OpenAI's and Anthropic's SDKs read, and what a client may choose a model by (SPEC 11.3)."""
+        shared = {"id": name, "object": "model", "type": "model", "display_name": name, "created": self._started}
+        return shared | self._service.model_facts(name)
 
 
 def _read_countable(body: Any) -> ChatRequest:
@@ -193,7 +207,7 @@ async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> 
     loading = asyncio.create_task(service.odar.warm_up())
     try:
         if announce is not None:
-            for line in await service.agent_status_lines():
+            for line in await service.status_lines():
                 announce(line)
         await loading
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from odar.conversation import NO_OPTIONS, Format, Message, Options, Tool, ToolCall, Wire
+from odar.decisions import AnswerList
 from odar.gateway.chat_request import (
     AnswerFormat,
     ChatRequest,
@@ -81,6 +83,22 @@ def read_chat(body: Any) -> ChatRequest:
     options = NO_OPTIONS if body.keys() <= _FIELDS_WITHOUT_OPTIONS else _read_options(request, body)
     include_usage = request.stream_options is not None and request.stream_options.get("include_usage") is True
     return ChatRequest.of(request, Query.from_messages(turns, options), include_usage=include_usage)
+
+
+class DecisionBody(ChatBody, kw_only=True):
+    """The body of a request for a decision: that of a chat completion, and the answers so far."""
+
+    answers: AnswerList | None = None
+
+
+def read_decision(body: Any) -> ChatRequest:
+    """Read a request for a decision; `echo` holds the answers."""
+    if not isinstance(body, dict):
+        return read_chat(body)
+    given = body.get("answers")
+    answers = convert([] if given is None else given, AnswerList, "answers")
+    request = read_chat({name: value for name, value in body.items() if name != "answers"})
+    return dataclasses.replace(request, echo={"answers": answers})
 
 
 def _read_options(request: ChatBody, body: Mapping[str, Any]) -> Options:

@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from functools import cache, partial
 from importlib import resources
-from itertools import islice
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
@@ -22,13 +21,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from odar import __version__
+from odar.background import MAX_INLINE_BYTES, run_by_size
 from odar.errors import InputError, StoreError, UnknownName
-from odar.formats import dump_json
+from odar.formats import dump_json, json_size
 from odar.gateway.chat import ChatStream, read_chat
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.endpoint import Endpoint, WireProtocol
 from odar.gateway.errors import ApiError, bad_field, openai_body, operator_error
-from odar.gateway.exchange import json_response
 from odar.gateway.fields import convert
 from odar.gateway.service import ADAPTIVE, Service
 from odar.store.keys import Key
@@ -61,7 +60,6 @@ _MEDIA_TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-_EXPORT_LINES = 50
 MAX_EXAMPLES = 20
 """Maximum number of differing answers on the page of observations."""
 _PRIVATE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -121,7 +119,7 @@ class _DataRoutes:
     async def session(self, request: Request) -> Response:
         """Return the key of the request, and the settings of this server."""
         key, settings = self._service.access.identify(request.scope), self._service.settings
-        return _private_json(
+        return await _private_json(
             {
                 "version": __version__,
                 "profile": settings.profile,
@@ -148,9 +146,10 @@ class _DataRoutes:
             targets = [row for row in targets if f"key {query.key}" in row["scope"]]
         warnings = [f"certificate removed: {problem}" for problem in problems]
         if (since := store.observations.fallback_at) is not None:
-            warnings.append(f"slow answers every request since {since}: the cascade differed too often from it")
+            whose = "every request" if store.observations.fell_back(query.key) else "requests of some keys"
+            warnings.append(f"slow answers {whose} since {since}: the cascade differed too often from it")
         warnings += warnings_of(overview, self._service.odar.settings)
-        return _private_json({**overview, "targets": targets, "warnings": warnings})
+        return await _private_json({**overview, "targets": targets, "warnings": warnings})
 
     async def observation(self, request: Request) -> Response:
         """Return what observed questions say about the cascade, and the settings that put it to use."""
@@ -161,7 +160,7 @@ class _DataRoutes:
             report = await _read_store(reads.run(work))
         agents = self._service.odar.believed_agents
         learned = self._service.odar.agreement.skills()
-        return _private_json(
+        return await _private_json(
             {
                 **report,
                 **dataclasses.asdict(settings.observe),
@@ -182,17 +181,19 @@ class _DataRoutes:
         async with self._service.reads.take(key):
             work = self._service.reads.run(store.archive.page, query, query.cursor(), query.limit)
             page = await _read_store(work)
-        return _private_json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
+        return await _private_json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
 
     async def trace(self, request: Request) -> Response:
         """Return one trace with its document; a trace of another key is reported as unknown."""
         key, store, query = self._key_store_query(request)
         trace_id = request.path_params["id"]
-        async with self._service.reads.take(key):
+        reads = self._service.reads
+        async with reads.take(key):
             trace = await _read_store(store.get(trace_id), trace_id)
-        if query.key is not None and trace["key_id"] != query.key:
-            raise _trace_not_found(trace_id)
-        return _private_json({**trace, "story": tell_story(trace["document"])})
+            if query.key is not None and trace["key_id"] != query.key:
+                raise _trace_not_found(trace_id)
+            story = await reads.run(tell_story, trace["document"])
+            return await _private_json({**trace, "story": story})
 
     async def export(self, request: Request) -> Response:
         """Stream the traces that match as JSONL."""
@@ -200,9 +201,15 @@ class _DataRoutes:
         reads = self._service.reads
         lines = (dump_json(trace) + b"\n" for trace in store.archive.export(query))
 
+        def read_part() -> bytes:
+            part = b""
+            while len(part) < MAX_INLINE_BYTES and (line := next(lines, b"")):
+                part += line
+            return part
+
         async def next_part() -> bytes:
             async with reads.take(key):  # not while the client reads
-                part: bytes = await _read_store(reads.run(lambda: b"".join(islice(lines, _EXPORT_LINES))))
+                part: bytes = await _read_store(reads.run(read_part))
             return part
 
         async def parts(part: bytes) -> AsyncIterator[bytes]:
@@ -219,7 +226,7 @@ class _DataRoutes:
         key = self._service.access.identify(request.scope)
         async with self._service.reads.take(key):
             report = await self._service.reads.run(report_models, self._service, key)  # may wait for a file lock
-        return _private_json(report)
+        return await _private_json(report)
 
     def _key_store_query(self, request: Request) -> tuple[Key | None, Store, TraceQuery]:
         """Return the key, the store, and the parameters, limited to the traces that the key may read."""
@@ -247,9 +254,10 @@ def _trace_not_found(trace_id: str) -> ApiError:
     return ApiError(404, f"there is no trace {trace_id[:64]!r} of this key", "trace_not_found", "id")
 
 
-def _private_json(value: Any) -> Response:
+async def _private_json(value: Any) -> Response:
     """Return a JSON response that must not be cached."""
-    return json_response(value, headers=_PRIVATE_HEADERS)
+    body = await run_by_size(json_size(value, MAX_INLINE_BYTES), partial(dump_json, value))
+    return Response(body, headers=_PRIVATE_HEADERS, media_type="application/json")
 
 
 class TraceQuery(Filter, frozen=True, kw_only=True):

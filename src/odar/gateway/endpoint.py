@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 from odar.agents.ledger import Ledger
 from odar.agents.measure import size_of
-from odar.background import MAX_INLINE_BYTES, run_by_size, run_in_thread
-from odar.errors import OdarError, one_line, summary_of
+from odar.background import CURRENT_KEY, run_by_size
+from odar.errors import InputError, OdarError, one_line, summary_of
 from odar.formats import dump_json
 from odar.gateway.chat_request import ChatRequest, check_addresses, with_headers
 from odar.gateway.errors import INTERNAL, SHUTDOWN_TIMEOUT, ApiError, api_error_of, bad_field, rate_headers
 from odar.gateway.exchange import JSON_HEADERS, CancelOnDisconnect, ClientLeft, Exchange, Receive, Scope, Send
-from odar.gateway.fields import check_parts, check_values, estimated_tokens, read_json
+from odar.gateway.fields import MAX_VALUES, check_parts, check_values, estimated_tokens, max_values, read_json
 from odar.gateway.logs import CURRENT_REQUEST
 from odar.gateway.records import CLIENT_LEFT, Entry
 from odar.gateway.reply import AlreadyReported, EventStream, EventWriter, answer_headers
@@ -34,12 +34,13 @@ from odar.options import AskOptions
 from odar.policy.session import SessionRequest
 from odar.providers.base import OnDelta
 from odar.question import core_question
-from odar.store.alignment import CURRENT_KEY
 from odar.store.keys import Key
 from odar.store.store import Store
 from odar.types import NO_USAGE, Answer, Decision, Plan, Spend
 
 LOG = logging.getLogger("odar.gateway")
+_VALUE_BYTES = 250
+"""Memory of a parsed value of JSON, at most, beyond its text."""
 
 
 class WireProtocol(NamedTuple):
@@ -62,6 +63,8 @@ class RequestState:
     key: Key | None = None
     size: int = 0
     """Bytes of the body."""
+    held: int = 0
+    """Bytes of memory for the body and for what it is parsed into, about."""
     request: ChatRequest | None = None
     ledger: Ledger | None = None
     """The calls and their costs, even if there is no answer."""
@@ -113,7 +116,7 @@ class Endpoint:
             try:
                 await self._answer(state)
             finally:
-                self._service.concurrency_limit.release(state.key)
+                self._service.concurrency_limit.release(state.key, state.held)
                 if state.settle is not None:
                     state.settle()
         except ClientLeft as left:
@@ -133,27 +136,45 @@ class Endpoint:
 
     async def _answer(self, state: RequestState) -> None:
         request, options = await self._receive(state)
-        if request.model in DIAL_MODELS and options.path is None and self._gateway.sessions:
-            begin = partial(self._service.sessions.open, request.query, state.exchange.headers, state.key_id)
-            state.session = await run_by_size(state.size, begin)
-            options = dataclasses.replace(options, session=state.session)
+        options = await self._open_session(state, request, options)
         ledger, options = await self._open_ledger(state, request, options)
         if request.stream:
             await self._stream(state, request, options, ledger)
         else:
             await self._send_answer(state, request, options)
 
+    async def _open_session(self, state: RequestState, request: ChatRequest, options: AskOptions) -> AskOptions:
+        """Return the options with the session of the conversation, if ODAR chooses the stages."""
+        if request.model not in DIAL_MODELS or options.path is not None or not self._gateway.sessions:
+            return options
+        begin = partial(self._service.sessions.open, request.query, state.exchange.headers, state.key_id)
+        state.session = await run_by_size(state.size, begin)
+        return dataclasses.replace(options, session=state.session)
+
     async def _receive(self, state: RequestState) -> tuple[ChatRequest, AskOptions]:
         """Read the request; return it and the engine's options for it."""
-        body = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
-        state.size = len(body)
+        body = await self._read_body(state)
         state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
         options = self._service.route(request, state.key)
         if options.model is not None and options.model != request.model:  # observed: the reply is that model's
             state.request = request = dataclasses.replace(request, model=options.model)
         if options.model is not None and state.key is not None and state.key.limits.needs_reservation:
-            state.request = request = with_max_tokens(request, self._service.settings.limits.max_tokens)
+            limited = with_max_tokens(request.query, self._service.settings.limits.max_tokens)
+            state.request = request = dataclasses.replace(request, query=limited)
         return request, options
+
+    async def _read_body(self, state: RequestState) -> bytes:
+        hold = partial(self._hold, state)
+        body = await state.exchange.body(self._limit, self._gateway.body_timeout_s, hold)
+        state.size = len(body)
+        values = await run_by_size(len(body), partial(max_values, body))
+        hold(_VALUE_BYTES * min(values, MAX_VALUES))  # with more, it is refused before it is parsed
+        return body
+
+    def _hold(self, state: RequestState, size: int) -> None:
+        """Count memory of the request; raise ApiError if its key holds too much."""
+        self._service.concurrency_limit.hold(state.key, size)
+        state.held += size
 
     async def _open_ledger(
         self, state: RequestState, request: ChatRequest, options: AskOptions
@@ -173,7 +194,7 @@ class Endpoint:
 
     async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
         """Parse a body, in a thread if it is large."""
-        return self._read(body) if len(body) <= MAX_INLINE_BYTES else await run_in_thread(partial(self._read, body))
+        return await run_by_size(len(body), partial(self._read, body))
 
     def _read(self, body: bytes) -> ChatRequest:
         """Parse a body; raise ApiError if it is invalid or too complex."""
@@ -231,7 +252,7 @@ class Endpoint:
         )
         state.answer = await self._service.odar.aask(request.query, options)
         if state.session is not None:
-            self._service.sessions.close(state.session, state.answer.trace)
+            self._service.sessions.close(state.session, state.answer.trace, state.key_id)
         return state.answer
 
     async def _send_error(self, state: RequestState, error: Exception) -> None:
@@ -289,7 +310,7 @@ class StoredResponses(Endpoint):
         self._archive = store.archive
 
     async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
-        value = await asyncio.to_thread(_read_values, body)
+        value = await run_by_size(len(body), partial(_read_values, body))
         if not isinstance(value, dict):
             return self._parse(value)
         items, previous = value.get("input"), value.pop("previous_response_id", None)
@@ -298,7 +319,7 @@ class StoredResponses(Endpoint):
         if isinstance(items, list):
             earlier = [] if previous is None else await self._earlier_items(previous, state, len(body))
             value["input"] = [*earlier, *items]
-        request = await asyncio.to_thread(self._parse, value)
+        request = await run_by_size(state.size, partial(self._parse, value))
         if value.get("store") is not False:
             state.items = items
             state.previous = previous
@@ -315,7 +336,8 @@ class StoredResponses(Endpoint):
         raw = text.encode()
         if len(raw) + size > self._limit:
             raise bad_field("previous_response_id", "the conversation is larger than gateway.max_body_mb allows")
-        items: list[Any] = await asyncio.to_thread(_read_values, raw)
+        self._hold(state, len(raw) + _VALUE_BYTES * max_values(raw))
+        items: list[Any] = await run_by_size(len(raw), partial(_read_values, raw))
         return items
 
     async def _ask(self, state: RequestState, *args: Any, **options: Any) -> Answer:
@@ -339,8 +361,30 @@ class TokenCount(Endpoint):
     async def _answer(self, state: RequestState) -> None:
         counts = self._service.counts
         async with counts.take(state.key):  # before the body: few large bodies are in memory at a time
-            body = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
+            body = await self._read_body(state)
             request = await counts.run(self._read, body)
             self._service.route(request, state.key)
             tokens = await counts.run(estimated_tokens, request.query)
         await state.exchange.respond(200, dump_json({"input_tokens": tokens}))
+
+
+class DecisionEndpoint(Endpoint):
+    """POST /v1/decision: what ODAR would do with a chat request and the answers so far, without calling a provider.
+
+    Nothing is stored, and the answers, which the gateway has not seen being made, are not counted as served ones.
+    """
+
+    async def _answer(self, state: RequestState) -> None:
+        body = await self._read_body(state)
+        request = with_headers(await self._read_request(body, state), state.exchange.headers)
+        options = await self._open_session(state, request, self._service.route(request, state.key))
+        odar = self._service.odar
+        options = dataclasses.replace(options, ledger=request_ledger(odar, request))
+        try:
+            async with self._service.counts.take(state.key):
+                step = await odar.adecide(request.query, request.echo["answers"], options)
+        except InputError as error:
+            name, _, fault = str(error).partition(": ")
+            raise (bad_field(name, fault) if name.startswith("answers[") else error) from None
+        reply = await run_by_size(state.size, lambda: dump_json(step.to_dict()))
+        await state.exchange.respond(200, reply)

@@ -52,9 +52,9 @@ class Exchange:
         self._receive = receive
         self._send = send
 
-    async def body(self, limit: int, timeout_s: float) -> bytes:
-        """Return the request's body."""
-        return await read_body(self.headers, self._receive, limit, timeout_s)
+    async def body(self, limit: int, timeout_s: float, hold: Callable[[int], None]) -> bytes:
+        """Return the request's body; see `read_body`."""
+        return await read_body(self.headers, self._receive, limit, timeout_s, hold)
 
     async def wait_for_disconnect(self) -> None:
         """Return when the client has disconnected; call it only after the body has been read."""
@@ -121,12 +121,23 @@ class CancelOnDisconnect:
         self._task.cancel()
 
 
-async def read_body(headers: Headers, receive: Receive, limit: int, timeout_s: float) -> bytes:
-    """Return a request's body; raise ApiError as soon as it is too large or too slow."""
-    length = next((value for name, value in headers if name == b"content-length"), b"0")
-    length = length.lstrip(b"0")  # Python reads no number of more than 4,300 digits
-    if length.isdigit() and (len(length) > _MAX_DIGITS or int(length) > limit):
+async def read_body(
+    headers: Headers,
+    receive: Receive,
+    limit: int,
+    timeout_s: float,
+    hold: Callable[[int], None] = lambda size: None,
+) -> bytes:
+    """Return a request's body; raise ApiError as soon as it is too large or too slow.
+
+    `hold` is called with the number of bytes before they are read, all at once if the length is known.
+    """
+    digits = next((value for name, value in headers if name == b"content-length"), b"0")
+    digits = digits.lstrip(b"0")[:_MAX_DIGITS]  # Python reads no number of more than 4,300 digits
+    length = int(digits) if digits.isdigit() else 0
+    if length > limit:
         raise _too_large(limit)
+    hold(length)
     pieces: list[bytes] = []
     size = 0
     message = await receive()
@@ -140,6 +151,9 @@ async def read_body(headers: Headers, receive: Receive, limit: int, timeout_s: f
                 size += len(pieces[-1])
                 if size > limit:
                     raise _too_large(limit)
+                if size > length:  # of unknown length
+                    hold(size - length)
+                    length = size
                 if not message.get("more_body"):
                     return await run_by_size(size, partial(b"".join, pieces))
                 message = await receive()

@@ -154,25 +154,30 @@ _TURN_TOKENS = 4
 _IMAGE_TOKENS = 1_500
 
 
-def check_values(body: bytes, max_values: int | None = None) -> None:
+def max_values(body: bytes) -> int:
+    """Return how many values JSON has at most, without looking for strings."""
+    return body.count(b"{") + body.count(b"[") + body.count(b",")
+
+
+def check_values(body: bytes, limit: int | None = None) -> None:
     """Raise ApiError if JSON has more values than this (default: `MAX_VALUES`), without parsing it.
 
-    >>> check_values(b'{"a": [1, 2, 3]}', max_values=6)
-    >>> check_values(b'{"a": ", , , ,"}', max_values=2)
-    >>> check_values(b'{"a": [1, 2, 3]}', max_values=2)
+    >>> check_values(b'{"a": [1, 2, 3]}', limit=6)
+    >>> check_values(b'{"a": ", , , ,"}', limit=2)
+    >>> check_values(b'{"a": [1, 2, 3]}', limit=2)
     Traceback (most recent call last):
     odar.gateway.errors.ApiError: body: holds more than 2 values
     """
-    max_values = MAX_VALUES if max_values is None else max_values
-    if body.count(b"{") + body.count(b"[") + body.count(b",") <= max_values:
+    limit = MAX_VALUES if limit is None else limit
+    if max_values(body) <= limit:
         return
     count = 0
     for found in _VALUE_OR_STRING.finditer(
         body
     ):  # runs in a thread; unlike a parser, it releases the GIL from time to time
         count += body[found.start()] != _QUOTE
-        if count > max_values:
-            raise bad_field("body", f"holds more than {max_values} values")
+        if count > limit:
+            raise bad_field("body", f"holds more than {limit} values")
 
 
 def check_parts(body: Any) -> None:

@@ -15,26 +15,26 @@ import asyncio
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
 
 from odar.agents.ledger import Ledger
 from odar.agents.team import Team
+from odar.background import CURRENT_KEY
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, KeyRefused
 from odar.gateway.errors import ApiError
 from odar.gateway.records import Entry
-from odar.gateway.reservations import walk_needs
+from odar.gateway.reservations import walk_needs, with_max_tokens
 from odar.options import AskOptions
 from odar.policy.kinds import Kind
 from odar.policy.replies import answer_in_reply, same_reply
 from odar.providers.base import Completion
 from odar.providers.breaker import BACKGROUND
-from odar.store.alignment import CURRENT_KEY
 from odar.store.budgets import OBSERVATION, Need
-from odar.store.observations import Observation
+from odar.store.observations import EVERY_KEY, Observation
 from odar.store.record import Record
 from odar.store.store import Store
 from odar.traces import baseline_usd
@@ -68,16 +68,17 @@ class TrafficObserver:
         self._settings = odar.settings.observe
         self._slow_model = odar.settings.slow.model
         self._queue: deque[tuple[Entry, int]] = deque()
+        self._queued: Counter[str | None] = Counter()
+        """Waiting questions of each key."""
         self._queued_bytes = 0
         self._workers: set[asyncio.Task[None]] = set()
         self.observed = 0
         self.dropped: Counter[str] = Counter()
         """Questions that were chosen and not observed: queue, budget, failed."""
 
-    @property
-    def passes_through(self) -> bool:
-        """Whether requests go to the slow model: observation is enabled, or the cascade fell back to it."""
-        return self._settings.enabled or self._store.observations.fallback_at is not None
+    def passes_through(self, key_id: str | None) -> bool:
+        """Return whether a key's requests go to slow: observation is enabled, or the cascade fell back to it."""
+        return self._settings.enabled or self._store.observations.fell_back(key_id)
 
     def offer(self, entry: Entry) -> None:
         """Observe a question that was answered, if it is chosen; returns at once and never raises."""
@@ -85,11 +86,13 @@ class TrafficObserver:
         if not share or not self._can_observe(entry) or self._draw() >= share:
             return
         assert entry.trace is not None and entry.query is not None
-        size = Record(entry.query, Answer("", "", entry.trace)).memory_bytes()
-        if len(self._queue) >= MAX_QUEUED or self._queued_bytes + size > MAX_QUEUED_BYTES:
+        size = Record(entry.query, Answer("", "", entry.trace)).memory_bytes() + 4 * entry.query.estimated_tokens
+        own = 0 if entry.key_id is None else self._queued[entry.key_id]  # at most as many as it leaves free
+        if own >= MAX_QUEUED - len(self._queue) or self._queued_bytes + size > MAX_QUEUED_BYTES:
             self.dropped["queue"] += 1
             return
         self._queue.append((entry, size))
+        self._queued[entry.key_id] += 1
         self._queued_bytes += size
         if len(self._workers) < WORKERS:
             worker = asyncio.get_running_loop().create_task(self._work(), context=Context())
@@ -110,9 +113,9 @@ class TrafficObserver:
         if trace is None or query is None or entry.status != 200 or query.options.n > 1 or trace.degradations:
             return False
         if DIRECT in trace.plan.agents:  # a reply of the slow model, in place of which the cascade could answer
-            return self.passes_through and trace.plan.agents[DIRECT] == self._slow_model
+            return self.passes_through(entry.key_id) and trace.plan.agents[DIRECT] == self._slow_model
         compares = not trace.plan.one_call and trace.plan.kind != Kind.OPEN_ENDED
-        return compares and not trace.plan.forced and not self.passes_through
+        return compares and not trace.plan.forced and not self.passes_through(entry.key_id)
 
     # ── in the background ───────────────────────────────────────────────────────────────────────────────────
 
@@ -121,6 +124,7 @@ class TrafficObserver:
         while self._queue:
             entry, size = self._queue.popleft()
             self._queued_bytes -= size
+            self._queued[entry.key_id] -= 1
             CURRENT_KEY.set(entry.key_id or "")
             try:
                 await self._observe(entry)
@@ -149,10 +153,10 @@ class TrafficObserver:
             else:
                 row = await self._ask_cascade(trace, query, ledger, entry, paid)
         finally:
-            used_usd = paid_usd if paid is not None and _holds(ledger, paid) else 0.0
-            spent_usd = max(0.0, ledger.charged_usd() - used_usd)
+            used = paid is not None and any(call.usage is paid.usage for call in ledger.calls)  # the client paid it
+            spent_usd = max(0.0, ledger.charged_usd() - (paid_usd if used else 0.0))
             self._store.budgets.settle(reserved, spent_usd, None)
-        limit = None if self.passes_through else self._settings.at_most_differ
+        limit = None if self.passes_through(entry.key_id) else self._settings.at_most_differ
         add = partial(self._store.observations.add, replace(row, spent_usd=spent_usd), limit)
         crossed = await self._store.run(add)
         if crossed is not None:
@@ -160,9 +164,14 @@ class TrafficObserver:
             LOG.warning(
                 "answers differ from the slow model's more often than its own by %.3f in %d questions (with 95%%"
                 " confidence by %.3f at least), more than observe.at_most_differ = %g:"
-                " %s answers every request until `odar observe --resume`",
-                excess.mean, crossed.questions, excess.low, limit, self._slow_model,
+                " %s answers %s until `odar observe --resume`",
+                excess.mean, crossed.questions, excess.low, limit, self._slow_model, self._fell_back_for(entry),
             )  # fmt: skip
+
+    def _fell_back_for(self, entry: Entry) -> str:
+        """Return whose requests slow answers after an observation of this request."""
+        everybody = entry.key_id is None or self._store.observations.fell_back(EVERY_KEY)
+        return "every request" if everybody else f"the requests of key {entry.key_id}"
 
     async def _ask_cascade(
         self, trace: Trace, query: Query, ledger: Ledger, entry: Entry, paid: Call
@@ -177,7 +186,7 @@ class TrafficObserver:
             return replace(found, same=None)
         await self._count_agreement(answer.trace, query, ledger, replace(reply, agent=SLOW))
         if self._draw() < REPEAT_SHARE:
-            team = self._odar.agents.plain_team(_with_limit(query, self._odar), self._slow_model, ledger)
+            team = self._plain_team(query, ledger)
             team.skip_samples(DIRECT, 1)
             again = await team.ask(Stage((Ask(DIRECT),)))
             found = replace(found, slow_same=same_reply(again[0], reply) if again else None)
@@ -232,28 +241,18 @@ class TrafficObserver:
             cascade_answer=_shown(winner) if content else None,
         )
 
+    def _plain_team(self, query: Query, ledger: Ledger | None = None) -> Team:
+        limited = with_max_tokens(query, self._odar.settings.limits.max_tokens)
+        return self._odar.agents.plain_team(limited, self._slow_model, ledger)
+
     def _most_usd(self, query: Query) -> float:
         """Return the most that observing a question costs: the longest walk, all cheap agents, and slow twice."""
         _, longest = walk_needs(self._odar, query, AskOptions(), priced=True)[0]
-        team: Team = self._odar.agents.team(query, self._odar.agents.ledger())
-        usd = team.worst_usd()
-        again = self._odar.agents.plain_team(_with_limit(query, self._odar), self._slow_model).worst_usd()
+        usd = self._odar.agents.team(query, self._odar.agents.ledger()).worst_usd()
+        again = self._plain_team(query).worst_usd()
         cheap = sum(usd.get(agent, 0.0) for agent in CHEAP_AGENTS)
         return longest.usd + cheap + 2 * max(usd.get(SLOW, 0.0), again[DIRECT])
 
 
-def _holds(ledger: Ledger, paid: Call) -> bool:
-    """Return whether a reply that was paid for by the client was used, so that it is in the ledger."""
-    return any(call.usage is paid.usage for call in ledger.calls)
-
-
-def _with_limit(query: Query, odar: Odar) -> Query:
-    """Return the query with a limit of the answer's length, so that its cost is bounded."""
-    if query.options.max_tokens is not None:
-        return query
-    return replace(query, options=replace(query.options, max_tokens=odar.settings.limits.max_tokens))
-
-
 def _shown(candidate: Candidate) -> str:
-    calls: Sequence[str] = [str(call) for call in candidate.tool_calls]
-    return "\n".join([candidate.text, *calls]).strip()
+    return "\n".join([candidate.text, *map(str, candidate.tool_calls)]).strip()

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from odar import __version__
-from odar.gateway.chat import ChatBody
+from odar.gateway.chat import ChatBody, DecisionBody
 from odar.gateway.chat_request import LIMIT_HEADERS, Extras
 from odar.gateway.messages import CountBody, MessagesBody
 from odar.gateway.passthrough import CompletionsBody, EmbeddingsBody
@@ -49,6 +49,10 @@ _POSTS: dict[str, tuple[str, type[Struct]]] = {
     "/v1/chat/completions": ("A chat completion (OpenAI).", ChatBody),
     "/v1/responses": ("A response (OpenAI).", ResponsesBody),
     "/v1/messages": ("A message (Anthropic).", MessagesBody),
+    "/v1/decision": (
+        "What ODAR would do with a chat request, given the answers so far; no model is called.",
+        DecisionBody,
+    ),
     "/v1/embeddings": ("Embeddings of a named model (OpenAI).", EmbeddingsBody),
     "/v1/completions": ("Completions of a named model (OpenAI).", CompletionsBody),
     "/v1/messages/count_tokens": ("The tokens of a message, counted by the gateway (Anthropic).", CountBody),
@@ -108,7 +112,8 @@ def openapi_document() -> Schema:
 def _post(path: str, summary: str, body: Schema, headers: list[Schema]) -> Schema:
     content = {"application/json": {"schema": {"type": "object"}}}
     asks_model = path not in ("/v1/messages/count_tokens", "/v1/feedback")
-    answer = content | {"text/event-stream": {"schema": {}}} if asks_model else content
+    streams = asks_model and path != "/v1/decision"
+    answer = content | {"text/event-stream": {"schema": {}}} if streams else content
     shape = "AnthropicError" if path.startswith("/v1/messages") else "OpenAIError"
     error = {"application/json": {"schema": {"$ref": _REF.format(name=shape)}}}
     return {

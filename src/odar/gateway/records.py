@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from odar.conversation import Options
 from odar.store.record import CANCELLED, ERROR, NOTHING_SPENT, OK, Record, Unanswered, path_name
 from odar.types import DIRECT, Answer, Call, Decision, Plan, Query, Spend, Trace
 
@@ -76,7 +77,9 @@ class Entry:
                 calls=self.calls,
                 spend=self.spend,
             )
-        return Record(self.query or Query(""), outcome, self.key_id, extra, self.settled)
+        asked = self.query or Query("")  # without the earlier turns and the tools, which are not stored
+        query = Query(asked.text, asked.images, options=Options(max_tokens=asked.options.max_tokens))
+        return Record(query, outcome, self.key_id, extra, self.settled)
 
     def without_model_name(self) -> Entry:
         """Return the record without the model's name, for a name that is not in the settings."""

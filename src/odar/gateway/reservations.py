@@ -76,12 +76,11 @@ def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) ->
     budgets.settle(reserved, ledger.charged_usd() if key.limits.has_budget else spend.cost_usd, tokens)
 
 
-def with_max_tokens(request: ChatRequest, max_tokens: int) -> ChatRequest:
-    """Return the request with a limit on the answer, so that its cost is bounded."""
-    if request.query.options.max_tokens is not None:
-        return request
-    options = dataclasses.replace(request.query.options, max_tokens=max_tokens)
-    return dataclasses.replace(request, query=dataclasses.replace(request.query, options=options))
+def with_max_tokens(query: Query, max_tokens: int) -> Query:
+    """Return the query with a limit on the answer, so that its cost is bounded."""
+    if query.options.max_tokens is not None:
+        return query
+    return dataclasses.replace(query, options=dataclasses.replace(query.options, max_tokens=max_tokens))
 
 
 def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -> list[tuple[Walk, Need]]:

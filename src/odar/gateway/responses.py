@@ -33,8 +33,14 @@ from odar.gateway.reply import choices, deltas_of, extras_of, sse_event, thinkin
 from odar.providers.base import Delta, wire_value
 from odar.types import Answer, Query, Spend
 
-_UNSUPPORTED_FIELDS = ("previous_response_id", "conversation", "background", "prompt")
-"""Fields that are rejected; `endpoint.StoredResponses` handles the first one before."""
+_SEND_ALL = "send the whole conversation in `input`"
+_UNSUPPORTED_FIELDS = {
+    "previous_response_id": f"{_SEND_ALL}, or set store.responses = true to continue a response by its id",
+    "conversation": _SEND_ALL,
+    "background": "the response is not kept for a later request; leave it out and set `stream`, or a long timeout",
+    "prompt": "only OpenAI has stored prompts; send its text in `instructions`",
+}
+"""Fields that are rejected, and what to do; `endpoint.StoredResponses` handles the first one before."""
 _IGNORED_FIELDS = frozenset(
     {"store", "include", "truncation", "stream_options", "max_tool_calls", "client_metadata"}
 )
@@ -110,9 +116,8 @@ _BODY_FIELDS = _IGNORED_FIELDS.union(ResponsesBody.__struct_fields__, _UNSUPPORT
 def read_responses(body: Any) -> ChatRequest:
     """Read a Responses request; unknown fields are kept as fields of a chat completion."""
     request = convert(body, ResponsesBody)
-    for name in _UNSUPPORTED_FIELDS:
+    for name, hint in _UNSUPPORTED_FIELDS.items():
         if body.get(name):
-            hint = "send all of it in `input`, or set store.responses = true to continue a response by its id"
             raise bad_field(name, f"is not supported: {hint}")
     turns = [Message("system", request.instructions)] if request.instructions else []
     if isinstance(request.input, str):
@@ -230,7 +235,8 @@ def _read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | 
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode}:
             return ToolChoice(mode)
         case {"type": str(kind)} if kind != "function":
-            return ToolChoice("tool", kind)  # dropped together with its tool
+            hosted = "names a tool that runs at OpenAI, which other models cannot call"
+            raise bad_field("tool_choice", f"{hosted}; offer a function of your own, or ask OpenAI itself")
     return read_tool_choice(choice)
 
 

@@ -29,11 +29,13 @@ import errno
 import gc
 import ipaddress
 import logging
+import os
 import socket
 from collections import Counter
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -345,6 +347,10 @@ IDLE_TIMEOUT_S = 30
 """Seconds that a connection can stay open between requests."""
 _MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES = -3, 256 * 2**10  # of glibc's mallopt
 _ARENA_MAX = -8
+_TRIM_TICKS = 50
+"""Tenths of a second between two looks at the memory."""
+_TRIM_BYTES = 32 << 20
+"""Growth of the memory since the start above which freed parts of it are returned."""
 
 
 def return_freed_memory() -> None:
@@ -357,6 +363,19 @@ def return_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
         mallopt(_ARENA_MAX, 1)
+
+
+def trim_memory() -> None:
+    """Return freed memory between objects in use, which glibc keeps; 0.3 ms for each megabyte of it."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process; 0 where the system does not tell."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -386,6 +405,13 @@ class DrainingServer(uvicorn.Server):
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
+        self._trim_above = resident_bytes() + _TRIM_BYTES
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return freed memory from time to time; called ten times a second."""
+        if counter % _TRIM_TICKS == 0 and resident_bytes() > self._trim_above:
+            await asyncio.to_thread(trim_memory)
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start a graceful shutdown at the first signal; stop at the second."""

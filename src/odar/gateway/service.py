@@ -48,6 +48,7 @@ from odar.providers.breaker import Breaker, GuardedProvider
 from odar.secrets import api_key
 from odar.settings import ProviderSettings, Settings
 from odar.store.keys import Key, KeyCache
+from odar.store.observations import EVERY_KEY
 from odar.store.store import Store
 from odar.types import CHEAP_AGENTS, Path
 
@@ -82,12 +83,14 @@ class Service:
         self.store = store
         self.logs = logs
         self.access = AccessPolicy(KeyCache() if store is None else store.key_cache, settings.gateway)
-        self.concurrency_limit = ConcurrencyLimit(settings.gateway.max_in_flight)
+        gateway = settings.gateway
+        self.concurrency_limit = ConcurrencyLimit(gateway.max_in_flight, max_bytes=1e6 * gateway.max_bodies_mb)
         self.reads = Turns("odar-reads", 2)
         """Of the dashboard and of feedback."""
         self.counts = Turns("odar-counts", 2)
-        """Of tokens."""
-        self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S)
+        """Of tokens; and decisions without a call."""
+        explicit = {name for name, provider in settings.providers.items() if provider.kind == "anthropic"}
+        self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S, explicit=explicit)
         self.connections = ConnectionLimits(settings.gateway)
         self.breakers: dict[str, Breaker] = {}
         max_retry_after_s = min(settings.retry.max_retry_after_s, MAX_RETRY_AFTER_S)
@@ -118,28 +121,53 @@ class Service:
         """Providers that did not answer the last check."""
         self._checked_at = -math.inf
 
-    async def models(self, key: Key | None = None) -> list[tuple[str, str]]:
-        """Return the name and the owner of every model that this key can use and whose server answers."""
+    async def models(self, key: Key | None = None) -> list[str]:
+        """Return the name of every model that this key can use and whose server answers."""
         await self._check_providers()
-        models = [(name, "odar") for name in DIAL_MODELS]
-        models += [(name, "odar") for name, path in _PATH_MODELS.items() if _allows(key, path)]
-        models += [(name, owner) for name, owner in self._usable_models() if owner not in self._unreachable]
+        models = [*DIAL_MODELS, *(name for name, path in _PATH_MODELS.items() if _allows(key, path))]
+        models += [name for name, owner in self._usable_models() if owner not in self._unreachable]
         allowed = key.limits.models if key is not None else None
-        return [(name, owner) for name, owner in models if allowed is None or name in allowed]
+        return [name for name in models if allowed is None or name in allowed]
+
+    def model_facts(self, name: str) -> dict[str, Any]:
+        """Return what a model can do, its price, and its role in the cascade; ODAR's own models have all roles."""
+        settings = self.settings
+        roles = {agent: settings.models_of(agent) for agent in settings.agent_names}
+        own = name in DIAL_MODELS or name in _PATH_MODELS
+        cards = [settings.card(model) for model in (models[0] for models in roles.values())] if own else []
+        cards = cards or [settings.card(name)]
+        contexts = [card.context for card in cards]
+        kinds = {provider.kind for card in cards if (provider := settings.providers.get(card.provider))}
+        price = None if own else cards[0].price
+        return {
+            "owned_by": "odar" if own else cards[0].provider,
+            "context_length": None if None in contexts else max(filter(None, contexts)),
+            "input_modalities": ["text", "image"] if any(card.images for card in cards) else ["text"],
+            "tools": kinds != {"local"},  # models in this process get none
+            "logprobs": any(card.logprobs for card in cards),
+            "price": price and {**dataclasses.asdict(price), "unit": "USD per million tokens"},
+            "price_date": None if own else cards[0].price_date,
+            "agents": [agent for agent, models in roles.items() if own or name in models],
+        }
 
     def _usable_models(self) -> list[tuple[str, str]]:
         """Return the name and the provider of every usable model."""
         return [(name, self.settings.card(name).provider) for name, usable in self._usable.items() if usable]
 
-    async def agent_status_lines(self) -> list[str]:
-        """Return a line for each agent: its model answers, or why not."""
+    async def status_lines(self) -> list[str]:
+        """Return a line for each agent, its model answers or why not, and one if questions are observed."""
         lines = []
         for agent, (card, *_) in self.odar.agents.cards.items():
             try:
                 found = await self.odar.agents.providers[card.provider].check(card.id)
                 lines.append(f"{agent} agent: {card.name} answers ({card.provider}: {found})")
             except OdarError as error:
-                lines.append(f"{agent} agent: {card.name} does not answer: {one_line(error)}")
+                lines.append(f"{agent} agent: {card.name} cannot be used: {one_line(error)}")
+        if self.observer is not None and (share := self.settings.observe.used_share):
+            slow = self.settings.slow.model
+            who, other = (slow, "the cascade") if self.observer.passes_through(EVERY_KEY) else ("the cascade", slow)
+            most = f"for at most ${self.settings.observe.budget_usd_day:g} a day (odar observe)"
+            lines.append(f"{who} answers; a share of {share:g} is answered by {other} too, {most}")
         return lines
 
     def alignment_report(self) -> list[AlignmentRow]:
@@ -196,15 +224,22 @@ class Service:
     def _passes_through(self, model: str, key: Key | None) -> bool:
         """Return whether a request to one of ODAR's models goes to slow unchanged; keys must allow a slow call."""
         routed = model in DIAL_MODELS or model in _PATH_MODELS
-        return routed and self.observer is not None and self.observer.passes_through and _allows(key, Path.MEDIUM)
+        if not routed or self.observer is None or not _allows(key, Path.MEDIUM):
+            return False
+        return self.observer.passes_through(None if key is None else key.id)
 
     def _check_agents(self, model: str, key: Key | None) -> None:
-        """Raise ApiError if no cheap agent has this model, and the key may not ask the others."""
+        """Raise ApiError if no cheap agent has this model, under any name, and the key may not ask the others."""
         if key is None or key.limits.max_path != Path.SIMPLE:
             return
         settings = self.settings
-        agents = {agent for agent in settings.agent_names if model in settings.models_of(agent)}
-        if agents and not agents & set(CHEAP_AGENTS):
+        asked = settings.card(model)
+        cards = [
+            (agent, settings.card(name)) for agent in settings.agent_names for name in settings.models_of(agent)
+        ]
+        same = [(agent, card) for agent, card in cards if (card.provider, card.id) == (asked.provider, asked.id)]
+        cheap = any(agent in CHEAP_AGENTS and card.effort == asked.effort for agent, card in same)
+        if not cheap and any(agent not in CHEAP_AGENTS for agent, _ in same):
             message = f"model {model!r} is the slow agent's, which this key may not ask"
             raise ApiError(403, message, "path_not_allowed", "model")
 
@@ -256,7 +291,7 @@ class Service:
         if self._usable.get(name):
             return
         message = f"there is no model {name!r}; GET /v1/models lists them"
-        with contextlib.suppress(UnknownName):
+        with contextlib.suppress(UnknownName, SettingsError):
             if self.usable(name):  # provider/model
                 return
             provider = self.settings.providers.get(self.settings.card(name).provider)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -25,21 +25,29 @@ _DECODER = msgspec.msgpack.Decoder(Session)
 
 
 class SessionTable:
-    """Sessions by their digests; the least recently used are dropped first.
+    """Sessions by their digests; the least recently used of the key that has most are dropped first.
 
     Args:
         size: largest number of sessions.
         ttl_s: seconds after its last request that a session is kept.
         clock: returns the time in seconds.
+        explicit: providers whose cache keeps only what a request marks.
     """
 
-    def __init__(self, size: int, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        size: int,
+        ttl_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        explicit: Collection[str] = (),
+    ) -> None:
         self._size, self._ttl_s, self._clock = size, ttl_s, clock
-        self._entries: OrderedDict[bytes, bytes] = OrderedDict()
-        """Each `Session` as MessagePack, which takes a quarter of the memory."""
+        self._explicit = explicit
+        self._entries: dict[str | None, OrderedDict[bytes, bytes]] = {}
+        """By API key. Each `Session` is MessagePack, which takes a quarter of the memory."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return sum(map(len, self._entries.values()))
 
     def open(
         self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str | None = None
@@ -50,19 +58,24 @@ class SessionTable:
         scope = hashlib.blake2b(owner, digest_size=16).digest()
         before, whole = _digests(query.messages, scope)
         now = self._clock()
-        stored = self._entries.get(scope if name else before)
+        own = self._entries.get(key_id)
+        stored = None if own is None else own.get(scope if name else before)
         session = Session() if stored is None else _DECODER.decode(stored)
         if now - session.at > self._ttl_s:
             session = Session()
         return session.request(query, now, before, key=scope if name else whole, whole=whole)
 
-    def close(self, request: SessionRequest, trace: Trace) -> None:
+    def close(self, request: SessionRequest, trace: Trace, key_id: str | None = None) -> None:
         """Store the state of the session after its answer."""
-        session = request.after(trace, self._clock())
-        self._entries[request.key] = msgspec.msgpack.encode(session)
-        self._entries.move_to_end(request.key)
-        while len(self._entries) > self._size:
-            self._entries.popitem(last=False)
+        session = request.after(trace, self._clock(), self._explicit)
+        own = self._entries.setdefault(key_id, OrderedDict())
+        own[request.key] = msgspec.msgpack.encode(session)
+        own.move_to_end(request.key)
+        while len(self) > self._size:
+            key, largest = max(self._entries.items(), key=lambda each: len(each[1]))
+            largest.popitem(last=False)
+            if not largest:
+                del self._entries[key]
 
 
 def _digests(messages: Sequence[Message], scope: bytes) -> tuple[bytes, bytes]:

@@ -28,12 +28,11 @@ class Turns:
 
     Args:
         name: of the threads.
-        threads: how many of them; as many requests as this run at the same time.
+        threads: how many of them.
     """
 
     def __init__(self, name: str, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, name)
-        self._running = asyncio.Semaphore(threads)
         self._locks: dict[str, asyncio.Lock] = {}
         self._waiting: dict[str, int] = {}
 
@@ -52,7 +51,7 @@ class Turns:
         self._waiting[id_] = waiting + 1
         lock = self._locks.setdefault(id_, asyncio.Lock())
         try:
-            async with lock, self._running:
+            async with lock:
                 yield
         finally:
             self._waiting[id_] -= 1

@@ -51,6 +51,8 @@ class Statistics:
     """Mean tokens of its prompts beyond those of the question, for prices (SPEC 9.4); None if not measured."""
     output_tokens: float | None = None
     """Mean tokens of its answers; None if not measured."""
+    unanswered: float = 0.0
+    """Share of its answers that were cut off or empty."""
     accuracy_by_kind: Mapping[str, float] | None = None
     """`accuracy` by kind of question, shrunk towards that of all questions; None if not measured."""
 

@@ -32,7 +32,7 @@ TIERS = ((1.0, 0.45), (2.0, 0.77))
 """Skill of an agent without scores, by its price as a multiple of the cheapest agent's."""
 COMMON_DEVIATION = 0.6
 """Deviation of the logits of skills that all agents share: a user's questions may be harder than expected."""
-OWN_DEVIATION = 0.15
+OWN_DEVIATION = 0.25
 """Deviation of the logit of each skill beyond that."""
 LABEL_SKILL_DEVIATION = 0.5
 """Deviation of the logit of a skill where there are labels."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from odar.policy import belief as beliefs
 from odar.policy.belief import Agent, Belief, Judgment
-from odar.policy.cascade_values import MARGIN, Outlook, Values
+from odar.policy.cascade_values import MARGIN, Outlook, Reached, Values
 from odar.policy.kinds import Kind
 from odar.types import (
     CHEAP_AGENTS,
@@ -77,6 +77,8 @@ class CascadePolicy:
     """What may happen in the cascade, by the number of plausible answers and the kind of question."""
     _values: OrderedDict[tuple[str, int, tuple[int, ...]], Values] = field(default_factory=OrderedDict, repr=False)
     """Recently used values, by the kind, the number of plausible answers and the price levels of the stages."""
+    _described: dict[tuple[str, int, tuple[int, ...]], list[str]] = field(default_factory=dict, repr=False)
+    """Thresholds in words, by the same key."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     name = "cascade"
@@ -102,8 +104,10 @@ class CascadePolicy:
             return None
         winner = max(members, key=lambda i: (opinions[i].agent.skill, -i))
         agree = f"{len(members)} of {len(opinions)} answers agree" if len(opinions) > 1 else "the only answer"
+        if not _is_open_ended(state):
+            agree = f"{judgment.p:.0%} likely right; {agree}"
         weights = tuple(float(opinion.group == judgment.leader) * judgment.p for opinion in opinions)
-        return Verdict(winner, "belief", f"{judgment.p:.0%} likely right; {agree}", weights)
+        return Verdict(winner, "belief", agree, weights)
 
     def next_stage(self, state: State) -> Decision:
         """Return the stage that is worth most, or stop."""
@@ -114,7 +118,8 @@ class CascadePolicy:
         p = judgment.p if state.candidates else None
         if plan.kind == Kind.SHORT and any(map(_is_prose, state.candidates)):
             return Decision(None, "the reply is prose without a final answer, so there is nothing to compare", p=p)
-        position = self._position(state)
+        reached = self._reached(state)
+        position = reached[-1] + 1 if reached else 0
         numbers = [i for i in range(position, len(self.stages)) if self._is_open(self.stages[i], state)]
         if not numbers and not state.candidates:
             return self._one_call(state, judgment)
@@ -141,17 +146,48 @@ class CascadePolicy:
         """Return one call to the agent that is worth most; no second opinion (SPEC 9.3b)."""
         plan = state.plan
         if state.candidates:
-            return Decision(None, "one call is enough", p=judgment.p)
+            return Decision(None, "one call is enough", p=None if _is_open_ended(state) else judgment.p)
         stages = self._one_call_stages(state)
         if not stages:
             return Decision(None, "no agent is left")
         chances = {stage: judgment.q(self.agents[stage.asks[0].agent].on(plan.kind)) for stage in stages}
-        if plan.kind == Kind.OPEN_ENDED:
+        if _is_open_ended(state):
             share = max(0.0, (plan.estimate.difficulty - EASY) / (1 - EASY))
             chances = {stage: 1 - share + share * q for stage, q in chances.items()}
         best = max(stages, key=lambda stage: chances[stage] * plan.value_usd - stage_price(stage, plan))
         why = f"{plan.keep} began this tool loop" if best.asks[0].agent == plan.keep else f"{plan.kind}: one call"
         return Decision(best, why, final=True, q=chances[best], price_usd=stage_price(best, plan))
+
+    def describe(self, plan: Plan) -> list[str]:
+        """Return the thresholds on d(x) and p in words; empty if one call is enough."""
+        if plan.keep or plan.one_call:
+            return []
+        key = self._key(plan)
+        if key not in self._described:
+            names = [str(stage) for stage in self.stages]
+            if len(self._described) >= MAX_TABLES:
+                self._described.clear()
+            self._described[key] = self.values(plan).describe(names, self.outlook(key[1], key[0]))
+        return self._described[key]
+
+    def expected_usd(self, state: State) -> float:
+        """Return the expected price of all further stages, from drawn questions that are similar in this state."""
+        plan, decision = state.plan, self.next_stage(state)
+        if decision.stage is None:
+            return 0.0
+        price = stage_price(decision.stage, plan)
+        if plan.keep or plan.one_call or decision.stage not in self.stages:
+            return price
+        reached = self._reached(state)
+        number = self.stages.index(decision.stage, reached[-1] + 1 if reached else 0)
+        kind, plausible, _ = self._key(plan)
+        outlook = self.outlook(plausible, kind)
+        similar = outlook.similar(reached, decision.p, decision.q or 0.0)
+        counts = self.values(plan).later_stages(outlook, (*reached, number), similar)
+        left = None if state.calls_left is None else state.calls_left - decision.stage.calls
+        then = replace(state, stages=(*state.stages, decision.stage), calls_left=left)
+        later = [(stage, counts[i]) for i, stage in enumerate(self.stages) if self._is_open(stage, then)]
+        return price + sum(count * stage_price(stage, plan) for stage, count in later) / len(similar)
 
     def values(self, plan: Plan) -> Values:
         """Return the values of all stages for a question; later ones with prices within 10% share them.
@@ -198,15 +234,13 @@ class CascadePolicy:
             self._outlooks[plausible, kind] = Outlook.drawn(self.belief, agents, plausible, possible=possible)
         return self._outlooks[plausible, kind]
 
-    def _position(self, state: State) -> int:
-        """Return the number of stages that were asked or skipped."""
-        position = 0
-        remaining = list(state.stages)
-        for i, stage in enumerate(self.stages):
-            if remaining and stage == remaining[0]:
-                remaining.pop(0)
-                position = i + 1
-        return position
+    def _reached(self, state: State) -> Reached:
+        """Return the numbers of the stages that were asked."""
+        reached: list[int] = []
+        for number, stage in enumerate(self.stages):
+            if len(reached) < len(state.stages) and stage == state.stages[len(reached)]:
+                reached.append(number)
+        return tuple(reached)
 
     def _is_open(self, stage: Stage, state: State) -> bool:
         agents = state.plan.agents
@@ -229,6 +263,11 @@ class CascadePolicy:
         return [stage for stage in stages if self._is_open(stage, state)] or cheapest
 
 
+def _is_open_ended(state: State) -> bool:
+    """Return whether the request has no right answer, so that p means nothing."""
+    return state.plan.kind == Kind.OPEN_ENDED
+
+
 def _is_prose(candidate: Candidate) -> bool:
     """Return whether a complete reply has no final answer: the request was open-ended after all."""
     complete = candidate.finish == "stop" and not candidate.tool_calls
@@ -241,10 +280,14 @@ def within_samples(stages: Iterable[Stage], most: Mapping[str, int]) -> bool:
     >>> within_samples([Stage.parse("slow"), Stage.parse("slow*5")], {"slow": 5})
     False
     """
-    asked = Counter[str]()
-    for ask in (ask for stage in stages for ask in stage.asks if not ask.verify):
-        asked[ask.agent] += ask.samples
-    return all(count <= most.get(agent, count) for agent, count in asked.items())
+    left = dict(most)  # without a Counter: replays ask this a million times
+    for stage in stages:
+        for ask in stage.asks:
+            if ask.agent in left and not ask.verify:
+                left[ask.agent] -= ask.samples
+                if left[ask.agent] < 0:
+                    return False
+    return True
 
 
 def price_level(price: float, value: float) -> int:

@@ -11,6 +11,7 @@ prices.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -33,6 +34,8 @@ from odar.policy.belief import (
 
 QUESTIONS = 1500
 """Number of questions that are drawn."""
+SIMILAR = 200
+"""Number of drawn questions that stand for one question."""
 NO_ANSWER = 0.005
 """Below this p there is no answer."""
 MARGIN = 0.001
@@ -58,6 +61,11 @@ class Outlook:
         """Return the numbers of the stages that can follow a state."""
         after = reached[-1] + 1 if reached else 0
         return [number for number in range(after, len(self.alone)) if (*reached, number) in self.p]
+
+    def similar(self, reached: Reached, p: float | None, q: float) -> Ints:
+        """Return the numbers of the questions with the nearest p and q in a state; p is None before any answer."""
+        distance = np.abs(self.q[reached] - q) + (0.0 if p is None else np.abs(self.p[reached] - p))
+        return np.argsort(distance, kind="stable")[:SIMILAR]
 
     @classmethod
     def of_opinions(
@@ -246,6 +254,20 @@ class Values:
             best = best + better * (value - best)
         return choice
 
+    def later_stages(self, outlook: Outlook, reached: Reached, questions: Ints) -> Counter[int]:
+        """Return how many of these questions ask each of the stages that can follow a state, now or later."""
+        counts = Counter[int]()
+        following = outlook.following(reached)
+        if not following or not len(questions):
+            return counts
+        p, q = (kept[reached][questions] for kept in (outlook.p, outlook.q))
+        choice = self.next_stage(reached[-1] + 1, p, q, following)
+        for number in following:
+            chosen = questions[choice == number]
+            counts[number] += len(chosen)
+            counts += self.later_stages(outlook, (*reached, number), chosen)
+        return counts
+
     def describe(self, names: Sequence[str], outlook: Outlook) -> list[str]:
         """Return the thresholds in words, for the q that is usual at each d(x) or p, and names of the stages."""
         lines = []
@@ -262,7 +284,7 @@ class Values:
             p = np.arange(max(0.01, round(float(np.quantile(found[found >= NO_ANSWER], 0.02)), 2)), 1.0, 0.01)
             possible = sorted({number for state in reached for number in outlook.following(state)})
             choice = self.next_stage(after, p, np.clip(np.polyval(usual, p), 0, 1), possible)
-            lines.append(f"after {names[after - 1]} " + _ranges("p", p, choice, names))
+            lines.append(f"after {names[after - 1]}: " + _ranges("p", p, choice, names))
         return lines
 
 

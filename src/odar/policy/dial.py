@@ -16,6 +16,10 @@ from odar.errors import InputError, plural
 NAMES: Mapping[str, float] = {"economy": 25.0, "balanced": 10.0, "quality": 3.0}
 """The named dials, in points."""
 _TARGETS = ("calls", "cost_usd")
+_LEAST_POINTS = 0.001
+_DOLLARS = (1e-9, 1e9)
+"""Least and largest value of a right answer and target of a question: beyond them, numbers overflow."""
+_MAX_CALLS = 1000
 _GAIN = 0.25
 """Change of log V for a surplus of one question's target."""
 _MAX_DEBT = 40.0
@@ -48,18 +52,17 @@ class Dial:
             points = float(text)
         except ValueError:
             points = math.nan
-        if not 0 < points <= 100:
+        if not _LEAST_POINTS <= points <= 100:
             names = ", ".join(NAMES)
-            raise InputError(
-                f"dial {text!r} is neither one of {names} nor a number of points above 0 and up to 100"
-            )
+            shown = text if len(text) <= 40 else f"{text[:40]}…"
+            raise InputError(f"dial {shown!r} is neither one of {names} nor points from {_LEAST_POINTS} to 100")
         return cls(plural(points, "point"), points)
 
     @classmethod
     def dollars(cls, value_usd: float) -> Self:
         """Return the dial at which a right answer is worth this much."""
-        if not (math.isfinite(value_usd) and value_usd > 0):
-            raise InputError(f"value_usd = {value_usd} must be a number above 0")
+        if not _DOLLARS[0] <= value_usd <= _DOLLARS[1]:
+            raise InputError(f"value_usd = {value_usd} must be between {_DOLLARS[0]:g} and {_DOLLARS[1]:g}")
         return cls(f"${value_usd:g}", value_usd=value_usd)
 
     @classmethod
@@ -71,9 +74,9 @@ class Dial:
         """
         if target not in _TARGETS:
             raise InputError(f"a target of {target!r}; it can be: {', '.join(_TARGETS)}")
-        if not (math.isfinite(value) and value > 0) or (target == "calls" and value < 1):
-            least = "at least 1" if target == "calls" else "above 0"
-            raise InputError(f"a target of {value:g} {target} must be {least}")
+        least, most = (1, _MAX_CALLS) if target == "calls" else _DOLLARS
+        if not least <= value <= most:
+            raise InputError(f"a target of {value:g} {target} must be between {least:g} and {most:g}")
         shown = f"{value:g} calls" if target == "calls" else f"${value:g}"
         return cls(f"target {shown}", target=target, target_value=value)
 
@@ -156,4 +159,7 @@ class TargetState:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> TargetState:
         """Read what `to_dict` wrote; raises KeyError, TypeError or ValueError if it is invalid."""
-        return cls(int(raw["questions"]), float(raw["total"]), float(raw["debt"]))
+        state = cls(int(raw["questions"]), float(raw["total"]), float(raw["debt"]))
+        if not (math.isfinite(state.total) and math.isfinite(state.debt)):
+            raise ValueError("a number is not finite")
+        return state

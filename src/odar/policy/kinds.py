@@ -64,6 +64,8 @@ def request_kind(query: Query, core: CoreQuestion | None = None) -> RequestKind:
     mode = options.tool_choice.mode if options.tool_choice is not None else "auto"
     if mode in ("required", "tool") or (query.turns and query.turns[-1].role == "tool"):
         return _TOOL_CALL
+    if not query.text.strip() and not query.images:  # recorded answers without their question
+        return _SHORT
     by_text = text_kind(core or core_question(query))
     if by_text.answers is not None:
         return by_text

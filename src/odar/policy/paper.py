@@ -144,6 +144,13 @@ class PaperPolicy:
         """Return None: the fusion rule decides."""
         return None
 
+    def describe(self, plan: Plan) -> list[str]:
+        """Return τ1 and τ2, unless the path is fixed."""
+        if self.forced is not None or not self.enabled:
+            return []
+        own = self.thresholds_of(plan.assignment.expert)
+        return [f"simple if d < {own.tau1:g}, medium if d < {own.tau2:g}, else hard"]
+
 
 @dataclass(frozen=True, slots=True)
 class FixedPolicy:
@@ -195,6 +202,10 @@ class FixedPolicy:
     def verdict(self, state: State) -> Verdict | None:
         """Return None: the fusion rule decides."""
         return None
+
+    def describe(self, plan: Plan) -> list[str]:
+        """Return nothing: the stages are fixed."""
+        return []
 
 
 def _ask(stage: Stage, reason: str) -> Decision:

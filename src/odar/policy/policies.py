@@ -12,12 +12,28 @@ from odar.errors import InputError
 from odar.policy.alignment import Source
 from odar.policy.belief import Agent
 from odar.policy.belief_fit import default_skill
-from odar.policy.cascade import CascadePolicy, default_stages, within_samples
+from odar.policy.cascade import CascadePolicy, default_stages, stage_price, within_samples
 from odar.policy.paper import PATHS, FixedPolicy, PaperPolicy
-from odar.types import CHEAP_AGENTS, DIRECT, FAST, SLOW, Ask, Decision, Path, Stage, State, Step, Verdict, path_of
+from odar.types import (
+    CHEAP_AGENTS,
+    DIRECT,
+    FAST,
+    SLOW,
+    Ask,
+    Candidate,
+    Decision,
+    Path,
+    Plan,
+    Stage,
+    State,
+    Step,
+    Verdict,
+    path_of,
+)
 
 if TYPE_CHECKING:
     from odar.calibration_file import Calibration
+    from odar.catalogue import ModelCard
     from odar.settings import Settings
 
 
@@ -45,6 +61,30 @@ class Policy(Protocol):
     def verdict(self, state: State) -> Verdict | None:
         """Return the winner of the candidates; None leaves it to the fusion rule."""
         ...
+
+    def describe(self, plan: Plan) -> list[str]:
+        """Return in words when a question like this one stops or goes on; empty if nothing depends on a number."""
+        ...
+
+
+def leading_candidate(policy: Policy, state: State) -> Candidate | None:
+    """Return the candidate that leads now, for a verifier; None without any."""
+    verdict = policy.verdict(state) if len(state.candidates) > 1 else None
+    return state.candidates[0 if verdict is None else verdict.winner] if state.candidates else None
+
+
+def expected_usd(policy: Policy, state: State) -> float:
+    """Return the expected price of all further stages of a question."""
+    if isinstance(policy, CascadePolicy):
+        return policy.expected_usd(state)
+    total = 0.0
+    while (
+        stage := policy.next_stage(state).stage
+    ) is not None:  # what other policies ask does not depend on answers
+        total += stage_price(stage, state.plan)
+        answered = Candidate(stage.asks[0].step, stage.asks[0].agent, "", "", "")
+        state = replace(state, stages=(*state.stages, stage), candidates=(*state.candidates, answered))
+    return total
 
 
 def choose_policy(
@@ -84,13 +124,14 @@ def policy_with_skills(
     calibration: Calibration,
     agents: Mapping[str, Agent],
     skills: Sequence[float],
-    has_dial: bool = False,
+    cascade: bool = False,
 ) -> Policy:
     """Return the settings' policy for agents with other skills, in their order; empty for their own.
 
-    A caller who names a dial gets the cascade, also if a calibration has installed a fixed choice.
+    With `cascade`, a fixed choice that a calibration has installed does not count: the caller names a dial, or the
+    request is open-ended, of which no calibration has any.
     """
-    if has_dial and settings.policy != "paper" and settings.origins.get(("policy",), "").startswith("calibration"):
+    if cascade and settings.policy != "paper" and settings.origins.get(("policy",), "").startswith("calibration"):
         settings = replace(settings, policy="cascade")
     named = dict(zip(agents, skills, strict=False))
     changed = {name: replace(agent, skill=named.get(name, agent.skill)) for name, agent in agents.items()}
@@ -112,10 +153,21 @@ def agents_of(
         if skill is None and card.scores:
             skill = sum(card.scores.values()) / len(card.scores)
         if skill is None:
-            skill = default_skill(1.0 if name in CHEAP_AGENTS else 10.0, 1.0)
+            skill = default_skill(_price_ratio(name, card, settings), 1.0)
         by_kind = (known.accuracy_by_kind or {}) if known is not None else {}
-        agents[name] = Agent(name, skill, card.model_family, by_kind=tuple(by_kind.items()))
+        silent = 0.0 if known is None else known.unanswered
+        agents[name] = Agent(name, skill, card.model_family, silent, tuple(by_kind.items()))
     return agents
+
+
+def _price_ratio(name: str, card: ModelCard, settings: Settings) -> float:
+    """Return the price of an agent in calls of the fast one: by its role, or by its own price if it has no role."""
+    fast = settings.card(settings.fast.model).price
+    if name in CHEAP_AGENTS:
+        return 1.0
+    if name == SLOW or fast is None or card.price is None or not fast.output:
+        return 10.0
+    return card.price.output / fast.output
 
 
 def possible_walks(policy: Policy, n: int = 1, max_path: Path | None = None) -> list[Walk]:

@@ -9,7 +9,7 @@ The caller keeps the state and passes the time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from odar.types import FAST, Call, Query, SessionUse, Trace
@@ -29,7 +29,7 @@ class Session:
     requests: int = 0
     switches: int = 0
     read: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    """Number of tokens that each agent's model read last, and the time."""
+    """Number of tokens in the cache of each agent's model, and the time of its last call."""
     prefix: bytes = b""
     """The caller's digest of the conversation so far: another one is not in the caches."""
     at: float = 0.0
@@ -80,11 +80,16 @@ class SessionRequest:
         switches = session.switches + switched
         return SessionUse(event, agent, session.requests + 1, switches, sum(cached) if cached else None)
 
-    def after(self, trace: Trace, now: float) -> Session:
-        """Return the session after the answer to this request."""
+    def after(self, trace: Trace, now: float, explicit: Collection[str] = ()) -> Session:
+        """Return the session after the answer to this request.
+
+        Providers keep every prompt in their cache; `explicit` ones only what they say they read from it or wrote.
+        """
         use = trace.plan.session or self.use()
         read = dict(self.session.read)
         for call in trace.calls:
             if not call.failed:
-                read[call.agent] = (call.usage.input or self.tokens, now)
+                usage = call.usage
+                kept = (usage.cached or 0) + (usage.written or 0)
+                read[call.agent] = (kept if call.provider in explicit else usage.input or self.tokens, now)
         return Session(use.agent, dict(trace.plan.agents), use.requests, use.switches, read, self.prefix, now)

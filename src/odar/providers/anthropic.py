@@ -9,6 +9,7 @@ import base64
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,7 @@ from odar.providers.base import (
     wire_value,
 )
 from odar.providers.http import HttpProvider
+from odar.providers.prompt_cache import Marks, PromptCache
 from odar.providers.response import count_or_none, str_or_empty
 from odar.types import Usage
 
@@ -61,9 +63,17 @@ class AnthropicProvider(HttpProvider):
     models_path = "/v1/models?limit=1000"
 
     def __init__(
-        self, name: str, base_url: str = "https://api.anthropic.com", api_key: str | None = None, **options: Any
+        self,
+        name: str,
+        base_url: str = "https://api.anthropic.com",
+        api_key: str | None = None,
+        *,
+        cache_prompts: bool = True,
+        **options: Any,
     ) -> None:
         super().__init__(name, base_url.rstrip("/").removesuffix("/v1"), api_key, **options)
+        self._prompts = PromptCache() if cache_prompts else None
+        """For clients of other protocols; those of this one mark their prompts themselves."""
         self._thinking: OrderedDict[str, list[Any]] = OrderedDict()
 
     def auth_headers(self, key: str) -> dict[str, str]:
@@ -76,7 +86,10 @@ class AnthropicProvider(HttpProvider):
         body = await run_by_size(request.image_bytes, make)
         betas = request.options.betas
         headers = {"anthropic-beta": ",".join(betas)} if betas else {}
-        reply = await self.post("/v1/messages", body, request, read_message, StreamedMessage, on_delta, headers)
+        prompts = self._prompts if request.cache and request.options.protocol != PROTOCOL else None
+        with prompts.use(request) if prompts else nullcontext(Marks()) as marks:
+            set_marks(body, marks)
+            reply = await self.post("/v1/messages", body, request, read_message, StreamedMessage, on_delta, headers)
         self._remember_thinking(reply.completions[0])
         return reply
 
@@ -112,7 +125,7 @@ def messages_body(
         "stop_sequences": [sequence for sequence in sampling.stop if sequence.strip()] or None,
         "tools": [_tool(tool) for tool in options.tools] or None,
         "tool_choice": _tool_choice(options),
-        "output_config": _output_config(options),
+        "output_config": _output_config(request),
         "metadata": {"user_id": options.user} if options.user else None,
         "stream": True if stream else None,
         **_temperature_or_top_p(request),
@@ -120,9 +133,36 @@ def messages_body(
     body = {name: value for name, value in fields.items() if value is not None and name not in request.drop}
     body |= request.extra
     body = {**options.extra, **body} if options.protocol == PROTOCOL else body
-    if (body.get("thinking") or {}).get("type") == "enabled" and _calls_without_thinking(body["messages"]):
-        del body["thinking"]  # the API rejects it in a tool loop that began without it
+    thinking_set = body.get("thinking") or {}
+    if thinking_set.get("type") == "enabled" and (
+        _calls_without_thinking(body["messages"])
+        or ("thinking" in request.extra and thinking_set["budget_tokens"] >= body["max_tokens"])
+    ):
+        del body[
+            "thinking"
+        ]  # the API rejects it in a tool loop that began without it, or without room for an answer
     return body
+
+
+def set_marks(body: dict[str, Any], marks: Marks) -> None:
+    """Add `cache_control` to the end of the instructions, and to the last turn.
+
+    >>> body = {"system": "Be brief.", "messages": [{"role": "user", "content": "Hi"}]}
+    >>> set_marks(body, Marks(instructions=True))
+    >>> body["system"]
+    [{'type': 'text', 'text': 'Be brief.', 'cache_control': {'type': 'ephemeral'}}]
+    """
+    if marks.instructions and isinstance(body.get("system"), str):
+        body["system"] = _marked(_blocks(body["system"]))
+    elif marks.instructions and body.get("tools") and not body.get("system"):
+        body["tools"] = _marked(body["tools"])
+    if marks.conversation:
+        turn = body["messages"][-1]
+        body["messages"][-1] = {**turn, "content": _marked(_blocks(turn["content"]))}
+
+
+def _marked(blocks: list[Any]) -> list[Any]:
+    return [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
 
 
 def _temperature_or_top_p(request: Request) -> dict[str, float]:
@@ -402,8 +442,11 @@ def _tool_choice(options: Options) -> dict[str, Any] | None:
     return chosen
 
 
-def _output_config(options: Options) -> dict[str, Any] | None:
-    config: dict[str, Any] = {"effort": options.effort} if options.effort else {}
+def _output_config(request: Request) -> dict[str, Any] | None:
+    options = request.options
+    adaptive = (request.extra.get("thinking") or {}).get("type") == "adaptive"
+    effort = request.effort if adaptive else "" if request.effort else options.effort
+    config: dict[str, Any] = {"effort": effort} if effort else {}
     if (form := options.format) is not None and form.schema is not None:
         own = wire_value(form.wire, PROTOCOL)
         config["format"] = own["format"] if own else {"type": "json_schema", "schema": form.schema}

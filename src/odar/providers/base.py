@@ -85,6 +85,10 @@ class Request:
     """Body fields that the model rejects, such as temperature on reasoning models."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further body fields for the model, sent unchanged, such as reasoning_effort."""
+    effort: str = ""
+    """Level of reasoning effort, in place of the client's."""
+    cache: bool = True
+    """Whether the prompt may be written to a cache that charges for it; False if that price is unknown."""
     options: Options = NO_OPTIONS
     """The client's tools, format and other options. Its sampling parameters are already part of `sampling`."""
 

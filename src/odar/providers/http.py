@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odar.background import MAX_INLINE_BYTES, run_by_size
+from odar.conversation import Options
 from odar.errors import (
     ProviderError,
     ProviderProtocolError,
@@ -86,8 +87,8 @@ class HttpProvider(Provider):
         self._retry = retry or RetrySettings()
         self._tls = tls
         self._connections: Connections | None = None
-        self._unsupported: dict[str, frozenset[str]] = {}
-        """Names of parameters by model."""
+        self._unsupported: dict[tuple[str, str], frozenset[str]] = {}
+        """Names of parameters by model and effort."""
 
     def auth_headers(self, key: str) -> dict[str, str]:
         """Return the headers that authenticate a request."""
@@ -97,8 +98,10 @@ class HttpProvider(Provider):
         """Answer the request without parameters that the model rejects; the first rejection costs a second request.
 
         Only parameters that ODAR adds are left out. For one that the client set, the client gets the model's error.
+        What a client's own options provoke is not remembered: some models take `logprobs` or `temperature`, but not
+        with tools or with reasoning, and others would go without.
         """
-        known = self._unsupported.get(request.model, frozenset())
+        known = self._unsupported.get((request.model, request.effort), frozenset())
         if known:
             request = _without(request, known & _added_parameters(request))
         try:
@@ -108,8 +111,8 @@ class HttpProvider(Provider):
             if not rejected:
                 raise
         reply = await self.send(_without(request, rejected), on_delta)
-        if len(self._unsupported) < _MAX_REMEMBERED_MODELS:
-            self._unsupported[request.model] = known | rejected
+        if len(self._unsupported) < _MAX_REMEMBERED_MODELS and _is_plain(request.options):
+            self._unsupported[request.model, request.effort] = known | rejected
         return reply
 
     @abstractmethod
@@ -307,6 +310,11 @@ def _added_parameters(request: Request) -> frozenset[str]:
         "seed": options.seed,
     }
     return frozenset(name for name, value in clients.items() if value is None)
+
+
+def _is_plain(options: Options) -> bool:
+    """Return whether the client left everything that can make a model reject parameters as it is."""
+    return not (options.effort or options.extra or options.tools or options.format or options.n > 1)
 
 
 def _rejected_parameters(request: Request, error: ProviderError) -> frozenset[str]:

@@ -98,7 +98,7 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
         "parallel_tool_calls": options.parallel_tools,
         "response_format": _response_format(form) if form else None,
         "user": user,
-        "reasoning_effort": options.effort,
+        "reasoning_effort": request.effort or options.effort,
     }
     body = {name: value for name, value in fields.items() if value is not None and name not in request.drop}
     if request.logprobs:

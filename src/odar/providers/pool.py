@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odar.errors import SettingsError, UnknownName
 from odar.files import user_path
-from odar.observer import Observer, observed
-from odar.providers.base import Provider, ProviderWrapper, Reply, Request
+from odar.observer import Observer, observed, tell
+from odar.providers.base import Delta, OnDelta, Provider, ProviderWrapper, Reply, Request
 from odar.registry import Registry
 from odar.secrets import api_key
 from odar.settings import ProviderSettings, Settings
@@ -65,7 +66,8 @@ def _open_openai(name: str, provider: ProviderSettings, settings: Settings) -> P
 def _open_anthropic(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
     from odar.providers.anthropic import AnthropicProvider
 
-    return AnthropicProvider(name, provider.base_url, **_http_options(name, provider, settings))
+    options = _http_options(name, provider, settings)
+    return AnthropicProvider(name, provider.base_url, cache_prompts=provider.cache_prompts, **options)
 
 
 def _open_local(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
@@ -125,8 +127,27 @@ KINDS: Registry[Opener] = Registry(
 class ObservedProvider(ProviderWrapper):
     """A provider whose calls are reported to the observer as steps of the question."""
 
-    complete: Any = observed("chat")(ProviderWrapper.complete)
+    @observed("chat")
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """Answer the request, and tell how long the first part of a streamed answer took."""
+        return await super().complete(request, None if on_delta is None else _timed(on_delta))
+
     forward: Any = observed("forward")(ProviderWrapper.forward)
+
+
+def _timed(on_delta: OnDelta) -> OnDelta:
+    """Return a function that also tells the observer the seconds until its first call."""
+    started = time.perf_counter()
+    told = False
+
+    def pass_on(delta: Delta) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            tell({"gen_ai.response.time_to_first_chunk": time.perf_counter() - started})
+        on_delta(delta)
+
+    return pass_on
 
 
 def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | None:

@@ -26,6 +26,8 @@ MAX_BODY_BYTES = 64 * 2**20
 """Maximum size of a response."""
 _MAX_COUNT = 10**12
 """Larger counts of tokens are invalid; they would not fit the store."""
+_EVENTS_AT_ONCE = 50
+"""Number of events of a stream after which other requests go on; they take about a millisecond."""
 _STREAM_TAIL_S = 0.1
 """Maximum wait after [DONE] for the end of the body, so that the connection can be reused."""
 T = TypeVar("T")
@@ -34,6 +36,8 @@ RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 BODY_CHARS = 8_000
 """Length to which the body of an error is cut."""
 
+_MAX_QUOTED = 64 * 2**10
+"""Largest error that is kept; of a larger one, only the beginning of its message is."""
 _MESSAGE_CHARS = 200
 _SHORTEST_SECRET = 5
 """Shorter values are placeholders such as "none"; redacting them would garble messages."""
@@ -142,7 +146,9 @@ class Response:
         """Read server-sent events and pass on the text while it arrives."""
         reader = SseReader()
         while not reader.done and (chunk := await self._read_chunk()):
-            for event in reader.feed(chunk):
+            for number, event in enumerate(reader.feed(chunk), start=1):
+                if number % _EVENTS_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # others' turn
                 piece = await run_by_size(len(event), partial(self._parse, collector.feed, event))
                 if piece.text or piece.calls or piece.wire or piece.thinking:
                     on_delta(piece)
@@ -171,7 +177,7 @@ class Response:
             why = f"the answer is not a JSON object{remedy}"
             raise self._errors.create(ProviderProtocolError, why, body=_decode(body), retryable=is_json)
         if payload.get("error"):
-            raise self._errors.from_payload(payload)
+            raise self._errors.from_payload(payload, quote=len(body) <= _MAX_QUOTED)
         return self._interpret(lambda: interpret(payload), body)
 
     def _interpret(self, interpret: Callable[[], T], body: str | bytes | None = None) -> T:
@@ -257,13 +263,14 @@ class ErrorFactory:
 
     def from_status(self, status: int, headers: Mapping[str, str], body: str) -> ProviderError:
         """Return the error for an HTTP status that is not a success."""
-        error = self._from_body(f"HTTP {status}", status, body, retry_after(headers))
+        error = self._create(f"HTTP {status}", status, body, parse_error_body(body), retry_after(headers))
         error.may_be_billed = status in _PROXY_TIMEOUTS
         return error
 
-    def from_payload(self, payload: Mapping[str, Any]) -> ProviderError:
+    def from_payload(self, payload: Mapping[str, Any], *, quote: bool = True) -> ProviderError:
         """Return the error inside a response with a success status, such as one in the middle of a stream."""
-        return self._from_body("error in the answer", None, json.dumps(payload, ensure_ascii=False))
+        body = json.dumps(payload, ensure_ascii=False) if quote else ""
+        return self._create("error in the answer", None, body, error_of(payload))
 
     def create(self, kind: type[E], why: str, *, body: str | None = None, retryable: bool = True, **more: Any) -> E:
         """Return an error without a status: no connection, an interrupted one, or an invalid response."""
@@ -275,9 +282,10 @@ class ErrorFactory:
             **more,
         )
 
-    def _from_body(self, what: str, status: int | None, body: str, wait: float | None = None) -> ProviderError:
-        body = self.redact(body)
-        code, text = parse_error_body(body)
+    def _create(
+        self, what: str, status: int | None, body: str, found: tuple[str | None, str], wait: float | None = None
+    ) -> ProviderError:
+        code, text = (None if each is None else self.redact(each[:_MAX_QUOTED]) for each in found)
         if status is None and code is not None:
             # OpenRouter's code is the status of its upstream provider.
             is_status = len(code) == 3 and code.isdecimal() and code[0] in "45"
@@ -296,7 +304,7 @@ class ErrorFactory:
             code=code,
             retry_after=wait,
             retryable=status in RETRYABLE_STATUSES and code not in _NOT_RETRYABLE,
-            body=body[:BODY_CHARS],
+            body=self.redact(body)[:BODY_CHARS],
         )
 
     def _remedy(self, status: int | None, wait: float | None) -> str:
@@ -324,9 +332,13 @@ def parse_error_body(body: str) -> tuple[str | None, str]:
     (None, '')
     """
     try:
-        payload = load_json(body)
+        return error_of(load_json(body))
     except ValueError:
         return None, ""
+
+
+def error_of(payload: Any) -> tuple[str | None, str]:
+    """Return the code and the message of a parsed error; see `parse_error_body`."""
     error = payload.get("error", payload) if isinstance(payload, dict) else payload
     if not isinstance(error, dict):
         return None, str_or_empty(error)

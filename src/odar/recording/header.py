@@ -126,6 +126,8 @@ def facts_of(odar: Odar) -> dict[str, Any]:
     agents = {name: _plain(settings.agent(name)) for name in settings.agent_names}
     for agent in agents.values():
         del agent["timeout_s"]
+        if not agent["effort"]:
+            del agent["effort"]
         if not settings.dispatch.models:
             del agent["alternatives"]
     cards = [

@@ -13,9 +13,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from odar.background import CURRENT_KEY
 from odar.policy.belief import Agent, Belief
 from odar.policy.belief_fit import skills_from_agreement
-from odar.store.alignment import CURRENT_KEY
 from odar.store.shared_counts import SharedCounts
 
 MIN_QUESTIONS = 30

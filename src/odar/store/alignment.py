@@ -12,7 +12,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from odar.background import CURRENT_KEY
 from odar.files import user_path
 from odar.policy.alignment import AlignmentRow, Histogram, Source, Statistics, alignment_row
 from odar.policy.arrays import Array
@@ -36,8 +36,6 @@ _MAX_WAITING_PER_KEY = 5000
 """Maximum number of energies between two syncs; further ones are dropped, because they would change little."""
 _OTHERS_SHARE = 0.2
 """Maximum weight of each other key, as a share of the number of answers that are enough."""
-CURRENT_KEY: ContextVar[str] = ContextVar("odar_key", default="")
-"""Id of the API key that asks the question; empty without keys."""
 _MIN_WEIGHT = 0.5
 """Minimum weight of a source in the file."""
 _DAY_S = 86_400.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 
 from odar.errors import UnknownName
+from odar.formats import load_json
 from odar.settings import Settings
 from odar.store.database import Database, documents, feedback, responses, traces
 from odar.store.observations import Observations, cascade_id
@@ -74,16 +75,18 @@ class Archive:
         return _row(row)
 
     def export(self, wanted: Filter | None = None) -> Iterator[dict[str, Any]]:
-        """Yield every trace with its document, oldest first, read in pages."""
-        query = _select_traces(documents.c.body).where(*conditions(wanted))
+        """Yield every trace with its document, oldest first, one document at a time: they can be large."""
+        query = select(traces.c.started_at, traces.c.id).where(*conditions(wanted))
         page = query.order_by(traces.c.started_at, traces.c.id).limit(_EXPORT_PAGE)
         while True:
             with self._database.read() as connection:  # not held open while the reader is slow
-                rows = connection.execute(page).mappings().all()
-            yield from map(_row, rows)
+                rows = connection.execute(page).all()
+            for _, trace_id in rows:
+                with suppress(UnknownName):  # deleted meanwhile
+                    yield self.get(trace_id)
             if len(rows) < _EXPORT_PAGE:
                 return
-            next_page = _position > tuple_(rows[-1]["started_at"], rows[-1]["id"])
+            next_page = _position > tuple_(*rows[-1])
             page = query.where(next_page).order_by(traces.c.started_at, traces.c.id).limit(_EXPORT_PAGE)
 
     def save_response(self, response_id: str, key_id: str, items: str, previous: str | None = None) -> None:
@@ -192,5 +195,5 @@ def _row(mapping: Any) -> dict[str, Any]:
     correct, note, at = row.pop("correct"), row.pop("note"), row.pop("at")
     row["feedback"] = None if correct is None else {"correct": bool(correct), "note": note, "at": at}
     if "body" in row:
-        row["document"] = json.loads(row.pop("body"))
+        row["document"] = load_json(row.pop("body"))
     return row

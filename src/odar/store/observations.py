@@ -9,11 +9,12 @@ import hashlib
 import json
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select
 
 from odar.policy.confidence_sequence import Comparison, betting_interval
 from odar.settings import Settings
@@ -22,10 +23,9 @@ from odar.store.database import Database, comparisons, observations, spending
 from odar.store.overview import STEPS
 from odar.store.record import utc_or_error
 from odar.store.writer import replace_invalid_chars
-from odar.types import CHEAP_AGENTS, SLOW
 
-KEY_LEAD = 50
-"""How many questions more than all other keys together a key may have in the sequence, if there are others."""
+EVERY_KEY = "*"
+"""Stands for all keys where the cascade falls back to slow for all of them."""
 LIVE_SHARE = 0.05
 """Share of questions that are compared with slow, in the suggested settings."""
 MAX_TEXT = 20_000
@@ -74,13 +74,23 @@ class Observations:
         self._database = database
         self._cascade = cascade
         self._lock = threading.Lock()
-        self.fallback_at: str | None = None
-        """Since when slow answers instead of the cascade, as of the last `refresh`; None while the cascade does."""
+        self._fallbacks: dict[str, str] = {}
+        """Since when slow answers instead of the cascade, by key, as of the last `refresh`."""
+
+    @property
+    def fallback_at(self) -> str | None:
+        """Since when slow answers questions of some keys or all; None while the cascade does."""
+        return min(self._fallbacks.values(), default=None)
+
+    def fell_back(self, key_id: str | None) -> bool:
+        """Return whether slow answers the questions of a key."""
+        return not self._fallbacks.keys().isdisjoint((key_id or "", EVERY_KEY))
 
     def add(self, row: Observation, at_most_differ: float | None = None) -> Comparison | None:
         """Store an observation; return the comparison if it makes the cascade fall back to slow.
 
-        Exactly one of all processes is told so.
+        A key's own questions decide about itself. The cascade falls back for all keys if the others' questions show
+        the same whichever key is left out, so that no key decides about others. Exactly one process is told so.
 
         Args:
             row: the observation; one that is stored already is not counted again.
@@ -89,70 +99,74 @@ class Observations:
         texts = ("kind", "stages", "question", "slow_answer", "cascade_answer")
         values = {**asdict(row), "cascade": self._cascade, "day": row.at[:10]}
         values |= {name: replace_invalid_chars(values[name] and values[name][:MAX_TEXT]) for name in texts}
-        crossed = self._add(values, row, at_most_differ)
-        if crossed is not None:
-            self.refresh()
-        return crossed
-
-    def _add(self, values: dict[str, Any], row: Observation, at_most_differ: float | None) -> Comparison | None:
         with self._database.write() as connection:
             if connection.scalar(select(observations.c.id).where(observations.c.id == row.id)) is not None:
                 return None
             connection.execute(insert(observations).values(**values))
             if row.same is None or row.slow_same is None:
                 return None
-            self._count(connection, row.key_id, row.same, row.slow_same)
-            found = self._comparison(connection)
-            if at_most_differ is None or not found.exceeds(at_most_differ):
+            found = self._count(connection, row.key_id, row.same, row.slow_same)
+            if at_most_differ is None:
+                return None
+            whose, judged = row.key_id, found[row.key_id]
+            total = Comparison(*map(sum, zip(*found.values(), strict=True)))
+            rests = (Comparison(*(a - b for a, b in zip(total, each, strict=True))) for each in found.values())
+            if len(found) > 1 and total.exceeds(at_most_differ) and all(e.exceeds(at_most_differ) for e in rests):
+                whose, judged = EVERY_KEY, total
+            elif not judged.exceeds(at_most_differ):
+                return None
+            c = comparisons.c
+            own = (c.cascade == self._cascade, c.key_id.in_((whose, EVERY_KEY)), c.fallback_at.is_not(None))
+            if connection.scalar(select(func.count()).where(*own)):
                 return None
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            own = comparisons.c.cascade == self._cascade
-            if connection.scalar(select(func.count()).where(own, comparisons.c.fallback_at.is_not(None))):
-                return None
-            connection.execute(update(comparisons).where(own).values(fallback_at=now))
-            return found
+            self._upsert(connection, whose, dict.fromkeys(Comparison._fields, 0), fallback_at=now)
+        self.refresh()
+        return judged
 
-    def _count(self, connection: Connection, key_id: str, same: bool, slow_same: bool) -> None:
-        """Add a question to the sequence, unless its key has too much weight already, whatever the outcome."""
-        c = comparisons.c
-        rows = connection.execute(select(comparisons).where(c.cascade == self._cascade).with_for_update()).all()
-        sizes = {row.key_id: row.only_cascade + row.only_slow + row.neither_or_both for row in rows}
-        own = sizes.pop(key_id, 0)
-        others = sum(sizes.values())
-        if others and own >= others + KEY_LEAD:
-            return
-        outcome = {
-            "only_cascade": int(slow_same and not same),
-            "only_slow": int(same and not slow_same),
-            "neither_or_both": int(same == slow_same),
-        }
-        statement = upsert(connection)(comparisons).values(cascade=self._cascade, key_id=key_id, **outcome)
-        added = {name: c[name] + value for name, value in outcome.items()}
-        connection.execute(statement.on_conflict_do_update(index_elements=["cascade", "key_id"], set_=added))
+    def _count(self, connection: Connection, key_id: str, same: bool, slow_same: bool) -> dict[str, Comparison]:
+        """Add a question to the sequence of its key; return those of all keys."""
+        query = select(comparisons).where(comparisons.c.cascade == self._cascade).order_by(comparisons.c.key_id)
+        # locked in one order, so that no two processes wait for each other
+        rows = connection.execute(query.with_for_update()).all()
+        counts = {row.key_id: Comparison(*(getattr(row, name) for name in Comparison._fields)) for row in rows}
+        counts.pop(EVERY_KEY, None)
+        outcome = Comparison(
+            only_cascade=int(slow_same and not same),
+            only_slow=int(same and not slow_same),
+            neither_or_both=int(same == slow_same),
+        )
+        self._upsert(connection, key_id, outcome._asdict())
+        own = counts.get(key_id, Comparison())
+        return {**counts, key_id: Comparison(*map(sum, zip(own, outcome, strict=True)))}
 
-    def comparison(self) -> Comparison:
+    def _upsert(self, connection: Connection, key_id: str, added: dict[str, int], **values: str) -> None:
+        """Add to the counts of a key, and set further values."""
+        statement = upsert(connection)(comparisons).values(cascade=self._cascade, key_id=key_id, **added, **values)
+        changed = {name: comparisons.c[name] + count for name, count in added.items()} | values
+        connection.execute(statement.on_conflict_do_update(index_elements=["cascade", "key_id"], set_=changed))
+
+    def comparison(self, connection: Connection | None = None) -> Comparison:
         """Return the counts of the confidence sequence."""
-        with self._database.read() as connection:
-            return self._comparison(connection)
-
-    def _comparison(self, connection: Connection) -> Comparison:
         sums = [func.coalesce(func.sum(comparisons.c[name]), 0) for name in Comparison._fields]
-        row = connection.execute(select(*sums).where(comparisons.c.cascade == self._cascade)).one()
-        return Comparison(*map(int, row))
+        statement = select(*sums).where(comparisons.c.cascade == self._cascade)
+        with nullcontext(connection) if connection is not None else self._database.read() as own:
+            return Comparison(*map(int, own.execute(statement).one()))
 
     def refresh(self) -> None:
         """Read whether slow answers instead of the cascade."""
         c = comparisons.c
         with self._lock, self._database.read() as connection:  # an older state must not replace a newer one
-            self.fallback_at = connection.scalar(select(func.min(c.fallback_at)).where(c.cascade == self._cascade))
+            query = select(c.key_id, c.fallback_at).where(c.cascade == self._cascade, c.fallback_at.is_not(None))
+            self._fallbacks = {row.key_id: row.fallback_at for row in connection.execute(query)}
 
     def resume(self) -> bool:
         """Let the cascade answer again, and start a new confidence sequence; return whether it had fallen back."""
         self.refresh()
         with self._database.write() as connection:
             connection.execute(delete(comparisons).where(comparisons.c.cascade == self._cascade))
-        had_fallen_back = self.fallback_at is not None
-        self.fallback_at = None
+        had_fallen_back = bool(self._fallbacks)
+        self._fallbacks = {}
         return had_fallen_back
 
     def report(
@@ -179,7 +193,7 @@ class Observations:
                 name: [_figures(row) for row in connection.execute(_sums(by, conditions)).mappings()]
                 for name, by in (("total", None), ("keys", c.key_id), ("kinds", c.kind), ("series", moment))
             }
-            comparison = self._comparison(connection)
+            comparison = self.comparison(connection)
             found = connection.execute(differing.limit(examples)).mappings() if examples else ()
             shown = [dict(row) for row in found]
             spent_today = connection.scalar(spent) or 0.0
@@ -246,10 +260,7 @@ def agreement_lines(report: Mapping[str, Any]) -> list[str]:
 
 def settings_lines(settings: Settings) -> str:
     """Return lines for odar.toml with which the observed cascade answers, and is checked against slow."""
-    lines = [f'policy = "{settings.policy}"', ""]
-    for name in settings.agent_names:
-        table = name if name in (*CHEAP_AGENTS, SLOW) else f"agents.{name}"
-        lines += [f"[{table}]", f"model = {json.dumps(settings.agent(name).model)}", ""]
+    lines = [f'policy = "{settings.policy}"', *settings.agent_lines(), ""]
     share = f"share = {LIVE_SHARE}  # of the questions are also answered by slow"
     lines += ["[routing]", f"dial = {json.dumps(settings.routing.dial)}", "", "[observe]", share]
     lines.append(f"at_most_differ = {settings.observe.at_most_differ:g}")

@@ -32,7 +32,10 @@ def tell_story(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         parts = [_answers(document, number), _agreement(document, number)]
         if number + 1 < len(decisions):
             after = decisions[number + 1]
-            parts += ["" if after["p"] is None else f"{after['p']:.0%} likely right", _reason(after, plan)]
+            answered = any(each["stage"] <= number for each in document["candidates"])
+            parts.append("" if after["p"] is None else f"{after['p']:.0%} likely right")
+            instead = after["stage"] is not None and not answered
+            parts.append(f"{after['stage']} is asked instead" if instead else _reason(after, plan))
         lines.append((decision["stage"], " · ".join(filter(None, parts))))
     if (verdict := document["verdict"]) is not None:
         winner = document["candidates"][verdict["winner"]]

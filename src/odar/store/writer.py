@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -178,7 +178,8 @@ class TraceWriter:
         self._maintain = maintain
         self._wake = threading.Condition()
         self._queue: deque[Record] = deque()
-        self._bytes = 0
+        self._bytes: Counter[str | None] = Counter()
+        """Memory of the queued records of each key."""
         self._flushes: list[Future[bool]] = []
         self._closing = False
         self._close_by = 0.0
@@ -194,12 +195,14 @@ class TraceWriter:
         """Queue a record; return False if it was dropped. Never waits for the database and never raises."""
         weight = record.memory_bytes()
         with self._wake:
-            full = len(self._queue) >= MAX_QUEUED or self._bytes + weight > MAX_QUEUED_BYTES
+            # A key takes at most as much memory as it leaves free: its large questions push out no others' records.
+            own = 0 if record.key_id is None else self._bytes[record.key_id]
+            full = len(self._queue) >= MAX_QUEUED or own + weight > MAX_QUEUED_BYTES - self._bytes.total()
             if self._closing or full:
                 self._dropped += 1
                 return False
             self._queue.append(record)
-            self._bytes += weight
+            self._bytes[record.key_id] += weight
             if len(self._queue) == BATCH:
                 self._wake.notify()
         return True
@@ -223,9 +226,10 @@ class TraceWriter:
             self._wake.notify()
         self._thread.join(timeout_s)
         with self._wake:
-            lost, self._bytes = len(self._queue), 0
+            lost = len(self._queue)
             self._dropped += lost
             self._queue.clear()
+            self._bytes.clear()
         return lost == 0
 
     def health(self) -> Health:
@@ -275,7 +279,8 @@ class TraceWriter:
             with self._wake:
                 for record in batch[: len(self._queue)]:  # all of them, unless `close` timed out
                     self._queue.popleft()
-                    self._bytes -= record.memory_bytes()
+                    self._bytes[record.key_id] -= record.memory_bytes()
+                self._bytes += Counter()  # without keys that have no record
             count -= len(batch)
             self._note_result(None)
         return True

@@ -13,14 +13,16 @@ POST /v1/chat/completions        SERVER, at the gateway; child of the client's t
     └── fusion
 
 Attributes follow https://github.com/open-telemetry/semantic-conventions-genai (status: development; read in Nov.
-2026); others are named `odar.*`. None contains text of a user or a model. Unknown values are left out, never 0.
+2026); others are named `odar.*`. None contains text of a user or a model, unless `telemetry.content` is set. Values
+that are unknown are left out, never 0. `metrics` measures the same calls.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -28,16 +30,18 @@ from urllib.parse import urlsplit
 
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.metrics import Meter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from odar.errors import ProviderError, SettingsError
+from odar.conversation import Message
 from odar.providers.base import Reply, Request
 from odar.settings import ProviderSettings, Settings
 from odar.store.record import path_name
+from odar.telemetry.metrics import CallMetrics, check_protocol, error_type
 from odar.types import Answer, Ask, Decision, Estimate, Verdict
 
 Attributes = dict[str, Any]
@@ -47,11 +51,19 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class Spans:
-    """An `Observer` that creates a span for each step; uses `settings.providers` and `settings.telemetry`."""
+    """An `Observer` that creates a span for each step, and measures calls.
 
-    def __init__(self, tracer: Tracer, settings: Settings) -> None:
-        self._tracer = tracer
+    Args:
+        tracer: creates the spans; None for no spans.
+        settings: `providers` and `telemetry`.
+        meter: creates the metrics; None for no metrics.
+    """
+
+    def __init__(self, tracer: Tracer | None, settings: Settings, meter: Meter | None = None) -> None:
+        self._tracer = tracer or trace.NoOpTracer()
+        self._metrics = None if meter is None else CallMetrics(meter)
         self._propagate = settings.telemetry.propagate
+        self._content = settings.telemetry.content
         providers = settings.providers.items()
         self._servers = {name: server_attributes(name, provider) for name, provider in providers}
         self._in_process = {name for name, provider in providers if provider.kind in ("local", "replay")}
@@ -60,26 +72,39 @@ class Spans:
     def watch(self, step: str, fields: Mapping[str, Any]) -> Iterator[None]:
         """Keep a span open during the step; an error adds its type, but no message, which may quote a user."""
         name, kind, attributes, parent = self._span_arguments(step, fields)
-        with self._tracer.start_as_current_span(
-            name, parent, kind, _known(attributes), record_exception=False, set_status_on_exception=False
-        ) as span:
+        is_call = self._metrics is not None and step in ("chat", "forward")
+        with (
+            self._tracer.start_as_current_span(
+                name, parent, kind, _known(attributes), record_exception=False, set_status_on_exception=False
+            ) as span,
+            self._metrics.measure(attributes) if self._metrics and is_call else nullcontext(),
+        ):
             try:
                 yield
             except (asyncio.CancelledError, GeneratorExit):
                 span.set_attribute("odar.cancelled", True)  # cancelled by the caller: not an error
                 raise
             except BaseException as error:
-                status = error.status if isinstance(error, ProviderError) else None
-                span.set_attribute("error.type", type(error).__name__ if status is None else str(status))
+                span.set_attribute("error.type", error_type(error))
                 span.set_status(Status(StatusCode.ERROR))
                 raise
 
     def tell(self, fact: Any) -> None:
-        """Add the result of a step to its span."""
+        """Add the result of a step to its span and to the metrics."""
+        if self._metrics is not None:
+            self._metrics.tell(fact)
         span = get_current_span()
         if not span.is_recording():
             return
         attributes = _known(result_attributes(fact))
+        if self._content and isinstance(fact, Reply):
+            attributes["gen_ai.output.messages"] = json.dumps(
+                [
+                    _message(Message("assistant", each.text, tool_calls=each.tool_calls))
+                    | {"finish_reason": each.finish}
+                    for each in fact.completions
+                ]
+            )
         status = attributes.get("http.response.status_code", 0)
         if status >= 500:
             attributes["error.type"] = str(status)
@@ -124,10 +149,12 @@ class Spans:
                 provider, request = fields["self"].name, fields["request"]
                 name = fields["address"].strip("/") if step == "forward" else "chat"
                 attributes = {
-                    "gen_ai.operation.name": name,
+                    "gen_ai.operation.name": "text_completion" if name == "completions" else name,
                     **self._servers.get(provider, {"gen_ai.provider.name": provider}),
                     **request_attributes(request, stream=fields.get("on_delta") is not None),
                 }
+                if self._content:
+                    attributes |= content_attributes(request.messages)
                 kind = SpanKind.INTERNAL if provider in self._in_process else SpanKind.CLIENT
                 return f"{name} {request.model}", kind, attributes, None
         return step, SpanKind.INTERNAL, {}, None
@@ -161,6 +188,32 @@ def request_attributes(request: Request, *, stream: bool) -> Attributes:
         "gen_ai.request.stream": stream or None,
         "gen_ai.output.type": "json" if request.options.format else None,
     }
+
+
+def content_attributes(messages: Iterable[Message]) -> Attributes:
+    """Return the conversation as the conventions write it, without images.
+
+    >>> content_attributes([Message("user", "Hi")])["gen_ai.input.messages"]
+    '[{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}]'
+    """
+    turns = list(messages)
+    system = [{"type": "text", "content": turn.text} for turn in turns if turn.role == "system"]
+    others = [_message(turn) for turn in turns if turn.role != "system"]
+    return {
+        "gen_ai.system_instructions": json.dumps(system) if system else None,
+        "gen_ai.input.messages": json.dumps(others),
+    }
+
+
+def _message(message: Message) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = [{"type": "text", "content": message.text}] if message.text else []
+    if message.role == "tool":
+        parts = [{"type": "tool_call_response", "id": message.tool_call_id, "response": message.text}]
+    parts += [
+        {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+        for call in message.tool_calls
+    ]
+    return {"role": message.role, "parts": parts}
 
 
 def result_attributes(fact: Any) -> Attributes:
@@ -222,10 +275,7 @@ def tracer(environ: Mapping[str, str]) -> Tracer:
     """Return a tracer of the application's tracer provider, or of ours if it has none. Sets nothing global."""
     provider = trace.get_tracer_provider()
     if isinstance(provider, trace.ProxyTracerProvider):
-        for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
-            if environ.get(name, "http/protobuf") != "http/protobuf":
-                message = "spans are sent as http/protobuf; for another protocol set up a tracer provider"
-                raise SettingsError(f"{name} = {environ[name]!r}: {message}")
+        check_protocol(environ, "TRACES")
         provider = own_provider()
     return provider.get_tracer("odar", version("odar"), SCHEMA)
 
@@ -241,7 +291,7 @@ def own_provider() -> TracerProvider:
 
 
 def resource() -> Resource:
-    """Return the resource of the spans: service `odar`, unless the environment names another."""
+    """Return the resource of spans and metrics: service `odar`, unless the environment names another."""
     created = Resource.create({"service.version": version("odar")})
     if str(created.attributes.get("service.name", "")).startswith("unknown_service"):
         return created.merge(Resource({"service.name": "odar"}))

@@ -24,8 +24,8 @@ PAPER = {
     "Knowledge QA": ["mmlu_pro", "gpqa"],
     "Multi-Hop": ["hotpotqa", "musique"],
     "Multimodal": ["scienceqa", "aokvqa", "mmmu_pro"],
-    "Advanced Cognition": ["bbh", "bbeh", "truthfulqa", "hle"],
-    "Coding": ["swe_bench", "livebench"],
+    "Advanced Cognition": ["bbh", "bbeh", "truthfulqa", "hle", "livebench"],  # without its programs
+    "Coding": ["swe_bench"],
     "Instruction": ["ifeval"],
     "Abstract": ["arc_agi_2"],
 }

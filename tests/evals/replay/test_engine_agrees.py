@@ -1,9 +1,10 @@
-"""Engine and replay agree for every policy: stages, calls, cost and answers."""
+"""Engine, replay and decisions without calls agree for every policy: stages, calls, cost and answers."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import operator
 from collections import Counter
 
 import pytest
@@ -15,6 +16,7 @@ from odar.engine import Odar
 from odar.evals.replay.policies import run_policy
 from odar.evals.replay.table import load_table
 from odar.providers.base import Completion, Provider, Reply
+from odar.providers.openai import chat_body
 from odar.recording.files import open_recording
 from odar.types import Path, Usage
 from support import panels
@@ -44,13 +46,18 @@ class RecordedAgents(Provider):
         for attempt in item.attempts:
             self.answers.setdefault((attempt.model, attempt.step.value), []).append(attempt)
         self.asked = Counter()
+        self.bodies = []
+
+    def take(self, model, step, count):
+        first = self.asked[model, step]
+        self.asked[model, step] += count
+        said = self.answers[model, step][first : first + count]
+        assert len(said) == count
+        return said
 
     async def complete(self, request, on_delta=None):
-        key = (request.model, step_of(request))
-        first = self.asked[key]
-        self.asked[key] += request.n
-        said = self.answers[key][first : first + request.n]
-        assert len(said) == request.n
+        self.bodies.append(chat_body(request))
+        said = self.take(request.model, step_of(request), request.n)
         output = sum(each.usage.output for each in said)
         completions = tuple(Completion(each.text, each.candidate.tokens, each.finish) for each in said)
         return Reply(completions, Usage(said[0].usage.input, 0, output, 0), request.model)
@@ -80,6 +87,22 @@ def recordings(tmp_path_factory):
     return found
 
 
+async def decide_until_stop(odar, item):
+    """Make every decision without a call: return the steps, and the requests that a caller would have sent."""
+    agents = RecordedAgents(item)
+    answers, steps, bodies = [], [], []
+    while True:
+        step = await odar.adecide(item.query, answers)
+        steps.append(step)
+        if step.stage is None:
+            return steps, bodies
+        for ask, body in step.requests.items():
+            bodies.append(body)
+            for said in agents.take(body["model"], ask.step.value, ask.samples):
+                logprobs = [{"token": token.text, "logprob": token.logprob} for token in said.candidate.tokens]
+                answers.append({"agent": ask.agent, "text": said.text, "finish": said.finish, "logprobs": logprobs})
+
+
 async def assert_agrees(table, items, made, spec, changes):
     """Ask the engine every item, and compare it with the outcome of the replay."""
     outcome = run_policy(table, spec)
@@ -91,8 +114,16 @@ async def assert_agrees(table, items, made, spec, changes):
         agents = RecordedAgents(item)
         providers = dict.fromkeys(("fast", "second", "slow"), agents)
         async with Odar(made, providers=providers, estimator=Spread()) as odar:
+            steps, bodies = await decide_until_stop(odar, item)
+            assert not agents.bodies, "a decision makes no call"
             trace = (await odar.aask(item.query)).trace
         what = (spec, item.key.id)
+        assert (what, [step.decision for step in steps]) == (what, list(trace.decisions))
+        assert (what, repr(steps[-1].verdict)) == (what, repr(trace.verdict))  # NaN is not equal to itself
+        assert (what, steps[-1].candidates) == (what, trace.candidates)
+        if all(card.n for card in made.models.values() if card.provider in providers):
+            key = operator.itemgetter("model")
+            assert sorted(bodies, key=key) == sorted(agents.bodies, key=key)
         stages = tuple(each.stage for each in trace.decisions if each.stage is not None)
         assert (what, outcome.stages[row]) == (what, stages)
         assert (what, outcome.calls[row]) == (what, trace.spend.calls)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -103,10 +105,20 @@ def test_another_estimator_changes_the_paths(table):
     assert (run_policy(table, "paper:estimator=length").path != run_policy(table, "paper").path).any()
 
 
-def test_dispatch_off_changes_nothing_with_one_model_per_agent(table):
-    off = run_policy(table, "odar:dispatch=off")
-    assert (off.score == run_policy(table, "odar").score).all()
-    assert "changes nothing" in off.note
+def test_dispatch_off_drops_the_thresholds_of_experts(table):
+    experts = dict.fromkeys(set(table.column("expert")), 0.0)
+    routing = replace(table.settings.routing, tau1_by_expert=experts, tau2_by_expert=experts)
+    tuned = table.replaced(settings=replace(table.settings, policy="paper", routing=routing))
+    assert set(run_policy(tuned, "odar").calls) == {6}
+    off = run_policy(tuned, "odar:dispatch=off")
+    assert (off.path == run_policy(table, "odar:policy=paper").path).all()
+    assert set(off.calls) == {1, 2, 6}
+    assert "thresholds of single experts" in off.note
+
+
+def test_dispatch_off_is_no_ablation_where_it_would_change_nothing(table):
+    with pytest.raises(InputError, match="would change nothing"):
+        run_policy(table, "odar:dispatch=off")
 
 
 def test_stages_can_be_written_as_a_policy(table):

@@ -120,7 +120,7 @@ def test_the_page_has_every_table_and_figure(written):
     slugs = {each.slug for parts in sections.values() for each in parts}
     assert slugs >= {
         *("main", "policies", "published", "pareto-calls", "mix", "latency", "accuracy", "best-of-n", "ablations"),
-        *("oracle", "stability", "errors", "routers", "strata", "attacks", "features"),
+        *("oracle", "stability", "errors", "routers", "strata", "attacks", "features", "datasets"),
     }
 
 

@@ -42,6 +42,22 @@ def test_each_kind_has_its_defining_properties(table):
     assert "Knowledge" not in set(category[found == "E6"])
 
 
+def test_two_agents_with_the_same_wrong_answer_are_an_acceptance(table):
+    outcome = run_policy(table, "fast,slow")
+    found = np.array(error_kinds(table, outcome))
+    assert "E3" in found
+    for row in np.flatnonzero(found == "E3"):
+        fast, slow = table.items[row].attempts[0], table.items[row].attempts[2]
+        assert fast.answer == slow.answer and fast.score == 0
+    alone = error_kinds(table, run_policy(table, "slow,slow"))
+    assert "E3" not in alone  # samples of one agent do not confirm each other
+
+
+def test_wrong_experts_count_if_they_have_thresholds(table):
+    routing = replace(table.settings.routing, tau1_by_expert={"math": 0.2})
+    assert "E2" in sorted_errors(table.replaced(settings=replace(table.settings, routing=routing)))
+
+
 def test_wrong_experts_count_only_if_they_choose_a_model(table):
     assert "E2" not in sorted_errors(table)
     slow = replace(table.settings.slow, alternatives=("quick",))

@@ -67,7 +67,7 @@ function storyCard(story, { plan }) {
   const models = Object.entries(plan?.assignment.models ?? {}).map(([agent, model]) => `${agent} ${model}`).join(", ");
   return section("How the answer came about", h("p", {}, models),
     h("dl", { class: "story" }, story.map(([title, text]) => [h("dt", {}, title), h("dd", { dir: "auto" }, text)])),
-    h("p", { class: "note" }, "p is the probability that the leading answer is right; a gain is in points of accuracy."));
+    h("p", { class: "note" }, "Likely right: the probability that the leading answer is right. Gains are in points of accuracy."));
 }
 
 const PICTURES = /^image\/(png|jpeg|gif|webp)$/;

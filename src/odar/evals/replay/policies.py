@@ -23,6 +23,7 @@ from odar.policy.arrays import Array, Ints
 from odar.policy.fusion import Fusion
 from odar.policy.paper import FixedPolicy, PaperPolicy
 from odar.policy.rules import RULES
+from odar.settings import Settings
 from odar.types import CHEAP_AGENTS, FAST, SLOW, Path, Query, Stage, State, Step, Verdict
 
 SEEDS = (42, 123, 456)
@@ -63,11 +64,11 @@ def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar")
     if "fusion.rule" in values:
         _ = RULES[values["fusion.rule"]]
     settings = with_values(table.settings, values, name)
-    if {"tau1", "tau2"} & options.keys():  # common thresholds replace those of single experts
+    note = _check_dispatch(table, settings) if options.get("dispatch") == "off" else ""
+    if note or {"tau1", "tau2"} & options.keys():  # common thresholds replace those of single experts
         settings = replace(settings, routing=replace(settings.routing, tau1_by_expert={}, tau2_by_expert={}))
-    note = _check_dispatch(table) if options.get("dispatch") == "off" else ""
     if {"lambda", "estimator"} & options.keys() or options.get("statistics", "calibration") != "calibration":
-        table = _measured_again(table, options, settings)
+        table = _measured_again(table, options)
     policy = table.policy_of(settings)
     if isinstance(policy, PaperPolicy):
         policy, note = _supported_paper(table, policy, note)
@@ -83,7 +84,7 @@ def run_paper(table: ReplayTable, options: Mapping[str, str]) -> Outcomes:
     return run_odar(table, {"rule": "fep", **chosen}, "paper")
 
 
-def _measured_again(table: ReplayTable, options: Mapping[str, str], settings: object) -> ReplayTable:
+def _measured_again(table: ReplayTable, options: Mapping[str, str]) -> ReplayTable:
     """Return a table with other energies or difficulties."""
     statistics = options.get("statistics", "calibration")
     if statistics not in STATISTICS:
@@ -116,8 +117,12 @@ def _supported_paper(table: ReplayTable, policy: PaperPolicy, note: str) -> tupl
     return replace(policy, thresholds=thresholds, by_expert=experts), f"{note}; {medium}" if note else medium
 
 
-def _check_dispatch(table: ReplayTable) -> str:
-    """Return a note on replays without dispatch; raises InputError if alternative models answered items."""
+def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
+    """Return a note on replays without dispatch.
+
+    Raises:
+        InputError: alternative models answered items, or there is nothing to switch off.
+    """
     defaults = {table.settings.agent(name).model for name in table.settings.agent_names}
     switched = sum(any(each.model not in defaults for each in item.attempts) for item in table.items)
     if switched:
@@ -125,7 +130,12 @@ def _check_dispatch(table: ReplayTable) -> str:
             f"dispatch = off cannot be replayed: {switched} items were answered by an alternative model; "
             "odar eval collect … --set dispatch.models=false records what the default models say"
         )
-    return "no item was given to an alternative model: dispatch changes nothing here"
+    routing = settings.routing
+    if settings.policy != "paper" or not {*routing.tau1_by_expert, *routing.tau2_by_expert}:
+        raise InputError(
+            "dispatch = off would change nothing: every agent has one model, no expert has thresholds of its own"
+        )
+    return "without the thresholds of single experts; no item was given to an alternative model"
 
 
 def run_fixed(table: ReplayTable, spec: str) -> Outcomes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -233,6 +233,17 @@ class ReplayTable:
             [(each.score or 0.0) >= MIN_RIGHT_SCORE for each in item.attempts if each.step is not Step.VERIFY]
             for item in self.items
         ]
+
+    def is_confirmed(self, row: int, winner: int, agents: Collection[str]) -> bool:
+        """Return whether the first answer of another of these agents equals the winning attempt's."""
+        known = self._rows[row]
+        others = [
+            known.where[agent, Ask(agent).step][0]
+            for agent in agents
+            if agent != known.attempts[winner].agent and (agent, Ask(agent).step) in known.where
+        ]
+        groups = self.fusion.groups([known.candidates[number] for number in (winner, *others)])
+        return groups[0] >= 0 and groups[0] in groups[1:]
 
     def fuse(self, fusion: Fusion, policy: Policy | None = None) -> Array:
         """Return 1 for each item if the winner of all its candidates is right, else 0.
@@ -638,6 +649,7 @@ def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statis
     rest: dict[str, Any] = {
         "quantiles": QuantileTables.of_answers(signals).to_dict() or None,
         "accuracy": round(float(np.mean(right)), 6) if right else None,
+        "unanswered": round(float(np.mean([not each.finished for each in signals])), 4) if signals else 0.0,
         "prompt_tokens": _mean(
             [
                 None if attempt.usage.input is None else max(0, attempt.usage.input - tokens)

@@ -126,16 +126,24 @@ def exhibit(
     """Return an exhibit with the title, the caption and, by default, the columns of exhibits.toml.
 
     `words` are filled into title and caption; a slug with a suffix, such as sweep-beta, has the texts of sweep.
+    Columns without a known value are left out.
     """
     texts = TEXTS.get(slug) or TEXTS[slug.partition("-")[0]]
     title, caption = (texts[name].format(**words or {}) for name in ("title", "caption"))
-    return Exhibit(slug, title, caption, columns or parse_columns(texts["columns"]), rows, marked, **more)
+    columns = columns or parse_columns(texts["columns"])
+    known = [i for i in range(len(columns)) if not rows or any(_is_known(row[i]) for row in rows)]
+    rows = [[row[i] for i in known] for row in rows]
+    return Exhibit(slug, title, caption, [columns[i] for i in known], rows, marked, **more)
+
+
+def _is_known(value: Any) -> bool:
+    return not (value is None or (isinstance(value, float) and np.isnan(value)))
 
 
 def _record(column: Column, value: Any, has_bounds: bool) -> dict[str, Any]:
     names = (column.name, f"{column.name} low", f"{column.name} high") if has_bounds else (column.name,)
     cells = list(value) if isinstance(value, Interval) else [value, None, None][: len(names)]
-    known = ["" if each is None or (isinstance(each, float) and np.isnan(each)) else each for each in cells]
+    known = [each if _is_known(each) else "" for each in cells]
     return dict(zip(names, known, strict=True))
 
 

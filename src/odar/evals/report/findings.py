@@ -6,7 +6,7 @@ of that part. Adversarial variants of a benchmark (`gsm8k+masking`) are never po
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,12 +103,13 @@ class Findings:
 
 
 def replay_recordings(tables: Mapping[str, ReplayTable], train: str = "Mathematics") -> list[Findings]:
-    """Replay all policies on some recordings; those of the same items become ablations of the first."""
+    """Replay all policies on some recordings; those with mostly the same items become ablations of the first."""
     parts: dict[str, ReplayTable] = {}
     others: dict[str, list[ReplayTable]] = {}
     for name, table in tables.items():
         keys = set(table.column("key"))
-        base = next((known for known, other in parts.items() if keys & set(other.column("key"))), None)
+        shared = {known: len(keys & set(other.column("key"))) for known, other in parts.items()}
+        base = next((known for known, number in shared.items() if 2 * number > len(keys)), None)
         if base is None:
             parts[name] = table
         else:
@@ -138,7 +139,7 @@ def error_kinds(table: ReplayTable, outcome: Outcomes) -> list[str]:
     checks: list[tuple[str, Bools]] = [
         ("E4", outcome.best >= MIN_RIGHT_SCORE),
         ("E3", np.array([_accepted(table, outcome, i) for i in range(len(table))])),
-        ("E2", _wrong_expert(table, fields)),
+        ("E2", wrong_experts(table) & expert_counts(table)),
         ("E1", np.array([any((a.score or 0.0) >= MIN_RIGHT_SCORE for a in item.attempts) for item in table.items])),
         ("E6", np.array([field in REASONING for field in fields])),
     ]
@@ -149,9 +150,12 @@ def error_kinds(table: ReplayTable, outcome: Outcomes) -> list[str]:
 
 
 def _accepted(table: ReplayTable, outcome: Outcomes, row: int) -> bool:
-    """Return whether a verifier was asked and said CORRECT."""
-    verified = any(ask.verify for stage in outcome.stages[row] for ask in stage.asks)
-    return verified and any(each.judgment for each in table.items[row].attempts if each.step is Step.VERIFY)
+    """Return whether a verifier said CORRECT, or an agent of a later stage repeated the answer."""
+    stages = outcome.stages[row] if outcome.stages else ()
+    asks = [ask for stage in stages for ask in stage.asks]
+    if any(ask.verify for ask in asks):
+        return any(each.judgment for each in table.items[row].attempts if each.step is Step.VERIFY)
+    return len(stages) > 1 and table.is_confirmed(row, int(outcome.winner[row]), {ask.agent for ask in asks})
 
 
 def fields_of(table: ReplayTable) -> list[str]:
@@ -160,10 +164,14 @@ def fields_of(table: ReplayTable) -> list[str]:
     return [(item.stratum if item.stratum.lower() in known else item.category).lower() for item in table.items]
 
 
-def _wrong_expert(table: ReplayTable, fields: Sequence[str]) -> Bools:
-    """Return the items with an expert of another field; none if there is only one model to choose."""
-    settings = table.settings
-    if all(len(settings.models_of(name)) == 1 for name in settings.agent_names):
-        return np.zeros(len(table), dtype=bool)
-    pairs = zip(fields, table.column("expert"), strict=True)
+def wrong_experts(table: ReplayTable) -> Bools:
+    """Return the items with an expert of another field."""
+    pairs = zip(fields_of(table), table.column("expert"), strict=True)
     return np.array([FIELDS.get(field, expert) != expert for field, expert in pairs])
+
+
+def expert_counts(table: ReplayTable) -> bool:
+    """Return whether an expert changes anything: it chooses among several models, or has thresholds of its own."""
+    settings = table.settings
+    models = any(len(settings.models_of(name)) > 1 for name in settings.agent_names)
+    return models or bool({*settings.routing.tau1_by_expert, *settings.routing.tau2_by_expert})

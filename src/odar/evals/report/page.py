@@ -38,7 +38,7 @@ SECTIONS: dict[str, tuple[Callable[[Findings], list[Exhibit]], ...]] = {
     "Cost and time": (analyses.stability_table, analyses.latency, analyses.oracle_table),
     "Errors": (analyses.errors_figure,),
     "Router quality": (analyses.routers,),
-    "Uncertainty": (analyses.uncertainty_table,),
+    "Uncertainty": (results.dataset_table, analyses.uncertainty_table),
 }
 WORDS = {
     "Ablations": "Replayed on the same answers; other recordings of the same items are further rows.",

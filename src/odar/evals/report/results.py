@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odar.calibration.bootstrap import Interval, resampled_means
+from odar.calibration.bootstrap import Interval
 from odar.evals.replay.outcomes import Outcomes, best_mixture, cost_at_accuracy, upper_hull
 from odar.evals.report.draw import (
     TEXTS,
@@ -22,12 +22,23 @@ from odar.evals.report.draw import (
 )
 from odar.evals.report.findings import Findings
 from odar.evals.router_quality import pearson
-from odar.evals.statistics import MIN_ITEMS, mean_if_known
+from odar.evals.statistics import (
+    benjamini_hochberg,
+    binomial_margin,
+    fold_interval,
+    mean_if_known,
+    mean_over_sets,
+)
 from odar.policy.arrays import Array, Bools
 
 PATHS = ("Simple", "Medium", "Hard")
 STRATA = (("at least 90%", 0.9, 1.01), ("70 to 90%", 0.7, 0.9), ("below 70%", 0.0, 0.7))
 """Name and range of the accuracy of the fast agent, by which the paper groups benchmarks."""
+CATEGORIES = (
+    "Mathematics", "Commonsense", "Knowledge QA", "Multi-Hop", "Multimodal", "Advanced Cognition", "Coding",
+    "Instruction",
+)  # fmt: skip
+"""The paper's eight categories, in its order; ARC-AGI-2 is outside them."""
 HINDSIGHT = "oracle-router"
 """The policy that is not part of the Pareto frontier, because it needs the scores."""
 
@@ -45,10 +56,12 @@ def main_table(findings: Findings) -> list[Exhibit]:
             marked.append(len(rows))
             rows.append(_benchmark_row(findings, names, name, [masks[member] for member in members]))
 
-    for category in dict.fromkeys(map(findings.category, masks)):
+    categories = list(dict.fromkeys(map(findings.category, masks)))
+    for category in categories:
         members = [name for name in masks if findings.category(name) == category]
         rows += [_benchmark_row(findings, names, name, [masks[name]], category) for name in members]
-        add_mean(f"mean of {category}", members)
+        if len(categories) > 1:  # else it is the mean of benchmarks
+            add_mean(f"mean of {category}", members)
     add_mean("mean of benchmarks", list(masks))
     return [exhibit("main", rows, marked, columns=columns)]
 
@@ -58,12 +71,10 @@ def _benchmark_row(
 ) -> list[Any]:
     odar = findings.odar
     means = [float(np.mean([findings.outcomes[each].score[mask].mean() for mask in masks])) for each in policies]
-    gains = []
+    gains: list[Interval | float] = []
     for other in (findings.outcomes["single-fast"], findings.outcomes[findings.consistency]):
-        if len(masks) == 1:
-            gains.append(findings.gain(odar, other, masks[0]).interval)
-        else:
-            gains.append(macro_average([odar.score[mask] - other.score[mask] for mask in masks]))
+        own = [findings.gain(odar, other, mask).interval for mask in masks]
+        gains.append(own[0] if len(own) == 1 else float(np.mean([each.value for each in own])))
     mix = np.mean([odar.rows(mask).mix for mask in masks], axis=0)
     calls = float(np.mean([odar.calls[mask].mean() for mask in masks]))
     return [name, category, int(np.sum(masks)), *means, *gains, calls, _mix(mix)]
@@ -73,14 +84,37 @@ def _mix(shares: Iterable[float]) -> str:
     return " / ".join(f"{100 * share:.0f}" for share in shares)
 
 
-def macro_average(values: Sequence[Array]) -> Interval:
-    """Return the unweighted mean over benchmarks with its interval, or no interval if one has too few items."""
-    mean = float(np.mean([each.mean() for each in values]))
-    if min(map(len, values)) < MIN_ITEMS:
-        return Interval(mean, float("nan"), float("nan"))
-    draws = np.mean([resampled_means(each, seed, 4000) for seed, each in enumerate(values)], axis=0)
-    low, high = np.percentile(draws, [2.5, 97.5])
-    return Interval(mean, float(low), float(high))
+def dataset_table(findings: Findings) -> list[Exhibit]:
+    """Return each benchmark with margins of error and tests, and the mean over benchmarks (the paper's appendix Y).
+
+    p-values of both policies are adjusted together, over all benchmarks.
+    """
+    masks = findings.benchmarks
+    other = findings.outcomes[findings.consistency]
+    shown = [findings.odar, findings.outcomes["paper"]]
+    gains = [[findings.gain(each, other, mask) for mask in masks.values()] for each in shown]
+    adjusted = iter(benjamini_hochberg([gain.p for own in gains for gain in own]))
+    by_policy = [[(gain.interval, next(adjusted)) for gain in own] for own in gains]
+    folds = np.array(findings.table.column("fold"))
+    rows: list[list[Any]] = []
+    for (name, mask), ours, paper in zip(masks.items(), *by_policy, strict=True):
+        scores = findings.odar.score[mask]
+        spread = fold_interval(scores, folds[mask])
+        accuracy = float(scores.mean())
+        paper_accuracy = float(shown[1].score[mask].mean())
+        margins = [spread.high - spread.value, binomial_margin(accuracy, len(scores))]
+        rows.append([name, len(scores), accuracy, *margins, *ours, paper_accuracy, *paper])
+    if len(masks) > 1:
+        accuracies = [mean_over_sets(findings.means(each)) for each in shown]
+        over = [mean_over_sets([gain.interval.value for gain in own]) for own in gains]
+        figures = [accuracies[0], None, None, over[0], None, accuracies[1], over[1], None]
+        rows.append(["mean of benchmarks", len(findings.table), *figures])
+    label = policy_label(findings.consistency)
+    columns = parse_columns(
+        f"benchmark |; items | d; ODAR; ± folds; ± binomial; gain on {label} | +.3f; p, BH | p; paper; "
+        f"paper's gain on {label} | +.3f; paper's p, BH | p"
+    )
+    return [exhibit("datasets", rows, [len(rows) - 1] if len(masks) > 1 else [], columns=columns)]
 
 
 def policy_table(findings: Findings) -> list[Exhibit]:
@@ -181,29 +215,37 @@ def published(_: Findings) -> list[Exhibit]:
 
 
 def accuracy_figure(findings: Findings) -> list[Exhibit]:
-    """Return the accuracy by benchmark, with a radar chart if there are three or more."""
-    names, shown = list(findings.benchmarks), findings.compared
-    values = {name: findings.means(findings.outcomes[name]) for name in shown}
-    rows = [[name, *(values[policy][i] for policy in shown)] for i, name in enumerate(names)]
+    """Return the accuracy by category, with a radar chart of the paper's eight if three of them were recorded."""
+    shown = findings.compared
+    members: dict[str, list[int]] = {}
+    for number, name in enumerate(findings.benchmarks):
+        members.setdefault(findings.category(name), []).append(number)
+    means = {policy: np.array(findings.means(findings.outcomes[policy])) for policy in shown}
+    rows: list[list[Any]] = [
+        [category, len(own), *(float(means[policy][own].mean()) for policy in shown)]
+        for category, own in members.items()
+    ]
+    missing = [category for category in CATEGORIES if category not in members]
 
     def draw(canvas: Any) -> None:
         hues = (Colour.ACCENT, Colour.HARD, Colour.OTHER, Colour.MEDIUM, Colour.SIMPLE)
-        colours = dict(zip(shown, hues, strict=False))
         styles: dict[str, Any] = {"single-fast": (0, (4, 2)), "single-slow": (0, (1, 1.5))}
         axes = canvas.add_subplot(projection="polar")
-        turns = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
-        for policy in reversed(shown):
-            ours, around = policy == "odar", ([*turns, turns[0]], [*values[policy], values[policy][0]])
-            line = {"linewidth": 2.2 if ours else 1.4, "linestyle": styles.get(policy, "-")}
-            axes.plot(*around, color=colours[policy], label=policy_label(policy), **line)
-            if ours:
-                axes.fill(*around, color=colours[policy], alpha=0.12, linewidth=0)
-        axes.set_xticks(turns, names)
+        turns = np.linspace(0, 2 * np.pi, len(CATEGORIES), endpoint=False)
+        known = {row[0]: row[2:] for row in rows}
+        for number, policy in reversed(list(enumerate(shown))):
+            values = [known[category][number] if category in known else np.nan for category in CATEGORIES]
+            closed = ([*turns, turns[0]], [*values, values[0]])  # a category without answers is a gap
+            line = {"linewidth": 2.2 if policy == "odar" else 1.4, "linestyle": styles.get(policy, "-")}
+            axes.plot(*closed, color=hues[number], label=policy_label(policy), marker="o", markersize=3, **line)
+            if policy == "odar" and not missing:
+                axes.fill(*closed, color=hues[number], alpha=0.12, linewidth=0)
+        axes.set_xticks(turns, [name + "\n(not recorded)" * (name in missing) for name in CATEGORIES])
         axes.tick_params(axis="x", labelcolor=Colour.INK, pad=6)
         for text, turn in zip(axes.get_xticklabels(), turns, strict=True):
             side = int(np.sign(round(float(np.sin(turn)), 6)))  # names extend away from the circle
             text.set_horizontalalignment(("center", "left", "right")[side])
-        most = max(0.1, *map(max, values.values()))
+        most = max(0.1, *(max(values) for category, values in known.items() if category in CATEGORIES))
         axes.set_ylim(0, most)
         axes.set_yticks([most / 2, most], [f"{most / 2:.2f}", f"{most:.2f}"])
         axes.spines["polar"].set_color(Colour.GRID)
@@ -211,8 +253,9 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
         axes.set_theta_direction(-1)
         canvas.legend(loc="outside lower center", ncols=2)
 
-    columns = [Column("benchmark", ""), *(Column(policy_label(policy)) for policy in shown)]
-    return [exhibit("accuracy", rows, columns=columns, draw=draw if len(names) >= 3 else None, size=(4.9, 4.4))]
+    columns = [Column("category", ""), Column("benchmarks", "d"), *(Column(policy_label(each)) for each in shown)]
+    drawable = len(CATEGORIES) - len(missing) >= 3
+    return [exhibit("accuracy", rows, columns=columns, draw=draw if drawable else None, size=(4.9, 4.4))]
 
 
 def mix_figure(findings: Findings) -> list[Exhibit]:
@@ -262,6 +305,8 @@ def strata_table(findings: Findings) -> list[Exhibit]:
         if own.size:
             accuracy = own.mean(axis=1).tolist()
             rows.append([name, own.shape[1], *accuracy, accuracy[-1] - accuracy[0]])
+    if len(rows) == 2:  # all benchmarks are in one stratum
+        del rows[0]
     shown = "; ".join(map(policy_label, names))
     columns = parse_columns(f"fast agent right |; benchmarks | d; {shown}; gain | +.3f")
     return [exhibit("strata", rows, [len(rows) - 1], columns=columns, folded=means.shape[1] < 2)]

@@ -1,0 +1,104 @@
+"""Which parts of a prompt are worth keeping in a provider's cache that keeps only what a request marks.
+
+Anthropic charges 1.25 times the price of a prompt for writing it to the cache, and a tenth for reading it. So a
+prefix is marked from its second use on: instructions and tools if an earlier request had them, and the whole
+conversation if an earlier request was its beginning. What is too short for the model is not cached, and costs
+nothing extra. Only digests are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from odar.providers.base import Request
+
+MIN_CHARS = 4 * 1024
+"""Characters of the shortest prefix that is marked, about 1,024 tokens: the minimum of most models."""
+KEPT_S = 300.0
+"""Seconds that a prefix stays in the cache after its last use."""
+_MAX_PREFIXES = 10_000
+
+
+class Marks(NamedTuple):
+    """The parts of a prompt to mark."""
+
+    instructions: bool = False
+    """Tools and system prompt."""
+    conversation: bool = False
+    """Everything."""
+
+
+class PromptCache:
+    """Prefixes of recent prompts of one provider."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: OrderedDict[bytes, tuple[float, bool]] = OrderedDict()
+        """When a prefix was last used, and whether it was marked."""
+        self._in_flight: set[bytes] = set()
+        """Prefixes that a request is writing: others that start meanwhile would pay for writing them again."""
+
+    @contextmanager
+    def use(self, request: Request) -> Iterator[Marks]:
+        """Return the marks of a request, and remember its prefixes after it has been answered."""
+        prefixes = list(_prefixes(request))
+        (head, head_size), *between, (whole, size) = prefixes if len(prefixes) > 1 else prefixes * 2
+        goes_on = any(self._is_recent(digest) for digest, _ in between)
+        reads = any(self._was_marked(digest) for digest, _ in between)
+        writing: list[bytes] = []
+        marks = Marks(
+            head_size >= MIN_CHARS and self._is_recent(head) and self._may_mark(head, writing),
+            size >= MIN_CHARS and goes_on and (reads or self._may_mark(whole, writing)),
+        )
+        try:
+            yield marks
+        finally:
+            self._in_flight.difference_update(writing)
+        for digest, marked in ((head, marks.instructions), (whole, marks.conversation)):
+            self._seen[digest] = (self._clock(), marked or self._was_marked(digest))
+            self._seen.move_to_end(digest)
+        while len(self._seen) > _MAX_PREFIXES:
+            self._seen.popitem(last=False)
+
+    def _is_recent(self, digest: bytes) -> bool:
+        return digest in self._seen and self._clock() - self._seen[digest][0] < KEPT_S
+
+    def _was_marked(self, digest: bytes) -> bool:
+        return self._is_recent(digest) and self._seen[digest][1]
+
+    def _may_mark(self, digest: bytes, writing: list[bytes]) -> bool:
+        """Return whether a prefix is in the cache, or no other request is writing it."""
+        if self._was_marked(digest):
+            return True
+        if digest in self._in_flight:
+            return False
+        self._in_flight.add(digest)
+        writing.append(digest)
+        return True
+
+
+def _prefixes(request: Request) -> Iterator[tuple[bytes, int]]:
+    """Yield digest and length of the instructions, then of the conversation up to each turn."""
+    system = [message.text for message in request.messages if message.role == "system"]
+    tools = [f"{tool.name}\0{tool.description}\0{tool.parameters}" for tool in request.options.tools]
+    digest = hashlib.blake2b(digest_size=16)
+    size = 0
+    for parts in ([request.model, *tools, "\0", *system], *_turns(request)):
+        for part in parts:
+            raw = part.encode("utf-8", "replace")
+            size += len(part)
+            digest.update(len(raw).to_bytes(8, "big") + raw)
+        yield digest.digest(), size
+
+
+def _turns(request: Request) -> Iterator[list[str]]:
+    """Yield the parts of each turn of the user and of tools; the model's own follow from them."""
+    for message in request.messages:
+        if message.role in ("user", "tool"):
+            images = [image.url or hashlib.blake2b(image.data).hexdigest() for image in message.images]
+            yield [message.role, message.text, message.tool_call_id or "", *images]
