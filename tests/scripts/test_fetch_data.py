@@ -68,7 +68,7 @@ def test_another_version_is_not_written(hub, expect, tmp_path):
 
 
 def test_sets_are_made_from_what_their_hubs_have(hub, expect, tmp_path):
-    pd = pytest.importorskip("pandas")
+    pd = pytest.importorskip("pandas", reason="of the dependency group train")
     folder, get = hub
     row = {"qid": "1", "question": "Is ö a letter?", "answer": True, "decomposition": ["a"], "facts": ["b"]}
     put(
