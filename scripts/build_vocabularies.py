@@ -73,7 +73,7 @@ def build(rows: list[Row]) -> dict[str, dict[str, float]]:
     idf = dict(zip(words, vectorizer.idf_, strict=True))
     domains, sources = np.array([r.domain for r in rows]), np.array([r.source for r in rows])
     tasks, target = np.array([r.task for r in rows]), np.array([r.target for r in rows])
-    unfit = names_of(rows) | set(ENGLISH_STOP_WORDS)
+    unfit = names_of(rows) | set(ENGLISH_STOP_WORDS) | {"do", "does", "did"}
     result: dict[str, dict[str, float]] = {}
     for field, (domain, size) in SIZES.items():
         ours = domains == domain

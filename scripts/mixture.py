@@ -25,6 +25,7 @@ import zlib
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -107,11 +108,19 @@ class Row:
     domain: str
     text: str
     target: float
+    options: tuple[str, ...] = ()
+
+    @property
+    def prompt(self) -> str:
+        """The question with its options: that there are any is a feature (f19), what they say is not."""
+        return "\n".join(
+            [self.text, *(f"({letter}) {o}" for letter, o in zip(ascii_uppercase, self.options, strict=False))]
+        )
 
     @cached_property
     def core(self) -> str:
         """The question without options, examples and demands, of which features and vocabularies are made."""
-        return core_question(Query(self.text)).text
+        return core_question(Query(self.prompt)).text
 
     @property
     def held_out(self) -> bool:
@@ -138,7 +147,10 @@ def mmlu_text(item: dict) -> str:
 
 
 def mmlu_pro(data: Path) -> list[Row]:
-    """5,222 items with recorded outcomes: failure of twelve small models, T from five thinking models."""
+    """5,222 items with recorded outcomes: failure of twelve small models, T from five thinking models.
+
+    Every other one has its options, so that f19 does not stand for the other sets that have options.
+    """
     import pandas as pd  # of the extra `train`; reference_mixture.py works without it
 
     items = lines(data / "mmlu_pro_outcomes" / "items.jsonl")
@@ -150,7 +162,7 @@ def mmlu_pro(data: Path) -> list[Row]:
     domains = {"math": "mathematics", "computer science": "other"}
     return [
         Row("mmlu_pro", i["category"], domains.get(i["category"], "knowledge"), mmlu_text(i),
-            d_star(time[i["row"]], 1 - fast[i["row"]]))
+            d_star(time[i["row"]], 1 - fast[i["row"]]), tuple(i["options"]) if i["row"] % 2 else ())
         for i in items
     ]  # fmt: skip
 

@@ -2,21 +2,11 @@
 
     python scripts/train_estimator.py --data ../shared/data
 
-Needs the parser, the vocabularies and the domain classifier. When one of them has changed, everything after it is made again, in
-this order, unattended:
+Needs the parser, the vocabularies, the domain classifier and the reference mixture: docs/training.md has the order, and what follows.
 
-    rm -f /tmp/features.npy
-    python scripts/build_vocabularies.py --data ../shared/data
-    python scripts/train_domain.py --data ../shared/data
-    python scripts/reference_mixture.py --data ../shared/data
-    python scripts/train_estimator.py --data ../shared/data --cache /tmp/features.npy
-    python scripts/refresh_recordings.py docs/data/embedded-*.jsonl.gz
-    python scripts/refresh_recordings.py runs/local-pair/recording.jsonl.gz --profile local
-    pytest tests/difficulty
-
-The report: Pearson r and path accuracy on held-out rows and on whole held-out sources (with vocabularies rebuilt
-without them), permutation importance, ablation by group, transfer from mathematics to code, and APGR on
-routellm_gsm8k, which nothing here was trained on.
+The report: Pearson r and path accuracy on held-out rows; r and APGR, beside those of the question's length, on whole held-out sources
+(with vocabularies rebuilt without them); held-out questions in templates of benchmarks; permutation importance, ablation by group,
+transfer from mathematics to code, and APGR on routellm_gsm8k, which nothing here was trained on.
 """
 
 from __future__ import annotations
@@ -61,7 +51,7 @@ def features(rows: list[Row], cache: Path | None) -> np.ndarray:
         if len(x) != len(rows):
             raise SystemExit(f"{cache} holds {len(x)} rows, the mixture {len(rows)}: delete it")
         return x
-    x = phi_batch(Query(r.text) for r in rows)
+    x = phi_batch(Query(r.prompt) for r in rows)
     if cache:
         np.save(cache, x)
     return x

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -70,3 +72,27 @@ def test_keys_take_turns_in_a_fair_executor():
     with pytest.raises(ZeroDivisionError):
         executor.submit(lambda: 1 / 0).result(10)
     executor.shutdown()
+
+
+def test_a_failed_work_leaves_no_reference_cycle():
+    executor = FairExecutor(1, "test")
+
+    class Body:
+        pass
+
+    def fail(body: Body) -> None:
+        raise ValueError
+
+    body = Body()
+    alive = weakref.ref(body)
+    gc.disable()
+    try:
+        future = executor.submit(fail, body)
+        del body
+        with pytest.raises(ValueError):
+            future.result(10)
+        del future
+        executor.shutdown()
+        assert alive() is None
+    finally:
+        gc.enable()

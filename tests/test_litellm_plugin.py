@@ -11,7 +11,7 @@ from odar.litellm_plugin import OdarLLM, RequestFailed
 from support.gateway import call_payload, turn
 
 MODEL = "nano>flash>large"
-DEPLOYED = {"nano": "openai/gpt-4.1-nano", "flash": "gemini/gemini-2.0-flash-lite", "large": "openai/gpt-4.1"}
+DEPLOYED = {"nano": "openai/gpt-4.1-nano", "flash": "gemini/gemini-3.5-flash-lite", "large": "openai/gpt-4.1"}
 USAGE = {"prompt_tokens": 40, "completion_tokens": 10, "total_tokens": 50}
 
 
@@ -31,13 +31,19 @@ class FakeRouter:
         self.groups = {"supported_openai_params": ["logprobs", "n"], "supports_vision": False} | groups
 
     def get_model_list(self, name: str | None = None) -> list[Any]:
-        listed = {**DEPLOYED, "odar": f"odar/{MODEL}", "bad": "odar/nano", "gone": "odar/nano>missing"}
+        listed = {
+            **DEPLOYED,
+            "odar": f"odar/{MODEL}",
+            "bad": "odar/nano",
+            "gone": "odar/nano>missing",
+            "loop": "odar/nano>odar",
+        }
         chosen = {each: model for each, model in listed.items() if name in (None, each)}
         return [{"model_name": each, "litellm_params": {"model": model}} for each, model in chosen.items()]
 
     def get_model_group_info(self, name: str) -> Any:
         price = 2e-6 if name == "large" else 1e-7
-        known = {"providers": [DEPLOYED[name].partition("/")[0]], "max_input_tokens": 1_000_000.0}
+        known = {"providers": [DEPLOYED.get(name, "odar/").partition("/")[0]], "max_input_tokens": 1_000_000.0}
         return SimpleNamespace(input_cost_per_token=price, output_cost_per_token=4 * price, **known, **self.groups)
 
     async def acompletion(self, **request: Any) -> Any:
@@ -179,6 +185,7 @@ async def test_a_model_that_is_down_is_left_out() -> None:
         (fields(model="nano>flash"), 503),
         (fields(model="nano"), 503),
         (fields(model="nano>missing"), 503),
+        (fields(model="nano>odar"), 503),
     ],
 )
 async def test_errors_have_a_status(given: Any, status: int, caplog: Any) -> None:
@@ -189,6 +196,15 @@ async def test_errors_have_a_status(given: Any, status: int, caplog: Any) -> Non
     assert not router.requests
     if status == 503:  # the client gets a reference, the log of the proxy the reason
         assert "model" in caplog.text
+
+
+async def test_agents_of_other_settings_are_refused(tmp_path: Any, caplog: Any) -> None:
+    (tmp_path / "odar.toml").write_text('[agents.third]\nmodel = "gpt-5.1"\n')
+    router = FakeRouter(answers(nano="Answer: 395", flash="Answer: 395"))
+    with pytest.raises(RequestFailed):
+        await plugin(router).acompletion(**fields())
+    assert "third of ODAR's settings has no place in 'odar/nano>flash>large'" in caplog.text
+    assert not router.requests
 
 
 async def test_cards_come_from_litellm() -> None:

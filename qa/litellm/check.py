@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,7 +26,7 @@ HERE = Path(__file__).parent
 PROXY_PORT = 9562
 SPOKEN = {
     "gpt-4.1-nano": {"17": "395", "19": "440"},
-    "gemini-2.0-flash-lite": {"17": "395", "19": "441"},
+    "gemini-3.5-flash-lite": {"17": "395", "19": "441"},
     "gpt-4.1": {"17": "395", "19": "441"},
 }
 """What each model answers to the question with this number in it."""
@@ -129,9 +130,19 @@ def ask(url: str, question: str, model: str = "odar", **more: Any) -> tuple[int,
         return error.code, json.loads(error.read())
 
 
+def ask_messages(url: str, question: str) -> Any:
+    """Ask by Anthropic's API, which LiteLLM translates."""
+    body = {"model": "odar", "max_tokens": 200, "messages": [{"role": "user", "content": question}]}
+    headers = {"x-api-key": "sk-master", "content-type": "application/json"}
+    address = url.replace("/chat/completions", "/messages")
+    with urlopen(Request(address, json.dumps(body).encode(), headers), timeout=120) as response:
+        return json.load(response)
+
+
 def main() -> None:
     """Run all cases, and print what happened."""
     log = Path(sys.argv[1]) / "litellm-proxy.log"
+    Path(f"{log}.charged").unlink(missing_ok=True)
     with upstream() as address, proxy(address, log) as url:
 
         def case(title: str, question: str, model: str = "odar", **more: Any) -> tuple[int, Any]:
@@ -144,7 +155,7 @@ def main() -> None:
                 print("  streamed     ", "".join(_texts(reply)))
             elif status == 200:
                 print("  answered     ", reply["choices"][0]["message"]["content"])
-                told = reply["odar"]
+                told = reply["odar"] | {"p": round(reply["odar"]["p"], 3)}
                 print(
                     "  odar         ",
                     {name: told[name] for name in ("stages", "agent", "model", "calls", "p", "cost_usd")},
@@ -157,7 +168,7 @@ def main() -> None:
         status, reply = case("two cheap models agree", "What is 17 * 23 + 4?")
         assert status == 200, reply
         assert reply["choices"][0]["message"]["content"] == "Answer: 395"
-        assert [name for name, _ in asked] == ["gpt-4.1-nano", "gemini-2.0-flash-lite"], asked
+        assert [name for name, _ in asked] == ["gpt-4.1-nano", "gemini-3.5-flash-lite"], asked
         assert asked[0][1] == "Bearer sk-nano", "LiteLLM keeps the keys"
         assert reply["usage"]["total_tokens"] == 100
         status, reply = case("they differ: the large model decides", "What is 19 * 23 + 4?")
@@ -173,6 +184,13 @@ def main() -> None:
         assert reply["odar"]["calls"] == 1
         status, reply = case("a dial of the client's", "What is 17 * 23 + 4?", odar={"dial": "economy"})
         assert reply["odar"]["dial"] == "economy"
+        reply = ask_messages(url, "What is 17 * 23 + 4?")
+        print(f"\n# by Anthropic's API\n  answered      {reply['content'][0]['text']}")
+        assert reply["content"][0]["text"] == "Answer: 395"
+        with ThreadPoolExecutor(16) as pool:
+            replies = list(pool.map(lambda _: ask(url, "What is 17 * 23 + 4?"), range(32)))
+        assert all(status == 200 and reply["odar"]["calls"] == 2 for status, reply in replies)
+        print("\n# 32 questions, 16 at a time: all answered with 2 calls each")
         Upstream.down = {"gpt-4.1-nano"}
         status, reply = case("the fast model is down", "What is 19 * 23 + 4?")
         assert status == 200
@@ -181,6 +199,8 @@ def main() -> None:
         status, reply = case("all are down", "What is 19 * 23 + 4?")
         assert status == 503, status
         assert len(asked) == 9, "LiteLLM tries each model three times; the cascade is not repeated"
+        status, reply = case("all are down, streamed", "Write a poem about spring.", stream=True)
+        assert status == 503 or "out of order" in str(reply), (status, reply)
         Upstream.down = set()
         status, reply = case("a bad option", "Hi?", odar={"dial": "cheap"})
         assert status == 400, status

@@ -101,3 +101,5 @@ class FairExecutor(Executor):
                 future.set_result(work())
             except BaseException as error:
                 future.set_exception(error)
+            finally:
+                del future, work  # the error's traceback refers to this frame: break the reference cycle

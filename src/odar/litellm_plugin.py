@@ -149,6 +149,8 @@ class OdarLLM:
             **agent_settings,
             **self._settings,
         )
+        if others := set(settings.agent_names) - set(agents):
+            raise SettingsError(f"{', '.join(sorted(others))} of ODAR's settings has no place in 'odar/{model}'")
         return Odar(settings, providers={PROVIDER: RouterProvider(self)})
 
     def _card(self, name: str) -> dict[str, Any]:
@@ -159,8 +161,13 @@ class OdarLLM:
             raise SettingsError(f"LiteLLM's model_list has no model {name!r}")
         params = info.supported_openai_params or ()
         first = deployments[0]["litellm_params"]["model"]
+        if first.startswith("odar/"):
+            raise SettingsError(f"model {name!r} is a cascade itself; name models of providers")
+        shipped = load_settings("tiny", environ={})
+        known = first.rpartition("/")[2]
         card = {
             "provider": PROVIDER,
+            "scores": dict(shipped.card(known).scores) if known in shipped.models else {},
             "images": info.supports_vision,
             "logprobs": "logprobs" in params,
             "n": "n" in params,

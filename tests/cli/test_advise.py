@@ -70,7 +70,8 @@ def test_a_log_is_answered_within_a_budget_and_ends_with_one_sentence(odar, log,
     assert 10 < body["asked_twice"] < 60 and body["one_call"]["requests"] == 9
     assert asked == 2 * 90 + body["asked_twice"]
     page = (tmp_path / "a.html").read_text()
-    assert "<svg" in page and "http://" not in page.replace("http://www.w3.org", "") and "What is 1" not in page
+    assert page.count("<circle") == len(body["choices"])  # drawn without matplotlib, which is an extra
+    assert "http://" not in page and "What is 1" not in page
 
 
 def test_a_stopped_run_continues_and_a_small_budget_uses_what_there_is(odar, log, provider):

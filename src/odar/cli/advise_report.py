@@ -155,22 +155,6 @@ def _notes(advice: Advice, body: Mapping[str, Any]) -> list[str]:
 
 def html_page(advice: Advice, body: Mapping[str, Any]) -> str:
     """Return one page with the plot, without scripts and network access."""
-    from odar.evals.report.draw import Colour, to_svg
-
-    def draw(canvas: Any) -> None:
-        axes = canvas.subplots()
-        known = [row for row in body["choices"] if row["score"].value == row["score"].value]
-        for number, row in enumerate(known):
-            colour = Colour.ACCENT if row["settings"]["policy"] == "cascade" else Colour.OTHER
-            x, (y, low, high) = row["usd_per_1000"], (100 * each for each in row["score"])
-            axes.errorbar(x, y, [[y - low], [high - y]], fmt="o", color=colour, markersize=5, elinewidth=1)
-            below = (14, -14, -28)[number % 3]  # neighbours are often at nearly the same point
-            name = row["choice"].removeprefix("cascade ")
-            axes.annotate(name, (x, y), (8, below), textcoords="offset points", fontsize=8.5, color=colour)
-        axes.set(xlabel="$ per 1,000 questions", ylabel=f"{body['score']}, %")
-        axes.margins(x=0.2, y=0.15)
-        axes.set_xlim(left=0)
-
     style = resources.files("odar.evals.report").joinpath("page.css").read_text(encoding="utf-8")
     kinds = f"<h2>{_shown(advice).name}, by kind of question</h2>{_html_table(_kind_columns(advice, body))}"
     notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in _notes(advice, body))
@@ -181,12 +165,44 @@ def html_page(advice: Advice, body: Mapping[str, Any]) -> str:
         f'<p class="lead">{html.escape(body["recommendation"])}</p>',
         f"<p>{html.escape(_about(body))}; 95% intervals.</p></header>",
         f'<figure><figcaption id="frontier">Cost against {body["score"]}</figcaption>',
-        f"{to_svg(draw, (5.6, 3.8), 'frontier')}</figure>{_html_table(_choice_columns(body))}{notes}",
+        f"{_plot(body)}</figure>{_html_table(_choice_columns(body))}{notes}",
         f"<h2>odar.toml</h2><pre>{html.escape(body['toml'])}</pre>",
         kinds if len(body["kinds"]) > 1 else "",
         "</main></body></html>\n",
     )
     return "".join(parts)
+
+
+def _plot(body: Mapping[str, Any]) -> str:
+    """Return cost against score as an SVG element; figures with matplotlib would need another package."""
+    rows = [row for row in body["choices"] if row["score"].value == row["score"].value]
+    most = 1.25 * max(float(row["usd_per_1000"]) for row in rows)
+    least = max(0.0, min(float(row["score"].low) for row in rows) - 0.02)
+
+    def x(usd: float) -> float:
+        return 50 + 490 * usd / most
+
+    def y(share: float) -> float:
+        return 310 - 290 * (share - least) / (1 - least)
+
+    parts = []
+    for share in (least + (1 - least) * step / 4 for step in range(5)):
+        parts.append(f'<line x1="50" x2="540" y1="{y(share):.1f}" y2="{y(share):.1f}" stroke="var(--grid)"/>')
+        parts.append(
+            f'<text x="44" y="{y(share) + 4:.1f}" text-anchor="end" fill="var(--muted)">{share:.0%}</text>'
+        )
+    for usd in (most * step / 4 for step in range(5)):
+        parts.append(f'<text x="{x(usd):.1f}" y="328" text-anchor="middle" fill="var(--muted)">{usd:.2g}</text>')
+    parts.append('<text x="295" y="350" text-anchor="middle" fill="var(--muted)">$ per 1,000 questions</text>')
+    for number, row in enumerate(rows):
+        colour = "var(--accent)" if row["settings"]["policy"] == "cascade" else "var(--other)"
+        left, (value, low, high) = x(row["usd_per_1000"]), row["score"]
+        parts.append(f'<path d="M{left:.1f} {y(low):.1f}V{y(high):.1f}" stroke="{colour}"/>')
+        parts.append(f'<circle cx="{left:.1f}" cy="{y(value):.1f}" r="4" fill="{colour}"/>')
+        below = y(value) + (-8, 16, 30, 44)[number % 4]  # neighbours are often at nearly the same point
+        name = html.escape(row["choice"].removeprefix("cascade "))
+        parts.append(f'<text x="{left + 8:.1f}" y="{below:.1f}" fill="{colour}">{name}</text>')
+    return f'<svg viewBox="0 0 560 360" role="img" aria-labelledby="frontier" font-size="12">{"".join(parts)}</svg>'
 
 
 def _html_table(columns: Mapping[str, Sequence[str]]) -> str:

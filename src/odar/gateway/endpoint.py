@@ -23,7 +23,7 @@ from odar.formats import dump_json
 from odar.gateway.chat_request import ChatRequest, check_addresses, with_headers
 from odar.gateway.errors import INTERNAL, SHUTDOWN_TIMEOUT, ApiError, api_error_of, bad_field, rate_headers
 from odar.gateway.exchange import JSON_HEADERS, CancelOnDisconnect, ClientLeft, Exchange, Receive, Scope, Send
-from odar.gateway.fields import check_parts, check_values, estimated_tokens, max_values, read_json
+from odar.gateway.fields import MAX_VALUES, check_parts, check_values, estimated_tokens, max_values, read_json
 from odar.gateway.logs import CURRENT_REQUEST
 from odar.gateway.records import CLIENT_LEFT, Entry
 from odar.gateway.reply import AlreadyReported, EventStream, EventWriter, answer_headers
@@ -167,7 +167,8 @@ class Endpoint:
         hold = partial(self._hold, state)
         body = await state.exchange.body(self._limit, self._gateway.body_timeout_s, hold)
         state.size = len(body)
-        hold(_VALUE_BYTES * await run_by_size(len(body), partial(max_values, body)))
+        values = await run_by_size(len(body), partial(max_values, body))
+        hold(_VALUE_BYTES * min(values, MAX_VALUES))  # with more, it is refused before it is parsed
         return body
 
     def _hold(self, state: RequestState, size: int) -> None:

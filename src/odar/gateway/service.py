@@ -48,6 +48,7 @@ from odar.providers.breaker import Breaker, GuardedProvider
 from odar.secrets import api_key
 from odar.settings import ProviderSettings, Settings
 from odar.store.keys import Key, KeyCache
+from odar.store.observations import EVERY_KEY
 from odar.store.store import Store
 from odar.types import CHEAP_AGENTS, Path
 
@@ -164,7 +165,7 @@ class Service:
                 lines.append(f"{agent} agent: {card.name} cannot be used: {one_line(error)}")
         if self.observer is not None and (share := self.settings.observe.used_share):
             slow = self.settings.slow.model
-            who, other = (slow, "the cascade") if self.observer.passes_through(None) else ("the cascade", slow)
+            who, other = (slow, "the cascade") if self.observer.passes_through(EVERY_KEY) else ("the cascade", slow)
             most = f"for at most ${self.settings.observe.budget_usd_day:g} a day (odar observe)"
             lines.append(f"{who} answers; a share of {share:g} is answered by {other} too, {most}")
         return lines
