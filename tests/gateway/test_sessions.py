@@ -185,11 +185,14 @@ async def test_without_sessions_every_request_is_routed_by_itself(start: Any) ->
     assert all("session" not in each for each in told)
 
 
-def test_a_key_drops_only_its_own_sessions() -> None:
-    table = SessionTable(10, 60, Clock())
-    mine = [FIRST, Message("assistant", "yes"), Message("user", "Go on.")]
-    assert decided(table, mine[:1], key_id="modest").requests == 1
-    for number in range(100):
+def test_a_key_drops_its_own_sessions_first() -> None:
+    """At most one of four of another key's: with 40 slots, three quarters of its sessions stay."""
+    table = SessionTable(40, 60, Clock())
+    starts = [[Message("user", f"Start {number}")] for number in range(10)]
+    for start in starts:
+        decided(table, start, key_id="modest")
+    for number in range(1_000):
         decided(table, [Message("user", f"Question {number}")], key_id="greedy")
-    assert len(table) == 10
-    assert decided(table, mine, key_id="modest").requests == 2
+    follows = [[*start, Message("assistant", "yes"), Message("user", "Go on.")] for start in starts]
+    kept = [decided(table, follow, key_id="modest").requests == 2 for follow in follows]
+    assert sum(kept) >= 5

@@ -79,9 +79,10 @@ def _variant(findings: Findings, other: ReplayTable) -> tuple[str, Interval, flo
     change = paired_difference(table, theirs.score[picked], findings.odar.score[shared], shared)
     assert other.header is not None
     facts = changed_facts(other.header.facts, findings.header.facts)
-    # an agent's model has facts of its own, and other numbers of samples are no ablation
-    shown = [f"{fact} = {value}" for fact, _, value in facts if fact.startswith(("agents.", "prompts."))]
-    name = ", ".join(shown) or "other settings"
+    own = [
+        each for each in facts if each[0].startswith(("agents.", "prompts."))
+    ]  # those of models follow from them
+    name = ", ".join(f"{fact} = {value}" for fact, _, value in own or facts) or "other settings"
     return f"{name} ({len(shared)} items)", change.interval, float(theirs.calls[picked].mean())
 
 
