@@ -233,7 +233,7 @@ TRIPLES = {
         "The price of Qwen2.5-32B is that of the 72B, an upper bound. The hidden reasoning tokens of o1-mini are not in its recorded length, so slow is too cheap here."),
     "Free text (CoQA, token F1): Llama-3.1-8B, then GPT-5": (
         _FREE_TEXT, {"llama": "0.05,0.08", "gpt-5": "1.25,10"},
-        "The set has no question texts, so every request counts as open-ended and takes one call; prompts cost nothing here."),
+        "The set has no question texts, so d(x) is unknown, and prompts cost nothing here."),
 }  # fmt: skip
 """Title → command, prices in dollars per million tokens (fast, second, slow), and a remark."""
 
@@ -410,10 +410,66 @@ def page(recording: Path, data: Path | None) -> str:
     return "\n".join(lines) + "\n"
 
 
+README = ROOT / "README.md"
+README_ROWS = (
+    (
+        "gpt-4.1-nano and gemini-2.0-flash-lite, then gpt-4.1: MMLU-Pro",
+        "MMLU-Pro: gpt-4.1-nano",
+        "no labels, balanced",
+    ),
+    ("the same, calibrated with 400 labels", "MMLU-Pro: gpt-4.1-nano", "400 labels, balanced"),
+    (
+        "gpt-4o-mini and claude-3.5-haiku, then claude-3.7-sonnet: MMLU-Pro",
+        "MMLU-Pro: gpt-4o-mini",
+        "no labels, balanced",
+    ),
+    ("gpt-4o-mini and Qwen2.5-32B, then o1-mini: MATH level 5", "MATH level 5", "no labels, balanced"),
+    ("Llama-3.1-8B, then GPT-5: CoQA, calibrated with 400 labels", "Free text (CoQA", "400 labels, balanced"),
+    ("Qwen2.5-Coder 0.5B, then 1.5B, both local", "The local pair", "without labels, balanced"),
+)
+"""Rows of README's table: text, beginning of the section of the page, and row there."""
+
+
+def readme_table(page_text: str) -> str:
+    """README's table, from the tables of the page; bold where ODAR is as accurate as slow, within half a point, for less."""
+    sections = {part.partition("\n")[0].strip("# "): part for part in page_text.split("\n##")}
+    lines = [
+        "| models, questions | slow alone | ODAR, `balanced` | cost, slow alone = 1 | the paper's policy |",
+        "|---" * 5 + "|",
+    ]
+    for text, section, row in README_ROWS:
+        part = next(part for title, part in sections.items() if title.startswith(section))
+        cells = {
+            line.split(" | ")[0].strip("| "): line.split(" | ")
+            for line in part.splitlines()
+            if line.startswith("| ")
+        }
+        (slow, _), (ours, cost), (paper, paper_cost) = (
+            (float(cells[name][1].split()[0]), float(cells[name][3])) for name in (SLOW, row, "paper")
+        )
+        mark = "**" if ours >= slow - 0.005 and cost < 0.995 else ""
+        lines.append(
+            f"| {text} | {slow:.3f} | {mark}{ours:.3f}{mark} | {mark}{cost:.2f}{mark} | {paper:.3f} at {paper_cost:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def write_readme(page_text: str) -> None:
+    """Replace the table in README."""
+    before, begin, rest = README.read_text(encoding="utf-8").partition(
+        "<!-- RESULTS: written by scripts/results.py -->\n"
+    )
+    _, end, after = rest.partition("<!-- END RESULTS -->")
+    README.write_text(f"{before}{begin}\n{readme_table(page_text)}\n\n{end}{after}", encoding="utf-8")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recording", type=Path, default=RECORDING)
     parser.add_argument("--data", type=Path, help="folder with the recorded answers of large models")
     parser.add_argument("--out", type=Path, default=PAGE, help="the page; its figures go to docs/images")
     options = parser.parse_args()
-    options.out.write_text(page(options.recording, options.data), encoding="utf-8")
+    text = page(options.recording, options.data)
+    options.out.write_text(text, encoding="utf-8")
+    if options.out == PAGE:
+        write_readme(text)

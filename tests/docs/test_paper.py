@@ -110,6 +110,7 @@ def test_the_results_page_is_up_to_date(monkeypatch):
     monkeypatch.setattr(results, "draw", lambda *_: None)
     page = results.PAGE.read_text("utf-8")
     assert "\n".join(results.local_pair(results.RECORDING)) in page, "run: make docs-recordings"
+    assert results.readme_table(page) in results.README.read_text("utf-8"), "run: make docs-recordings"
 
 
 def test_the_report_shows_the_figures_of_the_recordings(figures):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -11,7 +12,8 @@ import click
 from odar.cli.options import json_option, settings_options
 from odar.cli.terminal import plain_table, print_json, print_table
 from odar.config import KeyPath, environment_name, iter_settings, key_name
-from odar.errors import UnknownName
+from odar.engine import Odar
+from odar.errors import OdarError, UnknownName
 from odar.secrets import is_secret, masked
 from odar.settings import Settings
 from odar.types import SECOND
@@ -63,7 +65,17 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
     for path, value in values.items():
         table.add_row(key_name(path), escape(_to_text(value)), escape(origins[path]))
     print_table(table)
+    if key in (None, "routing"):
+        for line in _thresholds(settings):
+            click.echo(line)
     click.echo(f"\nprofile {settings.profile}: {settings.profile_reason}", err=True)
+
+
+def _thresholds(settings: Settings) -> Iterator[str]:
+    """Yield when the policy stops or goes on, for a short question with many plausible answers."""
+    with suppress(OdarError), Odar(settings) as odar:
+        found = odar.decide("What is the capital of France?").thresholds
+        yield from ("\nfor a short question:", *(f"  {line}" for line in found)) if found else ()
 
 
 def _value(settings: Settings, path: KeyPath) -> Any:
