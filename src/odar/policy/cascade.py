@@ -212,7 +212,7 @@ class CascadePolicy:
         return bool(plan.keep) or plan.one_call or self._key(plan) in self._values
 
     def _key(self, plan: Plan) -> tuple[str, int, tuple[int, ...]]:
-        known = any([name == plan.kind for agent in self.agents.values() for name, _ in agent.by_kind])
+        known = any(name == plan.kind for agent in self.agents.values() for name, _ in agent.by_kind)
         levels = tuple([price_level(stage_price(stage, plan), plan.value_usd) for stage in self.stages])
         return plan.kind if known else "", min(plan.plausible or 0, MAX_PLAUSIBLE), levels
 

@@ -165,7 +165,7 @@ class RecordedItem:
 
     def measured(self) -> RecordedItem:
         """Return the item with the numbers of its tokens in place of the tokens."""
-        if all([attempt.figures is not None for attempt in self.attempts]):
+        if all(attempt.figures is not None for attempt in self.attempts):
             return self
         return replace(self, attempts=tuple(attempt.measured() for attempt in self.attempts))
 
