@@ -21,7 +21,7 @@ from odar.gateway.app import create_app
 from odar.gateway.records import Entry
 from odar.gateway.server import DrainingServer, make_server
 from odar.gateway.service import Service
-from odar.policy.confidence_sequence import DifferenceCounts
+from odar.policy.confidence_sequence import Differences
 from odar.store.keys import PREFIX_LENGTH, Key, KeyCache, KeyLimits, digest_of
 from odar.store.record import Record
 from odar.store.writer import Health
@@ -46,7 +46,7 @@ class MemoryStore:
         self.key_cache.load(keys)
         self.sessions = None
         self.observations = SimpleNamespace(
-            fallback_at=None, fell_back=lambda key_id: False, comparison=DifferenceCounts
+            fallback_at=None, fell_back=lambda key_id: False, comparison=Differences
         )
 
     def put(self, record: Record) -> None:

@@ -58,7 +58,7 @@ MAX_STATES = 64
 
 @contextmanager
 def _garbage_collection_paused() -> Iterator[None]:
-    """Pause the search for cycles, a fifth of the time of a replay: states are many small objects without cycles."""
+    """Pause the search for cycles, a fifth of a replay: states are many small objects without cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
