@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -17,8 +18,8 @@ from msgspec import Meta, Struct
 
 from odar.agents.measure import Measurements
 from odar.agents.team import Team, is_usable
+from odar.background import MAX_INLINE_BYTES, run_by_size, run_in_thread
 from odar.errors import InputError, one_line
-from odar.policy.belief import Agent
 from odar.policy.cascade import stage_price
 from odar.policy.policies import Policy, expected_usd, leading_candidate
 from odar.providers.base import Completion
@@ -152,13 +153,17 @@ class Replay:
 
     policy: Policy
     team: Team
-    agents: Mapping[str, Agent]
     measurements: Measurements
     verdict: Callable[[State], Verdict]
     """Returns the winner of a state."""
 
-    def next_step(self, plan: Plan, answers: Sequence[GivenAnswer]) -> NextStep:
-        """Return what to do after these answers."""
+    async def next_step(self, plan: Plan, answers: Sequence[GivenAnswer]) -> NextStep:
+        """Return what to do after these answers, which are read in a thread."""
+        work = partial(self._next_step, plan, answers)
+        size = sum(len(answer.text) for answer in answers)
+        return await (run_in_thread(work) if size <= MAX_INLINE_BYTES else run_by_size(size, work))
+
+    def _next_step(self, plan: Plan, answers: Sequence[GivenAnswer]) -> NextStep:
         ledger = self.team.ledger
         start = State(plan, calls_left=ledger.calls_left(), usd_left=ledger.usd_left())
         state, numbers = self.state_after(start, answers)
@@ -199,7 +204,7 @@ class Replay:
                         card = self.team.cards[ask.agent]
                         found.append(self.team.candidate(ask, card, completion, proposal))
                         numbers.append(number)
-            state = self.measurements.state_after(state, stage, found, self.team, self.agents)
+            state = self.measurements.state_after(state, stage, found, self.team)
         return state, numbers
 
     def _stage(self, state: State, agent: str) -> Stage:

@@ -6,7 +6,6 @@ changes the plan before the loop, or reads the trace after it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -14,11 +13,10 @@ from pathlib import Path as FilePath
 from typing import Self, Unpack
 
 from odar.agents.agents import Agents
-from odar.agents.ledger import Ledger
 from odar.agents.measure import Measurements, size_of
 from odar.agents.stream import StreamedAnswer
 from odar.agents.team import Team
-from odar.background import MAX_INLINE_BYTES, run_by_size, run_in_background, run_in_thread
+from odar.background import run_by_size, run_in_background, run_in_thread
 from odar.calibration_file import load_calibration
 from odar.certificates import InstalledCertificate
 from odar.config import load_settings
@@ -29,9 +27,7 @@ from odar.inputs import Question, make_query
 from odar.observer import Observer, observed, tell
 from odar.options import NO_OPTIONS, AskKeywords, AskOptions, with_keywords
 from odar.planning import Planner, usual_lengths
-from odar.policy.belief import Agent
 from odar.policy.cascade import CascadePolicy
-from odar.policy.dial import Dial
 from odar.policy.fusion import Fusion
 from odar.policy.kinds import Kind, request_kind
 from odar.policy.policies import Policy, agents_of, choose_policy, leading_candidate, policy_with_skills
@@ -44,7 +40,7 @@ from odar.store.shared_counts import sibling_file
 from odar.store.targets import ServedTargets
 from odar.telemetry import telemetry_observer
 from odar.traces import make_trace
-from odar.types import DIRECT, SLOW, Answer, Assignment, Decision, Plan, Query, Stage, State, Verdict
+from odar.types import Answer, Assignment, Decision, Query, Stage, State, Verdict
 
 MAX_POLICIES = 64
 """Maximum number of policies that are kept, one for each set of skills learned from traffic."""
@@ -79,8 +75,6 @@ class Odar:
         self.calibration = load_calibration(settings.calibration)
         self.agents = Agents(settings, providers, observed_guard(guard, self.observer))
         self.estimator = estimator or open_estimator(settings.routing.estimator)
-        lengths = usual_lengths(self.agents.cards, self.calibration, self.agents.sources())
-        self.planner = Planner(settings, self.agents.cards, self.estimator, lengths)
         self.alignment = ServedAlignment(self.calibration.statistics, served)
         self.fusion = Fusion.from_settings(settings.fusion, self.calibration.statistics, self.agents.sources())
         self.believed_agents = agents_of(settings, self.calibration, self.agents.sources())
@@ -92,8 +86,11 @@ class Odar:
         policy_of = partial(policy_with_skills, settings, self.calibration, self.believed_agents)
         self._policy = lru_cache(MAX_POLICIES)(policy_of)
         self.targets = ServedTargets(sibling_file(served, "targets"))
-        parts = settings, self.calibration, self.agents, self.alignment
+        parts = (settings, self.calibration, self.agents, self.alignment)
         self.certificate = InstalledCertificate(*parts) if self.calibration.made.get("certificate") else None
+        certify = None if self.certificate is None else self.certificate.state
+        lengths = usual_lengths(self.agents.cards, self.calibration, self.agents.sources())
+        self.planner = Planner(self.agents, self.estimator, lengths, self.targets, certify)
 
     @observed("query", outermost=True)
     async def aask(
@@ -113,16 +110,16 @@ class Odar:
         """
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         options = with_keywords(options, keywords)
-        query, policy, team, assignment, agents = self._open(question, options)
+        policy, team, assignment = self._open(question, options)
         ledger = team.ledger
         stream = StreamedAnswer(options.on_text, options.on_delta, final=options.final, progress=options.progress)
         decisions: list[Decision] = []
         try:
             opening = policy.opening
-            single = query.options.n == 1 and options.on_delta is None
-            if opening is not None and single and self.planner.is_slow(query):
+            single = team.query.options.n == 1 and options.on_delta is None
+            if opening is not None and single and self.planner.is_slow(team.query):
                 team.ask_early(opening)  # while the plan is made
-            plan = await self._plan(query, team, assignment, policy, options)
+            plan = await self.planner.plan(team, assignment, policy, options)
             state = State(plan, calls_left=ledger.calls_left(), usd_left=ledger.usd_left())
             while (stage := self._decide(policy, state, decisions, options)) is not None:
                 if not state.stages:  # before any call is paid for
@@ -132,11 +129,11 @@ class Odar:
                 candidates = await team.ask(stage, proposal, stream.handler_of(decisions[-1]))
                 if stream.committed and not candidates:
                     raise team.error()
-                measure = partial(self.measurements.state_after, state, stage, candidates, team, agents)
+                measure = partial(self.measurements.state_after, state, stage, candidates, team)
                 state = await run_by_size(size_of(state.candidates) + size_of(candidates), measure)
             if not state.candidates:
                 raise team.error()
-            verdict = await run_by_size(size_of(state.candidates), partial(self._verdict, policy, state, query))
+            verdict = await run_by_size(size_of(state.candidates), partial(self._verdict, policy, team, state))
             stream.finish(state.candidates[verdict.winner].text)
         except OdarError as error:
             await team.close()
@@ -144,7 +141,7 @@ class Odar:
             raise
         finally:
             await team.close()
-            self.targets.count(options.scope, self._dial(options), ledger.spend())
+            self.targets.count(options.scope, self.settings.dial(options.dial), ledger.spend())
         self.measurements.observe(state.candidates, plan, team)
         trace = make_trace(options, started_at, self.settings.profile, state, decisions, verdict, team)
         winner = state.candidates[verdict.winner]
@@ -170,13 +167,11 @@ class Odar:
         """
         options = with_keywords(options, keywords)
         given = read_answers(answers)
-        query, policy, team, assignment, agents = self._open(question, options)
+        policy, team, assignment = self._open(question, options)
         team.check_images(*team.cards)
-        plan = await self._plan(query, team, assignment, policy, options)
-        replay = Replay(policy, team, agents, self.measurements, lambda state: self._verdict(policy, state, query))
-        work = partial(replay.next_step, plan, given)
-        size = sum(len(answer.text) for answer in given)
-        return await (run_in_thread(work) if size <= MAX_INLINE_BYTES else run_by_size(size, work))
+        plan = await self.planner.plan(team, assignment, policy, options)
+        replay = Replay(policy, team, self.measurements, partial(self._verdict, policy, team))
+        return await replay.next_step(plan, given)
 
     def policy(self, options: AskOptions = NO_OPTIONS, query: Query | None = None) -> Policy:
         """Return the policy of one question: the settings', a path of the paper, or one model."""
@@ -187,49 +182,13 @@ class Odar:
             return self._policy(self.agreement.skills(), cascade)
         return choose_policy(self.settings, self.calibration, self.believed_agents, options.path, options.model)
 
-    def _dial(self, options: AskOptions) -> Dial:
-        if isinstance(options.dial, Dial):
-            return options.dial
-        return self.settings.dial() if options.dial is None else Dial.parse(str(options.dial))
-
-    def _open(
-        self, question: Question, options: AskOptions
-    ) -> tuple[Query, Policy, Team, Assignment, Mapping[str, Agent]]:
-        """Return the query, its policy, its agents and their models, and what is believed of them."""
+    def _open(self, question: Question, options: AskOptions) -> tuple[Policy, Team, Assignment]:
+        """Return the policy of a question, its agents, and why they have these models."""
         query = make_query(question, options.images, {} if options.model else self.agents.contexts)
         policy = self.policy(options, query)
-        ledger = options.ledger or self.agents.ledger(options.max_calls, options.max_cost_usd, options.deadline_s)
-        team, assignment = self._team(query, ledger, options)
-        agents = policy.agents if isinstance(policy, CascadePolicy) else self.believed_agents
-        return query, policy, team, assignment, agents
-
-    def _team(self, query: Query, ledger: Ledger, options: AskOptions) -> tuple[Team, Assignment]:
-        """Return the agents for a question, and their models."""
-        if options.model is not None:
-            team = self.agents.plain_team(query, options.model, ledger, options.seed)
-            models = {DIRECT: team.cards[DIRECT].name}
-            return team, Assignment(cue="model named by the caller", models=models)
-        assignment = self.planner.assign(query, options.session)
-        team = self.agents.team(query, ledger, options.seed, assignment.models)
-        team.paid = {} if options.paid is None else {SLOW: options.paid}
-        return team, assignment
-
-    async def _plan(
-        self, query: Query, team: Team, assignment: Assignment, policy: Policy, options: AskOptions
-    ) -> Plan:
-        dial = self._dial(options)
-        factor = await run_in_thread(lambda: self.targets.factor(options.scope, dial)) if dial.target else 1.0
-        plan = await self.planner.plan(query, assignment, team.ledger, options.session, dial, factor)
-        priced = not team.plain and team.ledger.limits.cost_usd is not None
-        worst_usd = await run_by_size(query.estimated_tokens, team.worst_usd) if priced else {}
-        plan = dataclasses.replace(plan, policy=policy.name, max_path=options.max_path, forced=options.forced)
-        plan = dataclasses.replace(plan, worst_usd=worst_usd)
-        if isinstance(policy, CascadePolicy) and not policy.knows(plan):  # not in the event loop
-            await run_in_thread(partial(policy.values, plan))
-        if self.certificate is None:
-            return plan
-        state = await run_in_thread(partial(self.certificate.state, plan, dial))
-        return dataclasses.replace(plan, certificate=state)
+        team, assignment = self.planner.team(query, options)
+        team.believed = policy.agents if isinstance(policy, CascadePolicy) else self.believed_agents
+        return policy, team, assignment
 
     @observed("decision")
     def _decide(self, policy: Policy, state: State, decisions: list[Decision], options: AskOptions) -> Stage | None:
@@ -242,9 +201,9 @@ class Odar:
         return decision.stage
 
     @observed("fusion")
-    def _verdict(self, policy: Policy, state: State, query: Query) -> Verdict:
+    def _verdict(self, policy: Policy, team: Team, state: State) -> Verdict:
         """Return the winner: by the policy's own belief if it has one, else by the fusion rule."""
-        return policy.verdict(state) or self.fusion.choose(state.candidates, query.text)
+        return policy.verdict(state) or self.fusion.choose(state.candidates, team.query.text)
 
     async def warm_up(self) -> None:
         """Load everything that the first question needs."""

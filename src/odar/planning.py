@@ -10,23 +10,28 @@ import asyncio
 import dataclasses
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from odar.agents.agents import Agents
 from odar.agents.ledger import Ledger
-from odar.background import FairExecutor
+from odar.agents.team import Team
+from odar.background import FairExecutor, run_by_size, run_in_thread
 from odar.calibration_file import Calibration
 from odar.catalogue import REASONING_TOKENS, ModelCard, Price
 from odar.difficulty.base import MAX_EARLIER_TURNS, Estimator, LengthEstimator, estimate_turn
 from odar.errors import DeadlineExceeded
 from odar.observer import observed
+from odar.options import AskOptions
 from odar.policy.alignment import Source
-from odar.policy.dial import BALANCED, NAMES, Dial
+from odar.policy.cascade import CascadePolicy
+from odar.policy.dial import NAMES, Dial
 from odar.policy.experts import assign
 from odar.policy.kinds import Kind, request_kind
+from odar.policy.policies import Policy
 from odar.policy.session import SessionRequest
-from odar.settings import Settings
-from odar.types import CHEAP_AGENTS, SLOW, Ask, Assignment, Estimate, Plan, Query, Step
+from odar.store.targets import ServedTargets
+from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Ask, Assignment, Estimate, Plan, Query, Step
 
 LONG_TEXT = 1_500
 """Length in characters above which a text is estimated in a thread; a shorter one takes less than a millisecond."""
@@ -108,17 +113,27 @@ class Planner:
     """Makes the plan of a question.
 
     Args:
-        settings: `policy` and `dispatch`.
-        cards: models of each agent, its default first.
+        agents: all agents, with the settings.
         estimator: estimates d(x).
         lengths: usual lengths of each agent's prompts and answers.
+        targets: what was spent under each target.
+        certify: returns whether a certificate holds for a plan and a dial; None without one.
     """
 
     def __init__(
-        self, settings: Settings, cards: Mapping[str, Sequence[ModelCard]], estimator: Estimator, lengths: Lengths
+        self,
+        agents: Agents,
+        estimator: Estimator,
+        lengths: Lengths,
+        targets: ServedTargets,
+        certify: Callable[[Plan, Dial], str] | None = None,
     ) -> None:
-        self.cards = cards
-        self.lengths = lengths
+        settings = agents.settings
+        cards = agents.cards
+        self._agents = agents
+        self._lengths = lengths
+        self._targets = targets
+        self._certify = certify
         # only the paper's thresholds need d to the last digit
         self.estimates = InProcessEstimator(estimator, parse=settings.policy == "paper")
         fallbacks = {name for agent in settings.agent_names for name in settings.agent(agent).fallbacks}
@@ -133,6 +148,19 @@ class Planner:
         """Return whether the plan takes long enough for a call to be started meanwhile."""
         return self.estimates.loaded and not self.estimates.is_fast(query)
 
+    def team(self, query: Query, options: AskOptions) -> tuple[Team, Assignment]:
+        """Return the agents for a question, and why they have these models."""
+        agents = self._agents
+        ledger = options.ledger or agents.ledger(options.max_calls, options.max_cost_usd, options.deadline_s)
+        if options.model is not None:
+            team = agents.plain_team(query, options.model, ledger, options.seed)
+            models = {DIRECT: team.cards[DIRECT].name}
+            return team, Assignment(cue="model named by the caller", models=models)
+        assignment = self.assign(query, options.session)
+        team = agents.team(query, ledger, options.seed, assignment.models)
+        team.paid = {} if options.paid is None else {SLOW: options.paid}
+        return team, assignment
+
     def assign(self, query: Query, session: SessionRequest | None = None) -> Assignment:
         """Return the expert and the models; a conversation keeps its models while they can be used."""
         assignment = self._assign(query)
@@ -142,37 +170,39 @@ class Planner:
             agent: name
             for agent, name in session.session.models.items()
             if agent in assignment.models
-            and any(card.name == name and (card.images or not query.images) for card in self.cards[agent])
+            and any(card.name == name and (card.images or not query.images) for card in self._agents.cards[agent])
         }
         return dataclasses.replace(assignment, models={**assignment.models, **kept})
 
-    async def plan(
-        self,
-        query: Query,
-        assignment: Assignment,
-        ledger: Ledger,
-        session: SessionRequest | None = None,
-        dial: Dial = BALANCED,
-        factor: float = 1.0,
-    ) -> Plan:
-        """Return the plan: difficulty, kind, prices and the value of a right answer.
+    async def plan(self, team: Team, assignment: Assignment, policy: Policy, options: AskOptions) -> Plan:
+        """Return the plan of a team's question; what takes long is done in threads.
 
         Args:
-            query: the question.
+            team: the agents with their models, the question and its limits; the deadline includes the estimate.
             assignment: its expert and models.
-            ledger: its limits; the deadline holds for the estimate too.
-            session: its conversation.
-            dial: what a right answer is worth.
-            factor: by which a target changes that.
+            policy: decides about it.
+            options: dial, conversation and the longest path.
         """
-        estimate = await self._estimate(query, ledger)
-        cards = {
-            agent: next(card for card in self.cards[agent] if card.name == name)
-            for agent, name in assignment.models.items()
-            if agent in self.cards
-        }
-        plan = make_plan(query, estimate, assignment, cards, dial, session, self.lengths)
-        return dataclasses.replace(plan, value_usd=value_of(plan, dial, self.reference_usd) * factor)
+        query = team.query
+        dial = self._agents.settings.dial(options.dial)
+        factor = await run_in_thread(partial(self._targets.factor, options.scope, dial)) if dial.target else 1.0
+        estimate = await self._estimate(query, team.ledger)
+        cards = {} if team.plain else team.cards
+        plan = make_plan(query, estimate, assignment, cards, dial, options.session, self._lengths)
+        priced = not team.plain and team.ledger.limits.cost_usd is not None
+        plan = dataclasses.replace(
+            plan,
+            value_usd=value_of(plan, dial, self.reference_usd) * factor,
+            worst_usd=await run_by_size(query.estimated_tokens, team.worst_usd) if priced else {},
+            policy=policy.name,
+            max_path=options.max_path,
+            forced=options.forced,
+        )
+        if isinstance(policy, CascadePolicy) and not policy.knows(plan):
+            await run_in_thread(partial(policy.values, plan))
+        if self._certify is None:
+            return plan
+        return dataclasses.replace(plan, certificate=await run_in_thread(partial(self._certify, plan, dial)))
 
     @observed("difficulty")
     async def _estimate(self, query: Query, ledger: Ledger) -> Estimate:

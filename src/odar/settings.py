@@ -443,8 +443,10 @@ class Settings:
         """The stages of a fixed policy; empty for the others."""
         return () if self.policy in POLICIES else tuple(self.policy.split(","))
 
-    def dial(self) -> Dial:
-        """Return the dial: dollars or a target if one is set, else `routing.dial`."""
+    def dial(self, given: Dial | str | float | None = None) -> Dial:
+        """Return the dial that a caller gives; else dollars or a target if one is set, else `routing.dial`."""
+        if given is not None:
+            return given if isinstance(given, Dial) else Dial.parse(str(given))
         routing = self.routing
         other = Dial.from_options(
             value_usd=routing.value_usd,

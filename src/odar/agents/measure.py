@@ -5,7 +5,7 @@ Both compare an answer with the same model's other answers: energies by Î¼ and Ï
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from odar.agents.team import Team
@@ -32,9 +32,7 @@ class Measurements:
     alignment: ServedAlignment
     fusion: Fusion
 
-    def state_after(
-        self, state: State, stage: Stage, new: Sequence[Candidate], team: Team, agents: Mapping[str, Agent]
-    ) -> State:
+    def state_after(self, state: State, stage: Stage, new: Sequence[Candidate], team: Team) -> State:
         """Return the state after a stage, with its candidates measured; silent agents are not asked again.
 
         Args:
@@ -42,13 +40,12 @@ class Measurements:
             stage: the stage that was asked.
             new: its candidates.
             team: the agents that were asked.
-            agents: skill and family of each agent.
         """
         measured = [self._with_energy(replace(each, stage=len(state.stages)), team) for each in new]
         candidates = (*state.candidates, *measured)
         opinions: tuple[Opinion, ...] = ()
         if not team.plain:
-            own = [self._opinion(each, team, agents[each.agent].on(state.plan.kind)) for each in measured]
+            own = [self._opinion(each, team, team.believed[each.agent].on(state.plan.kind)) for each in measured]
             opinions = grouped((*state.opinions, *own), self.fusion.groups(candidates))
         return replace(
             state,

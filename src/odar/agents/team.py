@@ -37,6 +37,7 @@ from odar.errors import (
 from odar.forwarding import select_fields
 from odar.observer import observed
 from odar.policy.answers import extract_judgment, find_answer, is_bare_answer
+from odar.policy.belief import Agent
 from odar.policy.cut_off import wants_continuation
 from odar.policy.replies import answer_in_reply
 from odar.policy.response_format import canonical_json, format_fault
@@ -98,6 +99,8 @@ class Team:
     """Number of samples that each agent was asked for, so that with a seed none is drawn twice."""
     paid: dict[str, tuple[Completion, Call]] = field(default_factory=dict)
     """Replies that exist already by agent, and their calls: they are used in place of its first answer."""
+    believed: Mapping[str, Agent] = field(default_factory=dict)
+    """Skill and family of each agent; not needed if the team is plain."""
     _early: dict[Ask, asyncio.Task[list[Candidate]]] = field(default_factory=dict)
     _descriptions: tuple[Message, ...] | None = None
     """The client's tools and format as they are billed."""
