@@ -111,7 +111,7 @@ def test_without_recorded_answers_an_attack_changes_only_routing(tmp_path):
     assert (row["benchmark, attack"], masked["benchmark, attack"]) == ("alpha, injection", "alpha, masking")
     assert paper["benchmark, attack"] == "alpha, injection, paper's policy"
     assert (row["items"], row["answers"]) == (40, "routing only")
-    assert row["d attacked"] > row["d"] + 0.3  # it looks harder
+    assert row["d attacked"] > row["d"] + 0.2  # it looks harder
     assert row["attacked calls"] > row["calls"] and row["same path"] < 1
     assert row["change"] == pytest.approx(row["attacked"] - row["accuracy"])
 

@@ -166,6 +166,7 @@ async def serving(folder: Path, up: FaultServer, count: int, *arguments: str, **
     finally:
         with suppress(ProcessLookupError):
             gateway.process.kill()
+        await gateway.process.wait()
         log.cancel()
 
 

@@ -113,15 +113,15 @@ def test_gateway_marks_unknown_figures(bench, monkeypatch):
         return [Row("odar", (known,), 81.6), Row("peer", (Load(32, 10, 3, 7.0, 3.0, 4.0),), None)]
 
     monkeypatch.setattr("bench.run", run)
-    monkeypatch.setenv("PEER", "sk-peer")
-    result = bench(*("gateway", "--peer", "peer=http://h/v1/", "--peer-key-env", "PEER", "--connections", "1,32"))
+    header = "Authorization: Bearer sk-peer"
+    result = bench(*("gateway", "--peer", "peer=http://h/v1/", "--peer-header", header, "--connections", "1,32"))
     own, peer = (line.split() for line in result.out.splitlines()[1:])
     assert own == ["odar", "1", "512", "1.50", "9.25", "1.27", "0.75", "0", "82"]
     assert peer == ["peer", "32", "7", "3.00", "4.00", "unknown", "unknown", "3", "unknown"]
-    assert (asked["connections"], asked["peers"], asked["peer_key"]) == (
+    assert (asked["connections"], asked["peers"], asked["peer_headers"]) == (
         [1, 32],
         {"peer": "http://h/v1"},
-        "sk-peer",
+        (header,),
     )
     assert "odar: measuring odar at http://127.0.0.1:1" in result.err
     assert "sk-peer" not in result.out + result.err

@@ -77,7 +77,9 @@ async def test_error_statuses_are_counted():
     async with FaultServer() as server:
         server.enqueue(status(500))
         server.behave(ok())
-        load = await measure(server.url, iter([b"{}"] * 10_000), connections=1, seconds=0.1, key="sk-1")
+        load = await measure(
+            server.url, iter([b"{}"] * 10_000), connections=1, seconds=0.1, headers=["Authorization: Bearer sk-1"]
+        )
         assert load.errors == 1
         assert server.requests[0].headers["authorization"] == "Bearer sk-1"
 

@@ -38,8 +38,8 @@ LEVEL = 1.1
 _LOG_LEVEL = math.log(LEVEL)
 MAX_TABLES = 2000
 """Number of values that are kept; each takes a kilobyte or two."""
-EASY, HARD = 0.2, 0.7
-"""Difficulty up to which any agent answers an open-ended request well, and from which on skill counts fully."""
+EASY = 0.2
+"""Difficulty up to which any agent answers an open-ended request well; above it, skill counts more and more."""
 PROSE_WORDS = 40
 """Number of words above which a reply without a final answer is prose."""
 MAX_PLAUSIBLE = 20
@@ -153,7 +153,7 @@ class CascadePolicy:
             return Decision(None, "no agent is left")
         chances = {stage: judgment.q(self.agents[stage.asks[0].agent].on(plan.kind)) for stage in stages}
         if _is_open_ended(state):
-            share = min(1.0, max(0.0, (plan.estimate.difficulty - EASY) / (HARD - EASY)))
+            share = max(0.0, (plan.estimate.difficulty - EASY) / (1 - EASY))
             chances = {stage: 1 - share + share * q for stage, q in chances.items()}
         best = max(stages, key=lambda stage: chances[stage] * plan.value_usd - stage_price(stage, plan))
         why = f"{plan.keep} began this tool loop" if best.asks[0].agent == plan.keep else f"{plan.kind}: one call"

@@ -112,9 +112,6 @@ class Dial:
         return self.name
 
 
-BALANCED = Dial()
-
-
 @dataclass(slots=True)
 class TargetState:
     """The questions of one target, and what they spent above it.

@@ -68,7 +68,7 @@ function breaker(state, model) {
 function alignment(model, report) {
   if (!model.logprobs) return h("p", { class: "dim" }, "No log-probabilities, so no free energy to align.");
   const running = model.drift.length ? drift(model.drift) : null;
-  if (!model.statistics.length) return [h("p", { class: "dim" }, "Not calibrated: no fixed μ and σ. odar calibrate makes them."), running];
+  if (!model.statistics.length) return [h("p", { class: "dim" }, "Not calibrated. Run odar calibrate to measure μ and σ."), running];
   const used = model.statistics.some((row) => row.in_use);
   return [
     h("table", { "aria-label": `Alignment of ${model.name}` }, h("thead", {}, h("tr", {}, ["Step", "μ", "σ", "n", "skill", ""].map((name, i) => h("th", { class: i && i < 5 ? "r" : null }, name)))),
