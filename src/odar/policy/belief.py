@@ -68,6 +68,8 @@ WEIGHTS = {
     "q_offset": "offset of the logit of q; 0 unless calibrated",
 }
 """The weights and what they mean."""
+TIE = 1e-9
+"""Relative difference below which two answers are equally likely, because sums are rounded; the first one leads."""
 SHARES = ("lure_options", "lure_many", "trap", "lure_trap", "repeat_family", "repeat_agent", "repeat_seen")
 """Weights that are probabilities."""
 
@@ -204,7 +206,7 @@ class Belief:
             right.append([first * value for value in likelihoods])
             mass = sum(right[-1])
             total = total + mass
-            better = 1 * (mass > best)
+            better = 1 * (mass > best * (1 + TIE))
             best = best + better * (mass - best)
             leader = leader + better * (opinion.group - leader)
         none = self._likelihoods(None, opinions, density, rights, chances, variety)

@@ -8,7 +8,7 @@ import operator
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from odar.calibration_file import Calibration
@@ -158,6 +158,10 @@ fixed = st.sampled_from(["fast", "slow*3", "fast+slow*5", "fast,second,slow*2", 
 )
 
 
+TIED = {"policy": "cascade", "routing.dial": "10", "routing.stages": ("fast+second",)}
+
+
+@example(case="silent", policy=("cascade:dial=10,stages=fast+second", TIED), start=20)  # equally likely answers
 @given(
     case=st.sampled_from(["calibrated", "silent", "alone"]),
     policy=papers | cascades | fixed,
