@@ -27,7 +27,7 @@ import aiohttp
 import numpy as np
 from aiohttp import web
 
-from odar.policy.confidence_sequence import Comparison
+from odar.policy.confidence_sequence import DifferenceCounts
 
 CLIENTS = 20
 SLOW_S = 0.05
@@ -53,7 +53,9 @@ def first_crossing(draws: np.ndarray, limit: float) -> int | None:
     counts = [0, 0, 0]
     for number, (cascade, slow) in enumerate(draws.tolist(), start=1):
         counts[0 if cascade and not slow else 1 if slow and not cascade else 2] += 1
-        if counts[0] > limit * number and Comparison(*counts).exceeds(limit):  # cheap test first: it cannot exceed
+        if counts[0] > limit * number and DifferenceCounts(*counts).exceeds(
+            limit
+        ):  # cheap test first: it cannot exceed
             return number
     return None
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.confidence_sequence import Comparison, betting_interval, lower_bound
+from odar.policy.confidence_sequence import DifferenceCounts, betting_interval, lower_bound
 
 STREAMS = 1000
 QUESTIONS = 1000
 LOOKS = range(20, QUESTIONS + 1, 20)
 
 
-def streams(cascade: float, slow: float, seed: int) -> list[list[Comparison]]:
+def streams(cascade: float, slow: float, seed: int) -> list[list[DifferenceCounts]]:
     """Comparisons after each look, for streams in which cascade and slow's second answer differ that often."""
     draws = np.random.default_rng(seed).random((STREAMS, QUESTIONS, 2)) < (cascade, slow)
     both = draws[..., 0] == draws[..., 1]
     counts = np.stack([draws[..., 0] & ~both, draws[..., 1] & ~both, both], -1).cumsum(1)  # (streams, questions, 3)
-    return [[Comparison(*map(int, each[look - 1])) for look in LOOKS] for each in counts]
+    return [[DifferenceCounts(*map(int, each[look - 1])) for look in LOOKS] for each in counts]
 
 
 @pytest.mark.parametrize(("cascade", "slow"), [(0.12, 0.10), (0.02, 0.0), (0.32, 0.30)])
@@ -51,7 +51,7 @@ def test_the_interval_holds_at_all_times() -> None:
 
 @given(st.integers(0, 500), st.integers(0, 500), st.integers(0, 500))
 def test_bounds_are_in_order_and_include_the_mean(one: int, other: int, same: int) -> None:
-    found = Comparison(one, other, same).excess()
+    found = DifferenceCounts(one, other, same).excess()
     assert -1 <= found.low <= found.high <= 1
     if found.mean is None:
         assert (found.low, found.high) == pytest.approx((-1, 1)), "nothing is known without a question"
@@ -61,7 +61,7 @@ def test_bounds_are_in_order_and_include_the_mean(one: int, other: int, same: in
 
 @given(st.integers(0, 300), st.integers(0, 300), st.floats(-0.5, 0.5))
 def test_a_limit_is_exceeded_where_the_lower_bound_is_above_it(one: int, other: int, limit: float) -> None:
-    comparison = Comparison(one, other, 100)
+    comparison = DifferenceCounts(one, other, 100)
     bound = lower_bound({1.0: one, -1.0: other, 0.0: 100}, -1.0, 1.0)
     if abs(bound - limit) > 1e-6:
         assert comparison.exceeds(limit) == (bound > limit)

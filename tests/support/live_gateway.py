@@ -21,7 +21,7 @@ from odar.gateway.app import create_app
 from odar.gateway.records import Entry
 from odar.gateway.server import DrainingServer, make_server
 from odar.gateway.service import Service
-from odar.policy.confidence_sequence import Comparison
+from odar.policy.confidence_sequence import DifferenceCounts
 from odar.store.keys import PREFIX_LENGTH, Key, KeyCache, KeyLimits, digest_of
 from odar.store.record import Record
 from odar.store.writer import Health
@@ -45,7 +45,9 @@ class MemoryStore:
         self.key_cache = KeyCache()
         self.key_cache.load(keys)
         self.sessions = None
-        self.observations = SimpleNamespace(fallback_at=None, fell_back=lambda key_id: False, comparison=Comparison)
+        self.observations = SimpleNamespace(
+            fallback_at=None, fell_back=lambda key_id: False, comparison=DifferenceCounts
+        )
 
     def put(self, record: Record) -> None:
         self.records.append(record)

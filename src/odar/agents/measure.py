@@ -119,6 +119,6 @@ def opinion_of(candidate: Candidate, seen: AnswerSignals, table: QuantileTables 
 def grouped(own: Iterable[Opinion], groups: Iterable[int]) -> tuple[Opinion, ...]:
     """Return opinions with the groups of equal answers; without an answer the group stays −1."""
     return tuple(
-        opinion if opinion.group < 0 else replace(opinion, group=group)
+        opinion if opinion.group in (-1, group) else replace(opinion, group=group)
         for opinion, group in zip(own, groups, strict=True)
     )

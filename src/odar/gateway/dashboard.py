@@ -15,6 +15,7 @@ from importlib import resources
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
+import orjson
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -199,7 +200,8 @@ class _DataRoutes:
         """Stream the traces that match as JSONL."""
         key, store, query = self._key_store_query(request)
         reads = self._service.reads
-        lines = (dump_json(trace) + b"\n" for trace in store.archive.export(query))
+        traces = store.archive.export(query, orjson.Fragment)  # documents are copied, not parsed
+        lines = (dump_json(trace) + b"\n" for trace in traces)
 
         def read_part() -> bytes:
             part = b""

@@ -35,10 +35,11 @@ from odar.types import (
 
 LEVEL = 1.1
 """Ratio of adjacent price levels, so that questions of similar length share a table of values."""
+_LOG_LEVEL = math.log(LEVEL)
 MAX_TABLES = 2000
 """Number of values that are kept; each takes a kilobyte or two."""
-EASY, HARD = 0.2, 0.7
-"""Difficulty up to which any agent answers an open-ended request well, and from which on skill counts fully."""
+EASY = 0.2
+"""Difficulty up to which any agent answers an open-ended request well; above it, skill counts more and more."""
 PROSE_WORDS = 40
 """Number of words above which a reply without a final answer is prose."""
 MAX_PLAUSIBLE = 20
@@ -129,7 +130,7 @@ class CascadePolicy:
         reference = self.stages[-1].asks[-1].agent
         q = judgment.q(self.agents[reference].on(plan.kind))
         values = self.values(plan)
-        worths = {i: float(values.of_asking(i, p or 0.0, q)) for i in numbers}
+        worths = dict(zip(numbers, values.of_each(numbers, p or 0.0, q), strict=True))
         best = numbers[0]
         for number in numbers[1:]:  # a later stage must be worth clearly more
             best = number if worths[number] > worths[best] + MARGIN else best
@@ -152,7 +153,7 @@ class CascadePolicy:
             return Decision(None, "no agent is left")
         chances = {stage: judgment.q(self.agents[stage.asks[0].agent].on(plan.kind)) for stage in stages}
         if _is_open_ended(state):
-            share = min(1.0, max(0.0, (plan.estimate.difficulty - EASY) / (HARD - EASY)))
+            share = max(0.0, (plan.estimate.difficulty - EASY) / (1 - EASY))
             chances = {stage: 1 - share + share * q for stage, q in chances.items()}
         best = max(stages, key=lambda stage: chances[stage] * plan.value_usd - stage_price(stage, plan))
         why = f"{plan.keep} began this tool loop" if best.asks[0].agent == plan.keep else f"{plan.kind}: one call"
@@ -211,9 +212,9 @@ class CascadePolicy:
         return bool(plan.keep) or plan.one_call or self._key(plan) in self._values
 
     def _key(self, plan: Plan) -> tuple[str, int, tuple[int, ...]]:
-        kind = plan.kind if any(agent.on(plan.kind) is not agent for agent in self.agents.values()) else ""
-        levels = tuple(price_level(stage_price(stage, plan), plan.value_usd) for stage in self.stages)
-        return kind, min(plan.plausible or 0, MAX_PLAUSIBLE), levels
+        known = any(name == plan.kind for agent in self.agents.values() for name, _ in agent.by_kind)
+        levels = tuple([price_level(stage_price(stage, plan), plan.value_usd) for stage in self.stages])
+        return plan.kind if known else "", min(plan.plausible or 0, MAX_PLAUSIBLE), levels
 
     def outlook(self, plausible: int, kind: str = "") -> Outlook:
         """Return what may happen in the cascade, given the number of plausible answers; 0 means many.
@@ -237,9 +238,11 @@ class CascadePolicy:
     def _reached(self, state: State) -> Reached:
         """Return the numbers of the stages that were asked."""
         reached: list[int] = []
-        for number, stage in enumerate(self.stages):
-            if len(reached) < len(state.stages) and stage == state.stages[len(reached)]:
-                reached.append(number)
+        for stage in state.stages:
+            after = reached[-1] + 1 if reached else 0
+            if stage not in self.stages[after:]:
+                break
+            reached.append(self.stages.index(stage, after))
         return tuple(reached)
 
     def _is_open(self, stage: Stage, state: State) -> bool:
@@ -296,7 +299,7 @@ def price_level(price: float, value: float) -> int:
     >>> price_level(0.1, 1.0), price_level(0.102, 1.0)
     (-24, -24)
     """
-    return round(math.log(max(price, 1e-9 * value) / value) / math.log(LEVEL))
+    return round(math.log(max(price, 1e-9 * value) / value) / _LOG_LEVEL)
 
 
 def stage_price(stage: Stage, plan: Plan) -> float:
@@ -304,5 +307,7 @@ def stage_price(stage: Stage, plan: Plan) -> float:
     total = 0.0
     for ask in stage.asks:
         price = plan.prices.get(ask.agent, 0.0)
-        total += price + (ask.samples - 1) * plan.sample_prices.get(ask.agent, price)
+        if ask.samples > 1:
+            price += (ask.samples - 1) * plan.sample_prices.get(ask.agent, price)
+        total += price
     return total

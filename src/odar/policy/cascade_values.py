@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -217,14 +218,21 @@ class Values:
 
     def of_asking(self, number: int, p: Any, q: Any) -> Any:
         """Return the value of asking a stage, less its price."""
-        if not isinstance(p, np.ndarray) and not isinstance(q, np.ndarray):  # one question: one of both is enough
-            terms = zip(self.first[number], _of_q(q), strict=True)
-            if p >= NO_ANSWER:
-                terms = zip(self.later[number], _of_both(p, q), strict=True)
-            return min(1.0, max(0.0, sum([c * term for c, term in terms]))) - self.prices[number]
+        if not isinstance(p, np.ndarray) and not isinstance(q, np.ndarray):
+            return self.of_each((number,), p, q)[0]
         first = sum(c * term for c, term in zip(self.first[number], _of_q(q), strict=True))
         later = sum(c * term for c, term in zip(self.later[number], _of_both(p, q), strict=True))
         return np.clip(later + (p < NO_ANSWER) * (first - later), 0, 1) - self.prices[number]
+
+    def of_each(self, numbers: Iterable[int], p: float, q: float) -> list[float]:
+        """Return the values of asking some stages about one question, less their prices."""
+        known = self.later if p >= NO_ANSWER else self.first
+        terms = _of_both(p, q) if p >= NO_ANSWER else _of_q(q)
+        found = []
+        for number in numbers:
+            value = sum(map(mul, known[number], terms))
+            found.append(min(1.0, max(0.0, value)) - self.prices[number])
+        return found
 
     def best(self, outlook: Outlook, reached: Reached) -> Array:
         """Return the value of the best choice in a state: to stop, or one of the stages that can follow."""

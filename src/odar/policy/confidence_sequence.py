@@ -78,7 +78,7 @@ def _log_capital(counts: Mapping[float, int], least: float, mean: float) -> floa
     return largest + math.log(float(np.exp(logs - largest).mean()))
 
 
-class Comparison(NamedTuple):
+class DifferenceCounts(NamedTuple):
     """How often answers of the cascade and second answers of slow differed from slow's first answer.
 
     Each question has one of three outcomes; the difference of the first two, divided by all, is the excess: how
@@ -103,7 +103,7 @@ class Comparison(NamedTuple):
     def exceeds(self, limit: float, alpha: float = 0.05) -> bool:
         """Return whether the excess is above a limit; wrong at any time with probability α at most.
 
-        >>> Comparison(60, 20, 320).exceeds(0.02), Comparison(6, 2, 32).exceeds(0.02)
+        >>> DifferenceCounts(60, 20, 320).exceeds(0.02), DifferenceCounts(6, 2, 32).exceeds(0.02)
         (True, False)
         """
         return _log_capital(self._counts(), -1.0, limit) > -math.log(alpha)

@@ -91,12 +91,13 @@ def scaffold_mask(texts: Sequence[str]) -> list[bool]:
     matches = list(_SCAFFOLD.finditer(text))
     if not matches:
         return [not token.strip() for token in texts]
-    inside = bytearray(len(text))
+    inside = bytearray(map(str.isspace, text))
     for match in matches:
         inside[match.start() : match.end()] = b"\x01" * (match.end() - match.start())
     mask: list[bool] = []
     start = 0
     for token in texts:
-        mask.append(all(inside[start + i] or character.isspace() for i, character in enumerate(token)))
-        start += len(token)
+        end = start + len(token)
+        mask.append(0 not in inside[start:end])
+        start = end
     return mask

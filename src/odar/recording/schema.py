@@ -127,10 +127,11 @@ class Attempt:
         """Return the attempt with the numbers of its tokens in place of the tokens."""
         if self.figures is not None:
             return self
+        candidate = self.candidate
         return replace(
             self,
-            figures=token_figures(self.candidate),
-            signals=recorded_signals(self),
+            figures=token_figures(candidate),
+            signals=recorded_signals(self, candidate),
             tokens=(),
             logprobs=(),
             control=(),
@@ -164,10 +165,12 @@ class RecordedItem:
 
     def measured(self) -> RecordedItem:
         """Return the item with the numbers of its tokens in place of the tokens."""
+        if all(attempt.figures is not None for attempt in self.attempts):
+            return self
         return replace(self, attempts=tuple(attempt.measured() for attempt in self.attempts))
 
 
-def recorded_signals(attempt: Attempt) -> AnswerSignals:
+def recorded_signals(attempt: Attempt, candidate: Candidate | None = None) -> AnswerSignals:
     """Return the signals of a recorded answer (SPEC 5.11), as the engine would see them.
 
     A table may hold only the final answer and the number of generated tokens, which then give the length. An answer
@@ -177,7 +180,7 @@ def recorded_signals(attempt: Attempt) -> AnswerSignals:
     >>> recorded_signals(row).kind, recorded_signals(row).length
     (<AnswerKind.REASONED: 'reasoned'>, 1200.0)
     """
-    signals = answer_signals(attempt.candidate)
+    signals = answer_signals(candidate or attempt.candidate)
     if attempt.answer_logprob is not None:
         signals = replace(signals, answer_logprob=attempt.answer_logprob)
     if attempt.tokens:

@@ -65,16 +65,22 @@ class Archive:
             raise UnknownName("trace", prefix, ids)
         return str(ids[0])
 
-    def get(self, trace_id: str) -> dict[str, Any]:
-        """Return one trace with its `document` and `feedback`; raise UnknownName if there is none."""
+    def get(self, trace_id: str, read: Callable[[str], Any] = load_json) -> dict[str, Any]:
+        """Return one trace with its `document`, as `read` returns it, and `feedback`.
+
+        Raises:
+            UnknownName: there is none.
+        """
         query = _select_traces(documents.c.body).where(traces.c.id == trace_id)
         with self._database.read() as connection:
             row = connection.execute(query).mappings().one_or_none()
         if row is None:
             raise UnknownName("trace", trace_id, [])
-        return _row(row)
+        return _row(row, read)
 
-    def export(self, wanted: Filter | None = None) -> Iterator[dict[str, Any]]:
+    def export(
+        self, wanted: Filter | None = None, read: Callable[[str], Any] = load_json
+    ) -> Iterator[dict[str, Any]]:
         """Yield every trace with its document, oldest first, one document at a time: they can be large."""
         query = select(traces.c.started_at, traces.c.id).where(*conditions(wanted))
         page = query.order_by(traces.c.started_at, traces.c.id).limit(_EXPORT_PAGE)
@@ -83,7 +89,7 @@ class Archive:
                 rows = connection.execute(page).all()
             for _, trace_id in rows:
                 with suppress(UnknownName):  # deleted meanwhile
-                    yield self.get(trace_id)
+                    yield self.get(trace_id, read)
             if len(rows) < _EXPORT_PAGE:
                 return
             next_page = _position > tuple_(*rows[-1])
@@ -188,12 +194,12 @@ def _select_traces(*more: ColumnElement[Any]) -> Select[Any]:
     return joined.join(documents, documents.c.trace_id == traces.c.id)
 
 
-def _row(mapping: Any) -> dict[str, Any]:
+def _row(mapping: Any, read: Callable[[str], Any] = load_json) -> dict[str, Any]:
     row = dict(mapping)
     row.pop("bin")
     row["models"] = [name for name in row["models"].split(",") if name]
     correct, note, at = row.pop("correct"), row.pop("note"), row.pop("at")
     row["feedback"] = None if correct is None else {"correct": bool(correct), "note": note, "at": at}
     if "body" in row:
-        row["document"] = load_json(row.pop("body"))
+        row["document"] = read(row.pop("body"))
     return row

@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select
 
-from odar.policy.confidence_sequence import Comparison, betting_interval
+from odar.policy.confidence_sequence import DifferenceCounts, betting_interval
 from odar.settings import Settings
 from odar.store.budgets import OBSERVATION, upsert
 from odar.store.database import Database, comparisons, observations, spending
@@ -86,7 +86,7 @@ class Observations:
         """Return whether slow answers the questions of a key."""
         return not self._fallbacks.keys().isdisjoint((key_id or "", EVERY_KEY))
 
-    def add(self, row: Observation, at_most_differ: float | None = None) -> Comparison | None:
+    def add(self, row: Observation, at_most_differ: float | None = None) -> DifferenceCounts | None:
         """Store an observation; return the comparison if it makes the cascade fall back to slow.
 
         A key's own questions decide about itself. The cascade falls back for all keys if the others' questions show
@@ -109,8 +109,10 @@ class Observations:
             if at_most_differ is None:
                 return None
             whose, judged = row.key_id, found[row.key_id]
-            total = Comparison(*map(sum, zip(*found.values(), strict=True)))
-            rests = (Comparison(*(a - b for a, b in zip(total, each, strict=True))) for each in found.values())
+            total = DifferenceCounts(*map(sum, zip(*found.values(), strict=True)))
+            rests = (
+                DifferenceCounts(*(a - b for a, b in zip(total, each, strict=True))) for each in found.values()
+            )
             if len(found) > 1 and total.exceeds(at_most_differ) and all(e.exceeds(at_most_differ) for e in rests):
                 whose, judged = EVERY_KEY, total
             elif not judged.exceeds(at_most_differ):
@@ -120,25 +122,29 @@ class Observations:
             if connection.scalar(select(func.count()).where(*own)):
                 return None
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            self._upsert(connection, whose, dict.fromkeys(Comparison._fields, 0), fallback_at=now)
+            self._upsert(connection, whose, dict.fromkeys(DifferenceCounts._fields, 0), fallback_at=now)
         self.refresh()
         return judged
 
-    def _count(self, connection: Connection, key_id: str, same: bool, slow_same: bool) -> dict[str, Comparison]:
+    def _count(
+        self, connection: Connection, key_id: str, same: bool, slow_same: bool
+    ) -> dict[str, DifferenceCounts]:
         """Add a question to the sequence of its key; return those of all keys."""
         query = select(comparisons).where(comparisons.c.cascade == self._cascade).order_by(comparisons.c.key_id)
         # locked in one order, so that no two processes wait for each other
         rows = connection.execute(query.with_for_update()).all()
-        counts = {row.key_id: Comparison(*(getattr(row, name) for name in Comparison._fields)) for row in rows}
+        counts = {
+            row.key_id: DifferenceCounts(*(getattr(row, name) for name in DifferenceCounts._fields)) for row in rows
+        }
         counts.pop(EVERY_KEY, None)
-        outcome = Comparison(
+        outcome = DifferenceCounts(
             only_cascade=int(slow_same and not same),
             only_slow=int(same and not slow_same),
             neither_or_both=int(same == slow_same),
         )
         self._upsert(connection, key_id, outcome._asdict())
-        own = counts.get(key_id, Comparison())
-        return {**counts, key_id: Comparison(*map(sum, zip(own, outcome, strict=True)))}
+        own = counts.get(key_id, DifferenceCounts())
+        return {**counts, key_id: DifferenceCounts(*map(sum, zip(own, outcome, strict=True)))}
 
     def _upsert(self, connection: Connection, key_id: str, added: dict[str, int], **values: str) -> None:
         """Add to the counts of a key, and set further values."""
@@ -146,12 +152,12 @@ class Observations:
         changed = {name: comparisons.c[name] + count for name, count in added.items()} | values
         connection.execute(statement.on_conflict_do_update(index_elements=["cascade", "key_id"], set_=changed))
 
-    def comparison(self, connection: Connection | None = None) -> Comparison:
+    def comparison(self, connection: Connection | None = None) -> DifferenceCounts:
         """Return the counts of the confidence sequence."""
-        sums = [func.coalesce(func.sum(comparisons.c[name]), 0) for name in Comparison._fields]
+        sums = [func.coalesce(func.sum(comparisons.c[name]), 0) for name in DifferenceCounts._fields]
         statement = select(*sums).where(comparisons.c.cascade == self._cascade)
         with nullcontext(connection) if connection is not None else self._database.read() as own:
-            return Comparison(*map(int, own.execute(statement).one()))
+            return DifferenceCounts(*map(int, own.execute(statement).one()))
 
     def refresh(self) -> None:
         """Read whether slow answers instead of the cascade."""

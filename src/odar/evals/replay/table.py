@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from odar.policy.arrays import Array, Bools, Ints
 from odar.policy.belief import Agent, Belief, Opinion
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial, TargetState
-from odar.policy.energy import align_energy
+from odar.policy.energy import Alignment, align_energy
 from odar.policy.fusion import Fusion
 from odar.policy.paper import PATHS, FixedPolicy, PaperPolicy
 from odar.policy.policies import Policy, agents_of, choose_policy
@@ -56,10 +56,31 @@ MAX_STATES = 64
 """Maximum number of states of an item (SPEC 9.9)."""
 
 
+@contextmanager
+def _garbage_collection_paused() -> Iterator[None]:
+    """Pause the search for cycles, a fifth of the time of a replay: states are many small objects without cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class _Asked(NamedTuple):
+    """A state after a stage, and what the stage took; the same for all policies."""
+
+    taken: Taken
+    candidates: tuple[Candidate, ...]
+    cost: float
+    seconds: float
+
+
 class _Row:
     """One item: its plan, its answers as candidates, and its states so far."""
 
-    __slots__ = ("attempts", "candidates", "costs", "opinions", "own", "plan", "query", "where", "winners")
+    __slots__ = ("asked", "attempts", "candidates", "costs", "opinions", "own", "plan", "query", "where", "winners")
 
     def __init__(self, item: RecordedItem, plan: Plan) -> None:
         self.query = item.query
@@ -74,6 +95,8 @@ class _Row:
         """Numbers of the attempts of each agent at each step, in recorded order."""
         for number, attempt in enumerate(item.attempts):
             self.where.setdefault((attempt.agent, attempt.step), []).append(number)
+        self.asked: dict[tuple[Taken, Stage, int], _Asked] = {}
+        """What a stage gives after these attempts, beginning with this sample."""
         self.opinions: dict[Taken, tuple[Opinion, ...]] = {}
         self.winners: dict[tuple[int, Taken], int] = {}
         """Winner by the fusion rule, by the id of the rule and the candidates."""
@@ -135,7 +158,7 @@ class ReplayTable:
         """Price of a slow call of ordinary length, the unit of the dial."""
         self._cards = {name: settings.card(name) for agent in default for name in settings.models_of(agent)}
         self._sources: dict[tuple[str, str, Step], Source] = {}
-        self._tables: dict[Source, QuantileTables | None] = {}
+        self._scales: dict[tuple[str, str, Step], tuple[Alignment | None, QuantileTables | None]] = {}
         self.outcomes: dict[str, Outcomes] = {}
         """Outcomes of policies by name, once they are known."""
         self._cascades: dict[Hashable, CascadePolicy] = {}
@@ -185,9 +208,15 @@ class ReplayTable:
         )
 
     @cached_property
+    @_garbage_collection_paused()
     def _rows(self) -> list[_Row]:
-        with _garbage_collection_paused():
-            return [self._make_row(item, d) for item, d in zip(self.items, self.difficulty.tolist(), strict=True)]
+        return [self._make_row(item, d) for item, d in zip(self.items, self.difficulty.tolist(), strict=True)]
+
+    @cached_property
+    def _samples(self) -> dict[tuple[str, Step], int]:
+        """How many answers of each agent at each step every item has."""
+        keys = {key for row in self._rows for key in row.where}
+        return {key: min(len(row.where.get(key, ())) for row in self._rows) for key in keys}
 
     @property
     def kinds(self) -> list[str]:
@@ -270,8 +299,7 @@ class ReplayTable:
 
     def samples(self, agent: str, step: Step | None = None) -> int:
         """Return how many answers of an agent every item has, at its usual step or at this one."""
-        key = (agent, step or Ask(agent).step)
-        return min((len(row.where.get(key, ())) for row in self._rows), default=0)
+        return self._samples.get((agent, step or Ask(agent).step), 0)
 
     def has(self, stage: Stage) -> bool:
         """Return whether every item has the answers for a stage alone."""
@@ -292,6 +320,16 @@ class ReplayTable:
             self._sources[key] = replace(own, max_tokens=template.sampling.max_tokens or own.max_tokens)
         return self._sources[key]
 
+    def _scale(self, attempt: Attempt) -> tuple[Alignment | None, QuantileTables | None]:
+        """Return what the energy and the signals of an answer are compared with, as far as they are calibrated."""
+        key = (attempt.agent, attempt.model, attempt.step)
+        if key not in self._scales:
+            known = self.calibration.statistics.get(self.source(*key))
+            alignment = known.alignment if known is not None and known.count else None
+            self._scales[key] = (alignment, None if known is None else known.tables)
+        return self._scales[key]
+
+    @_garbage_collection_paused()
     def walk(
         self,
         policy: Policy,
@@ -332,9 +370,8 @@ class ReplayTable:
             for row in part:
                 value = value_of(row.plan, dial, self.reference_usd) * factor
                 walks.append(_Walk(row, row.plan if plain else replace(row.plan, value_usd=value, dial=str(dial))))
-            with _garbage_collection_paused():
-                self._run(walks, policy, belief, first_sample, needs_opinions=not plain)
-                found += [self._outcome(walk, policy, fusion, verdict or policy.verdict) for walk in walks]
+            self._run(walks, policy, belief, first_sample, needs_opinions=not plain)
+            found += [self._outcome(walk, policy, fusion, verdict or policy.verdict) for walk in walks]
             if dial.target:
                 target.count(found[-1][2 if dial.target == "calls" else 1], dial.target_value)
         columns = list(zip(*found, strict=True)) or [()] * 9
@@ -404,18 +441,26 @@ class ReplayTable:
             verdict = policy.verdict(walk.state)
             if walk.taken[verdict.winner if verdict else 0] not in row.where.get((FAST, Step.ANSWER), ()):
                 raise InputError("a verification of another answer than the fast one was not recorded")
-        new: Taken = ()
+        key = (walk.taken, stage, first)
+        if (asked := row.asked.get(key)) is None:
+            asked = row.asked[key] = self._asked(row, *key)
+        walk.cost += asked.cost
+        walk.seconds += asked.seconds
+        walk.taken = asked.taken
+        opinions = self._opinions(row, asked.taken) if needs_opinions else ()
+        walk.state = State(walk.plan, (*walk.state.stages, stage), asked.candidates, opinions=opinions)
+
+    def _asked(self, row: _Row, taken: Taken, stage: Stage, first: int) -> _Asked:
+        new: list[int] = []
+        cost = 0.0
         for ask in stage.asks:
-            numbers = self._answers(row, ask, walk.taken, first)
-            walk.cost += self._cost(row, numbers)
-            new += tuple(numbers)
+            numbers = self._answers(row, ask, taken, first)
+            cost += self._cost(row, numbers)
+            new += numbers
         times = [row.attempts[number].seconds for number in new]
-        walk.seconds += math.nan if None in times else max(each for each in times if each is not None)
-        walk.taken += new
-        candidates = (*walk.state.candidates, *[row.candidates[number] for number in new])
-        opinions = self._opinions(row, walk.taken) if needs_opinions else ()
-        stages = (*walk.state.stages, stage)
-        walk.state = State(walk.plan, stages, candidates, opinions=opinions)
+        seconds = math.nan if None in times else max(each for each in times if each is not None)
+        taken = (*taken, *new)
+        return _Asked(taken, tuple([row.candidates[number] for number in taken]), cost, seconds)
 
     def _outcome(
         self, walk: _Walk, policy: Policy, fusion: Fusion, decide: Callable[[State], Verdict | None]
@@ -482,12 +527,8 @@ class ReplayTable:
         return known
 
     def _own_opinion(self, attempt: Attempt, candidate: Candidate, agent: Agent) -> Opinion:
-        source = self.source(attempt.agent, attempt.model, attempt.step)
-        if source not in self._tables:
-            known = self.calibration.statistics.get(source)
-            self._tables[source] = None if known is None else known.tables
         assert attempt.signals is not None
-        return opinion_of(candidate, attempt.signals, self._tables[source], agent)
+        return opinion_of(candidate, attempt.signals, self._scale(attempt)[1], agent)
 
     def _column(self, stages: tuple[Stage, ...]) -> StateColumn:
         rows = []
@@ -532,13 +573,11 @@ class ReplayTable:
 
     def _add_attempt(self, row: _Row, attempt: Attempt, price: Price) -> None:
         """Add an answer with its energy and its cost."""
-        known = self.calibration.statistics.get(self.source(attempt.agent, attempt.model, attempt.step))
         figures = attempt.figures
         energy = None
         if figures is not None and figures.energy is not None and figures.varentropy is not None:
-            alignment = known.alignment if known is not None and known.count else None
             weight = self.settings.fusion.varentropy_weight
-            energy = align_energy(figures.energy, figures.varentropy, weight, alignment)
+            energy = align_energy(figures.energy, figures.varentropy, weight, self._scale(attempt)[0])
         row.candidates.append(attempt.to_candidate(energy))
         row.costs.append(_attempt_cost(attempt, price, len(row.query) // 4))
 
@@ -559,6 +598,7 @@ class ReplayTable:
         return {source: _statistics(found, weight) for source, found in answers.items()}
 
 
+@_garbage_collection_paused()
 def load_table(place: str | Path, calibration: str | None = None, split: str = "") -> ReplayTable:
     """Return the table of a recording, or of its items of one split (`calibrate` or `judge`).
 
@@ -577,6 +617,7 @@ def load_table(place: str | Path, calibration: str | None = None, split: str = "
     return ReplayTable.from_items(items, recording.header, known)
 
 
+@_garbage_collection_paused()
 def load_tables(
     places: Sequence[str | Path], calibration: str | None = None, split: str = ""
 ) -> dict[str, ReplayTable]:
@@ -609,18 +650,6 @@ def _check_labels(items: Iterable[RecordedItem], place: str | Path) -> None:
         raise InputError(
             f"{place} has no right answers; odar advise and odar calibrate take slow's as the reference"
         )
-
-
-@contextmanager
-def _garbage_collection_paused() -> Iterator[None]:
-    """Pause the search for cycles, a fifth of the time of a walk: states are many small objects without cycles."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def shared_rows(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[Ints, Ints]:
