@@ -19,7 +19,7 @@ from odar.types import Step
 def print_comparison(items: ScoredItems, comparison: Comparison, *, nominal: bool) -> None:
     """Print the frontier: all fixed choices, and the cascades that no other cascade beats."""
     slow = comparison.slow
-    click.echo(f"{len(items)} questions, none of them judged by what was fitted to it; 95% intervals\n")
+    click.echo(f"{len(items)} questions, each judged by a fit to other questions; 95% intervals\n")
     score = "right" if items.labelled else "same as slow"
     columns = ("", "choice", score, "against one slow call", "cost", "calls")
     table = plain_table(*columns, gap=1, right=("cost", "calls"))
