@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,10 +74,12 @@ def table(cache: Path, work: Path, url: str) -> str:
 
 def _last_trace(work: Path, prompt: str) -> dict[str, Any]:
     """The document of the newest trace; agents may send further small requests of their own, which come first."""
-    for each in _odar(work, "traces", "--json", "--limit", "10")["traces"]:
-        found: dict[str, Any] = _odar(work, "traces", "show", each["id"], "--json")["document"]
-        if prompt in json.dumps(found["query"], ensure_ascii=False):
-            return found
+    for _ in range(20):  # a trace is written after its answer
+        for each in _odar(work, "traces", "--json", "--limit", "20")["traces"]:
+            found: dict[str, Any] = _odar(work, "traces", "show", each["id"], "--json")["document"]
+            if prompt in json.dumps(found["query"], ensure_ascii=False):
+                return found
+        time.sleep(0.5)
     raise SystemExit(f"no trace of {prompt!r}")
 
 

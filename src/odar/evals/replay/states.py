@@ -52,7 +52,7 @@ class RememberingBelief(Belief):
 
     def prepare(self, states: Sequence[State], agents: Mapping[str, Agent]) -> None:
         """Judge states in which the same agents were asked, all at once."""
-        known: dict[Any, _KnownJudgment] = self.__dict__["known"]
+        known: dict[Any, _KnownJudgment | None] = self.__dict__["known"]
         groups: dict[Any, list[State]] = {}
         for state in states:
             if _memory_key(state) not in known:
@@ -62,7 +62,7 @@ class RememberingBelief(Belief):
 
     def _judge_all(self, new: Sequence[State], agents: Mapping[str, Agent]) -> None:
         """Judge states in which the same ranks are known."""
-        known: dict[Any, _KnownJudgment] = self.__dict__["known"]
+        known: dict[Any, _KnownJudgment | None] = self.__dict__["known"]
         judgment = super().judge(stacked_state([each.plan for each in new], [each.opinions for each in new]))
         leaders = np.broadcast_to(judgment.leader, len(new)).tolist()
         chances = np.broadcast_to(judgment.p, len(new)).tolist()
@@ -73,7 +73,9 @@ class RememberingBelief(Belief):
         }
         for i, state in enumerate(new):
             q = {name: values[i] for name, values in by_agent.items()}
-            known[_memory_key(state)] = _KnownJudgment(leaders[i], chances[i], q)
+            found = _KnownJudgment(leaders[i], chances[i], q)
+            key = _memory_key(state)  # questions of two kinds without an answer can share it: judged one by one
+            known[key] = found if known.get(key, found) == found else None
 
     def judge(self, state: beliefs.State) -> Any:
         """Return the judgment from memory, unless it is one of many drawn questions."""
