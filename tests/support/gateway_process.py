@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from support.fault_server import FaultServer
@@ -44,9 +45,15 @@ class Process:
             sys.executable, "-c", CODE, "serve", *arguments, cwd=folder, stderr=asyncio.subprocess.PIPE
         )
         said = ""
-        async with asyncio.timeout(60):
-            while until not in said:
-                line = (await process.stderr.readline()).decode()
-                assert line, said
-                said += line
+        try:
+            async with asyncio.timeout(60):
+                while until not in said:
+                    line = (await process.stderr.readline()).decode()
+                    assert line, said
+                    said += line
+        except BaseException:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            raise
         return cls(process, re.search(r"http://\S+", said).group(), said)
