@@ -128,7 +128,11 @@ class Gateway:
         config = folder / "odar.toml"
         config.write_text(toml)
         port, log = _free_port(), folder / "log"
-        own = {"ODAR_CONFIG": str(config), "XDG_DATA_HOME": str(folder), "ODAR_GATEWAY_WORKERS": "1"}
+        own = {
+            "ODAR_CONFIG": str(config),
+            "XDG_DATA_HOME": str(folder),
+            "ODAR_GATEWAY_WORKERS": os.environ.get("ODAR_GATEWAY_WORKERS", "1"),
+        }
         own |= environ or {}
         with log.open("ab") as said:
             process = await asyncio.create_subprocess_exec(
