@@ -19,7 +19,7 @@ SECONDS ?= 60
 DOCS := .venv-docs
 FAST_TESTS := tests/policy tests/golden tests/agents tests/test_config.py tests/test_values.py tests/test_types.py tests/test_errors.py \
   tests/test_catalogue.py tests/test_formats.py tests/test_files.py tests/test_registry.py tests/test_secrets.py src/odar/policy
-RAY_TESTS := tests/recording/test_cluster.py tests/recording/test_ray_collect.py
+RAY_TESTS := tests/lab/recording/test_cluster.py tests/lab/recording/test_ray_collect.py
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
 .PHONY: ask test test-fast test-extras check chromium bench audit lock coverage dist smoke chaos attack test-clients fuzz mutants qa-litellm lint-deploy docs docs-reference docs-recordings clean
@@ -100,17 +100,17 @@ smoke: dist
 
 # Inject faults into everything the gateway depends on, under load, and write docs/reference/chaos.md.
 chaos: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python -m chaos --out docs/reference/chaos.md
+	PYTHONPATH=tests:qa $(BIN)/python -m chaos --out docs/reference/chaos.md
 
 # Attack a running gateway while other clients use it, and write docs/reference/attack.md.
 attack: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python -m attack --out docs/reference/attack.md
+	PYTHONPATH=tests:qa $(BIN)/python -m attack --out docs/reference/attack.md
 
 # Run clients from PyPI and npm, each in its own folder under ~/.cache/odar/clients, with `odar serve`, and write
 # docs/reference/clients.md. ONLY="codex aider" runs some of them; the page shows the last run of each, if all pass.
 # LOCAL=1 runs the coding agents with the models of profile local instead: chat and stream, minutes on two cores.
 test-clients: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python -m clients $(ONLY) $(if $(LOCAL),--local) --out docs/reference/clients.md
+	PYTHONPATH=tests:qa $(BIN)/python -m clients $(ONLY) $(if $(LOCAL),--local) --out docs/reference/clients.md
 
 # The plug-in in a real LiteLLM proxy with stub upstreams; the proxy has its own environment in build/qa. Prints a transcript.
 LITELLM := build/qa/litellm
@@ -119,11 +119,11 @@ qa-litellm:
 	@$(LITELLM)/bin/pip install --quiet -e .
 	$(LITELLM)/bin/python qa/litellm/check.py build/qa
 
-# atheris on each parser for SECONDS, then the hypothesis tests of tests/fuzz with ten times as many examples.
+# atheris on each parser for SECONDS, then the hypothesis tests of tests/qa with ten times as many examples.
 fuzz: $(FUZZ)/.tools $(VENV)/.dev
 	@for target in sse stream thinking answer equivalence; do echo "fuzzing $$target for $(SECONDS) s"; \
-	  PYTHONPATH=src:tests $(FUZZ)/bin/python -m fuzz $$target $(SECONDS) || exit 1; done
-	FUZZ_TIMES=10 $(BIN)/pytest tests/fuzz
+	  PYTHONPATH=src:tests:qa $(FUZZ)/bin/python -m fuzz $$target $(SECONDS) || exit 1; done
+	FUZZ_TIMES=10 $(BIN)/pytest tests/qa
 
 # Build the site into build/site; fail on broken links and on files fetched from another host.
 docs: $(VENV)/.dev $(DOCS)/.tools

@@ -23,7 +23,7 @@ from typing import Any
 
 from mixture import joined, level, lines, steps, zeroeval_failure
 
-from odar.recording.files import open_recording
+from odar.lab.recording.files import open_recording
 
 GUESS = {"gsm8k": 0.0, "math": 0.0, "strategyqa": 0.5}
 BBH_OPTIONS = {

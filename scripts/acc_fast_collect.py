@@ -31,8 +31,8 @@ from mixture import joined, judged, level, lines, question_hash, same_value, zer
 
 from odar.agents.prompts import load_prompts
 from odar.config import load_settings
-from odar.evals.scorers.mathematics import math_equal, number_match
-from odar.evals.scorers.text import bigbench, yes_no_match
+from odar.lab.graders.mathematics import math_equal, number_match
+from odar.lab.graders.text import bigbench, yes_no_match
 from odar.policy.answers import extract_answer, last_boxed
 from odar.providers.weights import find_weights
 from odar.types import Query, Step

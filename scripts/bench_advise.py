@@ -3,7 +3,7 @@
     python scripts/bench_advise.py --data ../shared/data [--draws 100] [--jobs 1] [--only gpt-4.1-mini]
 
 The MMLU-Pro answers of three models are a user's table, without labels. Each draw gives 300 random questions to
-`odar.calibration.advice.advise`; the truth of each choice is its saving and its agreement with slow on all other questions of the table,
+`odar.lab.calibration.advice.advise`; the truth of each choice is its saving and its agreement with slow on all other questions of the table,
 with the calibration that the draw fitted. An interval covers if it holds the truth. The best choice is the one that is truly worth most at
 the dial; it is clear if it leads the next by 2 points of agreement, or by what 10% of a slow call is worth.
 """
@@ -20,17 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from odar.calibration.advice import LEAD, advise
-from odar.calibration.compare import Goal, best_choice, walk_all
-from odar.calibration.items import scored_items
 from odar.catalogue import Price
 from odar.config import load_settings
 from odar.engine import Odar
-from odar.evals.replay.table import ReplayTable
+from odar.lab.calibration.advice import LEAD, advise
+from odar.lab.calibration.compare import Goal, best_choice, walk_all
+from odar.lab.calibration.items import scored_items
+from odar.lab.recording.importers import ImportedAnswer
+from odar.lab.recording.joining import import_models
+from odar.lab.recording.schema import RecordedItem
+from odar.lab.replay.table import ReplayTable
 from odar.policy.dial import Dial
-from odar.recording.importers import ImportedAnswer
-from odar.recording.joining import import_models
-from odar.recording.schema import RecordedItem
 from odar.settings import Settings
 from odar.types import SLOW, Usage
 

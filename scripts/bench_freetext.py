@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.evals.replay.policies import run_policy
-from odar.evals.replay.table import load_table
-from odar.evals.router_quality import apgr
-from odar.evals.scorers.text import f1, normalize
+from odar.lab.calibration.bootstrap import Interval, bootstrap_mean
+from odar.lab.graders.text import f1, normalize
+from odar.lab.replay.policies import run_policy
+from odar.lab.replay.table import load_table
+from odar.lab.router_quality import apgr
 from odar.policy.fusion import Fusion
 from odar.policy.rules import Ballot, free_energy_rule, winners
 from odar.policy.similarity import lexical, weighted_words, word_overlap

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from results import TRIPLES, cascade, import_arguments, imported
 
-from odar.calibration.compare import DIALS, walk_all
-from odar.calibration.guarantee import LossBound, certify
+from odar.lab.calibration.compare import DIALS, walk_all
+from odar.lab.calibration.guarantee import LossBound, certify
 from odar.policy.dial import Dial
 from odar.types import SLOW
 

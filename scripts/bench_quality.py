@@ -67,7 +67,7 @@ def difficulty(data: str | None, as_json: bool) -> None:
 
 def _questions(data: str | None) -> list[Query]:
     """GSM8K's test questions from the folder, or else the starter questions."""
-    from odar.recording.questions import starter_questions
+    from odar.lab.recording.questions import starter_questions
     from odar.types import Query
 
     if not data:

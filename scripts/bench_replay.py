@@ -13,8 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from odar.evals.replay.policies import run_policies
-from odar.evals.replay.table import load_table
+from odar.lab.replay.policies import run_policies
+from odar.lab.replay.table import load_table
 from support.panels import synthetic_panel
 
 SPECS = (

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from odar.difficulty.base import Estimator
 from odar.errors import InputError
-from odar.evals.router_quality import RouterRow, oracle_score, router_row
-from odar.evals.scorers.text import LETTERS
+from odar.lab.graders.text import LETTERS
+from odar.lab.recording.files import import_arrow
+from odar.lab.router_quality import RouterRow, oracle_score, router_row
 from odar.policy.belief import Agent, Belief, Opinion, State
 from odar.policy.signals import QuantileTables
-from odar.recording.files import import_arrow
 from odar.types import Query
 
 Array = NDArray[np.float64]

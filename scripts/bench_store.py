@@ -23,11 +23,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from odar.config import load_settings
-from odar.store import writer
-from odar.store.keys import KeyLimits, create_key
-from odar.store.record import Cursor, Filter, Record
-from odar.store.store import Store
-from odar.store.writer import make_row, write_rows
+from odar.serving.keys import KeyLimits, create_key
+from odar.serving.store import Store
+from odar.traces.record import Cursor, Filter, Record
+from odar.traces.writer import make_row, write_rows
+from odar.tracing import writer
 from support.traces import make_answer, make_record
 
 REPEATS = 15

@@ -435,7 +435,7 @@ turns = json.loads(sys.argv[1]); files = sys.argv[2:]
 coder = Coder.create(main_model=Model('openai/odar'), fnames=files, io=InputOutput(yes=True, pretty=False, fancy_input=False), use_git=False, stream=True, map_tokens=0, edit_format='diff', suggest_shell_commands=False, detect_urls=False)
 for turn in turns: coder.run(turn)
 """
-        Path(work, "gate.py").write_text((REPO / "src/odar/gateway/access.py").read_text())
+        Path(work, "gate.py").write_text((REPO / "src/odar/serving/access.py").read_text())
         Path(work, "path.py").write_text((REPO / "src/odar/policy/path.py").read_text())
         done = await asyncio.to_thread(
             subprocess.run,

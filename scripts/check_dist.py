@@ -14,10 +14,10 @@ from pathlib import Path
 WHEEL_MB = 15.0
 NEEDED = (
     "odar/catalogue.toml",
-    "odar/evals/benchmarks/benchmarks.toml",
-    "odar/evals/report/exhibits.toml",
-    "odar/evals/rewrites.toml",
-    "odar/evals/scorers/proof.txt",
+    "odar/lab/benchmarks/benchmarks.toml",
+    "odar/lab/report/exhibits.toml",
+    "odar/lab/rewrites.toml",
+    "odar/lab/graders/proof.txt",
     "odar/profiles/local.toml",
     "odar/profiles/tiny.toml",
     "odar/providers/weights.toml",
@@ -27,7 +27,7 @@ NEEDED = (
     "odar/difficulty/data/estimator.json",
     "odar/policy/belief.json",
     "odar/policy/quantiles.json",
-    "odar/dashboard/static/index.html",
+    "odar/serving/dashboard/static/index.html",
     "odar/py.typed",
 )
 """A wheel without one of these installs, and fails at the first question."""

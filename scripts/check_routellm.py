@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from bench_routing import load_routellm
 
-from odar.evals.router_quality import router_row
+from odar.lab.router_quality import router_row
 
 SEEDS = (42, 123, 456)
 

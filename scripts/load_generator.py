@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from stub_upstream import run_fast
 
 from odar.errors import OdarError
-from odar.recording.questions import starter_questions
+from odar.lab.recording.questions import starter_questions
 
 _WARM_UP_S = 2.0
 _CONFIG = """

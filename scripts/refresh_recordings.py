@@ -15,9 +15,9 @@ from pathlib import Path
 from odar.config import load_settings
 from odar.difficulty.estimator import LearnedEstimator
 from odar.engine import Odar
-from odar.recording.files import open_recording, write_recording
-from odar.recording.header import Header, header_of
-from odar.recording.schema import RecordedItem, features_of
+from odar.lab.recording.files import open_recording, write_recording
+from odar.lab.recording.header import Header, header_of
+from odar.lab.recording.schema import RecordedItem, features_of
 from odar.types import Query
 
 

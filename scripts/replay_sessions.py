@@ -25,14 +25,14 @@ from typing import Any
 from odar.config import load_settings
 from odar.conversation import Message, ToolCall
 from odar.formats import dump_json
-from odar.gateway.chat import read_chat
-from odar.gateway.messages import read_messages
-from odar.gateway.responses import read_responses
-from odar.gateway.service import Service
-from odar.gateway.sessions import SessionTable
 from odar.options import AskOptions
 from odar.policy.session import CACHE_S
 from odar.providers.base import Completion, OnDelta, Provider, Reply, Request
+from odar.serving.protocols.chat import read_chat
+from odar.serving.protocols.messages import read_messages
+from odar.serving.protocols.responses import read_responses
+from odar.serving.service import Service
+from odar.serving.sessions import SessionTable
 from odar.types import FAST, SLOW, Answer, Token, Usage
 
 READERS = {"chat": read_chat, "messages": read_messages, "responses": read_responses}

@@ -19,14 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.compare import Choice, Goal, compare, walk_all
-from odar.calibration.fit import fit_calibration
 from odar.calibration_file import Calibration
 from odar.config import with_values
-from odar.evals.replay.outcomes import upper_hull
-from odar.evals.replay.policies import run_policy
-from odar.evals.replay.table import ReplayTable, load_table
+from odar.lab.calibration.bootstrap import Interval, bootstrap_mean
+from odar.lab.calibration.compare import Choice, Goal, compare, walk_all
+from odar.lab.calibration.fit import fit_calibration
+from odar.lab.replay.outcomes import upper_hull
+from odar.lab.replay.policies import run_policy
+from odar.lab.replay.table import ReplayTable, load_table
 from odar.policy.arrays import Array
 from odar.types import SLOW
 

@@ -27,7 +27,7 @@ from templates import held_out, multiple_choice
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.features import FEATURES, FIELDS, GROUPS, phi_batch, tfidf
 from odar.difficulty.text import clean, terms
-from odar.evals.router_quality import apgr, auroc, bootstrap_interval, cpt, pearson
+from odar.lab.router_quality import apgr, auroc, bootstrap_interval, cpt, pearson
 from odar.types import Query
 
 OUT = Path(__file__).parents[1] / "src/odar/difficulty/data"

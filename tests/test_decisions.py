@@ -1,4 +1,4 @@
-"""Decisions without calls. That they are the engine's is tested in tests/evals/replay/test_engine_agrees.py."""
+"""Decisions without calls. That they are the engine's is tested in tests/lab/replay/test_engine_agrees.py."""
 
 from __future__ import annotations
 

@@ -7,16 +7,16 @@ import json
 
 import pytest
 
-from odar.calibration.compare import Choice
-from odar.calibration.guarantee import Certificate, LossBound
-from odar.calibration.install import certified_calibration
 from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import SettingsError
-from odar.gateway.service import Service
+from odar.lab.calibration.compare import Choice
+from odar.lab.calibration.guarantee import Certificate, LossBound
+from odar.lab.calibration.install import certified_calibration
 from odar.policy.dial import Dial
+from odar.serving.service import Service
 from support.scripted import ScriptedProvider, completion
 
 MODELS = {

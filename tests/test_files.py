@@ -70,8 +70,8 @@ def _use(settings):
     from odar.agents.prompts import load_prompts
     from odar.difficulty.base import open_estimator
     from odar.providers.pool import KINDS
-    from odar.store.alignment import alignment_path
-    from odar.store.database import Database
+    from odar.served.alignment import alignment_path
+    from odar.traces.database import Database
 
     load_prompts(settings.prompts)
     open_estimator(settings.routing.estimator)

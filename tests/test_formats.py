@@ -15,8 +15,8 @@ from odar.calibration_file import load_calibration
 from odar.difficulty.estimator import LearnedEstimator
 from odar.errors import InputError, OdarError, SettingsError, StoreError
 from odar.formats import MAX_DEPTH, check_format, deeper_than, dump_json, load_json
-from odar.recording.files import open_recording
-from odar.store.alignment import ServedAlignment
+from odar.lab.recording.files import open_recording
+from odar.served.alignment import ServedAlignment
 
 SMALL = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text('{}[]"\\ aé', max_size=5),

@@ -10,10 +10,10 @@ from templates import multiple_choice, open_answer  # scripts is on the path
 
 from odar.conversation import Message
 from odar.difficulty.base import estimate_turn, open_estimator
-from odar.gateway.messages import read_messages
-from odar.gateway.responses import read_responses
 from odar.policy.experts import route_expert
 from odar.question import core_question, earlier_questions, own_words
+from odar.serving.protocols.messages import read_messages
+from odar.serving.protocols.responses import read_responses
 from odar.types import Query
 
 CAPTURED = [

@@ -8,7 +8,7 @@ import pytest
 from odar import registry as module
 from odar.difficulty.base import ESTIMATORS
 from odar.errors import UnknownName
-from odar.evals.benchmarks.base import BENCHMARKS
+from odar.lab.benchmarks.base import BENCHMARKS
 from odar.policy.rules import RULES
 from odar.providers.pool import KINDS
 from odar.registry import Registry

@@ -137,9 +137,9 @@ def difficulty_of_unseen(data: Path, folds: int = 5) -> np.ndarray:
 def outputs(data: Path, name: str) -> dict[str, np.ndarray]:
     """A set with full outputs, read and scored as `odar eval import` does."""
     from odar.difficulty.estimator import LearnedEstimator
-    from odar.recording.importers import ImportOptions, read_answers
-    from odar.recording.joining import join_answers, to_items
-    from odar.recording.schema import Attempt
+    from odar.lab.recording.importers import ImportOptions, read_answers
+    from odar.lab.recording.joining import join_answers, to_items
+    from odar.lab.recording.schema import Attempt
     from odar.types import FAST, SLOW
 
     file = data / f"{name}_outputs" / "outputs.jsonl.gz"

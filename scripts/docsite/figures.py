@@ -11,12 +11,12 @@ import numpy as np
 
 from docsite.markdown import ROOT
 from odar.difficulty.estimator import LearnedEstimator
-from odar.evals.replay.table import load_table
+from odar.lab.recording.files import open_recording
+from odar.lab.recording.schema import Attempt
+from odar.lab.replay.table import load_table
 from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion
 from odar.policy.rules import Ballot, free_energy_rule
-from odar.recording.files import open_recording
-from odar.recording.schema import Attempt
 from odar.types import Energy, Query, Step
 
 Data = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from docsite.markdown import slugify
-from odar.gateway.openapi import openapi_document
+from odar.serving.openapi import openapi_document
 
 FIRST = "/v1/chat/completions"
 _HEAD = """# HTTP

@@ -57,9 +57,9 @@ CASES = {
 
 def measure() -> dict[str, Any]:
     """Every figure of the page that is computed here, rounded."""
-    from odar.evals.replay.table import load_tables
-    from odar.evals.report.findings import replay_recordings
-    from odar.evals.report.page import to_json
+    from odar.lab.replay.table import load_tables
+    from odar.lab.report.findings import replay_recordings
+    from odar.lab.report.page import to_json
 
     found: dict[str, Any] = {}
     for name, (places, split) in RECORDINGS.items():
@@ -249,7 +249,7 @@ def _rounded(value: Any) -> Any:
 
 def local_pair_readme() -> str:
     """The README of the local pair's recording with the number of items in each half of every set."""
-    from odar.recording.files import open_recording
+    from odar.lab.recording.files import open_recording
 
     items = open_recording(LOCAL_PAIR / "recording.jsonl.gz").items()
     count = Counter((item.key.set, item.split) for item in items)

@@ -18,8 +18,8 @@ from odar.agents.agents import Agents
 from odar.calibration_file import FITTED, Calibration
 from odar.errors import SettingsError
 from odar.policy.dial import Dial
+from odar.served.alignment import ServedAlignment
 from odar.settings import Settings
-from odar.store.alignment import ServedAlignment
 from odar.types import Plan
 
 _DRIFT_CHECK_S = 60.0

@@ -33,13 +33,13 @@ from odar.policy.kinds import Kind, request_kind
 from odar.policy.policies import Policy, agents_of, choose_policy, leading_candidate, policy_with_skills
 from odar.providers.base import Provider
 from odar.providers.pool import Guard, observed_guard
+from odar.served.agreement import ServedAgreement
+from odar.served.alignment import ServedAlignment
+from odar.served.counts import sibling_file
+from odar.served.targets import ServedTargets
 from odar.settings import Settings
-from odar.store.agreement import ServedAgreement
-from odar.store.alignment import ServedAlignment
-from odar.store.shared_counts import sibling_file
-from odar.store.targets import ServedTargets
 from odar.telemetry import telemetry_observer
-from odar.traces import make_trace
+from odar.tracing import make_trace
 from odar.types import Answer, Assignment, Decision, Query, Stage, State, Verdict
 
 MAX_POLICIES = 64

@@ -24,13 +24,13 @@ from odar.catalogue import ModelCard
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import OdarError, ProviderError, ProviderTimeout, SettingsError, one_line
-from odar.gateway.chat import read_chat, usage_of, write_chat
-from odar.gateway.chat_request import ChatRequest
-from odar.gateway.errors import ApiError, api_error_of
-from odar.gateway.reply import deltas_of, extras_of
 from odar.options import AskOptions
 from odar.providers.base import Delta, OnDelta, Provider, Reply, Request
 from odar.providers.openai import StreamedReply, chat_body, read_reply
+from odar.serving.errors import ApiError, api_error_of
+from odar.serving.protocols.chat import read_chat, usage_of, write_chat
+from odar.serving.protocols.chat_request import ChatRequest
+from odar.serving.protocols.reply import deltas_of, extras_of
 from odar.types import FAST, SECOND, SLOW, Answer
 
 PROVIDER = "litellm"

@@ -30,7 +30,7 @@ from odar.policy.experts import assign
 from odar.policy.kinds import Kind, request_kind
 from odar.policy.policies import Policy
 from odar.policy.session import SessionRequest
-from odar.store.targets import ServedTargets
+from odar.served.targets import ServedTargets
 from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Ask, Assignment, Estimate, Plan, Query, Step
 
 LONG_TEXT = 1_500

@@ -15,7 +15,7 @@ from support.each import for_each
 
 SOURCE = Path(odar.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
-STATIC = sorted((SOURCE / "dashboard" / "static").iterdir())
+STATIC = sorted((SOURCE / "serving" / "dashboard" / "static").iterdir())
 LOADERS = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve", "torch", "yaml"}
 """Packages whose `load` may run what it reads."""
 

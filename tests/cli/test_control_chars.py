@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from odar.cli.terminal import strip_control_chars
 from odar.config import load_settings
-from odar.store.database import Database
-from odar.store.writer import make_row, write_rows
+from odar.traces.database import Database
+from odar.traces.writer import make_row, write_rows
 from support.scripted import completion
 from support.traces import make_record
 

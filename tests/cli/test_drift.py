@@ -7,8 +7,8 @@ import pytest
 
 from odar.config import load_settings
 from odar.engine import Odar
-from odar.gateway.service import Service
-from odar.store.alignment import alignment_file
+from odar.served.alignment import alignment_file
+from odar.serving.service import Service
 from odar.types import Step
 
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from odar.errors import ProviderError
-from odar.evals.benchmarks.base import BENCHMARKS
-from odar.recording.files import open_recording
+from odar.lab.benchmarks.base import BENCHMARKS
+from odar.lab.recording.files import open_recording
 from support.benchmarks import Sums
 from support.scripted import completion, uncertain_if_wrong
 

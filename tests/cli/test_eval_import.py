@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odar.recording.files import open_recording
+from odar.lab.recording.files import open_recording
 
 FILES = Path(__file__).parents[1] / "recording" / "files"
 FAST, SLOW = map(str, sorted(FILES.glob("samples_starter_gen_*.jsonl")))

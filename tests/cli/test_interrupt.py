@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from odar.evals.benchmarks.base import BENCHMARKS
+from odar.lab.benchmarks.base import BENCHMARKS
 from support.benchmarks import Sums
 from support.scripted import completion
 

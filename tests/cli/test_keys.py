@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from odar.store.keys import digest_of
+from odar.serving.keys import digest_of
 
 
 @pytest.fixture(autouse=True)

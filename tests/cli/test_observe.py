@@ -9,11 +9,11 @@ import pytest
 
 from odar.config import load_settings
 from odar.engine import Odar
-from odar.store.alignment import alignment_file
-from odar.store.archive import Archive
-from odar.store.database import Database
-from odar.store.observations import Observation
-from odar.store.writer import make_row, write_rows
+from odar.served.alignment import alignment_file
+from odar.traces.archive import Archive
+from odar.traces.database import Database
+from odar.traces.observations import Observation
+from odar.traces.writer import make_row, write_rows
 from support.traces import ago, make_record
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from odar.cli.calibrate_report import prompt_rows
-from odar.recording.schema import Attempt
+from odar.lab.recording.schema import Attempt
 from odar.types import Step, Usage
 
 

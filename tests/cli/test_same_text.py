@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import odar as package
-from odar.gateway.app import create_app
+from odar.serving.app import create_app
 from support.scripted import completion
 
 REPLIES = {

@@ -1,4 +1,4 @@
-"""Messages and errors of `odar serve` before it serves; see also tests/gateway/test_server.py."""
+"""Messages and errors of `odar serve` before it serves; see also tests/serving/test_server.py."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from odar.cli.options import settings_options
 from odar.cli.serve import _bind, _startup_messages
 from odar.errors import SettingsError
-from odar.gateway.access import AccessPolicy
+from odar.serving.access import AccessPolicy
+from odar.serving.keys import KeyCache
 from odar.settings import GatewaySettings
-from odar.store.keys import KeyCache
 from support.live_gateway import api_key
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from odar.config import load_settings
 from odar.errors import ProviderError
-from odar.store.database import Database
-from odar.store.record import Record, Unanswered
-from odar.store.writer import make_row, write_rows
+from odar.traces.database import Database
+from odar.traces.record import Record, Unanswered
+from odar.traces.writer import make_row, write_rows
 from odar.types import Query
 from support.scripted import completion
 from support.traces import ago, make_record

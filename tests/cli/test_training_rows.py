@@ -9,7 +9,7 @@ import pytest
 
 from odar.cli.calibrate_difficulty import TrainingLine, targets, training_row
 from odar.errors import InputError
-from odar.recording.questions import load_lines
+from odar.lab.recording.questions import load_lines
 
 
 def write(tmp_path: Path, *rows: object) -> Path:

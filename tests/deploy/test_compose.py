@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from odar.config import load_settings
-from odar.store.store import CLOSE_S
+from odar.serving.store import CLOSE_S
 from support.deploy_files import DEPLOY, read_yaml, seconds
 
 COMPOSE = read_yaml("compose.yaml")

@@ -9,12 +9,12 @@ import subprocess
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from odar.gateway.access import ConcurrencyLimit
-from odar.gateway.metrics import Metrics, breaker_metrics, drift_metrics, store_metrics
-from odar.gateway.records import Entry
 from odar.policy.alignment import AlignmentRow
 from odar.providers.breaker import Breaker
-from odar.store.writer import Health
+from odar.serving.access import ConcurrencyLimit
+from odar.serving.metrics import Metrics, breaker_metrics, drift_metrics, store_metrics
+from odar.serving.records import Entry
+from odar.traces.writer import Health
 from support.deploy_files import DEPLOY, dashboard, read_yaml
 from support.traces import make_answer
 

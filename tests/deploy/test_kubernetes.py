@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from odar.config import load_settings
-from odar.gateway.app import create_app
+from odar.serving.app import create_app
+from odar.serving.store import CLOSE_S
 from odar.settings import GatewaySettings
-from odar.store.store import CLOSE_S
 from support.deploy_files import DEPLOY, dockerfile, read_yaml
 
 POD = read_yaml("kubernetes/deployment.yaml")["spec"]["template"]

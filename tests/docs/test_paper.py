@@ -10,8 +10,8 @@ import pytest
 from docsite import paper
 from docsite.markdown import ROOT
 
-from odar.evals.replay.policies import run_policy
-from odar.evals.replay.table import load_tables
+from odar.lab.replay.policies import run_policy
+from odar.lab.replay.table import load_tables
 from support.scripts import script
 
 LABELS = """

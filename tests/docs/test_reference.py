@@ -18,7 +18,7 @@ from docsite.settings_page import settings_page
 import odar
 from odar.cli.main import COMMANDS
 from odar.config import environment_name, iter_settings
-from odar.gateway.openapi import openapi_document
+from odar.serving.openapi import openapi_document
 
 REMEDY = "run: make docs-reference"
 

@@ -27,8 +27,8 @@ import pytest
 from odar.config import load_settings
 from odar.difficulty.features import FEATURES
 from odar.engine import Odar
+from odar.lab.recording.files import open_recording
 from odar.providers.base import Completion, Provider, Reply
-from odar.recording.files import open_recording
 from odar.types import Estimate, Query, Step, Token, Usage
 
 DATA = Path(__file__).parents[2] / "docs" / "data"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from odar.lab.recording.files import open_recording
+from odar.lab.recording.schema import RecordedItem
 from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion
-from odar.recording.files import open_recording
-from odar.recording.schema import RecordedItem
 from odar.types import Step
 
 ROOT = Path(__file__).parents[2]

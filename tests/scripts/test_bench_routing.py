@@ -12,7 +12,7 @@ from bench_routing import Outcomes, load_mmlu_pair, load_routellm, measure
 from odar.difficulty.base import ConstantEstimator, LengthEstimator
 from odar.difficulty.estimator import shipped_estimator
 from odar.errors import InputError
-from odar.evals.router_quality import apgr, router_row
+from odar.lab.router_quality import apgr, router_row
 
 
 def outcomes(rows: int = 200) -> Outcomes:

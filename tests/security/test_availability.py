@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from odar.store.alignment import ServedAlignment
+from odar.served.alignment import ServedAlignment
 from support.fault_server import hang, ok, status
 from support.gateway import PNG, turn
 from support.waiting import until
@@ -155,7 +155,7 @@ FORM = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
 )
 async def test_the_parts_of_a_request_are_limited(start, up, more, limit, monkeypatch):
     for name, value in {"MAX_MESSAGES": 10, "MAX_TOOLS": 3, "MAX_SCHEMA_KB": 1, "MAX_VALUES": 500}.items():
-        monkeypatch.setattr(f"odar.gateway.fields.{name}", value)
+        monkeypatch.setattr(f"odar.serving.protocols.fields.{name}", value)
     live = await start()
     code, _, answer = await live.post(CHAT, body(**more))
     assert (code, limit in answer["error"]["message"]) == (400, True), answer
@@ -165,14 +165,14 @@ async def test_the_parts_of_a_request_are_limited(start, up, more, limit, monkey
 
 
 async def test_punctuation_in_a_text_is_not_counted_as_values(start, monkeypatch):
-    monkeypatch.setattr("odar.gateway.fields.MAX_VALUES", 100)
+    monkeypatch.setattr("odar.serving.protocols.fields.MAX_VALUES", 100)
     live = await start()
     text = 'a, "b", {c}, [d], \\" e' * 500
     assert (await live.post(CHAT, body(messages=turn(text))))[0] == 200
 
 
 async def test_a_large_request_is_read_in_another_thread(start, monkeypatch):
-    import odar.gateway.endpoint as module
+    import odar.serving.endpoint as module
 
     seen, check = [], module.check_parts
 
@@ -192,11 +192,11 @@ async def test_long_texts_are_read_outside_the_event_loop(start, up, slow, model
     """Questions and answers of 200 kB: nothing that reads all of a text does so in the loop."""
     import odar.agents.ledger as ledger
     import odar.agents.team as team
-    import odar.gateway.chat as chat
-    import odar.gateway.sessions as sessions
     import odar.policy.similarity as similarity
     import odar.providers.http as http
     import odar.question as question
+    import odar.serving.protocols.chat as chat
+    import odar.serving.sessions as sessions
 
     in_loop = []
 

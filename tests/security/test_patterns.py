@@ -50,9 +50,9 @@ METHODS = {"findall", "finditer", "fullmatch", "match", "search", "split", "sub"
 BOUNDED = {
     "difficulty/tokenizer.py:_suffix": "reads words, which are cut after 60 characters",
     "difficulty/tokenizer.py:_url": "reads words, which are cut after 60 characters",
-    "evals/adversarial.py:_FORMULA": "reads questions of benchmarks",
-    "evals/adversarial.py:_KEPT": "reads questions of benchmarks",
-    "evals/report/draw.py:to_svg": "reads figures that matplotlib drew",
+    "lab/adversarial.py:_FORMULA": "reads questions of benchmarks",
+    "lab/adversarial.py:_KEPT": "reads questions of benchmarks",
+    "lab/report/draw.py:to_svg": "reads figures that matplotlib drew",
     "policy/equivalence.py:_FRAC": "reads numbers of at most 120 characters",
     "policy/equivalence.py:_POWER": "reads numbers of at most 120 characters",
     "policy/equivalence.py:_RATIO": "reads numbers of at most 120 characters",
@@ -61,9 +61,9 @@ BOUNDED = {
 """Patterns that may take longer, because no client and no model server can give them a long text."""
 UNSEEN = {
     "agents/prompts/__init__.py:_without_part": "patterns of PARTS, applied to prompts of the user's own",
-    "evals/scorers/ifeval.py:CHECKS": "the keywords of a benchmark",
-    "evals/scorers/ifeval.py:_keyword_frequency": "the keyword of a benchmark",
-    "evals/scorers/ifeval.py:_postscript": "the letters of a benchmark's marker",
+    "lab/graders/ifeval.py:CHECKS": "the keywords of a benchmark",
+    "lab/graders/ifeval.py:_keyword_frequency": "the keyword of a benchmark",
+    "lab/graders/ifeval.py:_postscript": "the letters of a benchmark's marker",
     "prices.py:_find_providers": "patterns of the table of prices, applied to the user's own addresses",
     "prices.py:_rows": "patterns of the table of prices, applied to names of at most 200 characters",
 }

@@ -24,8 +24,8 @@ import pytest
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import OdarError
+from odar.lab.recording.files import open_recording
 from odar.options import AskOptions
-from odar.recording.files import open_recording
 from support.environment import kept_environment
 from support.fault_server import Behaviour, Exchange, FaultServer, answer, echo_n, ok
 from support.gateway import turn

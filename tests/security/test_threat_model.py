@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from odar.calibration_file import FITTED
-from odar.gateway.fields import MAX_DEPTH
 from odar.inputs import MAX_BYTES
+from odar.serving.protocols.fields import MAX_DEPTH
 from odar.settings import IMAGE_URLS, GatewaySettings
 
 ROOT = Path(__file__).parent.parent.parent

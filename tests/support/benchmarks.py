@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from odar.evals.benchmarks.base import BenchmarkInfo, Task
+from odar.lab.benchmarks.base import BenchmarkInfo, Task
 from odar.policy.equivalence import equivalent
 from odar.types import Query
 

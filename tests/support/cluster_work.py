@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import SettingsError
-from odar.recording.executor import Item, Outcome, Work
-from odar.recording.journal import Memo
+from odar.lab.recording.executor import Item, Outcome, Work
+from odar.lab.recording.journal import Memo
 
 
 def outcome(item: Item, **more: Any) -> Outcome:

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from odar.config import load_settings
-from odar.gateway.app import create_app
-from odar.gateway.dashboard import API
-from odar.gateway.service import Service
-from odar.store.database import Database
-from odar.store.keys import create_key
-from odar.store.record import Record
-from odar.store.store import Store
+from odar.serving.app import create_app
+from odar.serving.dashboard_api import API
+from odar.serving.keys import create_key
+from odar.serving.service import Service
+from odar.serving.store import Store
+from odar.traces.database import Database
+from odar.traces.record import Record
 from support.scripted import ScriptedProvider, completion
 
 MODELS = {

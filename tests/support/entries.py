@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odar.gateway.records import Entry
+from odar.serving.records import Entry
 
 
 def entry(**fields: Any) -> Entry:

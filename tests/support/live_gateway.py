@@ -17,14 +17,14 @@ import pytest
 
 from odar.config import load_settings
 from odar.errors import UnknownName
-from odar.gateway.app import create_app
-from odar.gateway.records import Entry
-from odar.gateway.server import DrainingServer, make_server
-from odar.gateway.service import Service
 from odar.policy.confidence_sequence import Differences
-from odar.store.keys import PREFIX_LENGTH, Key, KeyCache, KeyLimits, digest_of
-from odar.store.record import Record
-from odar.store.writer import Health
+from odar.serving.app import create_app
+from odar.serving.keys import PREFIX_LENGTH, Key, KeyCache, KeyLimits, digest_of
+from odar.serving.records import Entry
+from odar.serving.server import DrainingServer, make_server
+from odar.serving.service import Service
+from odar.traces.record import Record
+from odar.traces.writer import Health
 from support.fault_server import FaultServer
 
 

@@ -47,7 +47,7 @@ def preload() -> None:
 
     for name in COMMANDS:
         importlib.import_module(LOCATIONS.get(name, f"odar.cli.{name}:command").partition(":")[0])
-    for name in ("odar.engine", "odar.gateway.app", "odar.store.database", "odar.providers.openai", "sqlalchemy"):
+    for name in ("odar.engine", "odar.serving.app", "odar.traces.database", "odar.providers.openai", "sqlalchemy"):
         importlib.import_module(name)
     open_estimator("learned").estimate(Query("Ready?"))
 

@@ -13,17 +13,17 @@ from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.difficulty.features import FEATURES
 from odar.engine import Odar
-from odar.evals.selection import select_tasks
+from odar.lab.recording.collect import Job, collect_work, make_items
+from odar.lab.recording.executor import run
+from odar.lab.recording.files import write_recording
+from odar.lab.recording.header import Header, header_of
+from odar.lab.recording.journal import Journal
+from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, sort_attempts
+from odar.lab.selection import select_tasks
 from odar.policy.alignment import Statistics
 from odar.policy.equivalence import equivalent
 from odar.policy.signals import AnswerKind, QuantileTables
 from odar.providers.base import Completion
-from odar.recording.collect import Job, collect_work, make_items
-from odar.recording.executor import run
-from odar.recording.files import write_recording
-from odar.recording.header import Header, header_of
-from odar.recording.journal import Journal
-from odar.recording.schema import Attempt, ItemKey, RecordedItem, sort_attempts
 from odar.types import Estimate, Query, Step, Token, Usage
 from support.benchmarks import Sums
 from support.scripted import ScriptedProvider, step_of

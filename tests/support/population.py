@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from odar.config import load_settings
-from odar.evals.replay.table import ReplayTable
-from odar.recording.schema import Attempt, ItemKey, RecordedItem
+from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem
+from odar.lab.replay.table import ReplayTable
 from odar.types import FAST, SECOND, SLOW, Ask, Step
 
 MODELS = {

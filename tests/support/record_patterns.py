@@ -45,7 +45,7 @@ def main() -> None:
             except ModuleNotFoundError as error:  # Ray and other extras are optional
                 assert not str(error.name).startswith("odar"), error
     from odar.difficulty.estimator import shipped_estimator
-    from odar.evals.adversarial import _simplify
+    from odar.lab.adversarial import _simplify
     from odar.policy.experts import route_expert
     from odar.policy.kinds import request_kind
     from odar.types import Query

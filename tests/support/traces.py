@@ -6,7 +6,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from odar.store.record import Record
+from odar.traces.record import Record
 from odar.types import (
     Answer,
     Assignment,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from odar.difficulty.features import FEATURES
 from odar.policy.energy import Alignment, measure_energy
-from odar.store.record import Record, Unanswered
+from odar.traces.record import Record, Unanswered
 from odar.types import (
     Answer,
     Assignment,

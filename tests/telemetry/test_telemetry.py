@@ -53,7 +53,7 @@ def test_spans_and_metrics_are_enabled_by_themselves():
 
 def test_opentelemetry_is_not_imported_while_disabled():
     code = (
-        "import sys, asyncio\nfrom odar import Odar, load_settings\nimport odar.gateway.app\n"
+        "import sys, asyncio\nfrom odar import Odar, load_settings\nimport odar.serving.app\n"
         "odar = Odar(load_settings('tiny', environ={}))\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )

@@ -14,7 +14,7 @@ from odar.policy.belief import Agent, Opinion
 from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion
 from odar.policy.signals import RANKED, AnswerKind, AnswerSignals, QuantileTables, answer_signals, shipped_tables
-from odar.store.alignment import ServedAlignment
+from odar.served.alignment import ServedAlignment
 from odar.types import Candidate, Plan, Stage, State, Step
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import click
 
-from odar.calibration.advice import MIN_ITEMS, Advice, advise, best_second, kind_of, one_call_costs, with_second
-from odar.calibration.install import provenance, without_prompts
 from odar.cli.advise_report import html_page, print_report, report_body
 from odar.cli.collecting import RunOptions, confirm_run, record_items, run_options, with_long_timeouts
 from odar.cli.eval_import import parse_columns, parse_prices
@@ -20,18 +18,20 @@ from odar.cli.options import COUNT, FILE, announce_profile, command_line, json_o
 from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
-from odar.evals.selection import select_tasks
 from odar.files import atomic_write, cache_folder, user_path
+from odar.lab.calibration.advice import MIN_ITEMS, Advice, advise, best_second, kind_of, one_call_costs, with_second
+from odar.lab.calibration.install import provenance, without_prompts
+from odar.lab.recording.collect import Job, make_items
+from odar.lab.recording.files import open_recording, read_table
+from odar.lab.recording.header import digest_json, header_of
+from odar.lab.recording.importers import COLUMNS, ImportOptions, read_models
+from odar.lab.recording.joining import import_models
+from odar.lab.recording.journal import Journal
+from odar.lab.recording.questions import QuestionSet
+from odar.lab.recording.schema import RecordedItem, Task, item_from_json
+from odar.lab.recording.traffic import NOT_COMPARED, Traffic, read_traffic
+from odar.lab.selection import select_tasks
 from odar.planning import call_prices
-from odar.recording.collect import Job, make_items
-from odar.recording.files import open_recording, read_table
-from odar.recording.header import digest_json, header_of
-from odar.recording.importers import COLUMNS, ImportOptions, read_models
-from odar.recording.joining import import_models
-from odar.recording.journal import Journal
-from odar.recording.questions import QuestionSet
-from odar.recording.schema import RecordedItem, Task, item_from_json
-from odar.recording.traffic import NOT_COMPARED, Traffic, read_traffic
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW, Ask, Query, Step
 
@@ -281,8 +281,8 @@ def _expected(settings: Settings, jobs: Sequence[Job]) -> str:
 
 
 def _read_chat(body: Mapping[str, Any]) -> Query:
-    from odar.gateway.chat import read_chat
-    from odar.gateway.errors import ApiError
+    from odar.serving.errors import ApiError
+    from odar.serving.protocols.chat import read_chat
 
     try:
         return read_chat({"model": "odar", **body}).query

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from odar.calibration.advice import Advice, percent
-from odar.calibration.bootstrap import Interval
-from odar.calibration.compare import Choice
 from odar.cli.terminal import fitting_columns, plain_table, print_table, print_text
 from odar.errors import plural
+from odar.lab.calibration.advice import Advice, percent
+from odar.lab.calibration.bootstrap import Interval
+from odar.lab.calibration.compare import Choice
 
 
 def toml_lines(advice: Advice, calibration: str) -> list[str]:
@@ -155,7 +155,7 @@ def _notes(advice: Advice, body: Mapping[str, Any]) -> list[str]:
 
 def html_page(advice: Advice, body: Mapping[str, Any]) -> str:
     """Return one page with the plot, without scripts and network access."""
-    style = resources.files("odar.evals.report").joinpath("page.css").read_text(encoding="utf-8")
+    style = resources.files("odar.lab.report").joinpath("page.css").read_text(encoding="utf-8")
     kinds = f"<h2>{_shown(advice).name}, by kind of question</h2>{_html_table(_kind_columns(advice, body))}"
     notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in _notes(advice, body))
     parts = (

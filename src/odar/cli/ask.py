@@ -32,10 +32,10 @@ from odar.errors import InputError, OdarError, one_line
 from odar.inputs import check_text, load_image
 from odar.options import AskOptions
 from odar.policy.dial import Dial
+from odar.served.alignment import alignment_file
 from odar.settings import Settings
-from odar.store.alignment import alignment_file
-from odar.store.record import Record, to_document
-from odar.store.story import dollars
+from odar.traces.record import Record, to_document
+from odar.traces.story import dollars
 from odar.types import Answer, Decision, Path, Query
 
 _STORE_TIMEOUT_S = 1.0
@@ -201,7 +201,7 @@ def _read_question(question: str | None, file: str | None) -> str:
 def preload_store(settings: Settings) -> None:
     """Import the database library (0.3 s) in the background, while the models answer."""
     if settings.store.enabled:
-        threading.Thread(target=importlib.import_module, args=("odar.store.archive",), daemon=True).start()
+        threading.Thread(target=importlib.import_module, args=("odar.traces.archive",), daemon=True).start()
 
 
 def record_trace(answer: Answer, query: Query, settings: Settings) -> str | None:
@@ -209,8 +209,8 @@ def record_trace(answer: Answer, query: Query, settings: Settings) -> str | None
     if not settings.store.enabled:
         return None
     try:
-        from odar.store.database import Database
-        from odar.store.writer import make_row, write_rows
+        from odar.traces.database import Database
+        from odar.traces.writer import make_row, write_rows
 
         with Database(settings.store, _STORE_TIMEOUT_S) as database, database.write() as connection:
             write_rows(connection, [make_row(Record(query, answer), content=settings.store.content)])

@@ -22,9 +22,9 @@ from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import FILE, announce_profile, json_option, settings_options
 from odar.cli.terminal import format_known, notice, print_json
 from odar.engine import Odar
-from odar.recording.batch import make_items, open_batch_work
-from odar.recording.journal import Journal
-from odar.recording.questions import load_questions
+from odar.lab.recording.batch import make_items, open_batch_work
+from odar.lab.recording.journal import Journal
+from odar.lab.recording.questions import load_questions
 from odar.settings import Settings
 
 

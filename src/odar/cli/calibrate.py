@@ -10,17 +10,6 @@ from typing import Any
 import click
 
 from odar.agents.prompts import load_prompts
-from odar.calibration.compare import Goal, compare, guarantee
-from odar.calibration.guarantee import LossBound
-from odar.calibration.install import (
-    MIN_CHOICE,
-    certified_calibration,
-    chosen_calibration,
-    recommendation,
-    statistics_calibration,
-    without_prompts,
-)
-from odar.calibration.items import ScoredItems, scored_items, usable_items
 from odar.calibration_file import Calibration
 from odar.cli.calibrate_report import (
     certificate_sentence,
@@ -36,16 +25,27 @@ from odar.cli.terminal import notice, print_json, print_text
 from odar.config import with_values
 from odar.engine import Odar
 from odar.errors import InputError
-from odar.evals.replay.table import ReplayTable
-from odar.evals.selection import select_tasks
 from odar.files import atomic_write, cache_folder
+from odar.lab.calibration.compare import Goal, compare, guarantee
+from odar.lab.calibration.guarantee import LossBound
+from odar.lab.calibration.install import (
+    MIN_CHOICE,
+    certified_calibration,
+    chosen_calibration,
+    recommendation,
+    statistics_calibration,
+    without_prompts,
+)
+from odar.lab.calibration.items import ScoredItems, scored_items, usable_items
+from odar.lab.recording.collect import Job, make_items, recorded_asks
+from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
+from odar.lab.recording.header import Header, describe_changes, facts_of, header_of, model_facts
+from odar.lab.recording.journal import Journal
+from odar.lab.recording.questions import Question, QuestionSet, load_questions, starter_questions
+from odar.lab.recording.schema import RecordedItem, item_from_json
+from odar.lab.replay.table import ReplayTable
+from odar.lab.selection import select_tasks
 from odar.policy.cut_off import cut_off_warnings
-from odar.recording.collect import Job, make_items, recorded_asks
-from odar.recording.files import SUFFIXES, is_recording, open_recording
-from odar.recording.header import Header, describe_changes, facts_of, header_of, model_facts
-from odar.recording.journal import Journal
-from odar.recording.questions import Question, QuestionSet, load_questions, starter_questions
-from odar.recording.schema import RecordedItem, item_from_json
 from odar.settings import Settings
 from odar.types import SLOW, Query
 

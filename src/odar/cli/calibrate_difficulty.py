@@ -15,17 +15,17 @@ from rich.console import Console
 from rich.progress import Progress
 
 from odar import __version__
-from odar.calibration.bootstrap import Interval
 from odar.cli.options import command_line
 from odar.cli.terminal import notice, print_json
 from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import phi_batch
 from odar.difficulty.training import check_row_count, cross_predict, d_star, fit_features
 from odar.errors import InputError
-from odar.evals.router_quality import bootstrap_interval, pearson
 from odar.files import atomic_write
+from odar.lab.calibration.bootstrap import Interval
+from odar.lab.recording.questions import QueryLine, load_lines
+from odar.lab.router_quality import bootstrap_interval, pearson
 from odar.policy.arrays import Array
-from odar.recording.questions import QueryLine, load_lines
 from odar.settings import Settings
 from odar.types import Query
 

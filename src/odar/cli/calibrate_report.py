@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from odar.calibration.compare import Choice, Comparison
-from odar.calibration.guarantee import Certificate
-from odar.calibration.items import ScoredItems
 from odar.calibration_file import Calibration
 from odar.cli.terminal import plain_table, print_table, print_text
-from odar.recording.schema import RecordedItem
+from odar.lab.calibration.compare import Choice, Comparison
+from odar.lab.calibration.guarantee import Certificate
+from odar.lab.calibration.items import ScoredItems
+from odar.lab.recording.schema import RecordedItem
 from odar.types import Step
 
 

@@ -22,13 +22,13 @@ from odar.cli.main import exit_code_of
 from odar.cli.options import COUNT, USD
 from odar.cli.terminal import format_known, notice
 from odar.errors import BudgetExceeded, InputError
+from odar.lab.recording.collect import collect_work
+from odar.lab.recording.executor import Item, OpenWork, Progress
+from odar.lab.recording.executor import run as run_work
+from odar.lab.recording.journal import Journal
+from odar.lab.recording.limits import check_needs, rates_of
+from odar.lab.recording.work import open_engine_work
 from odar.providers.base import Provider
-from odar.recording.collect import collect_work
-from odar.recording.executor import Item, OpenWork, Progress
-from odar.recording.executor import run as run_work
-from odar.recording.journal import Journal
-from odar.recording.limits import check_needs, rates_of
-from odar.recording.work import open_engine_work
 from odar.settings import Settings
 from odar.types import Query
 
@@ -87,7 +87,7 @@ def on_engine(run: RunOptions, work: OpenWork) -> OpenWork:
     """Return the work for the engine of the run: unchanged for this process, or for a Ray cluster."""
     if run.engine == "local":
         return work
-    from odar.recording.cluster import on_ray
+    from odar.lab.recording.cluster import on_ray
 
     return on_ray(work, run.ray_address or os.environ.get("RAY_ADDRESS"), run.workers)
 
@@ -216,8 +216,8 @@ def progress_bar(total: int, done: int = 0, *, quiet: bool) -> Iterator[Callable
 
 def read_conversation(messages: list[Any]) -> Query:
     """Read messages in the form of OpenAI's clients."""
-    from odar.gateway.chat import read_chat
-    from odar.gateway.errors import ApiError
+    from odar.serving.errors import ApiError
+    from odar.serving.protocols.chat import read_chat
 
     try:
         return read_chat({"model": "odar", "messages": messages}).query

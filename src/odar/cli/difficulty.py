@@ -11,9 +11,9 @@ from odar.cli.terminal import print_json
 from odar.difficulty.base import open_estimator
 from odar.errors import InputError, one_line
 from odar.inputs import check_text
+from odar.lab.recording.questions import QueryLine, load_lines
 from odar.policy.experts import route_expert
 from odar.policy.paper import PaperPolicy
-from odar.recording.questions import QueryLine, load_lines
 from odar.settings import Settings
 from odar.types import Assignment, Path, Plan, Query
 

@@ -26,12 +26,12 @@ from odar.errors import OdarError, SettingsError
 from odar.files import cache_folder
 from odar.providers.weights import GGUF, catalogue, gguf_path, offline, weights_folder, weights_status
 from odar.secrets import api_key, masked
+from odar.served.alignment import alignment_file, alignment_path
 from odar.settings import Settings
-from odar.store.alignment import alignment_file, alignment_path
-from odar.store.archive import Archive
-from odar.store.database import Database, database_url
-from odar.store.overview import warnings_of
-from odar.store.record import Filter
+from odar.traces.archive import Archive
+from odar.traces.database import Database, database_url
+from odar.traces.overview import warnings_of
+from odar.traces.record import Filter
 from odar.types import FAST, SLOW
 
 

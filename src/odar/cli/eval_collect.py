@@ -22,15 +22,15 @@ from odar.cli.options import COUNT, FILE, announce_profile, json_option, setting
 from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
-from odar.evals.benchmarks.base import BENCHMARKS, NAMES, Benchmark
-from odar.evals.scorers.text import TEXT_SCORERS
-from odar.evals.selection import check_scorer, select_tasks, with_fitting_prompts
-from odar.recording.collect import Job, TaskSet, make_items
-from odar.recording.files import SUFFIXES, is_recording, open_recording
-from odar.recording.header import header_of
-from odar.recording.journal import Journal
-from odar.recording.questions import QuestionSet, load_questions
-from odar.recording.schema import Task, row_id
+from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Benchmark
+from odar.lab.graders.text import TEXT_SCORERS
+from odar.lab.recording.collect import Job, TaskSet, make_items
+from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
+from odar.lab.recording.header import header_of
+from odar.lab.recording.journal import Journal
+from odar.lab.recording.questions import QuestionSet, load_questions
+from odar.lab.recording.schema import Task, row_id
+from odar.lab.selection import check_scorer, select_tasks, with_fitting_prompts
 from odar.settings import Settings
 from odar.types import Query
 

@@ -10,25 +10,25 @@ from typing import Any
 
 import click
 
-from odar.calibration.items import scored_items
 from odar.catalogue import Price
 from odar.cli.eval_replay import fixed_outcomes, print_policies
 from odar.cli.options import FILE, json_option, settings_options
 from odar.cli.terminal import notice, print_json, print_text
 from odar.engine import Odar
 from odar.errors import UsageError, plural
-from odar.evals.benchmarks.base import BENCHMARKS
-from odar.evals.replay.outcomes import Outcomes
-from odar.evals.replay.policies import escalation_score, run_policies, run_policy
-from odar.evals.replay.table import ReplayTable
-from odar.evals.router_quality import apgr
-from odar.evals.scorers.text import TEXT_SCORERS
-from odar.evals.statistics import PolicySummary, summarize_policies
 from odar.files import user_path
-from odar.recording.files import write_recording
-from odar.recording.importers import FORMATS, ImportOptions, read_models, read_questions
-from odar.recording.joining import import_models
-from odar.recording.schema import Task
+from odar.lab.benchmarks.base import BENCHMARKS
+from odar.lab.calibration.items import scored_items
+from odar.lab.graders.text import TEXT_SCORERS
+from odar.lab.recording.files import write_recording
+from odar.lab.recording.importers import FORMATS, ImportOptions, read_models, read_questions
+from odar.lab.recording.joining import import_models
+from odar.lab.recording.schema import Task
+from odar.lab.replay.outcomes import Outcomes
+from odar.lab.replay.policies import escalation_score, run_policies, run_policy
+from odar.lab.replay.table import ReplayTable
+from odar.lab.router_quality import apgr
+from odar.lab.statistics import PolicySummary, summarize_policies
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW
 

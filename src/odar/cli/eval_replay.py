@@ -13,12 +13,12 @@ from odar.cli.options import FILE, command_line, json_option, settings_options
 from odar.cli.terminal import fitting_columns, format_known, notice, plain_table, print_json, print_table
 from odar.config import with_values
 from odar.errors import InputError, plural
-from odar.evals.fusion_study import apply_rules, fitted_skills, oracle_accuracy
-from odar.evals.replay.outcomes import Outcomes, cost_at_accuracy
-from odar.evals.replay.policies import run_policies, run_policy, suites
-from odar.evals.replay.table import ReplayTable, load_table, load_tables, shared_rows
-from odar.evals.router_quality import arena_score, path_robustness
-from odar.evals.statistics import PolicySummary, paired_difference, summarize_policies
+from odar.lab.fusion_study import apply_rules, fitted_skills, oracle_accuracy
+from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy
+from odar.lab.replay.policies import run_policies, run_policy, suites
+from odar.lab.replay.table import ReplayTable, load_table, load_tables, shared_rows
+from odar.lab.router_quality import arena_score, path_robustness
+from odar.lab.statistics import PolicySummary, paired_difference, summarize_policies
 from odar.settings import Settings
 from odar.types import SLOW
 
@@ -258,8 +258,8 @@ def report_command(
     odar eval report runs/starter.jsonl --out report.html
     odar eval report main.jsonl fast-fast.jsonl attacked.jsonl
     """
-    from odar.evals.report.findings import replay_recordings
-    from odar.evals.report.page import to_json, write_report
+    from odar.lab.report.findings import replay_recordings
+    from odar.lab.report.page import to_json, write_report
 
     parts = replay_recordings(load_tables(recordings, calibration, split or ""), train)
     if as_json:

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from odar.cli.terminal import WIDTH, format_known, plain_table, print_facts
 from odar.errors import one_line
-from odar.store.record import Record, to_document, to_json
-from odar.store.story import dollars, spend_line, tell_story
+from odar.traces.record import Record, to_document, to_json
+from odar.traces.story import dollars, spend_line, tell_story
 from odar.types import Answer, Query
 
 _ENERGIES = {

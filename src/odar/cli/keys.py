@@ -13,9 +13,9 @@ from odar.cli.options import COUNT, POSITIVE, USD, Finite, json_option, settings
 from odar.cli.terminal import notice, plain_table, print_json, print_table
 from odar.errors import InputError
 from odar.policy.dial import Dial
+from odar.serving.keys import Key, KeyLimits, Spent, all_keys, create_key, revoke_key, spent_by_keys
 from odar.settings import Settings
-from odar.store.database import Database
-from odar.store.keys import Key, KeyLimits, Spent, all_keys, create_key, revoke_key, spent_by_keys
+from odar.traces.database import Database
 from odar.types import Path
 
 _UNIT_SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}

@@ -11,9 +11,9 @@ from odar.cli.options import json_option, settings_options
 from odar.cli.terminal import format_known, notice, plain_table, print_json, print_table
 from odar.cli.traces import parse_time
 from odar.settings import Settings
-from odar.store.archive import Archive
-from odar.store.database import Database
-from odar.store.observations import agreement_lines, interval_text
+from odar.traces.archive import Archive
+from odar.traces.database import Database
+from odar.traces.observations import agreement_lines, interval_text
 
 
 @click.command("observe")

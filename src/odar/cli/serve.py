@@ -18,7 +18,7 @@ from odar.errors import SettingsError
 from odar.settings import LOG_FORMATS, Settings
 
 if TYPE_CHECKING:
-    from odar.gateway.access import AccessPolicy
+    from odar.serving.access import AccessPolicy
 
 _PORT = click.IntRange(0, 65535)
 _SEND_BUFFER_BYTES = 128 * 2**10
@@ -62,14 +62,14 @@ def command(settings: Settings) -> None:
 
     It logs a line for every question to standard error, without texts; /dashboard shows the traces.
     """
-    from odar.gateway.access import AccessPolicy, check_binding
-    from odar.gateway.app import create_app
-    from odar.gateway.logs import Logs, as_json, as_text, descriptor_writer
-    from odar.gateway.server import make_server
-    from odar.gateway.workers import Workers, worker_count
-    from odar.store.alignment import alignment_file
-    from odar.store.keys import read_keys
-    from odar.store.store import Store
+    from odar.served.alignment import alignment_file
+    from odar.serving.access import AccessPolicy, check_binding
+    from odar.serving.app import create_app
+    from odar.serving.keys import read_keys
+    from odar.serving.logs import Logs, as_json, as_text, descriptor_writer
+    from odar.serving.server import make_server
+    from odar.serving.store import Store
+    from odar.serving.workers import Workers, worker_count
 
     gateway = settings.gateway
     workers = Workers(worker_count(settings), gateway.sessions)
@@ -85,7 +85,7 @@ def command(settings: Settings) -> None:
     write = descriptor_writer(sys.stderr.fileno(), shared=workers.count > 1)
 
     def log_supervision(message: str) -> None:
-        line = {"time": time.time(), "level": "warning", "logger": "odar.gateway", "message": message}
+        line = {"time": time.time(), "level": "warning", "logger": "odar.serving", "message": message}
         write(as_text(line) if log_is_text else as_json(line))
 
     workers.fork(log_supervision)  # from here on in each worker

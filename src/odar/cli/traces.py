@@ -20,12 +20,12 @@ from odar.cli.options import FILE, USD, json_option, settings_options
 from odar.cli.terminal import WIDTH, format_known, notice, plain_table, print_json, print_table
 from odar.errors import InputError, plural
 from odar.settings import Settings
-from odar.store.archive import Archive
-from odar.store.database import Database
-from odar.store.observations import agreement_lines, interval_text
-from odar.store.overview import warnings_of
-from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
-from odar.store.story import spend_line
+from odar.traces.archive import Archive
+from odar.traces.database import Database
+from odar.traces.observations import agreement_lines, interval_text
+from odar.traces.overview import warnings_of
+from odar.traces.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
+from odar.traces.story import spend_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -40,8 +40,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from odar.conversation import Message
 from odar.providers.base import Reply, Request
 from odar.settings import ProviderSettings, Settings
-from odar.store.record import path_name
 from odar.telemetry.metrics import CallMetrics, check_protocol, error_type
+from odar.traces.record import path_name
 from odar.types import Answer, Ask, Decision, Estimate, Verdict
 
 Attributes = dict[str, Any]

@@ -1,0 +1,249 @@
+"""A gateway in its own process, and what can be observed of that process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+from chaos.upstream import CountingUpstream
+
+DEADLINE_S = 3.0
+FLUSH_S = 0.2
+PAIR_TOML = """
+profile = "tiny"
+[providers.f]
+kind = "openai"
+base_url = "{fast}"
+[providers.s]
+kind = "openai"
+base_url = "{slow}"
+[models.quick]
+provider = "f"
+logprobs = true
+price = {{ input = 1, output = 2 }}
+[models.deep]
+provider = "s"
+logprobs = true
+n = true
+price = {{ input = 3, output = 15 }}
+"""
+"""Settings of a fast and a slow model behind two upstreams."""
+_TOML = """
+[fast]
+model = "quick"
+timeout_s = 1.0
+[slow]
+model = "deep"
+timeout_s = 1.5
+[limits]
+deadline_s = {deadline}
+[retry]
+attempts = 3
+base_s = 0.05
+max_s = 0.2
+[gateway]
+metrics_allow = ["127.0.0.1"]
+breaker_cooldown_s = 0.5
+notice_s = 0
+drain_s = 5
+keepalive_s = 0.5
+[store]
+url = "{store}"
+content = true
+flush_interval_s = {flush}
+"""
+_COMPLAINT = re.compile(r"unforeseen|never retrieved|never awaited|Traceback|Unclosed|was destroyed but")
+"""Log messages of asyncio, aiohttp and odar about leaks and unexpected errors."""
+CODE = "from odar.cli.main import main; main()"
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """The resources of a process."""
+
+    tasks: int
+    sockets: int
+    files: int
+
+    def more_than(self, before: Footprint) -> list[str]:
+        """Return the resources that increased."""
+        pairs = ((name, getattr(before, name), getattr(self, name)) for name in ("tasks", "sockets", "files"))
+        return [f"{name} {then} → {now}" for name, then, now in pairs if now > then]
+
+
+class Gateway:
+    """One `odar serve`. Start it with `Gateway.start`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+        self.process, self.url, self.log = process, url, log
+        self._read = 0
+
+    @classmethod
+    async def start(
+        cls,
+        folder: Path,
+        fast: CountingUpstream,
+        slow: CountingUpstream,
+        store: str,
+        *,
+        environ: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> Gateway:
+        """Start one and wait until it answers.
+
+        Args:
+            folder: for its settings and its log.
+            fast: the fast agent's upstream.
+            slow: the slow agent's.
+            store: where traces go.
+            environ: further variables of its environment.
+            prefix: a command to start it under.
+        """
+        toml = (PAIR_TOML + _TOML).format(
+            fast=fast.url, slow=slow.url, store=store, deadline=DEADLINE_S, flush=FLUSH_S
+        )
+        return await cls.launch(folder, toml, environ=environ, prefix=prefix)
+
+    @classmethod
+    async def launch(
+        cls,
+        folder: Path,
+        toml: str,
+        *arguments: str,
+        environ: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> Gateway:
+        """Start one with these settings and further arguments of `odar serve`; wait until it answers."""
+        folder.mkdir(exist_ok=True)
+        config = folder / "odar.toml"
+        config.write_text(toml)
+        port, log = _free_port(), folder / "log"
+        own = {
+            "ODAR_CONFIG": str(config),
+            "XDG_DATA_HOME": str(folder),
+            "ODAR_GATEWAY_WORKERS": os.environ.get("ODAR_GATEWAY_WORKERS", "1"),
+        }
+        own |= environ or {}
+        with log.open("ab") as said:
+            process = await asyncio.create_subprocess_exec(
+                *prefix, sys.executable, "-c", CODE, "serve", "--port", str(port), *arguments,
+                stdin=asyncio.subprocess.DEVNULL, stderr=said, cwd=folder, env=os.environ | own,
+            )  # fmt: skip
+        gateway = cls(process, f"http://127.0.0.1:{port}", log)
+        try:
+            async with asyncio.timeout(60):
+                while not await gateway.is_up():
+                    assert process.returncode is None, log.read_text()
+                    await asyncio.sleep(0.05)
+        except BaseException:
+            await gateway.kill()
+            raise
+        return gateway
+
+    async def is_up(self) -> bool:
+        """Return whether it answers."""
+        try:
+            return bool(await self._get("/healthz"))
+        except (aiohttp.ClientError, ConnectionError):
+            return False
+
+    async def loading(self) -> float:
+        """Return 1 while it loads, otherwise 0."""
+        return float('"ready"' not in await self._get("/readyz"))
+
+    async def metric(self, name: str) -> float:
+        """Return a metric, summed over its labels."""
+        lines = re.findall(rf"^{name}(?:\{{.*?\}})? (\S+)$", await self._get("/metrics"), re.MULTILINE)
+        assert lines, f"/metrics has no {name}"
+        return sum(map(float, lines))
+
+    async def footprint(self) -> Footprint:
+        """Return its current resources; connections to the store, whose pool is bounded, do not count."""
+        tasks = int(await self.metric("odar_tasks"))
+        links = []
+        for entry in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            try:
+                links.append(entry.readlink().name)
+            except FileNotFoundError:  # closed meanwhile
+                continue
+        sockets = sum(link.startswith("socket:") for link in links)
+        stored = sum(link.endswith((".db", ".db-wal", ".db-shm")) for link in links)
+        return Footprint(tasks, sockets, len(links) - sockets - stored)
+
+    async def at_rest(self, looks: int = 6) -> Footprint:
+        """Return its resources at rest: the minimum of several measurements."""
+        seen = []
+        for _ in range(looks):
+            seen.append(await self.footprint())
+            await asyncio.sleep(0.2)
+        return Footprint(*(min(getattr(each, name) for each in seen) for name in Footprint.__slots__))
+
+    async def settled(self, before: Footprint, timeout_s: float = 5.0) -> Footprint:
+        """Return its resources when they are back at the earlier level, or after a timeout."""
+        until, now = time.monotonic() + timeout_s, await self.footprint()
+        while now.more_than(before) and time.monotonic() < until:
+            await asyncio.sleep(0.2)
+            now = await self.footprint()
+        return now
+
+    def memory_mb(self, field: str = "VmRSS") -> float:
+        """Return its resident memory in megabytes; `VmHWM` is the maximum since `forget_peak`."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)
+        assert found is not None, field
+        return int(found.group(1)) / 1024
+
+    def forget_peak(self) -> None:
+        """Measure `VmHWM` from now on."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
+    def children(self) -> list[int]:
+        """Return its child processes."""
+        found = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return [int(pid) for file in found for pid in file.read_text().split()]
+
+    def complaints(self) -> list[str]:
+        """Return new log lines that no fault explains."""
+        with self.log.open("rb") as file:
+            file.seek(self._read)
+            lines = file.read().decode("utf-8", "replace").splitlines()
+            self._read = file.tell()
+        return [line[:300] for line in lines if _COMPLAINT.search(line)]
+
+    async def stop(self) -> None:
+        """Send SIGTERM and wait."""
+        await self._end(signal.SIGTERM)
+
+    async def kill(self) -> None:
+        """Send SIGKILL."""
+        await self._end(signal.SIGKILL)
+
+    async def _end(self, number: int) -> None:
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+            async with asyncio.timeout(30):
+                await self.process.wait()
+
+    async def _get(self, path: str) -> str:
+        connector = aiohttp.TCPConnector(force_close=True)
+        timeout = aiohttp.ClientTimeout(total=10)
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
+            session.get(self.url + path) as response,
+        ):
+            return await response.text()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,1 +1,0 @@
-"""Benchmarks, scorers, replay of recorded answers, statistics and reports."""

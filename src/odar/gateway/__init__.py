@@ -1,1 +1,0 @@
-"""HTTP gateway: one engine behind the APIs of OpenAI and Anthropic."""

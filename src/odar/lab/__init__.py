@@ -1,0 +1,1 @@
+"""For researchers: recordings, replay, calibration, benchmarks, graders, statistics and reports."""

@@ -1,0 +1,374 @@
+"""What each choice would cost on a user's traffic, and how often it gives slow's answer (SPEC 10.1, 10.2).
+
+Without labels the slow model's answer is the reference. A cascade that ends with a slow call gives the reference
+itself, so a second slow sample of some questions shows how often slow would have given another answer: the estimate
+is the agreement on all questions, corrected by the mean difference on those with two samples. In the same way slow
+agrees with itself as often as its second sample does. What counts is the excess over that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from odar.calibration_file import Calibration, Setting
+from odar.errors import InputError
+from odar.lab.calibration.bootstrap import Interval, bootstrap_mean, wilson_interval
+from odar.lab.calibration.compare import Choice, Goal, best_choice, compare, walk_all
+from odar.lab.calibration.fit import MIN_BELIEF, answers_of, default_source, fit_calibration
+from odar.lab.calibration.items import scored_items
+from odar.lab.recording.schema import Attempt, RecordedItem, Task
+from odar.lab.replay.table import ReplayTable
+from odar.planning import call_prices, make_plan
+from odar.policy.arrays import Array, Bools
+from odar.policy.belief import Belief
+from odar.policy.belief_fit import skills_from_agreement
+from odar.policy.dial import NAMES, Dial
+from odar.policy.kinds import Kind, request_kind
+from odar.settings import Settings
+from odar.types import SECOND, SLOW, Assignment, Estimate, Query, State, Step
+
+MIN_ITEMS = 30
+"""Minimum number of questions for an estimate."""
+MIN_KIND = 10
+"""Minimum number of questions of a kind for a row of its own."""
+MIN_DIFFERING = 10
+"""Minimum number of differing answers for a bootstrap of an agreement that second samples correct."""
+LEAD = 0.5
+"""Standard errors by which a cascade must lead every fixed choice to be recommended."""
+DIALS = ("economy", "balanced", "quality")
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Every choice on the same questions, and the one that is worth most at the user's dial."""
+
+    choices: tuple[Choice, ...]
+    """From the cheapest to the most expensive; `score` is right, or the same answer as slow."""
+    best: Choice
+    goal: Goal
+    labelled: bool
+    repeated: Bools
+    """Which questions slow answered twice; if none, its agreement with itself is unknown."""
+    kinds: tuple[str, ...]
+    """The kind of each question."""
+    settings: Settings
+    """Agents and models."""
+    calibration: Calibration
+    """What the choices were estimated with."""
+    table: ReplayTable
+    left_out: int = 0
+    """Questions whose reference was cut off or empty."""
+
+    @property
+    def slow(self) -> Choice:
+        """One call to the slow model: the baseline."""
+        return next(choice for choice in self.choices if choice.name == SLOW)
+
+    @property
+    def repeats(self) -> int:
+        """Number of questions that slow answered twice."""
+        return int(self.repeated.sum())
+
+    @property
+    def score_name(self) -> str:
+        """What a score means."""
+        return "right" if self.labelled else "same answer as slow"
+
+    def score(self, choice: Choice) -> Interval:
+        """Return the mean score with its interval."""
+        if choice.name == SLOW and not self.labelled and not self.repeats:
+            return Interval(np.nan, np.nan, np.nan)
+        if self.repeats and (choice.score != 1).sum() < MIN_DIFFERING:
+            # resampling hardly varies: as if only the questions with two samples were known
+            return wilson_interval(min(1.0, max(0.0, float(choice.score.mean()))), self.repeats)
+        found = bootstrap_mean(choice.score, strata=self.kinds, shares=not self.repeats)
+        return Interval(*(min(1.0, max(0.0, each)) for each in found))
+
+    def saving(self, choice: Choice) -> Interval:
+        """Return the saved share of the cost of slow, with its interval (of a ratio of means, linearised)."""
+        cost, slow = choice.cost_usd, self.slow.cost_usd
+        ratio = cost.mean() / slow.mean()
+        values = 1 - ratio - (cost - ratio * slow) / slow.mean()
+        return bootstrap_mean(values, strata=self.kinds, shares=False)
+
+    def excess(self, choice: Choice) -> Interval:
+        """Return by how much less often than slow itself a choice gives slow's answer, or is right."""
+        return bootstrap_mean(self.slow.score - choice.score, strata=self.kinds, shares=False)
+
+    def by_kind(self) -> dict[str, Advice]:
+        """Return the same for the questions of each kind that has enough of them."""
+        kinds = np.array(self.kinds)
+        masks = {str(kind): kinds == kind for kind in sorted(set(self.kinds))}
+        return {kind: self.part(mask) for kind, mask in masks.items() if mask.sum() >= MIN_KIND}
+
+    def part(self, rows: Bools) -> Advice:
+        """Return the same for some of the questions."""
+        choices = [
+            replace(each, score=each.score[rows], cost_usd=each.cost_usd[rows], calls=each.calls[rows])
+            for each in self.choices
+        ]
+        kinds = tuple(np.array(self.kinds)[rows].tolist())
+        return replace(self, choices=tuple(choices), kinds=kinds, repeated=self.repeated[rows])
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return all choices as plain data."""
+        return [
+            {
+                "choice": each.name,
+                "settings": dict(each.settings),
+                "usd_per_1000": 1000 * float(each.cost_usd.mean()),
+                "saving": self.saving(each),
+                "score": self.score(each),
+                "calls": float(each.calls.mean()),
+                "best": each.name == self.best.name,
+            }
+            for each in self.choices
+        ]
+
+    def sentence(self) -> str:
+        """Return the recommendation, as one sentence."""
+        slow = self.settings.agent(SLOW).model
+        best = self.best
+        if best.is_cascade:
+            return f"Use the cascade at dial {best.settings['routing.dial']}: {self._figures(best, slow)}."
+        model = self.settings.agent(best.name).model if best.name in self.settings.agent_names else best.name
+        cascades = [each for each in self.choices if each.is_cascade]
+        nearest = max(cascades, key=lambda each: float(self.goal.worth(each).mean()))
+        alone = f"No cascade pays here: use {model} alone"
+        if best.name != SLOW:
+            alone += f": {self._figures(best, slow)}"
+        points = 100 * (float(best.score.mean()) - float(nearest.score.mean()))
+        dearer = 100 * float(nearest.cost_usd.mean() - best.cost_usd.mean()) / float(self.slow.cost_usd.mean())
+        what = "is right" if self.labelled else f"gives {slow}'s answer"
+        change = f"{abs(points):.1f} points {'less' if points >= 0 else 'more'} often"
+        cost = f"costs {abs(dearer):.0f}% of a slow call {'more' if dearer >= 0 else 'less'}"
+        rate = f"{Dial.parse(self.goal.dial).points:g} points are worth one slow call"
+        why = f"the nearest cascade ({nearest.settings['routing.dial']}) {what} {change} and {cost}"
+        chance = ""
+        if self.goal.worth(nearest).mean() > self.goal.worth(best).mean():
+            chance = " This cascade is ahead, but by so little that it may be chance: try more questions (--limit)."
+        return f"{alone}. {why[0].upper()}{why[1:]}; at dial {self.goal.dial}, {rate}.{chance}"
+
+    def _figures(self, choice: Choice, slow: str) -> str:
+        saved = percent(self.saving(choice), digits=0)
+        found = f"saves {saved}" if self.saving(choice).value >= 0 else f"costs {saved.replace('-', '')} more"
+        if self.labelled:
+            gap = self.excess(choice)
+            against = f"{-100 * gap.value:+.1f} points [{-100 * gap.high:+.1f}, {-100 * gap.low:+.1f}]"
+            return f"{found}, right in {percent(self.score(choice))}, {against} against {slow}"
+        itself = f"; how often {slow} repeats itself is unknown"
+        if self.repeats:
+            itself = f", as {slow} itself when asked twice in {percent(self.score(self.slow))}"
+        return f"{found}, same answer as {slow} in {percent(self.score(choice))}{itself}"
+
+
+def kind_of(item: RecordedItem) -> str:
+    """Return the kind of a recorded question; empty if its text is unknown."""
+    if item.stratum in set(Kind):
+        return item.stratum
+    return request_kind(Query(item.query)).kind.value if item.query.strip() else ""
+
+
+def percent(interval: Interval, digits: int = 1) -> str:
+    """Return a share with its interval.
+
+    >>> percent(Interval(0.921, 0.898, 0.94)), percent(Interval(0.58, 0.52, 0.63), 0)
+    ('92.1% [89.8, 94.0]', '58% [52, 63]')
+    """
+    value, low, high = (f"{100 * each:.{digits}f}" for each in interval)
+    return f"{value}% [{low}, {high}]"
+
+
+def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[Step, str], dial: str) -> Advice:
+    """Compare all choices on recorded items, with labels if every item has one.
+
+    Args:
+        items: with an answer of every agent of the settings; some or all with several slow samples.
+        settings: agents and models.
+        prompts: the MD5 of each step's prompt.
+        dial: what agreement is worth: the points for which one slow call of this traffic is bought.
+
+    Raises:
+        InputError: there are too few items.
+    """
+    scored = scored_items(items)
+    found = scored.items
+    if not scored.labelled:
+        found = scored_items([_without_repeats(item) for item in items]).items
+    if len(found) < MIN_ITEMS:
+        raise InputError(
+            f"{len(found)} questions have comparable answers of all agents; at least {MIN_ITEMS} are needed"
+        )
+    kinds = tuple(map(kind_of, found))
+    known = {"labelled": scored.labelled, "kinds": kinds, "settings": settings, "left_out": len(items) - len(found)}
+    if scored.labelled:
+        return _with_labels(found, prompts, dial, known)
+    again = [item for item in items if sum(_is_slow(each) for each in item.attempts) > 1]
+    repeated = {item.key: item for item in scored_items(again).items} if again else {}
+    part = np.array([item.key in repeated for item in found])
+    everywhere = bool(part.all())
+    table = _unfitted(found, settings, prompts)
+    calibration = agreement_calibration(table)
+    table = table.replaced(calibration=calibration)
+    choices: list[Choice] = []
+    if part.any():
+        others = [repeated[item.key] for item in found if item.key in repeated]
+        if not everywhere:  # the questions without a second sample could not be compared at two
+            others = [_one_slow(item) for item in others]
+        second = _unfitted(others, settings, prompts).replaced(calibration=calibration)
+        choices = walk_all(second, _tried(second))
+    if not everywhere:
+        coupled = walk_all(table, _tried(table))
+        pairs = zip(coupled, choices or coupled, strict=True)
+        choices = [_corrected(one, two, part) if part.any() else one for one, two in pairs]
+    return _advice(choices, dial, {**known, "repeated": part, "calibration": calibration, "table": table})
+
+
+def _with_labels(
+    items: Sequence[RecordedItem], prompts: Mapping[Step, str], dial: str, known: dict[str, Any]
+) -> Advice:
+    table = _unfitted(items, known["settings"], prompts)
+    comparison = compare(table, Goal(dial, Dial.parse(dial).value(table.reference_usd)))
+    every = np.ones(len(table), dtype=bool)
+    fitted = fit_calibration(table, every, belief=comparison.fits_belief and len(table) >= MIN_BELIEF)
+    shown = [
+        each
+        for each in comparison.choices
+        if not each.is_cascade or (each.settings["routing.dial"] in NAMES and "routing.stages" not in each.settings)
+    ]
+    table = table.replaced(calibration=fitted)
+    return _advice(shown, dial, {**known, "repeated": ~every, "calibration": fitted, "table": table})
+
+
+def _advice(choices: Sequence[Choice], dial: str, known: dict[str, Any]) -> Advice:
+    ordered = tuple(sorted(choices, key=lambda choice: float(choice.cost_usd.mean())))
+    slow = next(choice for choice in ordered if choice.name == SLOW)
+    goal = Goal(dial, Dial.parse(dial).value(float(slow.cost_usd.mean())))
+    return Advice(choices=ordered, best=best_choice(ordered, goal, lead=LEAD), goal=goal, **known)
+
+
+def _tried(table: ReplayTable) -> list[dict[str, Setting]]:
+    """Return the fixed choices, and the cascade at three dials."""
+    names = [str(agent) for agent in table.agents]
+    names += [f"{SLOW}*{count}" for count in (3, 5) if table.samples(SLOW) >= count]
+    fixed: list[dict[str, Setting]] = [{"policy": each} for each in names]
+    cascades: list[dict[str, Setting]] = [{"policy": "cascade", "routing.dial": dial} for dial in DIALS]
+    return fixed + cascades
+
+
+def _corrected(all_items: Choice, some: Choice, part: Bools) -> Choice:
+    """Return a choice whose mean score is that of all items plus the mean change on the items with two samples."""
+    change = np.zeros(len(part))
+    change[part] = (some.score - all_items.score[part]) * len(part) / part.sum()
+    return replace(all_items, score=all_items.score + change)
+
+
+def agreement_calibration(table: ReplayTable) -> Calibration:
+    """Return the statistics of the answers, and skills that explain how often agents agree, without labels."""
+    own = table.own_calibration()
+    answers = answers_of(table)
+    agents = list(table.agents.values())
+    groups = [np.asarray(opinion.group) for opinion in answers.opinions[: len(agents)]]
+    plausible = int(np.median(np.asarray(answers.plausible)))
+    together = {}
+    for i, one in enumerate(groups):
+        for j, other in enumerate(groups[:i]):
+            both = (one >= 0) & (other >= 0)
+            together[i, j, plausible] = float(both.sum()), float((both & (one == other)).sum())
+    skills = skills_from_agreement(Belief.load(), agents, together)
+    statistics = dict(own.statistics)
+    for agent, skill in zip(agents, skills, strict=True):
+        source = default_source(table, agent.name)
+        statistics[source] = replace(statistics[source], accuracy=round(skill, 4))
+    return replace(own, statistics=statistics)
+
+
+def best_second(
+    candidates: Sequence[str], advise_with: Callable[[str | None], Advice]
+) -> tuple[Advice, dict[str, float]]:
+    """Return the advice with the best second agent, or with none, and the points that each is worth.
+
+    The points are those of the best cascade at the user's dial, beyond one slow call.
+    """
+    found = {name: advise_with(name) for name in (*candidates, None)}
+    points = {}
+    for name, advice in found.items():
+        cascades = [each for each in advice.choices if each.is_cascade]
+        worth = max(float(advice.goal.worth(each).mean()) for each in cascades)
+        points[name or "none"] = 100 * (worth - float(advice.goal.worth(advice.slow).mean()))
+    best = max(found, key=lambda name: points[name or "none"])
+    return found[best], points
+
+
+def with_second(
+    items: Sequence[RecordedItem], settings: Settings, agent: str | None, model: str = ""
+) -> tuple[list[RecordedItem], Settings]:
+    """Return items and settings in which this agent is the second, and no further ones take part."""
+    kept = {name: name for name in settings.agent_names if name in ("fast", SLOW)}
+    own = settings.fast if agent is None else replace(settings.fast, model=model, alternatives=(), fallbacks=())
+    if agent is not None:
+        kept[agent] = SECOND
+
+    def renamed(attempt: Attempt) -> Attempt:
+        name = kept[attempt.agent]
+        return replace(attempt, agent=name, step=Step.ANSWER) if name == SECOND else attempt
+
+    changed = [
+        replace(item, attempts=tuple(renamed(each) for each in item.attempts if each.agent in kept))
+        for item in items
+    ]
+    return changed, replace(settings, second=None if agent is None else own, agents={})
+
+
+def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[Query], float]) -> dict[str, Any]:
+    """Return what requests without a comparable answer cost at one call each, by estimated lengths.
+
+    The recommended choice asks one agent; nothing says whether its answer is as good as slow's.
+    """
+    table = advice.table
+    cards = {agent: advice.settings.card(advice.settings.agent(agent).model) for agent in table.agents}
+    models = {agent: card.name for agent, card in cards.items()}
+    dial = str(advice.best.settings.get("routing.dial", advice.goal.dial))
+    policy = table.policy_of(replace(advice.settings, policy=str(advice.best.settings["policy"])))
+    chosen: list[str] = []
+    costs: list[tuple[float, float]] = []
+    for task in tasks:
+        estimate = Estimate(difficulty(task.query), advice.settings.routing.estimator)
+        plan = make_plan(task.query, estimate, Assignment("general", models=models), cards, Dial.parse(dial))
+        value = Dial.parse(dial).value(table.reference_usd)
+        stage = policy.next_stage(State(replace(plan, value_usd=value))).stage
+        agent = stage.asks[0].agent if stage is not None else SLOW
+        prices, _ = call_prices(cards, task.query.estimated_tokens)
+        chosen.append(agent)
+        costs.append((prices[agent], prices[SLOW]))
+    cost: Array = np.array(costs)
+    return {
+        "requests": len(tasks),
+        "to": {agent: chosen.count(agent) for agent in table.agents if agent in chosen},
+        "usd_per_1000": 1000 * float(cost[:, 0].mean()),
+        "slow_usd_per_1000": 1000 * float(cost[:, 1].mean()),
+    }
+
+
+def _unfitted(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[Step, str]) -> ReplayTable:
+    return ReplayTable(items, settings, prompts, Calibration())
+
+
+def _is_slow(attempt: Attempt) -> bool:
+    return attempt.agent == SLOW and attempt.step is not Step.VERIFY
+
+
+def _without_repeats(item: RecordedItem) -> RecordedItem:
+    """Return an item with the first slow answer only."""
+    kept = [each for each in item.attempts if not _is_slow(each) or each.index == 0]
+    return replace(item, attempts=tuple(kept))
+
+
+def _one_slow(item: RecordedItem) -> RecordedItem:
+    """Return an item, whose reference is left out already, with one slow answer."""
+    first = next(each for each in item.attempts if _is_slow(each))
+    return replace(item, attempts=tuple(each for each in item.attempts if not _is_slow(each) or each is first))

@@ -1,0 +1,331 @@
+"""Cascades and fixed choices compared on held-out items, and the choice that is best for the user (SPEC 9.8).
+
+A choice is some settings, such as {"policy": "slow*3"} or {"policy": "cascade", "routing.dial": "7"}. Whatever is
+fitted comes from other items than those that a choice is judged on. Costs count every call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from odar.calibration_file import Calibration, Setting
+from odar.config import with_values
+from odar.errors import InputError
+from odar.lab.calibration.bootstrap import Interval, bootstrap_mean
+from odar.lab.calibration.fit import MIN_BELIEF, fit_calibration, log_losses
+from odar.lab.calibration.guarantee import Certificate, LossBound, certify
+from odar.lab.replay.outcomes import mean_outcomes
+from odar.lab.replay.table import ReplayTable
+from odar.policy.arrays import Array, Bools
+from odar.policy.cascade import CascadePolicy, default_stages, within_samples
+from odar.policy.dial import Dial
+from odar.policy.policies import Policy, choose_policy
+from odar.types import FAST, SLOW, Stage
+
+SEED = 42
+FOLDS = 5
+DIALS = ("1", "2", "quality", "5", "7", "balanced", "14", "19", "economy", "35", "50", "100")
+"""Dials that are compared, the most expensive first."""
+SELF_CONSISTENCY = (3, 5)
+"""Numbers of slow samples of the fixed choices."""
+THRESHOLDS = tuple((tau1, tau2) for tau1 in (0.2, 0.3, 0.4) for tau2 in (0.6, 0.7, 0.8))
+"""τ1 and τ2 that are compared for `policy = "paper"` (SPEC 2.7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Settings, and how they do on each item."""
+
+    settings: Mapping[str, Setting]
+    score: Array
+    cost_usd: Array
+    calls: Array
+
+    @property
+    def name(self) -> str:
+        """Its name in tables."""
+        policy = str(self.settings["policy"])
+        if policy == "cascade":
+            return f"{self.cascade} {self.settings['routing.dial']}"
+        if "routing.tau1" in self.settings:
+            return f"paper {self.settings['routing.tau1']}, {self.settings['routing.tau2']}"
+        return policy
+
+    @property
+    def cascade(self) -> str:
+        """Name of the cascade: with the samples of its last stage, if its stages are not those of the settings."""
+        stages = self.settings.get("routing.stages", ())
+        return f"cascade*{Stage.parse(stages[-1]).calls}" if isinstance(stages, list) else "cascade"
+
+    @property
+    def is_cascade(self) -> bool:
+        """Whether it decides after every answer whether to go on."""
+        return self.settings["policy"] == "cascade"
+
+    @property
+    def points(self) -> float:
+        """The dial of a cascade, in points of accuracy."""
+        return Dial.parse(str(self.settings["routing.dial"])).points
+
+    def rows(self, index: Bools) -> Choice:
+        """Return the choice on some of the items."""
+        return replace(self, score=self.score[index], cost_usd=self.cost_usd[index], calls=self.calls[index])
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a choice is judged by: what a right answer is worth, within limits."""
+
+    dial: str
+    """The dial of the user, one of `DIALS` or points."""
+    value_usd: float
+    """What a right answer is worth at that dial."""
+    max_calls: float | None = None
+    """Maximum of the mean calls of a question."""
+    max_cost_usd: float | None = None
+
+    def allows(self, choice: Choice) -> bool:
+        """Return whether a choice keeps to the limits."""
+        within_calls = self.max_calls is None or choice.calls.mean() <= self.max_calls
+        return within_calls and (self.max_cost_usd is None or bool(choice.cost_usd.mean() <= self.max_cost_usd))
+
+    def worth(self, choice: Choice) -> Array:
+        """Return what a choice is worth on each item, in right answers: its score, less its cost."""
+        return choice.score - choice.cost_usd / self.value_usd
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All choices on held-out items, and the best of them."""
+
+    choices: tuple[Choice, ...]
+    """From the cheapest to the most expensive."""
+    best: Choice
+    fits_belief: bool
+    """Whether a belief with fitted weights predicts held-out items better than the shipped one."""
+    sets: tuple[str, ...]
+    """The set of each item, for stratified intervals."""
+
+    @property
+    def slow(self) -> Choice:
+        """One slow call, as the mean over its samples: the baseline."""
+        return next(choice for choice in self.choices if choice.name == SLOW)
+
+    def frontier(self) -> list[Choice]:
+        """Return all fixed choices, and the cascades that no cheaper cascade equals; from cheap to expensive."""
+        shown = []
+        most = -np.inf
+        for choice in self.choices:
+            mean = float(choice.score.mean())
+            if not choice.is_cascade or choice is self.best or mean > most + 1e-9:
+                shown.append(choice)
+            most = max(most, mean) if choice.is_cascade else most
+        return shown
+
+    def score(self, choice: Choice) -> Interval:
+        """Return the mean score with its interval."""
+        return bootstrap_mean(choice.score, strata=self.sets)
+
+    def gain(self, choice: Choice) -> Interval:
+        """Return the difference of the scores to one slow call."""
+        return bootstrap_mean(choice.score - self.slow.score, strata=self.sets, shares=False)
+
+    def cost(self, choice: Choice) -> float:
+        """Return the cost relative to one slow call."""
+        return float(choice.cost_usd.mean() / self.slow.cost_usd.mean())
+
+    def to_rows(self, choices: Sequence[Choice]) -> list[dict[str, Any]]:
+        """Return some of the choices as plain data."""
+        return [
+            {
+                "choice": each.name,
+                "settings": dict(each.settings),
+                "score": _rounded(self.score(each)),
+                "gain": _rounded(self.gain(each)),
+                "cost_usd": round(float(each.cost_usd.mean()), 9),
+                "cost": round(self.cost(each), 4),
+                "calls": round(float(each.calls.mean()), 4),
+                "best": each is self.best,
+            }
+            for each in choices
+        ]
+
+
+def compare(table: ReplayTable, goal: Goal) -> Comparison:
+    """Compare all choices on folds that nothing was fitted to.
+
+    Args:
+        table: the items, with an empty calibration.
+        goal: what the best choice is best for.
+
+    Raises:
+        InputError: no choice keeps to the limits.
+    """
+    number = np.random.default_rng(SEED).permutation(len(table)) % FOLDS
+    folds = [number == fold for fold in range(FOLDS)]
+    held_out = [
+        table.replaced(rows=fold, calibration=fit_calibration(table, ~fold, belief=False)) for fold in folds
+    ]
+    fits_belief = False
+    if len(table) >= MIN_BELIEF:
+        fitted = [
+            table.replaced(rows=fold, calibration=fit_calibration(table, ~fold, belief=True)) for fold in folds
+        ]
+        before, after = (np.concatenate([_losses(each) for each in tables]) for tables in (held_out, fitted))
+        fits_belief = bool(after.mean() < before.mean())
+        held_out = fitted if fits_belief else held_out
+    tried = all_settings(table, goal.dial)
+    found = [walk_all(each, tried) for each in held_out]
+    choices = [_joined(parts, folds) for parts in zip(*found, strict=True)]
+    choices.sort(key=lambda choice: float(choice.cost_usd.mean()))
+    sets = tuple(item.key.set for item in table.items)
+    return Comparison(tuple(choices), best_choice(choices, goal, table.settings.policy), fits_belief, sets)
+
+
+def best_choice(choices: Sequence[Choice], goal: Goal, policy: str = "cascade", lead: float = 0.0) -> Choice:
+    """Return the choice that is worth most on held-out items.
+
+    A cascade is chosen only if it is worth more than every fixed choice, by `lead` standard errors. Among the dials
+    of the best cascade that are within a standard error of the best, the one nearest to the user's is chosen. With
+    `policy` = "paper" only its thresholds are compared.
+    """
+    allowed = [choice for choice in choices if goal.allows(choice)]
+    if not allowed:
+        least = min(choices, key=lambda each: float(each.cost_usd.mean()))
+        raise InputError(
+            f"no choice keeps to the limits; the cheapest is {least.name} with {least.calls.mean():.2f} calls and "
+            f"${least.cost_usd.mean():.6f} for a question"
+        )
+
+    def worth(choice: Choice) -> float:
+        return float(goal.worth(choice).mean())
+
+    if policy == "paper":
+        return max((each for each in allowed if each.settings["policy"] == "paper"), key=worth, default=allowed[0])
+    best = max(allowed, key=worth)
+    fixed = max((each for each in allowed if not each.is_cascade), key=worth, default=None)
+    if not best.is_cascade or (fixed is not None and not _leads(best, fixed, goal, lead)):
+        return fixed or best
+    same = [each for each in allowed if each.is_cascade and each.cascade == best.cascade]
+    equal = [
+        each
+        for each in same
+        if (fixed is None or worth(each) > worth(fixed)) and not _leads(best, each, goal, 1.0, least=0.001)
+    ]
+    own = math.log(Dial.parse(goal.dial).points)
+    return min(equal, key=lambda each: (abs(math.log(each.points) - own), -worth(each)))
+
+
+def _leads(best: Choice, other: Choice, goal: Goal, errors: float, least: float = 0.0) -> bool:
+    """Return whether a choice is worth more than another by some standard errors, and by at least so much."""
+    lead = goal.worth(best) - goal.worth(other)
+    return bool(lead.mean() > max(least, errors * lead.std() / np.sqrt(len(lead))))
+
+
+def all_settings(table: ReplayTable, dial: str) -> list[dict[str, Setting]]:
+    """Return the settings of all choices for which the table has the answers."""
+    fixed = [str(agent) for agent in table.agents] + [f"{SLOW}*{count}" for count in SELF_CONSISTENCY]
+    found: list[dict[str, Setting]] = [{"policy": each} for each in fixed if _has(table, each)]
+    if _has(table, FAST, f"{SLOW}:verify", f"{SLOW}*{table.settings.routing.samples}"):
+        grid = THRESHOLDS if table.settings.policy == "paper" else ()
+        found += [{"policy": "paper", "routing.tau1": tau1, "routing.tau2": tau2} for tau1, tau2 in grid]
+        found += [] if grid else [{"policy": "paper"}]
+    dials = dict.fromkeys((*DIALS, dial))
+    return found + [{**stages, "routing.dial": each} for stages in cascades(table) for each in dials]
+
+
+def cascades(table: ReplayTable) -> list[dict[str, Setting]]:
+    """Return the cascades to compare: that of the settings, and one with several slow samples in one request.
+
+    Samples of one request share its prompt, so that five can cost less than two requests. One slow call and the
+    request for several are alternatives: `routing.samples` is the most of both together.
+    """
+    settings = table.settings
+    found: list[dict[str, Setting]] = [{"policy": "cascade"}]
+    samples = min(max(SELF_CONSISTENCY), table.samples(SLOW))
+    if not settings.routing.stages and settings.card(settings.agent(SLOW).model).n and samples > 2:
+        cheap = [str(stage) for stage in default_stages(table.agents) if SLOW not in stage.agents]
+        most = {} if samples == settings.routing.samples else {"routing.samples": samples}
+        found.append({"policy": "cascade", "routing.stages": [*cheap, SLOW, f"{SLOW}*{samples}"], **most})
+    return found
+
+
+def walk_all(table: ReplayTable, tried: Sequence[Mapping[str, Setting]]) -> list[Choice]:
+    """Return how settings do on the items of a table, as the mean over the slow samples that come first."""
+    policies: dict[str, Policy] = {}  # dials share a policy, and with it tables of values
+    found = []
+    for settings in tried:
+        effective = with_values(table.settings, settings)
+        key = str({name: value for name, value in settings.items() if name != "routing.dial"})
+        if key not in policies:
+            policy = choose_policy(effective, table.calibration, table.agents)
+            if isinstance(policy, CascadePolicy):
+                policy = table.supported(policy)
+            policies[key] = policy
+        first = range(max(1, table.samples(SLOW)))
+        runs = [table.walk(policies[key], dial=effective.dial(), first_sample=each) for each in first]
+        outcome = mean_outcomes(runs)
+        found.append(Choice(settings, outcome.score, outcome.cost_usd, outcome.calls))
+    return found
+
+
+def guarantee(
+    table: ReplayTable, bound: LossBound, goal: Goal
+) -> tuple[Calibration, Certificate, Choice | None, Choice]:
+    """Fit to one half of the items, and certify the cheapest dial on the other half.
+
+    Returns the calibration, the certificate, the certified cascade on the test items, or None, and the reference on
+    the same items. The stages are those that are worth most on the first half.
+    """
+    if not _has(table, bound.against):
+        raise InputError(f"--against {bound.against}: the recording has too few answers for it")
+    test = np.random.default_rng(SEED).permutation(len(table)) % 2 == 0
+    calibration = fit_calibration(table, ~test, belief=bool((~test).sum() >= MIN_BELIEF))
+    stages = [str(stage) for stage in _recorded_stages(table)]  # what is certified is what was tested
+    tried = [
+        {"routing.stages": stages, **cascade, "routing.dial": dial} for cascade in cascades(table) for dial in DIALS
+    ]
+    reference, *found = walk_all(table.replaced(calibration=calibration), [{"policy": bound.against}, *tried])
+    best = max(found, key=lambda each: float(goal.worth(each.rows(~test)).mean()))
+    tested = [each for each in found if each.settings["routing.stages"] == best.settings["routing.stages"]]
+    points = [each.points for each in tested]
+    certificate = certify(bound, points, [each.score for each in tested], reference.score, test)
+    certified = None if certificate.points is None else tested[points.index(certificate.points)].rows(test)
+    return calibration, certificate, certified, reference.rows(test)
+
+
+def _recorded_stages(table: ReplayTable) -> list[Stage]:
+    """Return the stages of the settings as far as the recording has enough answers for all of them together."""
+    own = tuple(map(Stage.parse, table.settings.routing.stages)) or default_stages(table.agents)
+    most = {agent: table.samples(agent) for agent in table.agents}
+    kept: list[Stage] = []
+    for stage in own:
+        kept += [stage] if table.has(stage) and within_samples([*kept, stage], most) else []
+    return kept
+
+
+def _rounded(interval: Interval) -> dict[str, float]:
+    return {name: round(value, 5) for name, value in interval._asdict().items()}
+
+
+def _losses(table: ReplayTable) -> Array:
+    return log_losses(table, table.calibration.load_belief())
+
+
+def _has(table: ReplayTable, *stages: str) -> bool:
+    """Return whether the table has the answers for each of these stages alone."""
+    return all(table.has(Stage.parse(stage)) for stage in stages)
+
+
+def _joined(parts: Sequence[Choice], folds: Sequence[Bools]) -> Choice:
+    """Return one choice on all items, given the same choice on each fold."""
+    arrays = {name: np.empty(len(folds[0])) for name in ("score", "cost_usd", "calls")}
+    for part, fold in zip(parts, folds, strict=True):
+        for name, values in arrays.items():
+            values[fold] = getattr(part, name)
+    return Choice(parts[0].settings, **arrays)

@@ -1,0 +1,109 @@
+"""What is fitted to a user's agents: statistics of each source, skills, and the weights of the belief.
+
+Fits start from the shipped values and stay near them, because a user has a few hundred items.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from odar.calibration_file import Calibration
+from odar.lab.replay.states import StateColumn
+from odar.lab.replay.table import ReplayTable
+from odar.policy.alignment import Source, Statistics
+from odar.policy.arrays import Bools
+from odar.policy.belief import SKILL_RANGE, Agent, Belief, chance_level, without_guesses
+from odar.policy.belief_fit import LABEL_DEVIATIONS, Answers, fit_with_labels
+from odar.types import SLOW, Ask, Stage
+
+MIN_BELIEF = 100
+"""Minimum number of items for a fit of the belief; with fewer, only statistics are measured."""
+SKILL_ITEMS = 12
+"""Items that the skill of an agent, as known before, counts as."""
+KIND_ITEMS = 12
+"""Items that the skill of an agent on all questions counts as, for its skill on one kind."""
+
+
+def fit_calibration(table: ReplayTable, rows: Bools, *, belief: bool) -> Calibration:
+    """Fit statistics and skills, and with `belief` its weights and skills by kind of question, to some items.
+
+    Args:
+        table: with an empty calibration, so that its agents have the skills that are known without items.
+        rows: the items.
+        belief: whether to fit the belief.
+    """
+    calibration = Calibration(statistics=fit_statistics(table, rows))
+    if not belief:
+        return calibration
+    weights, skills = fit_belief(table.replaced(rows=rows, calibration=calibration))
+    statistics = dict(calibration.statistics)
+    for agent, skill in skills.items():
+        by_kind = fit_kinds(table, rows, replace(table.agents[agent], skill=skill), weights)
+        source = default_source(table, agent)
+        statistics[source] = replace(statistics[source], accuracy=round(skill, 4), accuracy_by_kind=by_kind)
+    fitted = {name: round(weights.weights[name], 4) for name in LABEL_DEVIATIONS}
+    return Calibration(statistics=statistics, belief=fitted)
+
+
+def fit_kinds(table: ReplayTable, rows: Bools, agent: Agent, belief: Belief) -> dict[str, float]:
+    """Return the skill of an agent on each kind of question: choices, numbers and so on.
+
+    With it the belief expects as many right answers before any call as the agent gave. What it expects without
+    kinds counts as `KIND_ITEMS` items, so that a kind of few items stays near it; unseen kinds have no entry.
+    """
+    kinds = np.array(table.kinds)
+    scores = table.scores(agent.name)
+    questions = next(table.states(())).state
+    tried = np.linspace(*SKILL_RANGE, 49)
+    found = {}
+    for kind in sorted(set(kinds[rows].tolist())):
+        own = rows & (kinds == kind)
+        state = replace(questions, plausible=questions.plausible[own], difficulty=questions.difficulty[own])
+        judgment = belief.judge(state)
+        expected = [float(judgment.q(replace(agent, skill=skill)).mean()) for skill in (agent.skill, *tried)]
+        right = (scores[own].sum() + KIND_ITEMS * expected[0]) / (own.sum() + KIND_ITEMS)
+        found[kind] = round(float(np.interp(right, expected[1:], tried)), 4)
+    return found
+
+
+def fit_statistics(table: ReplayTable, rows: Bools) -> dict[Source, Statistics]:
+    """Return the statistics of each source; accuracies of agents are shrunk towards what was known before."""
+    found = table.fitted_statistics(rows)
+    items = int(np.count_nonzero(rows))
+    guess = float(np.mean(chance_level(next(table.states(())).state.plausible[rows])))
+    for name, agent in table.agents.items():
+        source = default_source(table, name)
+        if (known := found.get(source)) is not None and known.accuracy is not None:
+            skill = float(without_guesses(known.accuracy, guess, known.unanswered))
+            skill = (items * skill + SKILL_ITEMS * agent.skill) / (items + SKILL_ITEMS)
+            found[source] = replace(known, accuracy=round(skill, 4))
+    return found
+
+
+def default_source(table: ReplayTable, agent: str) -> Source:
+    """Return the source of an agent's own answers by its default model."""
+    return table.source(agent, table.settings.agent(agent).model, Ask(agent).step)
+
+
+def fit_belief(table: ReplayTable) -> tuple[Belief, dict[str, float]]:
+    """Return the belief with weights fitted to all items of a table, and the skills of its agents."""
+    return fit_with_labels(Belief.load(), [answers_of(table)])
+
+
+def log_losses(table: ReplayTable, belief: Belief) -> np.ndarray:
+    """Return the mean log loss of p and q on each item of a table, over the states of `answers_of`."""
+    logits, true = answers_of(table).predictions(belief)
+    losses = [np.logaddexp(0, logit) - right * logit for logit, right in zip(logits, true, strict=True)]
+    return np.asarray(np.mean(losses, axis=0))
+
+
+def answers_of(table: ReplayTable) -> Answers:
+    """Return one answer of every agent, and a second one of slow if there is one."""
+    asked = [Stage((Ask(agent),)) for agent in table.agents]
+    if table.samples(SLOW) > 1:
+        asked.append(Stage((Ask(SLOW),)))
+    column: StateColumn = list(table.states(asked))[-1]  # the state with all of these answers
+    right = list(column.right.T.astype(np.float64))
+    return Answers(column.state.opinions, right, column.state.plausible, column.state.difficulty)

@@ -1,0 +1,80 @@
+"""The items of a recording that calibration can use, with labels or with the slow model as the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from odar.lab.recording.schema import Attempt, RecordedItem
+from odar.policy.equivalence import equivalent
+from odar.settings import Settings
+from odar.types import SLOW, Ask, Step
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredItems:
+    """Items whose answers all have a score."""
+
+    items: tuple[RecordedItem, ...]
+    labelled: bool
+    """Whether the score says that an answer is right; otherwise that it is the slow model's answer (SPEC 10.1)."""
+    slow_repeats: bool = True
+    """Without labels: whether slow answered twice, so that its agreement with itself is known."""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def score_name(self) -> str:
+        """What a score means, for tables: right, or same answer as slow."""
+        return "right" if self.labelled else "same answer as slow"
+
+
+def usable_items(items: Iterable[RecordedItem], settings: Settings, samples: int) -> list[RecordedItem]:
+    """Return the items that have an answer by the default model of every agent, and this many slow samples.
+
+    They are sorted, so that the result does not depend on the order in which answers arrived.
+    """
+    needed = {agent: samples if agent == SLOW else 1 for agent in settings.agent_names}
+    models = {settings.agent(agent).model for agent in needed}
+
+    def is_usable(item: RecordedItem) -> bool:
+        own = [(each.agent, each.step) for each in item.attempts]
+        enough = all(own.count((agent, Ask(agent).step)) >= count for agent, count in needed.items())
+        return enough and {each.model for each in item.attempts} <= models
+
+    return sorted(filter(is_usable, items), key=lambda item: item.key)
+
+
+def scored_items(items: Iterable[RecordedItem]) -> ScoredItems:
+    """Return the items with scores: those of the labels if every item has one, else by the slow model's answer."""
+    items = tuple(items)
+    if all(_is_labelled(item) for item in items):
+        return ScoredItems(items, labelled=True)
+    repeats = all(len(_slow_answers(item)) > 1 for item in items)
+    scored = [found for item in items if (found := _scored_by_slow(item, repeats)) is not None]
+    return ScoredItems(tuple(scored), labelled=False, slow_repeats=repeats)
+
+
+def _is_labelled(item: RecordedItem) -> bool:
+    return item.gold != [] and all(attempt.score is not None for attempt in item.attempts)
+
+
+def _slow_answers(item: RecordedItem) -> list[Attempt]:
+    return [each for each in item.attempts if each.agent == SLOW and each.step is not Step.VERIFY]
+
+
+def _scored_by_slow(item: RecordedItem, repeats: bool) -> RecordedItem | None:
+    """Return the item scored by its first slow answer; None if that one was cut off or is empty.
+
+    If slow answered twice, the reference itself is left out: then the score of slow is its agreement with itself.
+    """
+    reference = _slow_answers(item)[0]
+    if reference.finish == "length" or not reference.answer.strip():
+        return None
+    scored = [
+        replace(each, score=float(equivalent(each.answer, reference.answer)))
+        for each in item.attempts
+        if not (repeats and each is reference)
+    ]
+    return replace(item, attempts=tuple(scored))

@@ -1,0 +1,87 @@
+"""Every fusion rule, and the belief, applied to the candidates of a recording: all answers except verifications."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from odar.lab.calibration.bootstrap import Interval, bootstrap_mean
+from odar.lab.replay.table import ReplayTable
+from odar.policy.arrays import Array
+from odar.policy.fusion import Fusion
+from odar.policy.policies import choose_policy
+from odar.policy.rules import RULES
+
+MIN_QUESTIONS = 30
+"""Minimum number of questions for cross-validation."""
+ARGMIN = "fep β=inf (argmin)"
+"""The paper's rule, the single candidate of lowest free energy."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """The accuracy of one rule, and its difference to two others."""
+
+    rule: str
+    accuracy: Interval
+    against_majority: Interval
+    """Paired difference to majority voting."""
+    against_argmin: Interval
+    """Paired difference to the paper's rule."""
+
+
+def apply_rules(table: ReplayTable, beta: float, seed: int) -> list[RuleResult]:
+    """Compare every registered rule, `fep` with this β, the paper's argmin, the belief, and the mean candidate.
+
+    The belief is shown with the skills that are known without labels and, if there are enough questions, with
+    skills measured on the other folds.
+    """
+    similarity = table.settings.fusion.similarity
+    settings = {f"fep β={beta:g}": Fusion("fep", beta), ARGMIN: Fusion("fep")}
+    settings |= {name: Fusion(name) for name in sorted(RULES.names()) if name != "fep"}
+    right = {name: table.fuse(replace(each, similarity=similarity)) for name, each in settings.items()}
+    right["belief"] = believed(table)
+    if len(table) >= MIN_QUESTIONS:
+        right["belief, skills fitted"] = cross_validated(table)
+    right["mean candidate"] = np.array([np.mean(each) for each in table.candidates_right()])
+    return [
+        RuleResult(
+            name,
+            bootstrap_mean(each, seed),
+            bootstrap_mean(each - right["majority"], seed, shares=False),
+            bootstrap_mean(each - right[ARGMIN], seed, shares=False),
+        )
+        for name, each in right.items()
+    ]
+
+
+def believed(table: ReplayTable) -> Array:
+    """Return 1 for each question on which the leading answer of the belief is right, else 0."""
+    cascade = replace(table.settings, policy="cascade")
+    return table.fuse(table.fusion, choose_policy(cascade, table.calibration, table.agents))
+
+
+def cross_validated(table: ReplayTable) -> Array:
+    """Return `believed` with the skills of the agents on the other folds of the recording."""
+    right = np.zeros(len(table))
+    folds = np.array(table.column("fold"))
+    for fold in np.unique(folds):
+        test = folds == fold
+        statistics = table.fitted_statistics(~test)
+        right[test] = believed(
+            table.replaced(rows=test, calibration=replace(table.calibration, statistics=statistics))
+        )
+    return right
+
+
+def fitted_skills(table: ReplayTable) -> Mapping[str, float]:
+    """Return the skill of each agent, measured on all questions."""
+    own = table.replaced(calibration=replace(table.calibration, statistics=table.fitted_statistics()))
+    return {name: agent.skill for name, agent in own.agents.items() if table.samples(name)}
+
+
+def oracle_accuracy(table: ReplayTable) -> float:
+    """Return the share of questions with a right candidate, an upper bound for every rule."""
+    return float(np.mean([any(each) for each in table.candidates_right()]))

@@ -1,0 +1,117 @@
+"""The work of `odar batch`: each question becomes a row with its answer or its error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any
+
+from odar.engine import Odar
+from odar.errors import OdarError
+from odar.lab.recording.executor import Item, Outcome, Work, failure
+from odar.lab.recording.journal import Memo, digest_of
+from odar.lab.recording.questions import Question
+from odar.lab.recording.work import RememberingProvider, use_memo, used_amounts, worst_case
+from odar.options import AskOptions
+from odar.policy.policies import possible_walks
+from odar.settings import Settings
+from odar.traces.database import Database
+from odar.traces.record import NOTHING_SPENT, Record
+from odar.traces.writer import CLOSE_S, TraceWriter
+from odar.types import SLOW, Answer, Ask, Path, Spend
+
+
+@asynccontextmanager
+async def open_batch_work(settings: Settings, seed: int | None = None) -> AsyncIterator[Work]:
+    """Open an engine and the store of traces, and yield the work; `seed` is for questions without their own.
+
+    A `partial` of it can be sent to another machine, which needs keys of its own.
+    """
+    database = Database(settings.store) if settings.store.enabled else None
+    writer = None if database is None else TraceWriter(database, settings.store)
+    try:
+        async with Odar(settings, guard=RememberingProvider) as odar:
+
+            async def work(item: Item, memo: Memo) -> Outcome:
+                with use_memo(memo):
+                    return await answer_question(odar, item, seed, writer)
+
+            yield work
+    finally:
+        if database is not None and writer is not None:
+            await asyncio.to_thread(writer.close, CLOSE_S)
+            database.close()
+
+
+async def answer_question(odar: Odar, item: Item, seed: int | None, writer: TraceWriter | None = None) -> Outcome:
+    """Answer one question; an `OdarError` becomes the error of the row."""
+    question: Question = item.payload
+    try:
+        answer = await odar.aask(
+            question.query,
+            path=question.path,
+            seed=seed if question.seed is None else question.seed,
+            max_cost_usd=question.max_cost_usd,
+        )
+    except OdarError as error:
+        unanswered = dict.fromkeys(("text", "final", "path", "difficulty"))
+        spent = _spend_fields(error.spend or NOTHING_SPENT)
+        return failure(item, error, **unanswered, **spent, degradations=[], trace_id=None)
+    if writer is not None:
+        writer.put(Record(question.query, answer))
+    return Outcome(_row(item, answer), used_amounts(answer.trace.calls, item.needs, odar.settings.retry.attempts))
+
+
+def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = None) -> list[Item]:
+    """Return the questions as work items, each with its maximum needs and cost."""
+    items = []
+    for question in questions:
+        needs, cost = worst_case(odar, question.query, _longest_walk(odar, question))
+        bounds = [x for x in (question.max_cost_usd, odar.settings.limits.max_cost_usd, cost) if x is not None]
+        digest = digest_question(question, odar, seed)
+        items.append(Item(question.id, question, digest, needs, min(bounds, default=None)))
+    return items
+
+
+def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
+    """Return a hash of everything that an answer depends on: question, models, prompts and settings."""
+    settings = odar.settings
+    return digest_of(
+        *(question.query, question.path, question.max_cost_usd),
+        *(seed if question.seed is None else question.seed, settings.seed),
+        *(settings.agent(agent) for agent in settings.agent_names),
+        *(settings.policy, settings.routing, settings.dispatch, settings.fusion, settings.limits),
+        odar.agents.prompts.steps(),
+    )
+
+
+def _longest_walk(odar: Odar, question: Question) -> list[Ask]:
+    """Return the most that a question can ask; on the Simple path slow may replace fast (SPEC 6.3)."""
+    n = question.query.options.n
+    walks = possible_walks(odar.policy(AskOptions(path=question.path)), n)
+    walk = max(walks, key=lambda each: sum(stage.calls for stage in each))
+    asks = [ask for stage in walk for ask in stage.asks]
+    return [*asks, Ask(SLOW, n)] if question.path is Path.SIMPLE else asks
+
+
+def _row(item: Item, answer: Answer) -> dict[str, Any]:
+    trace = answer.trace
+    return {
+        "id": item.key,
+        "text": answer.text,
+        "final": answer.final,
+        "path": trace.path.value,
+        "difficulty": trace.plan.estimate.difficulty,
+        **_spend_fields(trace.spend),
+        "degradations": list(trace.degradations),
+        "trace_id": trace.id,
+        "error": None,
+        "digest": item.digest,
+    }
+
+
+def _spend_fields(spend: Spend) -> dict[str, Any]:
+    usage, seconds = asdict(spend.usage), round(spend.seconds, 3)
+    return {"calls": spend.calls, "cost_usd": spend.cost_usd, "usage": usage, "seconds": seconds}

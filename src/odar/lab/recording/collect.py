@@ -1,0 +1,219 @@
+"""Collecting a recording: all agents answer every item, and each answer is on disk as soon as it arrives.
+
+A run can be resumed after any request: an answer that the journal holds is not requested again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from odar.difficulty.base import estimate_turn
+from odar.difficulty.features import phi
+from odar.engine import Odar
+from odar.errors import OdarError
+from odar.lab.recording.executor import Item, Outcome, Work, failure
+from odar.lab.recording.journal import Memo, digest_of, write_in_thread
+from odar.lab.recording.limits import Needs
+from odar.lab.recording.schema import (
+    Attempt,
+    ItemKey,
+    RecordedItem,
+    Task,
+    attempt_from_json,
+    attempt_to_json,
+    attempts_of,
+    features_of,
+    item_to_json,
+    row_id,
+    sort_attempts,
+    sum_costs,
+    total_cost,
+)
+from odar.lab.recording.work import used_amounts, worst_case
+from odar.settings import Settings
+from odar.types import SLOW, Ask, Assignment, Call, Candidate, Query, Stage
+
+
+class TaskSet(Protocol):
+    """A set of tasks with a scorer: a benchmark, or a user's file."""
+
+    @property
+    def name(self) -> str:
+        """Name of the set."""
+        ...
+
+    @property
+    def category(self) -> str:
+        """Category of the questions: one of the paper's eight for a benchmark."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """Name of the score: accuracy, EM, F1, …"""
+        ...
+
+    def score(self, task: Task, response: str, answer: str) -> float:
+        """Score a response from 0 to 1; `answer` is the final answer that was parsed from it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One item to collect."""
+
+    source: TaskSet
+    task: Task
+    fold: int
+    seed: int
+    asks: tuple[Ask, ...] = ()
+    """The requests; empty for those of `recorded_asks`."""
+
+    @property
+    def key(self) -> ItemKey:
+        """Its key in the recording."""
+        return ItemKey(self.source.name, self.task.id, self.seed)
+
+
+def recorded_asks(settings: Settings) -> list[Ask]:
+    """Return the requests for each item: every agent once, a verification, and samples of the slow agent."""
+    samples = Ask(SLOW, settings.routing.samples)
+    asks = [samples if name == SLOW else Ask(name) for name in settings.agent_names]
+    asks.insert(asks.index(samples), Ask(SLOW, verify=True))
+    return asks
+
+
+def make_items(odar: Odar, jobs: Iterable[Job]) -> list[Item]:
+    """Return the jobs as work items, each with its maximum needs and cost."""
+    usual = tuple(recorded_asks(odar.settings))
+    return [
+        Item(
+            row_id(job.key),
+            job,
+            digest_of(job.task.query, job.task.gold, job.task.split, *_open_prompts(odar, job.task.query)),
+            *worst_case(odar, job.task.query, job.asks or usual),
+        )
+        for job in jobs
+    ]
+
+
+def _open_prompts(odar: Odar, query: Query) -> list[Any]:
+    """What the answers to an open-ended request depend on besides the header, which is about exact questions."""
+    if not odar.agents.prompts.is_open(query):
+        return []
+    return [[prompt.md5 for prompt in (odar.agents.prompts.open or {}).values()], odar.settings.limits.max_tokens]
+
+
+def collect_work(odar: Odar) -> Work:
+    """Return the work with one engine; a module-level function, so that it can be pickled."""
+    scoring = asyncio.Lock()  # scorers and parsers need not be thread-safe
+
+    async def collect_item(item: Item, memo: Memo) -> Outcome:
+        job: Job = item.payload
+        calls = ItemCalls(odar, job, memo)
+        try:
+            await calls.run()
+            async with scoring:
+                # In a thread: the first item loads a parser, which takes seconds on a busy machine, and replies to
+                # other items must be sent in the meantime.
+                recorded = await asyncio.to_thread(score_item, odar, job, calls.assignment, calls.attempts)
+        except OdarError as error:
+            return failure(item, error, calls.used(item), cost_usd=calls.cost())
+        return Outcome(item_to_json(replace(recorded, digest=item.digest)), calls.used(item))
+
+    return collect_item
+
+
+class ItemCalls:
+    """The requests for one item, their answers and their cost."""
+
+    def __init__(self, odar: Odar, job: Job, memo: Memo) -> None:
+        self.odar = odar
+        self.job = job
+        self.memo = memo
+        self.assignment = odar.planner.assign(job.task.query)
+        self.asks = job.asks or tuple(recorded_asks(odar.settings))
+        kept = (rows for name, rows in memo.known.items() if name.partition(":")[0] in odar.settings.agent_names)
+        self.attempts = [attempt_from_json(row) for rows in kept for row in rows]
+        self._calls: list[Call] = []
+        self._failed_costs: list[float | None] = []
+        """Cost of requests that gave no answer."""
+
+    async def run(self) -> None:
+        """Request what is missing; a verification follows the fast answer."""
+        for ask in self.asks:
+            together = self.odar.settings.card(self.assignment.models[ask.agent]).n
+            while missing := sorted(set(range(ask.samples)) - {each.index for each in self._attempts_of(ask)}):
+                if together and missing == list(range(missing[0], ask.samples)):
+                    await self._request(ask._replace(samples=len(missing)), missing[0])
+                else:
+                    await _gather_all(self._request(ask._replace(samples=1), index) for index in missing)
+
+    def used(self, item: Item) -> Needs:
+        """Return the requests and tokens of this run, by provider."""
+        return used_amounts(self._calls, item.needs, self.odar.settings.retry.attempts)
+
+    def cost(self) -> float | None:
+        """Return the cost of the item so far, in all runs; None if a price is unknown."""
+        return sum_costs([total_cost(self.attempts), *self._failed_costs])
+
+    def _attempts_of(self, ask: Ask) -> list[Attempt]:
+        return [each for each in self.attempts if each.agent == ask.agent and each.step is ask.step]
+
+    async def _request(self, ask: Ask, index: int) -> None:
+        """Make one request on a ledger of its own, and keep its answers, which are numbered from `index`."""
+        ledger = self.odar.agents.ledger()
+        team = self.odar.agents.team(self.job.task.query, ledger, self.job.seed, self.assignment.models)
+        team.skip_samples(ask.agent, index)
+        proposal = self._attempts_of(self.asks[0])[0].candidate if ask.verify else None
+        candidates: list[Candidate] = []
+        try:
+            candidates = await team.ask(Stage((ask,)), proposal)
+        finally:
+            self._calls += ledger.calls
+            if not candidates:
+                self._failed_costs.append(ledger.spend().cost_usd)
+        if not candidates:
+            raise team.failures[-1][1]
+        spend = ledger.spend()
+        number = self._first_request(ask) + index
+        price = team.cards[ask.agent].price
+        attempts = attempts_of(candidates, index, number, spend.usage, price, spend.seconds)
+        rows = list(map(attempt_to_json, attempts))
+        await write_in_thread(self.memo.keep, f"{ask.agent}:{ask.step.value}:{index}", rows)
+        self.attempts += attempts
+
+    def _first_request(self, ask: Ask) -> int:
+        """Return the number of the first request of an agent at a step; those of one item are numbered."""
+        place = next(i for i, each in enumerate(self.asks) if (each.agent, each.step) == (ask.agent, ask.step))
+        return sum(each.samples for each in self.asks[:place])
+
+
+def score_item(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Attempt]) -> RecordedItem:
+    """Score the attempts and return the finished item."""
+    task, score = job.task, job.source.score
+    estimate = estimate_turn(odar.estimator, task.query)
+    return RecordedItem(
+        key=job.key,
+        category=job.source.category,
+        metric=job.source.metric,
+        stratum=task.stratum,
+        fold=job.fold,
+        query=task.query.text,
+        gold=task.gold,
+        effort=task.effort,
+        features=features_of(estimate) or tuple(phi(task.query).tolist()),
+        difficulty=estimate.difficulty,
+        expert=assignment.expert,
+        attempts=tuple(replace(a, score=float(score(task, a.text, a.answer))) for a in sort_attempts(attempts)),
+        split=task.split,
+    )
+
+
+async def _gather_all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Wait for every call, so that all answers are kept, then raise the first failure."""
+    for result in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result

@@ -1,0 +1,201 @@
+"""Run the items of a journal: each is done and paid for once, within rate limits and budget.
+
+    items = [Item("1", payload, digest="…", needs={"openai": Amount(6, 9000)}, worst_cost_usd=0.02), …]
+    with Journal(Path("out.jsonl")) as journal:
+        done = await run(items, open_work, journal, rates=rates, concurrency=8, budget_usd=5)
+
+`open_work` is a function without arguments that returns an async context manager; entering it gives the work, an
+async function from an item and a memo to an outcome. `cluster.on_ray` makes one that does the work on Ray, where
+`open_work`, payloads and outcomes must be picklable. The work returns a failure as a row with an `error`; an
+exception is a bug, and stops the run. Values that it passes to `memo.keep` are returned by `memo.recall` if the
+item has to be done again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from odar.errors import BudgetExceeded, OdarError, ProviderError, one_line
+from odar.lab.recording.journal import Item as Item
+from odar.lab.recording.journal import Journal, Memo, Row, RowInfo, write_in_thread
+from odar.lab.recording.limits import Needs, RateLimiter, Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of an item."""
+
+    row: Row
+    """Plain data. `id`, the item's key, comes first; `digest` is the item's; `error` is None if the item succeeded,
+    `cost_usd` if it is unknown."""
+    used: Needs = field(default_factory=dict)
+    """Requests and tokens by provider."""
+    lost: int = 0
+    """Number of workers that were lost while they did the item: each may have paid for calls of unknown cost."""
+
+
+Work = Callable[[Item, Memo], Awaitable[Outcome]]
+OpenWork = Callable[[], AbstractAsyncContextManager[Work]]
+
+
+def failure(item: Item, error: OdarError, used: Needs | None = None, **more: Any) -> Outcome:
+    """Return the outcome of an item that failed; its row describes the error.
+
+    `more` are further fields, `cost_usd` among them. Without `used`, the item counts with its maximum.
+    """
+    description: dict[str, Any] = {"type": type(error).__name__, "message": one_line(error)}
+    if isinstance(error, ProviderError):
+        description |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}
+    row = {"id": item.key, **more, "error": description, "digest": item.digest}
+    return Outcome(row, item.needs if used is None else used)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The state of a run; rows of earlier runs count."""
+
+    total: int
+    done: int
+    """Items with a row, failed ones included."""
+    failed: int
+    cost_usd: float | None
+    """Cost of all rows; None if one of them is unknown."""
+    asked: int = 0
+    """Items done in this run."""
+    stopped: str | None = None
+    """The reason why the run stopped early; None if it did not."""
+
+    @property
+    def cost_to_go_usd(self) -> float | None:
+        """Estimated cost of the remaining items; None if unknown."""
+        remaining = self.total - self.done
+        if self.cost_usd is None or (remaining and not self.done):
+            return None
+        return self.cost_usd / self.done * remaining if remaining else 0.0
+
+
+async def run(
+    items: Sequence[Item],
+    open_work: OpenWork,
+    journal: Journal,
+    *,
+    rates: Rates | None = None,
+    concurrency: int = 8,
+    budget_usd: float | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    """Do every item that has no row yet, or one with an error, and sort the rows in the order of the items.
+
+    The budget covers all rows of the journal. The run stops before the budget is exceeded, with the reason in
+    `stopped`. If it is interrupted, finished rows and the replies of unfinished items are on disk, and the next run
+    continues there. The work is opened only if an item has to be done.
+
+    Raises:
+        BudgetExceeded: there is a budget, and the price of an item, or of another row, is unknown.
+        InputError: the journal holds rows of other items under the same ids.
+    """
+    todo, stopped = journal.missing(items), None
+    if budget_usd is not None and any(item.worst_cost_usd is None for item in todo):
+        raise BudgetExceeded("the budget cannot be kept while a price is unknown; add it to odar.toml")
+    state = _RunState(journal, RateLimiter(rates or {}), len(items), budget_usd, on_progress)
+    max_costs = {item.key: item.worst_cost_usd or 0.0 for item in items}
+    for key, entry in journal.entries.items():  # failed attempts have cost something too
+        if key in max_costs:
+            state.count(entry)
+        elif entry.cost_usd is None and budget_usd is not None:
+            raise BudgetExceeded("the budget cannot be kept: the cost of earlier runs is unknown")
+        state.committed_usd += max_costs.get(key, 0.0) if entry.cost_usd is None else entry.cost_usd
+    if todo:
+        async with open_work() as work:
+            stopped = await state.do_all(work, todo, concurrency)
+    journal.sort(items)
+    return state.progress(stopped)
+
+
+@dataclass(slots=True)
+class _RunState:
+    """A run under way: sums over the rows, and the money that is committed.
+
+    Finished items of known cost count with it, all others with their maximum cost.
+    """
+
+    journal: Journal
+    limiter: RateLimiter
+    total: int
+    budget_usd: float | None
+    on_progress: Callable[[Progress], None]
+    committed_usd: float = 0.0
+    done: int = 0
+    failed: int = 0
+    asked: int = 0
+    known_usd: float = 0.0
+    unknown: int = 0
+    """Rows of unknown cost."""
+
+    def count(self, entry: RowInfo, sign: int = 1) -> None:
+        """Add a row to the sums, or subtract it if `sign` is −1."""
+        self.done += sign
+        self.failed += sign * entry.failed
+        self.known_usd += sign * (entry.cost_usd or 0.0)
+        self.unknown += sign * (entry.cost_usd is None)
+
+    def progress(self, stopped: str | None = None) -> Progress:
+        """Return the state of the run."""
+        cost = None if self.unknown else self.known_usd
+        return Progress(self.total, self.done, self.failed, cost, self.asked, stopped)
+
+    async def do_all(self, work: Work, todo: Sequence[Item], concurrency: int) -> str | None:
+        """Do the items, `concurrency` at a time; return the reason if the run stopped early."""
+
+        def fits(item: Item) -> bool:
+            total = self.committed_usd + (item.worst_cost_usd or 0.0)
+            return self.budget_usd is None or total <= self.budget_usd + 1e-12
+
+        running: set[asyncio.Task[None]] = set()
+        try:
+            for item in todo:
+                while len(running) >= concurrency or (running and not fits(item)):
+                    running = await _wait_for_one(running)
+                if not fits(item):
+                    return f"the budget of ${self.budget_usd:g} does not cover what {item.key!r} may cost"
+                self.committed_usd += item.worst_cost_usd or 0.0
+                ticket = await self.limiter.acquire(item.needs)
+                running.add(asyncio.create_task(self._do(work, item, ticket)))
+            while running:
+                running = await _wait_for_one(running)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        return None
+
+    async def _do(self, work: Work, item: Item, ticket: int) -> None:
+        before, used = self.journal.entries.get(item.key), item.needs
+        try:
+            outcome = await work(item, self.journal.memo(item))
+            used = outcome.used
+            await write_in_thread(self.journal.write, outcome.row)
+        finally:
+            self.limiter.settle(ticket, used)
+        after = self.journal.entries[item.key]
+        if before is not None:
+            self.count(before, -1)
+        self.count(after)
+        self.asked += 1
+        worst = item.worst_cost_usd or 0.0
+        self.committed_usd += outcome.lost * worst
+        if after.cost_usd is not None:
+            self.committed_usd += after.cost_usd - worst
+        self.on_progress(self.progress())
+
+
+async def _wait_for_one(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    """Wait until a task ends, and return the others; raises its exception."""
+    done, rest = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    return rest

@@ -1,0 +1,592 @@
+"""Import of answers that other tools recorded (SPEC 8.2); no call is made.
+
+lm-evaluation-harness `samples_*.jsonl`, inspect_ai `.eval` logs, OpenAI Batch output, reports of the SWE-bench
+harness, and tables (JSONL, CSV, Parquet) with a column map. A reader returns the fields of each row, and one
+function makes an `ImportedAnswer` of them. `joining` joins the files of several models.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any, NamedTuple
+
+from odar.errors import InputError, one_line
+from odar.files import user_path
+from odar.formats import load_json
+from odar.lab.recording.files import import_arrow, read_table, report_damage
+from odar.lab.recording.schema import Attempt, round_logprob
+from odar.policy.answers import find_answer
+from odar.types import Step, Usage
+
+Row = Mapping[str, Any]
+FORMATS = ("auto", "lm-eval", "inspect", "openai-batch", "swe-bench", "table")
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "id": ("id", "custom_id", "question_id", "doc_id", "row", "key", "idx"),
+    "set": ("set", "dataset", "task", "benchmark"),
+    "query": ("query", "question", "prompt", "problem", "instruction", "input"),
+    "gold": ("gold", "target", "reference", "label", "expected", "answer_key"),
+    "text": ("text", "response", "output", "completion", "generation"),
+    "answer": ("answer", "prediction", "pred", "extracted"),
+    "score": ("score", "correct", "is_correct", "acc", "exact_match", "accuracy", "f1"),
+    "model": ("model", "model_name"),
+    "mean_logprob": ("mean_logprob", "avg_logprob"),
+    "answer_logprob": ("answer_logprob", "logprob"),
+    "answer_probability": ("answer_probability", "answer_prob", "prob"),
+    "mean_probability": ("mean_probability", "mean_token_probability", "confidence", "probability"),
+    "tokens": ("tokens",),
+    "logprobs": ("logprobs", "token_logprobs"),
+    "input_tokens": ("input_tokens", "prompt_tokens"),
+    "output_tokens": ("output_tokens", "completion_tokens", "response_tokens"),
+    "cost": ("cost", "cost_usd", "price"),
+    "seconds": ("seconds", "latency", "latency_s", "duration"),
+    "finish": ("finish", "finish_reason", "stop_reason"),
+}
+"""The fields of a table, and the column names that are recognised without a map."""
+_MIN_PROBABILITY = 1e-9
+"""Stands for a probability of 0, whose logarithm has no finite value."""
+MARKED_SHARE = 0.5
+"""If at least this share of the texts of a set is marked, an unmarked one counts as unstated."""
+_LM_EVAL_QUESTIONS = ("question", "query", "problem", "prompt", "input", "instruction", "goal", "text", "ctx")
+_FORMAT_OF_SUFFIX = {".eval": "inspect", ".csv": "table", ".parquet": "table", ".json": "swe-bench"}
+_ZSTANDARD = 93
+_SCORE_WORDS = {
+    **dict.fromkeys(("c", "correct", "true", "yes"), 1.0),
+    "p": 0.5,
+    **dict.fromkeys(("i", "n", "incorrect", "false", "no"), 0.0),
+}
+"""Words that other tools write in place of a score."""
+_SAID = ("text", "answer", "score")
+"""Fields of which a row must have one, else its answer is missing."""
+_TIE = "tie"
+"""Start of a preference for neither of two answers, as in "tie (bothbad)"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedAnswer(Attempt):
+    """One answer as a tool recorded it; unknown fields are None or empty."""
+
+    agent: str = ""
+    step: Step = Step.ANSWER
+    model: str = ""
+    text: str = ""
+    answer: str = ""
+    id: str
+    has_id: bool = True
+    """Whether the file names the id; otherwise it is the number of the row."""
+    set: str = ""
+    query: str = ""
+    gold: Any = None
+    cost_usd: float | None = None
+
+
+Fields = Mapping[str, Any]
+"""An answer by the names of COLUMNS, and `cached_tokens`; unknown fields are None or missing."""
+Reader = tuple[Iterable[Any], Callable[[Any], Fields | None]]
+"""The rows of a file, and a function that returns the fields of a row; None for a row without an answer."""
+
+
+class KnownQuestion(NamedTuple):
+    """The text of a question, empty if unknown, and its right answer."""
+
+    query: str
+    gold: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """Options for reading a file.
+
+    Args:
+        format: one of FORMATS; auto looks at the file.
+        columns: for tables, the column of each field; `{model}` is the model's name, dots lead into objects.
+        model: only rows of this model, if the file has a column `model`; else the name of the model.
+        filter: for lm-eval, the filter whose answers count (`flexible-extract`); empty for the last one.
+        metric: for lm-eval and inspect, the metric or scorer that counts; empty for the first.
+    """
+
+    format: str = "auto"
+    columns: Mapping[str, str] | None = None
+    model: str = ""
+    filter: str = ""
+    metric: str = ""
+
+
+def read_answers(place: str | Path, options: ImportOptions | None = None) -> list[ImportedAnswer]:
+    """Read the answers of a file.
+
+    A row whose cells for text, answer and score are all empty is a missing answer, and skipped.
+
+    Raises:
+        InputError: the file cannot be read, is none of the formats, or lacks a field; names the row.
+    """
+    options = options or ImportOptions()
+    path = user_path(place)
+    if not path.is_file():
+        raise InputError(f"{place}: no such file")
+    answers: list[ImportedAnswer] = []
+    with report_damage(place, "cannot be read", remedy=""):
+        kind = options.format if options.format != "auto" else _detect_format(path, options)
+    with report_damage(place, f"cannot be read as {kind}", remedy=""):
+        rows, fields_of = _READERS[kind](path, options)
+        for number, row in enumerate(rows, 1):
+            with _row_errors(path, number):
+                if (fields := fields_of(row)) is not None:
+                    answers.append(_make_answer(fields, number, options.model))
+    if not answers:
+        of_model = f" of model {options.model!r}" if options.model else ""
+        raise InputError(f"{place} holds no answers{of_model}")
+    return _mark_stated(answers)
+
+
+def read_models(
+    files: Iterable[str], options: ImportOptions, columns: Callable[[str], Mapping[str, str]]
+) -> dict[str, list[list[ImportedAnswer]]]:
+    """Read the answers of any number of models, one list per file, by the name of the model.
+
+    Args:
+        files: each is NAME=FILE, or FILE: then the model is that of each row, or else the name of the file.
+        options: for all files; `columns` and `model` are replaced.
+        columns: returns the column map of a model; its name is empty if only the rows name it.
+    """
+    found: dict[str, list[list[ImportedAnswer]]] = {}
+    for each in files:
+        name, equals, place = each.partition("=")
+        if not equals or user_path(each).is_file():
+            name = ""
+            place = each
+        answers = read_answers(place, replace(options, columns=columns(name), model=name))
+        by_model: dict[str, list[ImportedAnswer]] = {}
+        for answer in answers:
+            by_model.setdefault(name or answer.model or Path(place).name.split(".")[0], []).append(answer)
+        for model, own in by_model.items():
+            found.setdefault(model, []).append([replace(answer, model=model) for answer in own])
+    return found
+
+
+def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
+    """Count an unmarked text as a stated answer unless most texts of its set are marked.
+
+    The file does not hold the prompt, so marked texts show whether it asks for a mark. A single word ("B") is
+    always an answer.
+    """
+    marked: dict[tuple[str, str], list[bool]] = {}
+    for each in answers:
+        marked.setdefault((each.set, each.model), []).append(each.stated)
+    expected = {name: sum(flags) >= MARKED_SHARE * len(flags) for name, flags in marked.items()}
+    known = any(each.answer for each in answers)  # a table may hold scores alone
+
+    def is_answer(each: ImportedAnswer) -> bool:
+        one_word = each.answer != "" and len(each.text.split()) == 1
+        return one_word or not (expected[each.set, each.model] or (known and not each.answer))
+
+    return [replace(each, stated=True) if is_answer(each) else each for each in answers]
+
+
+def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
+    """Make an answer of the fields of a row; `number` is the id of a row without one."""
+    value = fields.get
+    if value("text") is None and value("answer") is None and value("score") is None:
+        raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
+    text = str(value("text") if value("text") is not None else value("answer") or "")
+    answer, stated = _find_answer(text)
+    if value("answer") is not None:
+        answer, stated = str(value("answer")), value("answer") != ""
+    mean = _logprob(value("mean_logprob"), value("mean_probability"))
+    tokens, logprobs = _listed_tokens(value("tokens"), value("logprobs"))
+    of_answer = _logprob(value("answer_logprob"), value("answer_probability"))
+    if logprobs and len(tokens) != len(logprobs):
+        if known := [each for each in logprobs if each is not None]:
+            mean = sum(known) / len(known)
+            of_answer = sum(known) if of_answer is None and text.strip() == answer.strip() else of_answer
+        tokens, logprobs = [], []
+    read, cached, written = (_integer(value(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
+    return ImportedAnswer(
+        id=str(number if value("id") is None else value("id")),
+        has_id=value("id") is not None,
+        set=str(value("set") or ""),
+        query=str(value("query") or ""),
+        gold=value("gold"),
+        text=text,
+        answer=answer,
+        stated=stated,
+        score=_score(value("score")),
+        model=str(model or value("model") or ""),
+        tokens=tuple(tokens),
+        logprobs=tuple(map(round_logprob, logprobs)),
+        mean_logprob=round_logprob(mean),
+        answer_logprob=round_logprob(of_answer),
+        usage=Usage(read, cached, written),
+        cost_usd=_number(value("cost")),
+        seconds=_number(value("seconds")),
+        finish=str(value("finish") or "stop"),
+    )
+
+
+# --- lm-evaluation-harness -------------------------------------------------------------------------------------
+
+
+def _lm_eval(path: Path, options: ImportOptions) -> Reader:
+    """Return a `samples_TASK_TIME.jsonl` of `lm_eval --log_samples`; a document has a row for every filter."""
+    rows = list(read_table(path))
+    filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
+    chosen = options.filter or (filters or ["none"])[-1]
+    if chosen not in filters:
+        raise InputError(f"{path} has no filter {chosen!r} (it has: {', '.join(filters)})")
+    name = path.name.removesuffix(".gz").removesuffix(".jsonl")
+    task = re.sub(r"^samples_|_\d{4}-\d{2}-\d{2}T[\d.-]+$", "", name)
+    kept = [row for row in rows if str(row.get("filter", "none")) == chosen]
+    return kept, lambda row: _lm_eval_fields(row, task, options.metric)
+
+
+def _lm_eval_fields(row: Row, task: str, metric: str) -> Fields:
+    document, responses, choices = row["doc"], row["filtered_resps"], row["doc"].get("choices")
+    # The harness writes the arguments of each request as lists, or as objects with gen_args_0, arg_0 and so on.
+    arguments = [_values(each) for each in _values(row["arguments"])]
+    metrics = [metric] if metric else list(row.get("metrics") or ())
+    score = next((row[name] for name in metrics if isinstance(row.get(name), int | float | bool)), None)
+    question = next((document[n] for n in _LM_EVAL_QUESTIONS if isinstance(document.get(n), str)), None)
+    query, gold = question or _prompt(arguments[0][0]), row.get("target")
+    found = {"id": row["doc_id"], "set": task, "query": query, "gold": gold, "score": score}
+    if isinstance(responses[0], str):
+        # What the model wrote is in `resps`; the filter's version of it is the answer.
+        raw = row["resps"][0][0] if isinstance(row["resps"][0], list) else responses[0]
+        return found | {"text": raw, "answer": "" if responses[0] == "[invalid]" else responses[0]}
+    # Log-likelihoods of the options: (sum of log-probabilities, whether it is the greedy continuation).
+    likelihoods = [float(each[0]) for each in responses]
+    best = max(range(len(likelihoods)), key=likelihoods.__getitem__)
+    share = 1 / sum(math.exp(each - likelihoods[best]) for each in likelihoods)
+    chosen = str(arguments[best][1]) if len(arguments) == len(likelihoods) else str(best)
+    if isinstance(choices, list) and str(gold).isdigit() and int(str(gold)) < len(choices):
+        found["gold"] = choices[int(str(gold))]
+    return found | {"text": chosen, "answer": chosen.strip(), "mean_logprob": math.log(share)}
+
+
+def _prompt(argument: Any) -> str:
+    """Return the prompt of a request; a chat is a list with its messages as JSON, of which the last counts."""
+    text = str(argument[0] if isinstance(argument, list) and argument else argument)
+    try:
+        return _message_text(json.loads(text)[-1]["content"]) if text.startswith("[") else text
+    except (ValueError, LookupError, TypeError):
+        return text
+
+
+def _values(entries: Any) -> list[Any]:
+    return list(entries.values() if isinstance(entries, Mapping) else entries)
+
+
+# --- inspect_ai ------------------------------------------------------------------------------------------------
+
+
+def _inspect(path: Path, options: ImportOptions) -> Reader:
+    """Return an `.eval` log of inspect_ai: a zip archive with one file per sample."""
+    with zipfile.ZipFile(path) as archive:
+        files = {entry.filename: entry for entry in archive.infolist()}
+    if "header.json" not in files:
+        raise InputError(f"{path} has no header.json: the evaluation did not finish")
+    log = load_json(_member(path, files["header.json"]))
+    samples = (load_json(_member(path, files[name])) for name in sorted(files) if name.startswith("samples/"))
+    about = {"set": log["eval"]["task"], "model": log["eval"]["model"]}
+    return samples, lambda sample: None if sample.get("error") else about | _inspect_fields(sample, options.metric)
+
+
+def _member(path: Path, entry: zipfile.ZipInfo) -> bytes:
+    """Read a file of an archive. inspect_ai compresses with Zstandard, which `zipfile` does not know."""
+    if entry.compress_type != _ZSTANDARD:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(entry)
+    with path.open("rb") as file:
+        file.seek(entry.header_offset)
+        *_, name_length, extra_length = struct.unpack("<4s5H3I2H", file.read(30))
+        file.seek(name_length + extra_length, 1)
+        compressed = file.read(entry.compress_size)
+    pyarrow, _ = import_arrow()
+    with pyarrow.CompressedInputStream(pyarrow.BufferReader(compressed), "zstd") as stream:
+        return bytes(stream.read())
+
+
+def _inspect_fields(sample: Row, metric: str) -> dict[str, Any]:
+    output, scores = sample["output"], sample.get("scores") or {}
+    choice = (output.get("choices") or [{}])[0]
+    scored = scores.get(metric or next(iter(scores), "")) or {}
+    usage, asked, stop = output.get("usage") or {}, sample["input"], choice.get("stop_reason")
+    return {
+        "id": sample["id"],
+        "query": asked if isinstance(asked, str) else _message_text(asked[-1].get("content")),
+        "gold": sample.get("target"),
+        "text": _message_text(choice.get("message", {}).get("content")),
+        "answer": scored.get("answer"),
+        "score": scored.get("value"),
+        "logprobs": choice.get("logprobs"),
+        "input_tokens": usage.get("input_tokens"),
+        "cached_tokens": usage.get("input_tokens_cache_read"),
+        "output_tokens": usage.get("output_tokens"),
+        "seconds": output.get("time") or sample.get("working_time"),
+        "finish": "length" if stop in ("max_tokens", "model_length") else stop,
+    }
+
+
+# --- OpenAI Batch and SWE-bench --------------------------------------------------------------------------------
+
+
+def _openai_batch(path: Path, options: ImportOptions) -> Reader:
+    """Return the output file of a batch of chat completions or responses; questions are joined by `custom_id`."""
+    return read_table(path), _openai_batch_fields
+
+
+def _openai_batch_fields(row: Row) -> Fields | None:
+    body = (row.get("response") or {}).get("body") or {}
+    if row.get("error") or not (body.get("choices") or body.get("output")):
+        return None
+    usage, found = body.get("usage") or {}, {"id": row["custom_id"], "model": body.get("model")}
+    if body.get("choices"):
+        choice = body["choices"][0]
+        found |= {"text": _message_text(choice["message"].get("content")), "logprobs": choice.get("logprobs")}
+        found["finish"] = choice.get("finish_reason")
+    else:
+        parts = [part for each in body["output"] for part in each.get("content") or ()]
+        logprobs = [token for part in parts for token in part.get("logprobs") or ()]
+        found |= {"text": _message_text(parts), "logprobs": logprobs}
+    return found | {
+        "input_tokens": usage.get("prompt_tokens", usage.get("input_tokens")),
+        "cached_tokens": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        "output_tokens": usage.get("completion_tokens", usage.get("output_tokens")),
+    }
+
+
+def _swe_bench(path: Path, options: ImportOptions) -> Reader:
+    """Return the report that the SWE-bench harness leaves as MODEL.RUN.json; patches are not in it."""
+    report, model = load_json(path.read_bytes()), path.name.split(".")[0]
+    resolved = set(report["resolved_ids"])
+    return report["submitted_ids"], lambda name: {"id": name, "score": name in resolved, "model": model}
+
+
+# --- tables ----------------------------------------------------------------------------------------------------
+
+
+def _table(path: Path, options: ImportOptions) -> Reader:
+    """Return a JSONL, CSV or Parquet file with a row per answer, or per question with answers of several models."""
+    given = dict(options.columns or {})
+    if unknown := sorted(given.keys() - COLUMNS.keys()):
+        raise InputError(f"--map: unknown field {unknown[0]!r} (known: {', '.join(COLUMNS)})")
+    # score=winner:model_a is a preference between two answers: 1 if the column says model_a, 0.5 for a tie, else 0
+    column, _, side = given.get("score", "").partition(":")
+    given |= {"score": column} if side else {}
+    given = {name: column.replace("{model}", options.model) for name, column in given.items()}
+
+    answer_columns = [given[name] for name in _SAID if name in given]
+    found: set[str] = set()
+    """Columns of answers that some row has: an object without the key of a model is a missing answer."""
+
+    def rows() -> Iterator[Row]:
+        row: Row = {}
+        for row in _table_rows(path):
+            found.update(column for column in answer_columns if _value_at(row, column)[0])
+            yield row
+        if row and not found.issuperset(answer_columns):
+            raise InputError(f"{path} {_no_column(next(c for c in answer_columns if c not in found), row)}")
+
+    def fields_of(row: Row) -> Fields | None:
+        if options.model and "model" not in given and _value(row, "model", given) not in (None, options.model):
+            return None
+        fields = {name: _value(row, name, given) for name in COLUMNS}
+        has_columns = answer_columns or any(column in row for name in _SAID for column in COLUMNS[name])
+        if has_columns and all(fields[name] in (None, "") for name in _SAID):
+            return None
+        if side and fields["score"] is not None:
+            preferred = str(fields["score"]).strip().lower()
+            fields["score"] = 0.5 if preferred.startswith(_TIE) else float(preferred == side.lower())
+        return fields
+
+    return rows(), fields_of
+
+
+def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | None]]:
+    """Return tokens and log-probabilities from two lists, or from a list of objects as in chat completions.
+
+    >>> _listed_tokens(None, {"content": [{"token": "B", "logprob": -0.5}]}), _listed_tokens(["B"], "[-0.5]")
+    ((['B'], [-0.5]), (['B'], [-0.5]))
+    """
+    tokens, logprobs = (
+        load_json(v) if isinstance(v, str) and v[:1] in ("[", "{") else v for v in (tokens, logprobs)
+    )
+    if isinstance(logprobs, Mapping):
+        logprobs = logprobs.get("content")
+    if isinstance(logprobs, list) and logprobs and all(isinstance(each, Mapping) for each in logprobs):
+        tokens = [each.get("token", "") for each in logprobs]
+        logprobs = [each.get("logprob") for each in logprobs]
+    texts = [str(each) for each in tokens] if isinstance(tokens, list) else []
+    return texts, [_logprob(each) for each in logprobs] if isinstance(logprobs, list) else []
+
+
+def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) -> dict[str, KnownQuestion]:
+    """Read questions and their right answers by id from a table, for answer files that do not hold them.
+
+    A list in the column `options` becomes lettered lines after the question: its form decides how it is asked.
+    """
+    path, given = user_path(place), dict(columns or {})
+    if not path.is_file():
+        raise InputError(f"{place}: no such file")
+    found: dict[str, KnownQuestion] = {}
+    for number, row in enumerate(_table_rows(path), 1):
+        with _row_errors(path, number):
+            there = {each: column for each, column in given.items() if each == "id" or _value_at(row, column)[0]}
+            name, gold, query = (_value(row, each, there) for each in ("id", "gold", "query"))
+            gold = row.get("answer") if gold is None else gold
+            if gold is not None and isinstance(row.get("accept"), list):
+                gold = [gold, *row["accept"]]
+            text = str(query or "")
+            if text and isinstance(row.get("options"), list):
+                text += "".join(
+                    f"\n{letter}. {each}" for letter, each in zip(ascii_uppercase, row["options"], strict=False)
+                )
+            found[str(number if name is None else name)] = KnownQuestion(text, gold)
+    return found
+
+
+def _value(row: Row, name: str, given: Mapping[str, str]) -> Any:
+    """Return a field of a row: from the given column, which must exist, or else from one of the usual names."""
+    known = [_value_at(row, path) for path in ([given[name]] if name in given else COLUMNS[name])]
+    if (value := next((value for _, value in known if value is not None), None)) is not None:
+        return value
+    if name in given and name not in _SAID and not known[0][0]:
+        raise ValueError(_no_column(given[name], row))
+    return None
+
+
+def _no_column(column: str, row: Row) -> str:
+    return f"has no column {column!r} (it has: {', '.join(map(str, row))})"
+
+
+def _value_at(value: Any, path: str) -> tuple[bool, Any]:
+    """Follow a path with dots; names may hold dots themselves, and numbers lead into lists.
+
+    >>> _value_at({"outputs": {"gpt-4.1": ["x"]}}, "outputs.gpt-4.1.0")
+    (True, 'x')
+    """
+    if isinstance(value, list):
+        value = {str(index): each for index, each in enumerate(value)}
+    if not isinstance(value, Mapping):
+        return False, None
+    if path in value:
+        return True, value[path]
+    for dot in re.finditer(r"\.", path):
+        if path[: dot.start()] in value:
+            found = _value_at(value[path[: dot.start()]], path[dot.end() :])
+            if found[0]:
+                return found
+    return False, None
+
+
+def _table_rows(path: Path) -> Iterator[Row]:
+    """Return the rows of a table; empty cells of a CSV file are None."""
+    rows = read_table(path)
+    if path.suffix != ".csv":
+        return rows
+    return ({name: None if value == "" else value for name, value in row.items()} for row in rows)
+
+
+_READERS: dict[str, Callable[[Path, ImportOptions], Reader]] = {
+    "lm-eval": _lm_eval,
+    "inspect": _inspect,
+    "openai-batch": _openai_batch,
+    "swe-bench": _swe_bench,
+    "table": _table,
+}
+
+
+# --- small parts -----------------------------------------------------------------------------------------------
+
+
+def _detect_format(path: Path, options: ImportOptions) -> str:
+    if options.columns:
+        return "table"
+    if path.suffix in _FORMAT_OF_SUFFIX:
+        return _FORMAT_OF_SUFFIX[path.suffix]
+    first = next(read_table(path), {})
+    if "filtered_resps" in first and "doc" in first:
+        return "lm-eval"
+    if "custom_id" in first and "response" in first and isinstance(first["response"], dict | None):
+        return "openai-batch"
+    return "table"
+
+
+@contextmanager
+def _row_errors(path: Path, number: int) -> Iterator[None]:
+    """Turn an error in a row into an InputError that names file and row."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        why = f"lacks {error}" if isinstance(error, KeyError) else one_line(error, 300)
+        raise InputError(f"{path}: row {number} {why}") from None
+
+
+def _find_answer(text: str) -> tuple[str, bool]:
+    r"""Return the final answer of a text, and whether it was marked: a JSON field `answer`, or the usual phrases.
+
+    >>> _find_answer('{"reasoning": "…", "answer": 4}'), _find_answer("So it is 5.\nAnswer: 5")
+    (('4', True), ('5', True))
+    """
+    if '"answer"' in text:
+        for match in reversed(list(re.finditer(r'"answer"\s*:\s*', text))):
+            try:
+                value, _ = json.JSONDecoder().raw_decode(text, match.end())
+            except ValueError:
+                continue
+            return (value if isinstance(value, str) else json.dumps(value)), True
+    found = find_answer(text)
+    return (text.strip(), False) if found is None else (found, True)
+
+
+def _message_text(content: Any) -> str:
+    """Return the text of a message, which may be a list of parts."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    return str(content or "")
+
+
+def _score(value: Any) -> float | None:
+    if value is None or value != value:  # NaN
+        return None
+    if isinstance(value, str):
+        word = value.strip().lower()
+        return _SCORE_WORDS[word] if word in _SCORE_WORDS else float(value)
+    if isinstance(value, bool | int | float):
+        return float(value)
+    if isinstance(value, Mapping) and value:
+        return _score(next(iter(value.values())))
+    raise ValueError(f"score is {value!r}")
+
+
+def _number(value: Any) -> float | None:
+    if value is None or value == "":
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _logprob(logprob: Any, probability: Any = None) -> float | None:
+    """Return a log-probability, which a table may hold as a probability instead; −Infinity is a small one.
+
+    >>> _logprob(-0.5), _logprob("-Infinity") == _logprob(None, 0.0)
+    (-0.5, True)
+    """
+    if logprob not in (None, "") and float(logprob) == -math.inf:
+        return math.log(_MIN_PROBABILITY)
+    if (value := _number(logprob)) is not None:
+        return value
+    share = _number(probability)
+    return None if share is None else math.log(min(1.0, max(share, _MIN_PROBABILITY)))
+
+
+def _integer(value: Any) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)

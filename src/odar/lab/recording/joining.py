@@ -1,0 +1,387 @@
+"""Answers of several models, imported from different files, joined by question into recorded items."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+
+from odar.calibration_file import Calibration
+from odar.catalogue import ModelCard, Price
+from odar.difficulty.base import Estimator
+from odar.engine import Odar
+from odar.errors import InputError, UnknownName, one_line
+from odar.lab.recording.header import Header, digest_json, header_of, model_entry
+from odar.lab.recording.importers import ImportedAnswer, KnownQuestion
+from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, Task, features_of, sort_attempts
+from odar.planning import REFERENCE_TOKENS, USUAL_TOKENS
+from odar.policy.equivalence import equivalent
+from odar.settings import Settings
+from odar.types import FAST, SECOND, SLOW, Ask, Query, Usage
+
+Score = Callable[[Task, str, str], float]
+"""Scores an answer from 0 to 1, given the task, the text and the final answer."""
+UNKNOWN_DIFFICULTY = 0.5
+"""The prior of a question whose text is unknown."""
+
+_UNCALIBRATED = {"policy": "cascade", "stages": [], "dial": "balanced", "tau1": 0.3, "tau2": 0.7}
+"""Values of the settings that a calibration can set."""
+Joined = Mapping[str, Sequence[ImportedAnswer]]
+"""The scored answers to one question by agent, which all hold its text and its right answer."""
+
+
+def assign_roles(
+    costs: Mapping[str, float | None], families: Mapping[str, str], given: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Return the model of each agent: the cheapest is fast, the most expensive slow, a cheap one second.
+
+    Second is the cheapest of another family than fast, if it costs less than slow. The other models are agents of
+    their own, named after the model.
+
+    Args:
+        costs: dollars of an answer of each model, None if unknown.
+        families: the family of each model.
+        given: the model of some agents, which replaces the choice by cost.
+
+    Raises:
+        InputError: there are fewer than two models, a given one is unknown, or a role depends on an unknown cost.
+
+    >>> assign_roles({"a": 1, "b": 9, "c": 2, "d": 1.5}, dict(a="x", b="y", c="y", d="x"), {})
+    {'fast': 'a', 'second': 'c', 'slow': 'b', 'd': 'd'}
+    """
+    roles = {agent: name for agent, name in given.items() if name}
+    for agent, name in roles.items():
+        if name not in costs:
+            raise InputError(f"--{agent} {name}: no such model in the files (they have: {', '.join(costs)})")
+    if len(costs) < 2:
+        raise InputError(f"answers of {', '.join(costs)} only; give those of at least two models")
+    left = [name for name in costs if name not in roles.values()]
+    is_open = FAST not in roles or SLOW not in roles
+    unknown = next((name for name in left if costs[name] is None), None)
+    if is_open and len(left) > 1 and unknown is not None:
+        raise InputError(
+            f"the cost of {unknown} is unknown, so its role is too: give --price {unknown}=IN,OUT, or name the "
+            "models of --fast and --slow"
+        )
+    left.sort(key=lambda name: costs[name] or 0.0)
+    for agent, place in ((SLOW, -1), (FAST, 0)):
+        if agent not in roles:
+            roles[agent] = left.pop(place)
+    most = costs[roles[SLOW]]
+    for name in left if SECOND not in roles else ():
+        cost = costs[name]
+        if families[name] != families[roles[FAST]] and (cost is None or most is None or cost < most):
+            roles[SECOND] = name
+            break
+    found = {agent: roles[agent] for agent in (FAST, SECOND, SLOW) if agent in roles}
+    for name in left:
+        if name not in found.values():
+            found[_agent_name(name, found)] = name
+    return found
+
+
+def _agent_name(model: str, taken: Container[str]) -> str:
+    """Return a name for the agent of a model.
+
+    >>> _agent_name("openai/GPT-4.1", []), _agent_name("4x", ["m-4x"])
+    ('openai-gpt-4-1', 'm-4x-2')
+    """
+    name = re.sub(r"[^a-z0-9_-]+", "-", model.lower())[:24]
+    name = name if name[:1].isalpha() else f"m-{name}"
+    return next(each for each in (name, *(f"{name}-{i}" for i in range(2, 1000))) if each not in taken)
+
+
+def mean_cost(answers: Sequence[ImportedAnswer], price: Price | None) -> float | None:
+    """Return the mean cost of some answers: as recorded, or by their tokens; by the price alone without tokens."""
+    known = [each.cost_usd for each in answers if each.cost_usd is not None]
+    if not known and price is not None:
+        usual = Usage(REFERENCE_TOKENS, 0, USUAL_TOKENS)
+        used = [replace(each.usage, input=each.usage.input or 0, cached=each.usage.cached or 0) for each in answers]
+        costs = [price.cost(usage if usage.output is not None else usual) for usage in used]
+        known = [cost for cost in costs if cost is not None]
+    return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A recording made of imported answers, and what a reader should know about it."""
+
+    header: Header
+    items: list[RecordedItem]
+    models: Mapping[str, str]
+    """The model of each agent."""
+    left_out: int
+    """Questions of the fast model that are not in all files, or that alone have no label."""
+    unpriced: tuple[str, ...]
+    """Models of unknown price, some of whose answers have no cost either."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is wrong with the answers, and the options that mend it."""
+        found = []
+        attempts = [each for item in self.items for each in item.attempts]
+        if all(each.score == 0 for each in attempts):
+            item = self.items[0]
+            example = f"{one_line(item.attempts[0].answer, 30)!r} against {one_line(str(item.gold), 30)!r}"
+            found.append(
+                f"no answer of any model is right, such as {example}: are the right answers in another form? name "
+                "their column with --map gold=COLUMN, or a scorer with --score-by"
+            )
+        return found + [
+            f"the price of {model} is unknown; set it with --price {model}=IN,OUT (dollars per million tokens)"
+            for model in self.unpriced
+        ]
+
+
+def import_models(
+    odar: Odar,
+    models: Mapping[str, Sequence[Sequence[ImportedAnswer]]],
+    prices: Mapping[str, Price],
+    roles: Mapping[str, str | None],
+    name: str,
+    files: Mapping[str, str],
+    *,
+    known: Mapping[str, KnownQuestion] | None = None,
+    score: Score | None = None,
+    kinds: Mapping[str, tuple[str, str]] | None = None,
+) -> Imported:
+    """Join the answers of several models into a recording.
+
+    Args:
+        odar: gives the difficulty, the catalogue and the other settings; makes no call.
+        models: the answers of each model, one list per file.
+        prices: of some models, in place of the catalogue's.
+        roles: the model of some agents; the others follow from the costs.
+        name: set of the questions whose file names none.
+        files: hashes of the imported files, for the header.
+        known: texts and right answers by id.
+        score: rates every answer in place of the scores of the files.
+        kinds: category and metric of the sets that are benchmarks.
+    """
+    if unknown := prices.keys() - models.keys():
+        raise InputError(f"--price {unknown.pop()}: no such model in the files (they have: {', '.join(models)})")
+    cards = {model: _card(odar.settings, model, prices.get(model)) for model in models}
+    costs = {model: mean_cost([*chain(*own)], cards[model].price) for model, own in models.items()}
+    families = {model: card.model_family for model, card in cards.items()}
+    families |= {model: model for model, card in cards.items() if families[model] == card.provider}
+    agents = assign_roles(costs, families, roles)
+    joined = join_answers({agent: models[model] for agent, model in agents.items()}, known, score)
+    by_agent = {
+        agent: cards[model].price or _implied_price(models[model], costs[model]) for agent, model in agents.items()
+    }
+    items = to_items(joined, odar.estimator, name, by_agent, kinds)
+    questions = {(each.set, each.id) for each in chain(*models[agents[FAST]])}
+    unpriced = {each.model for item in items for each in item.attempts if each.output_usd is None}
+    header = imported_header(odar, items, files, by_agent)
+    return Imported(header, items, agents, len(questions) - len(joined), tuple(sorted(unpriced)))
+
+
+def _implied_price(answers: Sequence[Sequence[ImportedAnswer]], cost: float | None) -> Price | None:
+    """Return the price of generated tokens that explains a recorded cost, for the decisions of the cascade."""
+    if cost is None:
+        return None
+    written = [each.usage.output or USUAL_TOKENS for each in chain(*answers)]
+    return Price(0.0, 0.0, 1_000_000 * cost * len(written) / sum(written))
+
+
+def join_answers(
+    answers: Mapping[str, Sequence[Sequence[ImportedAnswer]]],
+    known: Mapping[str, KnownQuestion] | None = None,
+    score: Score | None = None,
+) -> list[Joined]:
+    """Join the answers of several agents by question: by set and id if the files name them, else by its text.
+
+    Ids are not trusted if more than half of the questions with equal ids have different texts. Answers without a
+    score and without a right answer have the score None; if others have one, their questions are left out.
+
+    Args:
+        answers: one list per file, by agent. Of the slow agent every answer to a question becomes a sample, of the
+            others the first one counts. A question needs an answer of every agent.
+        known: texts and right answers, by id, for files that do not hold them.
+        score: rates every answer; without it, the scores of the files count, or else equivalence.
+
+    Raises:
+        InputError: no question is in all files.
+    """
+    known = known or {}
+    fast = [answer for file in answers[FAST] for answer in file]
+    others = [answer for agent, files in answers.items() if agent != FAST for file in files for answer in file]
+    has_text = all(_question_text(each, known) for each in (*fast, *others))
+    by_id = not has_text or (all(each.has_id for each in (*fast, *others)) and _ids_match(fast, others, known))
+
+    ids: dict[str, set[str]] = {}
+    for answer in () if by_id else fast:
+        ids.setdefault(_normalized(_question_text(answer, known)), set()).add(answer.id)
+
+    def key_of(answer: ImportedAnswer) -> str:
+        text = "" if by_id else _normalized(_question_text(answer, known))
+        # Two questions may have the same text, and other options: then the id decides.
+        return f"{answer.set}/{answer.id}" if by_id or len(ids.get(text, ())) > 1 else text
+
+    found: dict[str, dict[str, list[ImportedAnswer]]] = {key_of(answer): {} for answer in fast}
+    for agent, files in answers.items():
+        for answer in (answer for file in files for answer in file):
+            if (own := found.get(key_of(answer))) is not None and (agent == SLOW or agent not in own):
+                own.setdefault(agent, []).append(answer)
+    joined = [_join(own, known, score) for own in found.values() if own.keys() == answers.keys()]
+    if not joined:
+        how = "id" if by_id else "text"
+        examples = " and ".join(repr(one_line(key_of(files[0][0]), 40)) for files in answers.values())
+        raise InputError(f"no question is in all files, by {how}: the first are {examples}")
+    labelled = [own for own in joined if all(each.score is not None for each in chain(*own.values()))]
+    return labelled or joined
+
+
+def _ids_match(
+    fast: Sequence[ImportedAnswer], others: Sequence[ImportedAnswer], known: Mapping[str, KnownQuestion]
+) -> bool:
+    """Return whether answers with equal ids are mostly to the same question: texts may differ in their encoding."""
+    texts = {(each.set, each.id): _normalized(_question_text(each, known)) for each in fast}
+    pairs = [
+        (texts[each.set, each.id], _normalized(_question_text(each, known)))
+        for each in others
+        if (each.set, each.id) in texts
+    ]
+    same = sum(one == other for one, other in pairs)
+    return bool(pairs) and 2 * same >= len(pairs)
+
+
+def _question_text(answer: ImportedAnswer, known: Mapping[str, KnownQuestion]) -> str:
+    return answer.query or (known[answer.id].query if answer.id in known else "")
+
+
+def _normalized(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _join(
+    answers: Mapping[str, Sequence[ImportedAnswer]], known: Mapping[str, KnownQuestion], score: Score | None
+) -> Joined:
+    first = answers[FAST][0]
+    query = _question_text(first, known)
+    golds = (each.gold for own in answers.values() for each in own)
+    gold = next((gold for gold in golds if gold is not None), None)
+    if gold is None and first.id in known:
+        gold = known[first.id].gold
+    return {
+        agent: [_score(replace(each, query=query, gold=gold), score) for each in own]
+        for agent, own in answers.items()
+    }
+
+
+def _score(answer: ImportedAnswer, score: Score | None) -> ImportedAnswer:
+    if answer.gold is None or (answer.score is not None and score is None):
+        return answer
+    if score is not None:
+        task = Task(answer.id, Query(answer.query), answer.gold)
+        return replace(answer, score=float(score(task, answer.text, answer.answer)))
+    accepted = answer.gold if isinstance(answer.gold, list) else [answer.gold]
+    return replace(answer, score=float(any(equivalent(answer.answer, str(each)) for each in accepted)))
+
+
+def to_items(
+    joined: Sequence[Joined],
+    estimator: Estimator,
+    name: str,
+    prices: Mapping[str, Price | None],
+    kinds: Mapping[str, tuple[str, str]] | None = None,
+) -> list[RecordedItem]:
+    """Make recorded items of joined questions.
+
+    `name` is the set of questions whose file names none, `prices` are for answers whose cost is not in the file,
+    `kinds` holds category and metric of the sets that are benchmarks.
+    """
+    items: list[RecordedItem] = []
+    for answers in joined:
+        fast = answers[FAST][0]
+        name_of_set = fast.set or name
+        category, metric = (kinds or {}).get(name_of_set, ("Imported", "score"))
+        estimate = estimator.estimate(Query(fast.query)) if fast.query.strip() else None
+        numbered = [(agent, index, each) for agent, own in answers.items() for index, each in enumerate(own)]
+        attempts = [
+            _attempt(each, agent, index, number, prices.get(agent))
+            for number, (agent, index, each) in enumerate(numbered)
+        ]
+        items.append(
+            RecordedItem(
+                key=ItemKey(name_of_set, fast.id, 0),
+                category=category,
+                metric=metric,
+                fold=len(items) % 5,
+                query=fast.query,
+                gold=fast.gold,
+                features=() if estimate is None else features_of(estimate),
+                difficulty=UNKNOWN_DIFFICULTY if estimate is None else estimate.difficulty,
+                expert="general",
+                attempts=tuple(sort_attempts(attempts)),
+            )
+        )
+    return items
+
+
+def _attempt(answer: ImportedAnswer, agent: str, index: int, request: int, price: Price | None) -> Attempt:
+    usage, paid = answer.usage, answer.cost_usd
+    prompt_usd, output_usd = (None, None) if paid is None else (0.0, paid)
+    if paid is None and price is not None:
+        prompt_usd = price.cost(replace(usage, output=0))
+        output_usd = price.cost(replace(usage, input=0, cached=0))
+    recorded = {each.name: getattr(answer, each.name) for each in fields(Attempt)}
+    own = {"agent": agent, "step": Ask(agent).step, "index": index, "request": request}
+    own |= {"model": answer.model or agent, "control": (False,) * len(answer.tokens)}
+    return Attempt(**recorded | own | {"prompt_usd": prompt_usd, "output_usd": output_usd})
+
+
+def imported_header(
+    odar: Odar,
+    items: Sequence[RecordedItem],
+    files: Mapping[str, str],
+    prices: Mapping[str, Price | None] | None = None,
+) -> Header:
+    """Return the header of an imported recording, with the hash of each imported file."""
+    models: dict[str, list[str]] = {}
+    for attempt in (attempt for item in items for attempt in item.attempts):
+        if attempt.model not in models.setdefault(attempt.agent, []):
+            models[attempt.agent].append(attempt.model)
+    facts = {"imported": dict(files), "models": models}
+    header = header_of(odar)
+    agents = {agent: _agent(header, agent, names) for agent, names in models.items()}
+    cards = {
+        name: _card(odar.settings, name, (prices or {}).get(agent))
+        for agent, names in models.items()
+        for name in names
+    }
+    entries = {name: model_entry(card) for name, card in cards.items()}
+    others = {agent: agents.pop(agent) for agent in models if agent not in (FAST, SECOND, SLOW)}
+    settings = {**header.settings, "second": None, **agents, "agents": others, "models": entries, "calibration": ""}
+    # What a calibration has set was fitted to other models.
+    fitted = {path[-1] for path, origin in odar.settings.origins.items() if origin.startswith("calibration")}
+    defaults = {name: value for name, value in _UNCALIBRATED.items() if name in fitted}
+    settings |= {"policy": defaults.pop("policy", settings["policy"])}
+    settings |= {"routing": {**settings["routing"], **defaults}}
+    return replace(
+        header,
+        made_by=digest_json(facts),
+        facts=facts,
+        samples=min(sum(each.agent == SLOW for each in item.attempts) for item in items),  # what every item has
+        settings=settings,
+        prompts={},
+        calibration=json.loads(Calibration().to_json()),
+        imported=True,
+    )
+
+
+def _agent(header: Header, agent: str, models: Sequence[str]) -> dict[str, object]:
+    """Return the settings of an agent, whose sampling is unknown, with the models that answered."""
+    own = header.settings.get(agent) or header.settings[FAST]
+    return {**own, "model": models[0], "alternatives": list(models[1:]), "fallbacks": []}
+
+
+def _card(settings: Settings, name: str, price: Price | None) -> ModelCard:
+    """Return the catalogue entry of a model, with another price if one is given."""
+    try:
+        card = settings.card(name)
+    except UnknownName:
+        card = ModelCard(name, "imported", name)
+    return card if price is None else replace(card, price=price, n=False)

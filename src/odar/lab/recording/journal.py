@@ -1,0 +1,327 @@
+"""The journal of a run: one row per item, appended and synced when the item is finished.
+
+Three files. `OUT` holds the rows: in the order in which items finish while a run is under way, in the order of the
+items once it has ended. Its first line may be a header with what all rows depend on. `OUT.parts` holds the replies
+of unfinished items, and is deleted with the last of them. `OUT.lock` prevents a second process from writing.
+
+A process that is killed loses nothing that it has written, so a reply that is on disk is never paid for again; a
+reply that was under way may be. An incomplete last line is dropped when the files are opened again. Items whose row
+has an error are tried again by the next run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, is_dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Self
+
+from filelock import FileLock, Timeout
+
+from odar.errors import InputError
+from odar.formats import check_format, load_json
+from odar.lab.recording.header import describe_changes
+from odar.lab.recording.limits import Needs
+from odar.lab.recording.schema import without_defaults
+
+Row = dict[str, Any]
+_HEADER_START = b'{"format": '
+_ROW_START = b'{"id": '
+_PART_START = b'{"part": '
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One piece of work."""
+
+    key: str
+    """The `id` of its row."""
+    payload: Any = field(repr=False)
+    digest: str = ""
+    """Hash of everything its row depends on: a row with the same id and another digest is refused."""
+    needs: Needs = field(default_factory=dict)
+    """Maximum number of requests and tokens, by provider."""
+    worst_cost_usd: float | None = 0.0
+    """Maximum cost; None if unknown."""
+
+
+class RowInfo(NamedTuple):
+    """The part of a row that is kept in memory; the row itself stays on disk."""
+
+    digest: str | None
+    failed: bool
+    cost_usd: float | None
+    offset: int
+    """Position of its line in the file."""
+
+
+class Memo:
+    """The replies to one item that have been paid for, by name; new ones are added with `keep`.
+
+    >>> memo = Memo({"a": 1}, keep=lambda name, value: print("kept", name, value))
+    >>> memo.recall("a"), memo.recall("b")
+    (1, None)
+    >>> memo.keep("b", 2); memo.recall("b")
+    kept b 2
+    2
+    """
+
+    def __init__(self, known: Mapping[str, Any], keep: Callable[[str, Any], None]) -> None:
+        self.known = dict(known)
+        self.requests: Counter[str] = Counter()
+        """Number of times that each request was made for the item, by name; see `odar.lab.recording.work`."""
+        self._keep = keep
+
+    def recall(self, name: str) -> Any:
+        """Return the value that was kept under this name, or None."""
+        return self.known.get(name)
+
+    def keep(self, name: str, value: Any) -> None:
+        """Keep a value that can be written as JSON; in the journal's process it is on disk when this returns."""
+        self.known[name] = value
+        self._keep(name, value)
+
+
+class Journal:
+    """The rows of one output file. Use it as a context manager: it holds a lock.
+
+    Args:
+        path: the file; created if it does not exist.
+        header: the first line, with everything that all rows depend on: `format` first, then `made_by`, which must
+            be that of an existing file, then anything else. None for a file without a header.
+
+    Raises:
+        InputError: another process is writing the file, or it holds something else; it is left unchanged.
+    """
+
+    def __init__(self, path: Path, header: Mapping[str, Any] | None = None) -> None:
+        self.path = path
+        self.entries: dict[str, RowInfo] = {}
+        self._header = header
+        self._parts_path = path.with_name(path.name + ".parts")
+        self._lock = FileLock(path.with_name(path.name + ".lock"))
+        self._writing = threading.Lock()
+        self._parts: dict[str, tuple[str, dict[str, Any]]] = {}
+        """Digest and replies by name, by item."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=0)
+            self._load()
+        except BaseException as error:
+            self._lock.release()
+            if isinstance(error, Timeout):
+                why = "is being written by another process; wait for it, or stop it"
+            elif isinstance(error, OSError):
+                why = f"cannot be used: {error.strerror or error}"
+            elif isinstance(error, ValueError | KeyError | TypeError):
+                why = f"was not written by this command ({error}); name another file"
+            else:
+                raise
+            raise InputError(f"{self.path} {why}") from None
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._rows_file.close()
+        self._parts_file.close()
+        if not self._parts:
+            self._parts_path.unlink(missing_ok=True)
+        self._lock.release()
+
+    def _load(self) -> None:
+        starts = [_ROW_START] if self._header is None else [_HEADER_START, _ROW_START]
+        has_header = False
+        for offset, row in _read_lines(self.path, *starts):
+            if self._header is not None and not has_header:
+                self._check_header(row, self._header)
+                has_header = True
+            else:
+                self.entries[row["id"]] = _row_info(row, offset)
+        for _, part in _read_lines(self._parts_path, _PART_START):
+            self._add_part(part)
+        self._parts = {key: part for key, part in self._parts.items() if not self._is_done(key)}
+        self._rows_file = self.path.open("ab")
+        self._parts_file = self._parts_path.open("ab")
+        if self._header is not None and not has_header:
+            _append(self._rows_file, self._header)
+
+    def _check_header(self, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+        remedy = "finish it with the version that wrote it, or move it away to start again"
+        check_format(found["format"], expected["format"], str(self.path), remedy)
+        if found["made_by"] != expected["made_by"]:
+            changes = describe_changes(expected.get("facts"), found.get("facts"))
+            raise InputError(
+                f"{self.path} was made with other models, prompts or settings{changes}; "
+                "move it away, or restore those settings"
+            )
+
+    def _is_done(self, key: str) -> bool:
+        return key in self.entries and not self.entries[key].failed
+
+    def missing(self, items: Iterable[Item]) -> list[Item]:
+        """Return the items that have no row yet, or one with an error.
+
+        Raises:
+            InputError: a row answers another question of the same id, or with other settings.
+        """
+        missing = []
+        for item in items:
+            if not self._is_done(item.key):
+                missing.append(item)
+            elif self.entries[item.key].digest != item.digest:
+                raise InputError(
+                    f"{self.path} holds a row {item.key!r} that was made from another question or with other "
+                    "settings; write to another file, or restore those"
+                )
+        return missing
+
+    def memo(self, item: Item) -> Memo:
+        """Return the replies of an unfinished item."""
+
+        def keep(name: str, value: Any) -> None:
+            part = {"part": item.key, "digest": item.digest, "name": name, "value": value}
+            with self._writing:
+                _append(self._parts_file, part)
+                self._add_part(part)
+
+        return Memo(self._replies(item.key, item.digest), keep)
+
+    def _add_part(self, part: Row) -> None:
+        known = self._replies(part["part"], part["digest"])
+        self._parts[part["part"]] = (part["digest"], {**known, part["name"]: part["value"]})
+
+    def _replies(self, key: str, digest: str) -> dict[str, Any]:
+        """Return the replies of an item by name, without those to another question or with other settings."""
+        found, replies = self._parts.get(key, ("", {}))
+        return replies if found == digest else {}
+
+    def write(self, row: Row) -> None:
+        """Append a row, whose first field is `id`; it is on disk when this returns."""
+        with self._writing:
+            offset = self._rows_file.tell()
+            _append(self._rows_file, row)
+            self.entries[row["id"]] = _row_info(row, offset)
+            if self._is_done(row["id"]):
+                self._parts.pop(row["id"], None)
+
+    def lines(self, keys: Iterable[str]) -> Iterator[bytes]:
+        """Iterate over the lines of these rows; keys without a row are skipped."""
+        with self.path.open("rb") as file:
+            for key in keys:
+                if key in self.entries:
+                    file.seek(self.entries[key].offset)
+                    yield file.readline()
+
+    def rows(self, keys: Iterable[str] | None = None) -> Iterator[Row]:
+        """Iterate over the rows of these keys, or over all, without failed ones."""
+        keys = self.entries if keys is None else keys
+        yield from map(json.loads, self.lines(key for key in keys if self._is_done(key)))
+
+    def sort(self, items: Iterable[Item]) -> None:
+        """Rewrite the file atomically: one row per item, in the order of the items, then rows of other items."""
+        keys = dict.fromkeys(item.key for item in items if item.key in self.entries) | dict.fromkeys(self.entries)
+        draft, entries = self.path.with_name(self.path.name + ".tmp"), {}
+        with draft.open("wb") as file:
+            if self._header is not None:
+                file.write(to_line(self._header))
+            for key, line in zip(keys, self.lines(keys), strict=True):
+                entries[key] = self.entries[key]._replace(offset=file.tell())
+                file.write(line)
+            _sync(file)
+        draft.replace(self.path)
+        sync_folder(self.path.parent)
+        self._rows_file.close()
+        self._rows_file = self.path.open("ab")
+        self.entries = entries
+
+
+async def write_in_thread(write: Callable[..., None], *arguments: Any) -> None:
+    """Call a function that waits for the disk, such as `Journal.write`, without blocking the event loop.
+
+    If the caller is cancelled, the write is finished first, as the reply has been paid for.
+    """
+    writing = asyncio.ensure_future(asyncio.to_thread(write, *arguments))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])
+        raise
+
+
+def digest_of(*facts: Any) -> str:
+    """Return a short hash of everything that a row depends on.
+
+    >>> digest_of("What is 2 + 2?", 42) == digest_of("What is 2 + 2?", 42) != digest_of("What is 2 + 2?", 43)
+    True
+    """
+    return hashlib.sha256(repr([_without_defaults(fact) for fact in facts]).encode()).hexdigest()[:16]
+
+
+def _without_defaults(fact: Any) -> Any:
+    """Return a dataclass as the fields that differ from their defaults, so that a new field changes no digest."""
+    if isinstance(fact, tuple):
+        return tuple(map(_without_defaults, fact))
+    if not is_dataclass(fact) or isinstance(fact, type):
+        return fact
+    return {name: _without_defaults(value) for name, value in without_defaults(fact).items()}
+
+
+def _row_info(row: Row, offset: int) -> RowInfo:
+    return RowInfo(row.get("digest"), row.get("error") is not None, row.get("cost_usd"), offset)
+
+
+def _append(file: IO[bytes], row: Mapping[str, Any]) -> None:
+    file.write(to_line(row))
+    _sync(file)
+
+
+def to_line(row: Mapping[str, Any]) -> bytes:
+    """Return a row as one line of UTF-8 JSON."""
+    try:
+        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair, which can be read back if it is escaped
+        return json.dumps(row).encode() + b"\n"
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _read_lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
+    """Iterate over the offsets and objects of a file; an incomplete last line is cut off.
+
+    The first line must start with the first of `starts`, and so on; all further lines with the last.
+    """
+    if not path.exists():
+        return
+    offset, torn = 0, False
+    with path.open("rb") as file:
+        for number, line in enumerate(file):
+            torn = not line.endswith(b"\n")
+            start = starts[min(number, len(starts) - 1)]
+            if line[: len(start)] != start[: len(line) if torn else None]:
+                raise ValueError(f"a line begins with {line[:20].decode('utf-8', 'replace')!r}")
+            if not torn:
+                yield offset, load_json(line)
+                offset += len(line)
+    if torn:
+        os.truncate(path, offset)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename durable; Windows, which cannot sync folders, does so by itself."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

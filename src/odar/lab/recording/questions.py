@@ -1,0 +1,208 @@
+"""Questions in JSON Lines files: one reader for `odar batch`, `odar calibrate` and `odar eval collect` (SPEC 8.3).
+
+Every line is checked before the first call is paid for, and an error names the lines at fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from odar.errors import InputError
+from odar.files import user_path
+from odar.formats import MAX_NUMBER, load_json
+from odar.inputs import check_text, load_image
+from odar.lab.recording.schema import Task
+from odar.policy.equivalence import equivalent
+from odar.types import Path, Query
+
+ReadConversation = Callable[[list[Any]], Query]
+"""Makes a query of a list of messages in the form of OpenAI's clients; raises ValueError for anything else."""
+T = TypeVar("T")
+L = TypeVar("L", bound="QueryLine")
+Decode = Callable[[L, int, FilePath], T]
+"""Makes a value of a line, its number and the file's folder; raises ValueError or InputError if it cannot."""
+_Number = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class QueryLine(msgspec.Struct):
+    """A line of a file: `query` or `messages` is required."""
+
+    query: str | None = None
+    messages: Any = None
+    image: str | None = None
+    time: _Number | None = None
+    reasoning: str = ""
+
+    def to_query(self, folder: FilePath, read_conversation: ReadConversation | None = None) -> Query:
+        """Return the question, with its image if it has one."""
+        if (self.query is None) == (self.messages is None):
+            raise ValueError("must have either query or messages")
+        if self.query is not None:
+            check_text(self.query)
+            return Query(self.query, (load_image(folder / self.image),) if self.image else ())
+        if read_conversation is None:
+            raise ValueError("messages are not supported here; use query")
+        if not isinstance(self.messages, list) or not self.messages or self.image is not None:
+            raise ValueError("messages must be a list of turns, with images inside them")
+        return read_conversation(self.messages)
+
+    @property
+    def effort(self) -> float | None:
+        """A person's time, or else the length of the reference reasoning (SPEC 2.5).
+
+        >>> QueryLine(time=3.0).effort, QueryLine(reasoning="two words").effort, QueryLine().effort
+        (3.0, 2.0, None)
+        """
+        return self.time if self.time is not None else float(len(self.reasoning.split())) or None
+
+
+class _Line(QueryLine):
+    """A question; to calibrate or record, it needs `answer` or `gold`."""
+
+    id: int | _Name | None = None
+    answer: str | int | float | None = None
+    accept: list[str | int | float] = []
+    gold: Any = None
+    set: str = ""
+    split: Literal["", "calibrate", "judge"] = ""
+    stratum: str = ""
+    domain: str = ""
+    path: Path | None = None
+    max_cost_usd: _Number | None = None
+    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    meta: Any = None
+    difficulty: Any = None
+    """This one and the next are for `odar calibrate --difficulty`."""
+    correct: Any = None
+
+
+class _UserLine(_Line, forbid_unknown_fields=True):
+    """A question in a user's file, where an unknown field is a typing error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Task):
+    """One line of a file: a task whose `gold` is a list of accepted answers, empty if none is known."""
+
+    path: Path | None = None
+    max_cost_usd: float | None = None
+    seed: int | None = None
+    set: str = ""
+    by_benchmark: bool = False
+    """Whether `gold` is instead what the scorer of the benchmark named by `set` compares with."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """A set of a user's own questions, scored by equivalence with any accepted answer, or by another scorer."""
+
+    name: str
+    category: str = "Own questions"
+    metric: str = "accuracy"
+    scorer: Callable[[Sequence[str], str], float] | None = None
+    """Compares the accepted answers with an answer; None for equivalence."""
+
+    def score(self, task: Task, response: str, answer: str) -> float:
+        """Return the score of an answer, from 0 to 1."""
+        if self.scorer is not None:
+            return self.scorer(task.gold, answer)
+        return float(any(equivalent(answer, right) for right in task.gold))
+
+
+def load_questions(
+    path: str | FilePath, read_conversation: ReadConversation | None = None, *, answers: bool = False
+) -> list[Question]:
+    """Read questions from a JSONL file; blank lines are skipped, a missing id is the number of the line.
+
+    Without `read_conversation` messages are refused, with `answers` questions whose right answer is unknown.
+
+    Raises:
+        InputError: the file cannot be read, or a line is not a question; names the first bad lines.
+    """
+    lines_of: dict[tuple[str, str], int] = {}
+
+    def decode(line: _Line, number: int, folder: FilePath) -> Question:
+        question = _question(line, number, folder, read_conversation)
+        if answers and not question.by_benchmark and not question.gold:
+            raise ValueError("has no answer: give the right one as answer")
+        first = lines_of.setdefault((question.set, question.id), number)
+        if first != number:
+            raise ValueError(f"id {question.id!r} is that of line {first} too")
+        return question
+
+    return load_lines(path, _UserLine, decode, "questions")
+
+
+def starter_questions(limit: int | None = None) -> list[Question]:
+    """Return the original questions over eight domains that ship with ODAR, or some of them, evenly spread.
+
+    >>> len(starter_questions()), len(starter_questions(160))
+    (236, 160)
+    """
+    text = resources.files("odar.data").joinpath("starter.jsonl").read_bytes()
+    questions = _parse(text, "starter", FilePath(), _Line, _question)
+    count = len(questions) if limit is None else min(limit, len(questions))
+    return [questions[i * len(questions) // count] for i in range(count)]
+
+
+def load_lines(path: str | FilePath, kind: type[L], decode: Decode[L, T], things: str) -> list[T]:
+    """Read the objects of a JSONL file; `things` names what it should hold, for the error message: "questions".
+
+    Raises:
+        InputError: the file cannot be read, is empty, or has bad lines; names the first of them.
+    """
+    file = user_path(path)
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    found = _parse(text, str(path), file.parent, kind, decode)
+    if not found:
+        raise InputError(f"{path} holds no {things}")
+    return found
+
+
+def _parse(text: bytes, source: str, folder: FilePath, kind: type[L], decode: Decode[L, T]) -> list[T]:
+    found: list[T] = []
+    faults: list[str] = []
+    for number, line in enumerate(text.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = msgspec.convert(load_json(line), dict[str, Any])
+            given = {name: value for name, value in row.items() if value is not None}
+            found.append(decode(msgspec.convert(given, kind), number, folder))
+        except (ValueError, InputError) as error:
+            faults.append(f"line {number}: {error}")
+    if faults:
+        more = f" (and {len(faults) - 3} more bad lines)" if len(faults) > 3 else ""
+        raise InputError(f"{source}: {'; '.join(faults[:3])}{more}")
+    return found
+
+
+def _question(
+    line: _Line, number: int, folder: FilePath, read_conversation: ReadConversation | None = None
+) -> Question:
+    if line.gold is not None and not line.set:
+        raise ValueError("gold needs set: the benchmark whose scorer reads it")
+    accepted = [] if line.answer is None else [str(line.answer), *map(str, line.accept)]
+    return Question(
+        id=str(number if line.id is None else line.id),
+        query=line.to_query(folder, read_conversation),
+        gold=accepted if line.gold is None else line.gold,
+        stratum=line.stratum or line.domain,
+        effort=line.effort,
+        split=line.split,
+        path=line.path,
+        max_cost_usd=line.max_cost_usd,
+        seed=line.seed,
+        set=line.set,
+        by_benchmark=line.gold is not None,
+    )

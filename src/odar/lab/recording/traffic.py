@@ -1,0 +1,194 @@
+"""Requests of a log: chat bodies, exports of other gateways, traces of ODAR, or questions; a random sample of them.
+
+A log may be long, so a fixed number of its rows is drawn at random while it is read, and only these are parsed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odar.errors import InputError, one_line, plural
+from odar.files import user_path
+from odar.formats import load_json
+from odar.lab.recording.files import read_table, report_damage
+from odar.lab.recording.importers import COLUMNS
+from odar.lab.recording.journal import digest_of
+from odar.lab.recording.schema import Task
+from odar.policy.kinds import Kind, request_kind
+from odar.types import Query
+
+DRAWN = 2_000
+"""Rows that are drawn from a log, with a seed."""
+SEED = 42
+NOT_COMPARED = (Kind.OPEN_ENDED, Kind.TOOL_CALL)
+"""Kinds of requests that take one call, and whose answers are not compared (SPEC 9.3b)."""
+ReadChat = Callable[[Mapping[str, Any]], Query]
+"""Makes a query of a chat body; raises ValueError for anything else."""
+_BODY_FIELDS = ("tools", "tool_choice", "response_format", "n")
+"""Fields of a chat body that say which kind of request it is; sampling is the agents' own."""
+_INSIDE = ("body", "request", "request_body", "kwargs", "proxy_server_request", "input", "document")
+"""Fields in which exports keep the body of a request."""
+_SYSTEM = ("system", "instructions")
+_QUESTION = ("text", *COLUMNS["query"])
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests that were drawn from a log."""
+
+    rows: int
+    """Rows of the log."""
+    tasks: tuple[Task, ...]
+    """Different requests of the drawn rows; `stratum` is the kind, `gold` the accepted answers, if known."""
+    repeated: int = 0
+    """Drawn rows whose request is the same as that of another one."""
+    skipped: Mapping[str, int] | None = None
+    """Drawn rows that are no requests, by reason."""
+
+    @property
+    def compared(self) -> list[Task]:
+        """Requests whose answers can be compared."""
+        return [task for task in self.tasks if task.stratum not in NOT_COMPARED]
+
+    @property
+    def others(self) -> list[Task]:
+        """Requests without a comparable answer."""
+        return [task for task in self.tasks if task.stratum in NOT_COMPARED]
+
+
+def read_traffic(place: str | Path, read_chat: ReadChat, drawn: int = DRAWN) -> Traffic:
+    """Read a log, and draw some of its requests at random.
+
+    Raises:
+        InputError: the file cannot be read, or none of the drawn rows is a request.
+    """
+    path = user_path(place)
+    if not path.is_file():
+        raise InputError(f"{place}: no such file")
+    with report_damage(path, "cannot be read as a log", remedy=""):
+        count, rows = _draw(_log_rows(path), drawn)
+    tasks: dict[str, Task] = {}
+    skipped: Counter[str] = Counter()
+    repeated = 0
+    for row in rows:
+        try:
+            task = _to_task(_parsed_line(row) if isinstance(row, bytes) else row, read_chat)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            skipped[one_line(error, 80) or type(error).__name__] += 1
+            continue
+        repeated += task.id in tasks
+        tasks[task.id] = task
+    if not tasks:
+        first = f"; the first reason: {next(iter(skipped))}" if skipped else ": it is empty"
+        raise InputError(
+            f"{place} holds no requests in {plural(count, 'row')}{first}. A row is a JSON object with messages, "
+            "or query; traces of ODAR need store.content = true"
+        )
+    return Traffic(count, tuple(tasks.values()), repeated, dict(skipped))
+
+
+def _log_rows(path: Path) -> Iterator[bytes | Mapping[str, Any]]:
+    """Yield the rows of a log: lines of a text file that are not parsed yet, or the rows of a table or a list."""
+    if path.suffix in (".csv", ".parquet", ".gz"):
+        yield from read_table(path)
+    elif path.suffix == ".json":
+        body = load_json(path.read_bytes())
+        rows = body if isinstance(body, list) else next((v for v in body.values() if isinstance(v, list)), [body])
+        yield from rows
+    else:
+        with path.open("rb") as lines:
+            yield from (line for line in lines if line.strip())
+
+
+def _draw(rows: Iterable[Any], size: int) -> tuple[int, list[Any]]:
+    """Return the number of rows, and `size` of them at random, each with the same probability."""
+    generator = np.random.default_rng(SEED)
+    kept: list[Any] = []
+    count = 0
+    for count, row in enumerate(rows, 1):
+        if len(kept) < size:
+            kept.append(row)
+        elif (place := int(generator.integers(count))) < size:
+            kept[place] = row
+    return count, kept
+
+
+def _to_task(row: Mapping[str, Any], read_chat: ReadChat) -> Task:
+    """Return the request of a row; its id is a hash of its content, so that a longer log has the same ids."""
+    query = read_chat(chat_body(row))
+    if not query.text.strip() and not query.images:
+        raise ValueError("the request has no text of a user")
+    gold = next((row[name] for name in COLUMNS["gold"] if row.get(name) not in (None, "")), None)
+    if gold is None and "query" in row and "model" not in row:
+        gold = row.get("answer")
+    accepted = gold if isinstance(gold, list) else [] if gold is None else [str(gold)]
+    return Task(digest_of(query), query, [str(each) for each in accepted], request_kind(query).kind)
+
+
+def chat_body(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the chat body in a row of a log, with the fields that matter for its kind.
+
+    It may be the row itself, inside it, or a JSON text; a conversation ends with a turn of the user or of a tool.
+
+    >>> chat_body({"custom_id": "1", "body": {"input": "Why?", "instructions": "Be brief."}})["messages"]
+    [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Why?'}]
+    """
+    if not isinstance(row, Mapping):
+        raise ValueError("a row is not a JSON object")
+    found = _find_body(row, 3)
+    if found is None:
+        if (row.get("document") or {}).get("content") is False:
+            raise ValueError("traces without content: set store.content = true to record texts")
+        raise ValueError("a row has no messages, prompt, query or question")
+    return found
+
+
+def _find_body(value: Any, levels: int) -> dict[str, Any] | None:
+    value = _parsed(value)
+    if not isinstance(value, Mapping) or not levels:
+        return None
+    turns = _parsed(value.get("messages") or value.get("input"))
+    if isinstance(turns, str) and turns.strip():
+        turns = [{"role": "user", "content": turns}]
+    if not (
+        isinstance(turns, list) and turns and all(isinstance(each, Mapping) and "role" in each for each in turns)
+    ):
+        for name in _INSIDE:
+            if (inside := _find_body(value.get(name), levels - 1)) is not None:
+                return inside
+        query = value.get("query")
+        texts = [query.get("text") if isinstance(query, Mapping) else None, *map(value.get, _QUESTION)]
+        text = next((each for each in texts if isinstance(each, str) and each.strip()), None)
+        if text is None:
+            return None
+        turns = [{"role": "user", "content": text}]
+    turns = [dict(turn) for turn in turns]
+    while turns and turns[-1].get("role") == "assistant":  # what the model replied
+        turns.pop()
+    system = next((value[name] for name in _SYSTEM if value.get(name)), None)
+    if system and turns and turns[0].get("role") not in ("system", "developer"):
+        turns.insert(0, {"role": "system", "content": system})
+    return {"messages": turns, **{name: value[name] for name in _BODY_FIELDS if value.get(name)}}
+
+
+def _parsed_line(line: bytes) -> Any:
+    try:
+        return load_json(line)
+    except ValueError:
+        raise ValueError("a line is not JSON") from None
+
+
+def _parsed(value: Any) -> Any:
+    """Return a value that a table may hold as a JSON text."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            return load_json(value)
+        except ValueError:
+            return value
+    return value

@@ -1,0 +1,133 @@
+"""Outcomes of policies on recorded items, their mixtures, and the frontier of fixed choices (SPEC 9.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from odar.lab.recording.schema import MIN_RIGHT_SCORE
+from odar.policy.arrays import Array, Bools, Ints
+from odar.policy.paper import PATHS
+from odar.types import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The outcome of one policy; every array has an entry for each item."""
+
+    score: Array
+    """Score by the benchmark's metric, from 0 to 1."""
+    cost_usd: Array
+    calls: Array
+    seconds: Array
+    """Duration of the slowest chain of requests, as recorded; NaN if unknown."""
+    tokens: Array
+    """Generated tokens; NaN if unknown."""
+    path: Ints
+    """Number of the path in `PATHS`."""
+    winner: Ints
+    """Number of the attempt whose answer was taken; −1 for a mean over several runs."""
+    best: Array
+    """Score of the best answer that the policy has seen."""
+    stages: tuple[tuple[Stage, ...], ...] = ()
+    """The stages that were asked; empty for a mean over several runs."""
+    name: str = ""
+    note: str = ""
+    """Explanation for readers of a table."""
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    @property
+    def right(self) -> Bools:
+        """Whether the answer counts as right."""
+        return self.score >= MIN_RIGHT_SCORE
+
+    @property
+    def mix(self) -> tuple[float, float, float]:
+        """Shares of simple, medium and hard."""
+        simple, medium, hard = (float((self.path == number).mean()) for number in range(len(PATHS)))
+        return simple, medium, hard
+
+    def rows(self, index: Ints | Bools) -> Outcomes:
+        """Return some of the items."""
+        stages = tuple(self.stages[row] for row in np.arange(len(self))[index]) if self.stages else ()
+        return replace(self, **{name: getattr(self, name)[index] for name in ARRAYS}, stages=stages)
+
+
+ARRAYS = ("score", "cost_usd", "calls", "seconds", "tokens", "path", "winner", "best")
+"""The fields of `Outcomes` with an entry for each item."""
+
+
+def mean_outcomes(runs: Sequence[Outcomes], note: str = "") -> Outcomes:
+    """Return the mean of several runs over the same items; the paths are those of the first."""
+    means = {name: np.mean([getattr(run, name) for run in runs], axis=0) for name in ARRAYS if name != "path"}
+    return replace(runs[0], **means | {"winner": np.full(len(runs[0]), -1)}, stages=(), note=note)
+
+
+def combine(outcomes: Sequence[Outcomes], pick: Ints, name: str = "", note: str = "") -> Outcomes:
+    """Return for each item the outcome of one of several policies."""
+    rows = np.arange(len(pick))
+    arrays: dict[str, Any] = {
+        each: np.stack([getattr(outcome, each) for outcome in outcomes])[pick, rows] for each in ARRAYS
+    }
+    return Outcomes(**arrays, name=name, note=note)
+
+
+def mixture(first: Outcomes, second: Outcomes, share: float, note: str = "") -> Outcomes:
+    """Return the expected outcome of asking the second policy with this probability, else the first."""
+    names = ("score", "cost_usd", "calls", "seconds", "tokens", "best")
+    means = {
+        each: (1 - share) * getattr(first, each) + share * getattr(second, each) if share else getattr(first, each)
+        for each in names
+    }
+    return replace(second if share > 0.5 else first, **means, winner=np.full(len(first), -1), stages=(), note=note)
+
+
+def best_mixture(fixed: Sequence[Outcomes], cost_usd: float) -> Outcomes:
+    """Return the most accurate random mixture of fixed choices that costs at most this much per item.
+
+    Its accuracy is the upper hull of the fixed choices; below the cheapest of them, the cheapest counts.
+    """
+    hull = upper_hull([(float(each.cost_usd.mean()), float(each.score.mean())) for each in fixed])
+    places = [(float(each.cost_usd.mean()), float(each.score.mean())) for each in fixed]
+    chosen = [fixed[places.index(point)] for point in hull]
+    after = next((i for i, (cost, _) in enumerate(hull) if cost > cost_usd), len(hull))
+    if after in (0, len(hull)):
+        only = chosen[min(after, len(hull) - 1)]
+        return replace(only, note=only.name)
+    low, high = hull[after - 1][0], hull[after][0]
+    share = (cost_usd - low) / (high - low)
+    note = f"{1 - share:.0%} {chosen[after - 1].name}, {share:.0%} {chosen[after].name}"
+    return replace(mixture(chosen[after - 1], chosen[after], share, note), name="best-mixture")
+
+
+def upper_hull(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the corners of the upper hull of (cost, accuracy), from the cheapest point to the most accurate.
+
+    >>> upper_hull([(1, 0.5), (2, 0.55), (3, 0.7), (4, 0.6)])
+    [(1, 0.5), (3, 0.7)]
+    """
+    hull: list[tuple[float, float]] = []
+    for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
+        if hull and accuracy <= hull[-1][1]:
+            continue
+        while len(hull) > 1 and _slope(hull[-2], (cost, accuracy)) >= _slope(hull[-2], hull[-1]):
+            hull.pop()
+        hull.append((cost, accuracy))
+    return hull
+
+
+def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
+    return (b[1] - a[1]) / (b[0] - a[0]) if b[0] > a[0] else np.inf
+
+
+def cost_at_accuracy(curve: Sequence[Outcomes], accuracy: float) -> float | None:
+    """Return the least cost at which mixtures of these outcomes reach an accuracy; None if they do not."""
+    hull = upper_hull([(float(each.cost_usd.mean()), float(each.score.mean())) for each in curve])
+    costs = [cost for cost, _ in hull]
+    reached = [value for _, value in hull]
+    return None if reached[-1] < accuracy else float(np.interp(accuracy, reached, costs))

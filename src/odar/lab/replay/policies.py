@@ -1,0 +1,371 @@
+"""ODAR, the paper's policy and the baselines (SPEC 7.2) by name, each a walk over the table of a recording.
+
+Policies are written as `odar` (of the settings), `cascade:dial=economy`, `paper:tau1=0.2`, `self-consistency:k=5`,
+or as the stages of a fixed choice: `slow*2`, `fast,slow:verify`. Some names are lists: `fixed`, `ablations`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from odar.config import with_values
+from odar.difficulty.base import ESTIMATORS
+from odar.difficulty.estimator import LearnedEstimator
+from odar.errors import InputError, SettingsError, UnknownName
+from odar.lab.replay.outcomes import Outcomes, best_mixture, combine, mean_outcomes
+from odar.lab.replay.states import stacked_agent
+from odar.lab.replay.table import ReplayTable
+from odar.policy.arrays import Array, Ints
+from odar.policy.fusion import Fusion
+from odar.policy.paper import FixedPolicy, PaperPolicy
+from odar.policy.rules import RULES
+from odar.settings import Settings
+from odar.types import CHEAP_AGENTS, FAST, SLOW, Path, Query, Stage, State, Step, Verdict
+
+SEEDS = (42, 123, 456)
+"""Random seeds of SPEC 7.4."""
+OPTIONS = {
+    "policy": "policy", "dial": "routing.dial", "stages": "routing.stages", "tau1": "routing.tau1",
+    "tau2": "routing.tau2", "n": "routing.samples", "estimator": "routing.estimator", "rule": "fusion.rule",
+    "beta": "fusion.beta", "lambda": "fusion.varentropy_weight", "similarity": "fusion.similarity",
+}  # fmt: skip
+"""Options of `odar`, `cascade` and `paper`, and the settings behind them; also `statistics` and `dispatch`."""
+STATISTICS = ("calibration", "recording", "none")
+"""Origins of μ, σ and quantiles: the calibration in use, the recording itself, or none."""
+NO_FUSION = "none"
+"""The `rule` that takes the first answer of the slow agent, without fusion."""
+SIZES = (1, 3, 5, 7, 9)
+LAMBDAS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
+BETAS = ("0", "0.1", "0.25", "0.5", "1", "2", "inf")
+TAUS = tuple((a, b) for a in (0.2, 0.3, 0.4) for b in (0.6, 0.7, 0.8))
+"""The sweeps of SPEC 7.3; the grid is SPEC 2.7's."""
+DIALS = ("50", "economy", "16", "balanced", "6", "quality", "1")
+"""Points of the cascade's curve, from cheap to expensive."""
+
+
+def _first_slow_answer(state: State) -> Verdict:
+    slow = [i for i, candidate in enumerate(state.candidates) if candidate.agent not in CHEAP_AGENTS]
+    return Verdict(slow[0] if slow else 0, "first", "the first slow answer")
+
+
+def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar") -> Outcomes:
+    """Return the outcome of the settings' policy, or of the cascade, with some settings changed."""
+    values = {"policy": "cascade"} if name == "cascade" else {}
+    values |= {OPTIONS[key]: value for key, value in options.items() if key in OPTIONS}
+    if strange := options.keys() - OPTIONS.keys() - {"statistics", "dispatch"}:
+        raise UnknownName(f"option of {name}", strange.pop(), {*OPTIONS, "statistics", "dispatch"})
+    no_fusion = values.get("fusion.rule") == NO_FUSION
+    if no_fusion:
+        del values["fusion.rule"]
+    if "fusion.rule" in values:
+        _ = RULES[values["fusion.rule"]]
+    settings = with_values(table.settings, values, name)
+    note = _check_dispatch(table, settings) if options.get("dispatch") == "off" else ""
+    if note or {"tau1", "tau2"} & options.keys():  # common thresholds replace those of single experts
+        settings = replace(settings, routing=replace(settings.routing, tau1_by_expert={}, tau2_by_expert={}))
+    if {"lambda", "estimator"} & options.keys() or options.get("statistics", "calibration") != "calibration":
+        table = _measured_again(table, options)
+    policy = table.policy_of(settings)
+    if isinstance(policy, PaperPolicy):
+        policy, note = _supported_paper(table, policy, note)
+    verdict = _first_slow_answer if no_fusion else None
+    fusion = table.fusion_of(settings)
+    return table.walk(policy, dial=settings.dial(), fusion=fusion, verdict=verdict, name=name, note=note)
+
+
+def run_paper(table: ReplayTable, options: Mapping[str, str]) -> Outcomes:
+    """Return the outcome of the paper's policy: τ 0.3 and 0.7, 1, 2 or 6 calls, argmin of F̃, no skills."""
+    samples = min(5, table.samples(SLOW))
+    chosen = {"policy": "paper", "tau1": "0.3", "tau2": "0.7", "n": str(samples), "beta": "inf", **options}
+    return run_odar(table, {"rule": "fep", **chosen}, "paper")
+
+
+def _measured_again(table: ReplayTable, options: Mapping[str, str]) -> ReplayTable:
+    """Return a table with other energies or difficulties."""
+    statistics = options.get("statistics", "calibration")
+    if statistics not in STATISTICS:
+        raise UnknownName("source of statistics", statistics, STATISTICS)
+    changed = with_values(table.settings, {OPTIONS[k]: options[k] for k in ("lambda", "estimator") if k in options})
+    difficulty = None
+    if changed.routing.estimator != table.settings.routing.estimator:
+        difficulty = estimated_difficulty(table, changed.routing.estimator)
+    table = table.replaced(settings=changed, difficulty=difficulty)
+    if statistics == "none":
+        return table.replaced(calibration=replace(table.calibration, statistics={}))
+    return table.replaced(calibration=table.own_calibration()) if statistics == "recording" else table
+
+
+def estimated_difficulty(table: ReplayTable, name: str) -> Array:
+    """Return d(x) of each item by another estimator."""
+    estimator = ESTIMATORS[name]()
+    if isinstance(estimator, LearnedEstimator):
+        return estimator.predict(np.array(table.column("features")))
+    return np.array([estimator.estimate(Query(text)).difficulty for text in table.column("query")])
+
+
+def _supported_paper(table: ReplayTable, policy: PaperPolicy, note: str) -> tuple[PaperPolicy, str]:
+    """Return the policy for a recording without verifications: Medium questions take the Hard path."""
+    if table.samples(SLOW, Step.VERIFY):
+        return policy, note
+    medium = "no verification was recorded: Medium questions take the Hard path"
+    thresholds = replace(policy.thresholds, tau2=policy.thresholds.tau1)
+    experts = {name: replace(each, tau2=each.tau1) for name, each in policy.by_expert.items()}
+    return replace(policy, thresholds=thresholds, by_expert=experts), f"{note}; {medium}" if note else medium
+
+
+def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
+    """Return a note on replays without dispatch.
+
+    Raises:
+        InputError: alternative models answered items, or there is nothing to switch off.
+    """
+    defaults = {table.settings.agent(name).model for name in table.settings.agent_names}
+    switched = sum(any(each.model not in defaults for each in item.attempts) for item in table.items)
+    if switched:
+        raise InputError(
+            f"dispatch = off cannot be replayed: {switched} items were answered by an alternative model; "
+            "odar eval collect … --set dispatch.models=false records what the default models say"
+        )
+    routing = settings.routing
+    if settings.policy != "paper" or not {*routing.tau1_by_expert, *routing.tau2_by_expert}:
+        raise InputError(
+            "dispatch = off would change nothing: every agent has one model, no expert has thresholds of its own"
+        )
+    return "without the thresholds of single experts; no item was given to an alternative model"
+
+
+def run_fixed(table: ReplayTable, spec: str) -> Outcomes:
+    """Return the outcome of fixed stages; one call to an agent is the mean over its samples."""
+    stages = tuple(map(Stage.parse, spec.split(",")))
+    for stage in stages:
+        for agent in stage.agents:
+            table.settings.agent(agent)
+    policy = FixedPolicy(stages)
+    if len(stages) > 1 or stages[0].calls > 1 or stages[0].asks[0].verify:
+        return table.walk(policy, name=spec)
+    runs = _single_calls(table, stages[0].asks[0].agent)
+    return runs[0] if len(runs) == 1 else mean_outcomes(runs, f"mean over {len(runs)} samples")
+
+
+def _single_calls(table: ReplayTable, agent: str) -> list[Outcomes]:
+    """Return the outcomes of one call to an agent, for each of its samples."""
+    found = []
+    for k in range(max(1, table.samples(agent))):
+        name = f"{agent}, sample {k}"
+        if name not in table.outcomes:
+            table.outcomes[name] = table.walk(FixedPolicy.parse(agent), first_sample=k)
+        found.append(table.outcomes[name])
+    return found
+
+
+def _paths(table: ReplayTable) -> list[Outcomes]:
+    """Return the outcomes of the paper's three paths, or of Simple and Hard without verifications."""
+    samples = min(table.settings.routing.samples, table.samples(SLOW))
+    paths = tuple(Path) if table.samples(SLOW, Step.VERIFY) else (Path.SIMPLE, Path.HARD)
+    return [table.walk(PaperPolicy(samples=samples, forced=path)) for path in paths]
+
+
+def best_paths(table: ReplayTable) -> Ints:
+    """Return the cheapest of the paper's paths with the best answer to each item, by its number."""
+    paths = _paths(table)
+    pick = np.stack([each.score for each in paths]).argmax(axis=0)  # the first of equals, which is the cheapest
+    return combine(paths, pick).path
+
+
+def escalation_score(table: ReplayTable) -> Array:
+    """Return the expected gain of asking the slow agent after the fast one: q − p of the belief."""
+    column = next(each for each in table.states([Stage.parse(FAST)]) if each.stages)
+    judgment = table.calibration.load_belief().judge(column.state)
+    slow = stacked_agent([table.agents[SLOW].on(kind) for kind in table.kinds])
+    return np.asarray(judgment.q(slow) - judgment.p)
+
+
+def length_adaptive(table: ReplayTable) -> Outcomes:
+    """Return the paper's mix of paths, assigned by the length of the question."""
+    paths = _paths(table)
+    chosen = _path_index(run_policy(table, "paper"), paths)
+    pick = np.empty_like(chosen)
+    pick[np.argsort([len(text) for text in table.column("query")], kind="stable")] = np.sort(chosen)
+    return combine(paths, pick, note="the longer the question, the longer the path; the paper's mix of paths")
+
+
+def random_matched(table: ReplayTable) -> Outcomes:
+    """Return the paper's mix of paths, assigned at random: the mean over `SEEDS`."""
+    paths = _paths(table)
+    chosen = _path_index(run_policy(table, "paper"), paths)
+    runs = [combine(paths, np.random.default_rng(seed).permutation(chosen)) for seed in SEEDS]
+    return mean_outcomes(runs, f"the paper's mix of paths; mean over seeds {', '.join(map(str, SEEDS))}")
+
+
+def _path_index(outcome: Outcomes, paths: Sequence[Outcomes]) -> Ints:
+    return outcome.path if len(paths) == len(Path) else np.minimum(outcome.path, 1)
+
+
+def random_mixture(table: ReplayTable) -> Outcomes:
+    """Return fast or slow at random, at the cost of ODAR."""
+    alone = [run_policy(table, name) for name in ("single-fast", "single-slow")]
+    mixed = best_mixture(alone, float(run_policy(table, "odar").cost_usd.mean()))
+    return replace(mixed, note=f"fast or slow at random, at the cost of odar: {mixed.note}")
+
+
+def oracle_router(table: ReplayTable) -> Outcomes:
+    """Return the cheapest of the fixed choices with the best answer to each item, known in hindsight."""
+    found = [run_policy(table, spec) for spec in fixed_specs(table)]
+    return _cheapest_best(found, "knows in hindsight which fixed choice is right")
+
+
+def oracle(table: ReplayTable) -> Outcomes:
+    """Return the best single answer, known in hindsight: an upper bound."""
+    runs = []
+    for agent in table.settings.agent_names:
+        runs += _single_calls(table, agent) if table.samples(agent) else []
+    if table.samples(SLOW, Step.VERIFY):
+        runs.append(table.walk(FixedPolicy.parse(FAST, f"{SLOW}:verify")))
+    return _cheapest_best(runs, "the best answer: an upper bound")
+
+
+def _cheapest_best(outcomes: Sequence[Outcomes], note: str) -> Outcomes:
+    scores = np.stack([each.score for each in outcomes])
+    costs = np.stack([each.cost_usd for each in outcomes])
+    pick = np.where(scores >= scores.max(axis=0), costs, np.inf).argmin(axis=0)
+    return combine(outcomes, pick, note=note)
+
+
+def _self_consistency(table: ReplayTable, k: int) -> Outcomes:
+    note = "majority vote of slow samples"
+    return table.walk(FixedPolicy.parse(f"{SLOW}*{k}"), fusion=_majority(table), note=note)
+
+
+def _best_of_n(table: ReplayTable, n: int) -> Outcomes:
+    note = "the slow sample of lowest free energy, without a reward model"
+    argmin = table.fusion_of(with_values(table.settings, {"fusion.rule": "fep", "fusion.beta": np.inf}))
+    return table.walk(FixedPolicy.parse(f"{SLOW}*{n}"), fusion=argmin, note=note)
+
+
+def _majority(table: ReplayTable) -> Fusion:
+    return table.fusion_of(with_values(table.settings, {"fusion.rule": "majority"}))
+
+
+def _ensemble(table: ReplayTable) -> Outcomes:
+    return table.walk(FixedPolicy.parse(f"{FAST}+{SLOW}*2"), fusion=_majority(table), note="majority vote")
+
+
+BASELINES = {
+    "single-fast": lambda table: run_fixed(table, FAST),
+    "single-slow": lambda table: run_fixed(table, SLOW),
+    "always-medium": lambda table: run_fixed(table, f"{FAST},{SLOW}:verify"),
+    "always-hard": lambda table: run_fixed(table, f"{FAST}+{SLOW}*{min(5, table.samples(SLOW))}"),
+    "ensemble": _ensemble,
+    "length-adaptive": length_adaptive,
+    "random-matched": random_matched,
+    "random-mixture": random_mixture,
+    "oracle-router": oracle_router,
+    "oracle": oracle,
+}
+"""Baselines without options."""
+COUNTED = {"self-consistency": ("k", _self_consistency), "best-of-n": ("n", _best_of_n)}
+"""Baselines with a number of samples, and the name of this option."""
+
+
+def fixed_specs(table: ReplayTable) -> list[str]:
+    """Return the fixed choices that a recording supports: each agent alone, self-consistency, the paper's paths."""
+    others = [name for name in table.settings.agent_names if name not in (FAST, SLOW) and table.samples(name)]
+    samples = table.samples(SLOW)
+    votes = [f"self-consistency:k={k}" for k in sorted({min(3, samples), min(5, samples)}) if k > 1]
+    medium = ["always-medium"] if table.samples(SLOW, Step.VERIFY) else []
+    return ["single-fast", *others, "single-slow", *votes, *medium, "always-hard"]
+
+
+def suites(table: ReplayTable) -> dict[str, list[str]]:
+    """Return lists of policies by name, as far as the recording supports them."""
+    samples = table.samples(SLOW)
+    sizes = [n for n in SIZES if n <= samples]
+    fixed = fixed_specs(table)
+    hindsight = ["random-mixture", "oracle-router", "oracle"]
+    ensemble = ["ensemble"] if samples > 1 else []
+    medium = ["always-medium"] if table.samples(SLOW, Step.VERIFY) else []
+    routed = ["length-adaptive", *ensemble, f"best-of-n:n={min(5, samples)}", "random-matched"]
+    other = "paper" if table.settings.policy == "cascade" else "cascade"
+    return {
+        "fixed": fixed,
+        "baselines": ["paper", *fixed, *routed, *hindsight],
+        "fusion-rules": [f"paper:rule={rule}" for rule in sorted(RULES.names())],
+        "ablations": [
+            "single-fast", *medium, "always-hard", f"odar:rule={NO_FUSION}", f"odar:policy={other}",
+            "odar:dispatch=off",
+            "odar:statistics=recording", "odar:statistics=none", "odar:estimator=length",
+        ],
+        "sweep-n": [f"{name}={n}" for name in ("paper:n", "self-consistency:k", "best-of-n:n") for n in sizes],
+        "sweep-lambda": [f"paper:lambda={x:g}" for x in LAMBDAS],
+        "sweep-beta": [f"paper:beta={x}" for x in BETAS],
+        "sweep-tau": [f"paper:tau1={a:g},tau2={b:g}" for a, b in TAUS],
+        "curve": [f"cascade:dial={dial}" for dial in DIALS],
+    }  # fmt: skip
+
+
+def expand_suites(table: ReplayTable, specs: Sequence[str]) -> list[str]:
+    """Return the specs with suites replaced by their policies; each policy once."""
+    known = suites(table)
+    known["all"] = ["odar", *(spec for suite in known.values() for spec in suite)]
+    return list(dict.fromkeys(each for spec in specs for each in known.get(spec, [spec])))
+
+
+def run_policy(table: ReplayTable, spec: str) -> Outcomes:
+    """Return the outcome of one policy.
+
+    Raises:
+        InputError, SettingsError: the recording does not support it, or an option is invalid.
+        UnknownName: there is no such policy, option or agent.
+    """
+    if spec not in table.outcomes:
+        table.outcomes[spec] = replace(_run_policy(table, spec), name=spec)
+    return table.outcomes[spec]
+
+
+def _run_policy(table: ReplayTable, spec: str) -> Outcomes:
+    name, _, rest = spec.partition(":")
+    if name in ("odar", "cascade", "paper"):
+        options = _parse_options(spec, rest)
+        return run_paper(table, options) if name == "paper" else run_odar(table, options, name)
+    if name in BASELINES and not rest:
+        return BASELINES[name](table)
+    if name in COUNTED:
+        option, run = COUNTED[name]
+        return run(table, _parse_count(spec, rest, option))
+    if re.split(r"[*+,]", name)[0] in table.settings.agent_names:
+        return run_fixed(table, spec)
+    names = {"odar", "cascade", "paper", *BASELINES, *COUNTED, *table.settings.agent_names, *suites(table), "all"}
+    raise UnknownName("policy", name, names)
+
+
+def run_policies(table: ReplayTable, specs: Sequence[str]) -> Iterator[tuple[str, Outcomes | Exception]]:
+    """Iterate over the policies of some specs; an error says why the recording does not support one."""
+    for spec in expand_suites(table, specs):
+        try:
+            yield spec, run_policy(table, spec)
+        except (InputError, SettingsError) as error:
+            yield spec, error
+
+
+def _parse_options(spec: str, text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if bad := [name for name, equals, _ in pairs if not equals]:
+        raise InputError(f"{spec}: {bad[0]!r} is not option=value")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _parse_count(spec: str, text: str, option: str) -> int:
+    options = _parse_options(spec, text)
+    if strange := options.keys() - {option}:
+        raise UnknownName(f"option of {spec.partition(':')[0]}", strange.pop(), [option])
+    try:
+        count = int(options.get(option, "5"))
+    except ValueError:
+        raise InputError(f"{spec}: {option} = {options[option]!r} is not a number") from None
+    if count < 1:
+        raise InputError(f"{spec}: at least 1 sample is needed")
+    return count

@@ -1,0 +1,712 @@
+"""A recording as a table of items and states, over which every policy is a walk (SPEC 9.9).
+
+A state is a question with some of its recorded answers, the samples of an agent in recorded order. The table builds
+states as the engine does: free energies, groups of equal answers and opinions come from the same functions. Then
+`walk` asks a policy in every state, as the engine would, and looks up the answers in place of calls. So there is
+one implementation of each decision, and engine and replay agree.
+
+`states` gives the same states as arrays over all items, for fits that try hundreds of beliefs or dials.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odar.agents.agents import configured_source
+from odar.agents.measure import grouped, opinion_of
+from odar.agents.team import agent_request_template
+from odar.calibration_file import Calibration, load_calibration
+from odar.catalogue import Price
+from odar.config import with_values
+from odar.conversation import NO_OPTIONS
+from odar.errors import InputError
+from odar.lab.recording.files import Recording, open_recording
+from odar.lab.recording.header import Header
+from odar.lab.recording.schema import MIN_RIGHT_SCORE, Attempt, RecordedItem
+from odar.lab.replay.outcomes import ARRAYS, Outcomes
+from odar.lab.replay.states import RememberingBelief, StateColumn, stacked_state
+from odar.planning import is_nominal, make_plan, reference_price, token_prices, usual_lengths, value_of
+from odar.policy.alignment import Source, Statistics
+from odar.policy.arrays import Array, Bools, Ints
+from odar.policy.belief import Agent, Belief, Opinion
+from odar.policy.cascade import CascadePolicy
+from odar.policy.dial import Dial, TargetState
+from odar.policy.energy import Alignment, align_energy
+from odar.policy.fusion import Fusion
+from odar.policy.paper import PATHS, FixedPolicy, PaperPolicy
+from odar.policy.policies import Policy, agents_of, choose_policy
+from odar.policy.signals import QuantileTables
+from odar.settings import FusionSettings, Settings
+from odar.types import FAST, Ask, Assignment, Candidate, Estimate, Plan, Query, Stage, State, Step, Verdict, path_of
+
+Taken = tuple[int, ...]
+"""Numbers of the attempts of an item that a state holds, in the order in which they were asked for."""
+MAX_STATES = 64
+"""Maximum number of states of an item (SPEC 9.9)."""
+
+
+@contextmanager
+def _garbage_collection_paused() -> Iterator[None]:
+    """Pause the search for cycles, a fifth of a replay: states are many small objects without cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class _Asked(NamedTuple):
+    """A state after a stage, and what the stage took; the same for all policies."""
+
+    taken: Taken
+    candidates: tuple[Candidate, ...]
+    cost: float
+    seconds: float
+
+
+class _Row:
+    """One item: its plan, its answers as candidates, and its states so far."""
+
+    __slots__ = ("asked", "attempts", "candidates", "costs", "opinions", "own", "plan", "query", "where", "winners")
+
+    def __init__(self, item: RecordedItem, plan: Plan) -> None:
+        self.query = item.query
+        self.plan = plan
+        self.attempts = item.attempts
+        self.candidates: list[Candidate] = []
+        self.costs: list[tuple[float, float]] = []
+        """Dollars of the prompt and of the generated tokens of each attempt."""
+        self.own: list[Opinion] = []
+        """Opinion of each candidate alone; empty until needed."""
+        self.where: dict[tuple[str, Step], list[int]] = {}
+        """Numbers of the attempts of each agent at each step, in recorded order."""
+        for number, attempt in enumerate(item.attempts):
+            self.where.setdefault((attempt.agent, attempt.step), []).append(number)
+        self.asked: dict[tuple[Taken, Stage, int], _Asked] = {}
+        """What a stage gives after these attempts, beginning with this sample."""
+        self.opinions: dict[Taken, tuple[Opinion, ...]] = {}
+        self.winners: dict[tuple[int, Taken], int] = {}
+        """Winner by the fusion rule, by the id of the rule and the candidates."""
+
+
+class _Walk:
+    """One item on the way through its states."""
+
+    __slots__ = ("cost", "plan", "row", "seconds", "state", "taken")
+
+    def __init__(self, row: _Row, plan: Plan) -> None:
+        self.row = row
+        self.plan = plan
+        self.state = State(plan)
+        self.taken: Taken = ()
+        self.cost = 0.0
+        self.seconds = 0.0
+
+
+class ReplayTable:
+    """Recorded items, ready for walks of policies.
+
+    Args:
+        items: the items; their tokens are not needed.
+        settings: agents, models, fusion and routing.
+        prompts: the MD5 of each step's prompt, which identifies statistics of the calibration.
+        calibration: statistics and belief; its settings must be in `settings` already.
+        difficulty: d(x) of each item, in place of the recorded ones.
+        header: of the recording, for reports.
+
+    The numbers of a table hold for these settings; `replaced` makes a table with others.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[RecordedItem],
+        settings: Settings,
+        prompts: Mapping[Step, str],
+        calibration: Calibration | None = None,
+        difficulty: Sequence[float] | Array | None = None,
+        header: Header | None = None,
+    ) -> None:
+        self.items = [item.measured() for item in items]
+        self.settings = settings
+        self.prompts = prompts
+        self.calibration = calibration or Calibration()
+        self.header = header
+        self._agent_sources = {
+            (agent, step): configured_source(settings, prompts.get(step, ""), settings.agent(agent).model, agent)
+            for agent in settings.agent_names
+            for step in (Ask(agent).step, Step.VERIFY)
+        }
+        self._fusions: dict[FusionSettings, Fusion] = {}
+        self.fusion = self.fusion_of(settings)
+        self.agents = agents_of(settings, self.calibration, self._agent_sources)
+        """Skill and family of each agent."""
+        default = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
+        self.reference_usd = reference_price(default)
+        """Price of a slow call of ordinary length, the unit of the dial."""
+        self._cards = {name: settings.card(name) for agent in default for name in settings.models_of(agent)}
+        self._sources: dict[tuple[str, str, Step], Source] = {}
+        self._scales: dict[tuple[str, str, Step], tuple[Alignment | None, QuantileTables | None]] = {}
+        self.outcomes: dict[str, Outcomes] = {}
+        """Outcomes of policies by name, once they are known."""
+        self._cascades: dict[Hashable, CascadePolicy] = {}
+        self._beliefs: dict[Any, RememberingBelief] = {}
+        given = [item.difficulty for item in items] if difficulty is None else difficulty
+        self.difficulty: Array = np.array(given, dtype=np.float64)
+        """d(x) of each item."""
+        self._lengths = usual_lengths(settings.agent_names, self.calibration, self._agent_sources)
+        self.nominal = is_nominal(default)
+        """Whether prices are nominal, because one is unknown or zero."""
+
+    @classmethod
+    def from_items(
+        cls, items: Sequence[RecordedItem], header: Header, calibration: Calibration | None = None
+    ) -> ReplayTable:
+        """Return the table of some recorded items.
+
+        If the calibration does not know these models, their energies and signals are compared with those of the
+        recording itself, which needs no labels.
+        """
+        settings = header.to_settings()
+        if calibration is not None:
+            settings = with_values(settings, calibration.settings)
+        table = cls(items, settings, header.prompt_md5s(), calibration or header.to_calibration(), header=header)
+        return table if table.is_calibrated else table.replaced(calibration=table.own_calibration())
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def replaced(
+        self,
+        *,
+        rows: Ints | Bools | None = None,
+        settings: Settings | None = None,
+        calibration: Calibration | None = None,
+        difficulty: Array | None = None,
+    ) -> ReplayTable:
+        """Return a table with some of the items, other settings, another calibration or other difficulties."""
+        picked = np.arange(len(self)) if rows is None else np.arange(len(self))[rows]
+        return ReplayTable(
+            [self.items[row] for row in picked],
+            settings or self.settings,
+            self.prompts,
+            calibration or self.calibration,
+            (self.difficulty if difficulty is None else difficulty)[picked],
+            self.header,
+        )
+
+    @cached_property
+    @_garbage_collection_paused()
+    def _rows(self) -> list[_Row]:
+        return [self._make_row(item, d) for item, d in zip(self.items, self.difficulty.tolist(), strict=True)]
+
+    @cached_property
+    def _samples(self) -> dict[tuple[str, Step], int]:
+        """How many answers of each agent at each step every item has."""
+        keys = {key for row in self._rows for key in row.where}
+        return {key: min(len(row.where.get(key, ())) for row in self._rows) for key in keys}
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of each question."""
+        return [row.plan.kind for row in self._rows]
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the calibration has statistics of a source of these answers."""
+        answers = {(each.agent, each.model, each.step) for item in self.items for each in item.attempts}
+        return any(self.source(*each) in self.calibration.statistics for each in answers)
+
+    def own_calibration(self) -> Calibration:
+        """Return the calibration with the recording's own statistics, without those that need labels."""
+        own = {source: replace(each, accuracy=None) for source, each in self.fitted_statistics().items()}
+        return replace(self.calibration, statistics=own)
+
+    def column(self, name: str) -> list[Any]:
+        """Return one field of all items."""
+        return [getattr(item, name) for item in self.items]
+
+    def sets(self) -> list[str]:
+        """Return the benchmarks, in the order in which they were recorded."""
+        return list(dict.fromkeys(item.key.set for item in self.items))
+
+    def of_set(self, name: str) -> Bools:
+        """Return a mask of the items of a benchmark."""
+        return np.array([item.key.set == name for item in self.items], dtype=bool)
+
+    def scores(self, agent: str) -> Array:
+        """Return the mean score of an agent's answers to each item; NaN without one."""
+        key = (agent, Ask(agent).step)
+        return np.array(
+            [
+                np.mean([row.attempts[n].score or 0.0 for n in row.where.get(key, ())] or [np.nan])
+                for row in self._rows
+            ]
+        )
+
+    def candidates_right(self) -> list[list[bool]]:
+        """Return whether each candidate of each item is right; verifications are not candidates."""
+        return [
+            [(each.score or 0.0) >= MIN_RIGHT_SCORE for each in item.attempts if each.step is not Step.VERIFY]
+            for item in self.items
+        ]
+
+    def is_confirmed(self, row: int, winner: int, agents: Collection[str]) -> bool:
+        """Return whether the first answer of another of these agents equals the winning attempt's."""
+        known = self._rows[row]
+        others = [
+            known.where[agent, Ask(agent).step][0]
+            for agent in agents
+            if agent != known.attempts[winner].agent and (agent, Ask(agent).step) in known.where
+        ]
+        groups = self.fusion.groups([known.candidates[number] for number in (winner, *others)])
+        return groups[0] >= 0 and groups[0] in groups[1:]
+
+    def fuse(self, fusion: Fusion, policy: Policy | None = None) -> Array:
+        """Return 1 for each item if the winner of all its candidates is right, else 0.
+
+        The verdict of the policy counts, if one is given and has one, else that of the fusion rule.
+        """
+        right = []
+        for row, known in zip(self._rows, self.candidates_right(), strict=True):
+            taken = tuple(i for i, each in enumerate(row.attempts) if each.step is not Step.VERIFY)
+            candidates = tuple(row.candidates[number] for number in taken)
+            verdict = None
+            if policy is not None:
+                verdict = policy.verdict(State(row.plan, (), candidates, opinions=self._opinions(row, taken)))
+            right.append(known[(verdict or fusion.choose(candidates, row.query)).winner])
+        return np.array(right, dtype=np.float64)
+
+    def fusion_of(self, settings: Settings) -> Fusion:
+        """Return the fusion that settings describe, with the calibrated skills."""
+        if settings.fusion not in self._fusions:
+            self._fusions[settings.fusion] = Fusion.from_settings(
+                settings.fusion, self.calibration.statistics, self._agent_sources
+            )
+        return self._fusions[settings.fusion]
+
+    def samples(self, agent: str, step: Step | None = None) -> int:
+        """Return how many answers of an agent every item has, at its usual step or at this one."""
+        return self._samples.get((agent, step or Ask(agent).step), 0)
+
+    def has(self, stage: Stage) -> bool:
+        """Return whether every item has the answers for a stage alone."""
+        return all(self.samples(ask.agent, ask.step) >= ask.samples for ask in stage.asks)
+
+    def supported(self, policy: CascadePolicy) -> CascadePolicy:
+        """Return a cascade that asks for no more answers than were recorded."""
+        stages = tuple(stage for stage in policy.stages if self.has(stage))
+        most = {agent: min(self.samples(agent), policy.max_samples.get(agent, MAX_STATES)) for agent in self.agents}
+        return replace(policy, stages=stages, max_samples=most)
+
+    def source(self, agent: str, model: str, step: Step) -> Source:
+        """Return the source of an answer, with the token limit that fits the model's context."""
+        key = (agent, model, step)
+        if key not in self._sources:
+            own = configured_source(self.settings, self.prompts.get(step, ""), model, agent)
+            template = agent_request_template(self.settings.agent(agent), self._cards[model], NO_OPTIONS, None)
+            self._sources[key] = replace(own, max_tokens=template.sampling.max_tokens or own.max_tokens)
+        return self._sources[key]
+
+    def _scale(self, attempt: Attempt) -> tuple[Alignment | None, QuantileTables | None]:
+        """Return what the energy and the signals of an answer are compared with, as far as they are calibrated."""
+        key = (attempt.agent, attempt.model, attempt.step)
+        if key not in self._scales:
+            known = self.calibration.statistics.get(self.source(*key))
+            alignment = known.alignment if known is not None and known.count else None
+            self._scales[key] = (alignment, None if known is None else known.tables)
+        return self._scales[key]
+
+    @_garbage_collection_paused()
+    def walk(
+        self,
+        policy: Policy,
+        *,
+        dial: Dial | None = None,
+        fusion: Fusion | None = None,
+        verdict: Callable[[State], Verdict] | None = None,
+        first_sample: int = 0,
+        name: str = "",
+        note: str = "",
+    ) -> Outcomes:
+        """Return the outcome of a policy on every item.
+
+        Args:
+            policy: decides in every state.
+            dial: in place of the settings'; a target moves from item to item, as it does when questions are served.
+            fusion: in place of the settings', where the policy leaves the choice to it.
+            verdict: chooses the final answer, in place of policy and fusion.
+            first_sample: begin with this sample of every agent; the first ones follow the last one.
+            name: name of the outcome; by default the policy's.
+            note: explanation for readers of a table.
+
+        Raises:
+            InputError: the recording lacks an answer that the policy asks for.
+        """
+        dial = dial or self.settings.dial()
+        fusion = fusion or self.fusion
+        belief = None
+        plain = isinstance(policy, PaperPolicy | FixedPolicy)  # neither reads prices nor opinions
+        if isinstance(policy, CascadePolicy):
+            belief = self._remembering(policy.belief)
+            policy = policy if policy.belief is belief else replace(policy, belief=belief)
+        target = TargetState()
+        found = []
+        for part in [[row] for row in self._rows] if dial.target else [self._rows]:
+            factor = target.factor(dial.target_value) if dial.target else 1.0
+            walks = []
+            for row in part:
+                value = value_of(row.plan, dial, self.reference_usd) * factor
+                walks.append(_Walk(row, row.plan if plain else replace(row.plan, value_usd=value, dial=str(dial))))
+            self._run(walks, policy, belief, first_sample, needs_opinions=not plain)
+            found += [self._outcome(walk, policy, fusion, verdict or policy.verdict) for walk in walks]
+            if dial.target:
+                target.count(found[-1][2 if dial.target == "calls" else 1], dial.target_value)
+        columns = list(zip(*found, strict=True)) or [()] * 9
+        arrays: dict[str, Any] = {
+            each: np.array(column, dtype=np.int64 if each in ("path", "winner") else np.float64)
+            for each, column in zip(ARRAYS, columns, strict=False)
+        }
+        return Outcomes(**arrays, stages=tuple(columns[-1]), name=name or policy.name, note=note)
+
+    def states(self, stages: Sequence[Stage]) -> Iterator[StateColumn]:
+        """Iterate over all states that a cascade of these stages can reach, any of which can be skipped.
+
+        The first one has no answers. Items that lack an answer are left out of a state.
+        """
+        walks = [walk for size in range(len(stages) + 1) for walk in combinations(stages, size)]
+        if len(set(walks)) > MAX_STATES:
+            raise InputError(f"{len(stages)} stages have {len(set(walks))} states; {MAX_STATES} are possible")
+        for walk in dict.fromkeys(walks):
+            yield self._column(walk)
+
+    def policy_of(self, settings: Settings) -> Policy:
+        """Return the policy that settings describe; a cascade without stages for which there are too few answers.
+
+        A cascade is kept for further walks: what may happen in it does not depend on the dial.
+        """
+        policy = choose_policy(settings, self.calibration, self.agents)
+        if not isinstance(policy, CascadePolicy):
+            return policy
+        policy = self.supported(policy)
+        key = (policy.stages, tuple(policy.max_samples.items()))
+        if key not in self._cascades:
+            self._cascades[key] = replace(policy, belief=self._remembering(policy.belief))
+        return self._cascades[key]
+
+    def _remembering(self, belief: Belief) -> RememberingBelief:
+        """Return the belief with a memory of the states of this table."""
+        key = tuple(belief.weights.items())
+        if key not in self._beliefs:
+            self._beliefs[key] = RememberingBelief(belief)
+        return self._beliefs[key]
+
+    def _run(
+        self,
+        walks: Sequence[_Walk],
+        policy: Policy,
+        belief: RememberingBelief | None,
+        first: int,
+        *,
+        needs_opinions: bool,
+    ) -> None:
+        """Ask the policy in every state until it stops; items that were asked the same are judged together."""
+        groups: dict[tuple[Stage, ...], list[_Walk]] = {(): list(walks)}
+        while groups:
+            stages, members = groups.popitem()
+            if belief is not None:
+                belief.prepare([walk.state for walk in members], self.agents)
+            for walk in members:
+                stage = policy.next_stage(walk.state).stage
+                if stage is not None:
+                    self._ask(walk, stage, policy, needs_opinions, first)
+                    groups.setdefault((*stages, stage), []).append(walk)
+
+    def _ask(self, walk: _Walk, stage: Stage, policy: Policy, needs_opinions: bool, first: int) -> None:
+        """Add the answers of a stage."""
+        row = walk.row
+        if len(walk.taken) > 1 and any(ask.verify for ask in stage.asks):
+            verdict = policy.verdict(walk.state)
+            if walk.taken[verdict.winner if verdict else 0] not in row.where.get((FAST, Step.ANSWER), ()):
+                raise InputError("a verification of another answer than the fast one was not recorded")
+        key = (walk.taken, stage, first)
+        if (asked := row.asked.get(key)) is None:
+            asked = row.asked[key] = self._asked(row, *key)
+        walk.cost += asked.cost
+        walk.seconds += asked.seconds
+        walk.taken = asked.taken
+        opinions = self._opinions(row, asked.taken) if needs_opinions else ()
+        walk.state = State(walk.plan, (*walk.state.stages, stage), asked.candidates, opinions=opinions)
+
+    def _asked(self, row: _Row, taken: Taken, stage: Stage, first: int) -> _Asked:
+        new: list[int] = []
+        cost = 0.0
+        for ask in stage.asks:
+            numbers = self._answers(row, ask, taken, first)
+            cost += self._cost(row, numbers)
+            new += numbers
+        times = [row.attempts[number].seconds for number in new]
+        seconds = math.nan if None in times else max(each for each in times if each is not None)
+        taken = (*taken, *new)
+        return _Asked(taken, tuple([row.candidates[number] for number in taken]), cost, seconds)
+
+    def _outcome(
+        self, walk: _Walk, policy: Policy, fusion: Fusion, decide: Callable[[State], Verdict | None]
+    ) -> tuple[Any, ...]:
+        """Return the outcome of one item, in the order of `ARRAYS`, and its stages."""
+        row = walk.row
+        taken = walk.taken
+        if not taken:
+            agents = ", ".join(sorted(walk.plan.agents))
+            raise InputError(f"policy {policy.name} asks no agent; the recording holds answers of {agents}")
+        verdict = decide(walk.state) if len(taken) > 1 else None
+        if len(taken) == 1:
+            winner = 0
+        elif verdict is not None:
+            winner = verdict.winner
+        elif (known := row.winners.get((id(fusion), taken))) is not None:
+            winner = known
+        else:
+            winner = fusion.choose(walk.state.candidates, row.query).winner
+            row.winners[id(fusion), taken] = winner
+        attempts = [row.attempts[number] for number in taken]
+        scores = [each.score or 0.0 for each in attempts]
+        tokens = sum([math.nan if each.usage.output is None else each.usage.output for each in attempts])
+        path = PATHS.index(path_of(walk.state.stages))
+        return (
+            scores[winner], walk.cost, len(taken), walk.seconds, tokens, path, taken[winner], max(scores),
+            walk.state.stages,
+        )  # fmt: skip
+
+    def _answers(self, row: _Row, ask: Ask, taken: Taken, first: int) -> list[int]:
+        """Return the attempts that answer a request."""
+        known = row.where.get((ask.agent, ask.step), [])
+        begin = sum(number in taken for number in known)
+        if begin + ask.samples > len(known):
+            what = "verifications" if ask.verify else "answers"
+            raise InputError(
+                f"{begin + ask.samples} {what} by {ask.agent} are needed, and the recording holds {len(known)} for "
+                "an item; odar eval collect … --samples N records more"
+            )
+        if not first:
+            return known[begin : begin + ask.samples]
+        return [known[(first + begin + k) % len(known)] for k in range(ask.samples)]
+
+    def _cost(self, row: _Row, numbers: Sequence[int]) -> float:
+        """Return the cost of a request; its samples share the prompt if the model can return several at once."""
+        if len(numbers) == 1:
+            return sum(row.costs[numbers[0]])
+        costs = [row.costs[number] for number in numbers]
+        together = self._cards[row.attempts[numbers[0]].model].n
+        prompts = max(prompt for prompt, _ in costs) if together else sum(prompt for prompt, _ in costs)
+        return prompts + sum(output for _, output in costs)
+
+    def _opinions(self, row: _Row, taken: Taken) -> tuple[Opinion, ...]:
+        """Return the opinions of a state."""
+        if (known := row.opinions.get(taken)) is None:
+            if not row.own:
+                agents = {name: agent.on(row.plan.kind) for name, agent in self.agents.items()}
+                row.own = [
+                    self._own_opinion(each, row.candidates[i], agents[each.agent])
+                    for i, each in enumerate(row.attempts)
+                ]
+            groups = self.fusion.groups([row.candidates[number] for number in taken])
+            known = row.opinions[taken] = grouped([row.own[number] for number in taken], groups)
+        return known
+
+    def _own_opinion(self, attempt: Attempt, candidate: Candidate, agent: Agent) -> Opinion:
+        assert attempt.signals is not None
+        return opinion_of(candidate, attempt.signals, self._scale(attempt)[1], agent)
+
+    def _column(self, stages: tuple[Stage, ...]) -> StateColumn:
+        rows = []
+        found = []
+        costs = []
+        for i, row in enumerate(self._rows):
+            taken: Taken = ()
+            cost = 0.0
+            try:
+                for ask in (ask for stage in stages for ask in stage.asks):
+                    numbers = self._answers(row, ask, taken, 0)
+                    cost += self._cost(row, numbers)
+                    taken += tuple(numbers)
+            except InputError:
+                continue
+            rows.append(i)
+            found.append((row, taken))
+            costs.append(cost)
+        opinions = [self._opinions(row, taken) for row, taken in found]
+        right = [[(row.attempts[n].score or 0.0) >= MIN_RIGHT_SCORE for n in taken] for row, taken in found]
+        groups = [[opinion.group for opinion in each] for each in opinions]
+        shape = (len(rows), sum(stage.calls for stage in stages))
+        return StateColumn(
+            stages,
+            np.array(rows, dtype=np.int64),
+            stacked_state([row.plan for row, _ in found], opinions),
+            np.array(right, dtype=bool).reshape(shape),
+            np.array(groups, dtype=np.int64).reshape(shape),
+            np.array(costs),
+        )
+
+    def _make_row(self, item: RecordedItem, difficulty: float) -> _Row:
+        models = {attempt.agent: attempt.model for attempt in item.attempts}
+        cards = {agent: self._cards[name] for agent, name in models.items()}
+        estimate = Estimate(difficulty, self.settings.routing.estimator)
+        assignment = Assignment(item.expert, models=models)
+        row = _Row(item, make_plan(Query(item.query), estimate, assignment, cards, Dial(), lengths=self._lengths))
+        prices = token_prices(cards)
+        for attempt in item.attempts:
+            self._add_attempt(row, attempt, prices[attempt.agent])
+        return row
+
+    def _add_attempt(self, row: _Row, attempt: Attempt, price: Price) -> None:
+        """Add an answer with its energy and its cost."""
+        figures = attempt.figures
+        energy = None
+        if figures is not None and figures.energy is not None and figures.varentropy is not None:
+            weight = self.settings.fusion.varentropy_weight
+            energy = align_energy(figures.energy, figures.varentropy, weight, self._scale(attempt)[0])
+        row.candidates.append(attempt.to_candidate(energy))
+        row.costs.append(_attempt_cost(attempt, price, len(row.query) // 4))
+
+    def fitted_statistics(self, rows: Ints | Bools | None = None) -> dict[Source, Statistics]:
+        """Return the statistics of every source on the recorded answers, or on those of some items.
+
+        μ and σ have clipped tails, so that outliers do not move them. A source without log-probabilities has
+        quantiles of lengths only: its μ is 0 and its σ is 1.
+        """
+        items = self.items if rows is None else [self.items[row] for row in np.arange(len(self))[rows]]
+        answers: dict[Source, list[tuple[Attempt, int]]] = {}
+        for item in items:
+            tokens = Query(item.query).estimated_tokens
+            for attempt in item.attempts:
+                source = self.source(attempt.agent, attempt.model, attempt.step)
+                answers.setdefault(source, []).append((attempt, tokens))
+        weight = self.settings.fusion.varentropy_weight
+        return {source: _statistics(found, weight) for source, found in answers.items()}
+
+
+@_garbage_collection_paused()
+def load_table(place: str | Path, calibration: str | None = None, split: str = "") -> ReplayTable:
+    """Return the table of a recording, or of its items of one split (`calibrate` or `judge`).
+
+    `calibration` is the name or the file of a calibration that replaces the one of the recording.
+
+    Raises:
+        InputError: there are no items.
+    """
+    recording = open_recording(place)
+    items = list(recording.items(split, tokens=False))
+    if not items:
+        kind = f"items to {split} with" if split else "finished items yet; collect them with odar eval collect"
+        raise InputError(f"{recording.path} holds no {kind}")
+    _check_labels(items, place)
+    known = None if calibration is None else load_calibration(calibration)
+    return ReplayTable.from_items(items, recording.header, known)
+
+
+@_garbage_collection_paused()
+def load_tables(
+    places: Sequence[str | Path], calibration: str | None = None, split: str = ""
+) -> dict[str, ReplayTable]:
+    """Return the tables of several recordings by file name, joining those of the same models and settings.
+
+    An item that is in several files counts once. A file without items of the split is skipped if others have some.
+    """
+    groups: dict[str, list[tuple[str, Recording]]] = {}
+    for place in places:
+        recording = open_recording(place)
+        header = recording.header
+        made = json.dumps([header.made_by, header.samples, header.settings, header.calibration], sort_keys=True)
+        groups.setdefault(made, []).append((str(place), recording))
+    found = {}
+    for members in groups.values():
+        items = {item.key: item for _, each in reversed(members) for item in each.items(split, tokens=False)}
+        if items:
+            _check_labels(items.values(), members[0][0])
+            known = None if calibration is None else load_calibration(calibration)
+            name = " ".join(name for name, _ in members)
+            found[name] = ReplayTable.from_items(list(items.values()), members[0][1].header, known)
+    if not found:
+        raise InputError(f"none of {', '.join(map(str, places))} holds items{f' to {split} with' * bool(split)}")
+    return found
+
+
+def _check_labels(items: Iterable[RecordedItem], place: str | Path) -> None:
+    """Raise InputError if an answer has no score: it would count as wrong."""
+    if any(attempt.score is None for item in items for attempt in item.attempts):
+        raise InputError(
+            f"{place} has no right answers; odar advise and odar calibrate take slow's as the reference"
+        )
+
+
+def shared_rows(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[Ints, Ints]:
+    """Return the positions of the shared elements in each of two lists, in the order of the first.
+
+    >>> [rows.tolist() for rows in shared_rows("abc", "ca")]
+    [[0, 2], [1, 0]]
+    """
+    places = {each: i for i, each in enumerate(second)}
+    pairs = [(i, places[each]) for i, each in enumerate(first) if each in places]
+    rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return rows[:, 0], rows[:, 1]
+
+
+def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statistics:
+    """Return the statistics of the answers of one source, each with the length of its question in tokens."""
+    attempts = [attempt for attempt, _ in answers]
+    figures = [attempt.figures for attempt in attempts if attempt.figures is not None]
+    energies = [
+        align_energy(each.energy, each.varentropy, weight, None).free_energy
+        for each in figures
+        if each.energy is not None and each.varentropy is not None
+    ]
+    signals = [attempt.signals for attempt in attempts if attempt.signals is not None]
+    right = [attempt.score >= MIN_RIGHT_SCORE for attempt in attempts if attempt.score is not None]
+    rest: dict[str, Any] = {
+        "quantiles": QuantileTables.of_answers(signals).to_dict() or None,
+        "accuracy": round(float(np.mean(right)), 6) if right else None,
+        "unanswered": round(float(np.mean([not each.finished for each in signals])), 4) if signals else 0.0,
+        "prompt_tokens": _mean(
+            [
+                None if attempt.usage.input is None else max(0, attempt.usage.input - tokens)
+                for attempt, tokens in answers
+            ]
+        ),
+        "output_tokens": _mean([attempt.usage.output for attempt in attempts]),
+    }
+    if not energies:
+        return Statistics(0.0, 1.0, 0, **rest)
+    known = np.array(energies)
+    clipped = np.clip(known, *np.percentile(known, [1, 99])) if known.size > 2 else known
+    deviation = round(float(clipped.std()), 6) or 1.0
+    return Statistics(round(float(clipped.mean()), 6), deviation, len(energies), **rest)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the values that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return round(float(np.mean(known)), 1) if known else None
+
+
+def _attempt_cost(attempt: Attempt, price: Price, prompt_tokens: int) -> tuple[float, float]:
+    """Return the dollars of prompt and generated tokens: as recorded, or else by the tokens at nominal prices."""
+    prompt, output = attempt.prompt_usd, attempt.output_usd
+    if prompt is not None and output is not None and prompt + output:
+        return prompt, output
+    usage = attempt.usage
+    read = prompt_tokens if usage.input is None else usage.input
+    written = len(attempt.text) // 4 if usage.output is None else usage.output
+    return read * price.input / 1_000_000, written * price.output / 1_000_000

@@ -1,0 +1,362 @@
+"""Analyses of a report: ablations, settings, attacks, cost, errors, router quality and uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from odar.difficulty.base import ESTIMATORS
+from odar.errors import InputError
+from odar.lab.adversarial import ATTACKS, WORDING_SCORED
+from odar.lab.benchmarks.base import Task
+from odar.lab.calibration.bootstrap import Interval
+from odar.lab.recording.header import changed_facts
+from odar.lab.replay.policies import SIZES, escalation_score, run_policy
+from odar.lab.replay.table import ReplayTable, shared_rows
+from odar.lab.report.draw import (
+    TEXTS,
+    Colour,
+    Column,
+    Exhibit,
+    colour_legend,
+    exhibit,
+    line_chart,
+    name_rows,
+    policy_label,
+)
+from odar.lab.report.findings import KINDS, Findings, error_kinds, expert_counts, wrong_experts
+from odar.lab.report.results import PATHS
+from odar.lab.router_quality import gap_recovered, oracle_score, router_row
+from odar.lab.statistics import difference, format_p, length_strata, paired_difference
+from odar.policy.arrays import Array
+from odar.policy.rules import RULES
+from odar.types import SLOW, Query
+
+
+def ablations(findings: Findings) -> list[Exhibit]:
+    """Return the effect of each part of ODAR, over all items and by benchmark (SPEC 7.3)."""
+    ours = findings.odar
+    base, ours_calls = np.array(findings.means(ours)), float(ours.calls.mean())
+    rows: list[list[Any]] = []
+    by_benchmark: list[list[Any]] = []
+    labels = TEXTS["ablations"]["labels"]
+    for outcome in findings.suite("ablations"):
+        change = findings.gain(outcome, ours).interval
+        calls, name = float(outcome.calls.mean()), labels.get(outcome.name, outcome.name)
+        rows.append([name, change, calls, calls / ours_calls])
+        by_benchmark.append([name, *(100 * (np.array(findings.means(outcome)) - base)).tolist(), calls])
+    for other in findings.others:
+        name, change, calls = _variant(findings, other)
+        rows.append([name, change, calls, calls / ours_calls])
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        for y, (_, change, _, ratio) in enumerate(rows):
+            value = 100 * change.value
+            axes.barh(y, value, 0.6, color=Colour.GOOD if value > 0 else Colour.BAD, alpha=0.85)
+            if not np.isnan(change.low):
+                axes.plot([100 * change.low, 100 * change.high], [y, y], color=Colour.MUTED, linewidth=1)
+            axes.annotate(f"{ratio:.2f}×", (1, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
+                          textcoords="offset points", va="center", fontsize=8, color=Colour.MUTED)  # fmt: skip
+        axes.axvline(0, color=Colour.MUTED, linewidth=0.8)
+        name_rows(axes, [str(row[0])[:34] for row in rows])
+        axes.set_xlabel("points of accuracy; right: calls, ODAR = 1")
+
+    exhibits = [exhibit("ablations", rows, draw=draw, size=(4.9, 1.2 + 0.27 * len(rows)))]
+    if len(findings.benchmarks) > 1:
+        heat = [Column(name, "+.1f", heat=True) for name in findings.benchmarks]
+        columns = [Column("ablation", ""), *heat, Column("calls", ".2f")]
+        exhibits.append(exhibit("matrix", by_benchmark, columns=columns))
+    return exhibits
+
+
+def _variant(findings: Findings, other: ReplayTable) -> tuple[str, Interval, float]:
+    """Return the name of another recording of the same items, the change of accuracy, and its calls."""
+    table, theirs = findings.table, run_policy(other, "odar")
+    shared, picked = shared_rows(table.column("key"), other.column("key"))
+    change = paired_difference(table, theirs.score[picked], findings.odar.score[shared], shared)
+    assert other.header is not None
+    facts = changed_facts(other.header.facts, findings.header.facts)
+    own = [
+        each for each in facts if each[0].startswith(("agents.", "prompts."))
+    ]  # those of models follow from them
+    name = ", ".join(f"{fact} = {value}" for fact, _, value in own or facts) or "other settings"
+    return f"{name} ({len(shared)} items)", change.interval, float(theirs.calls[picked].mean())
+
+
+def fusion_table(findings: Findings) -> list[Exhibit]:
+    """Return the accuracy of the paper's routing with each fusion rule (SPEC 5.9), and without z-scores."""
+    table = findings.table
+    hard_for_all = "tau1=0,tau2=0"
+    majority = run_policy(table, f"paper:rule=majority,{hard_for_all}")
+    rows: list[list[Any]] = []
+    for name, options in {
+        "fep, the paper's argmin": "rule=fep",
+        "fep without z-scores": "rule=fep,statistics=none",
+        "fep, β = 0.25": "rule=fep,beta=0.25",
+        **{rule: f"rule={rule}" for rule in sorted(RULES.names()) if rule != "fep"},
+    }.items():
+        routed = run_policy(table, f"paper:{options}")
+        forced = run_policy(table, f"paper:{options},{hard_for_all}")
+        hard = routed.path == 2
+        within = float(routed.score[hard].mean()) if hard.any() else None
+        against = None if forced.name == majority.name else findings.gain(forced, majority).interval
+        rows.append([name, float(routed.score.mean()), within, float(forced.score.mean()), against])
+    return [exhibit("fusion", rows, [0])]
+
+
+def curve_figure(findings: Findings) -> list[Exhibit]:
+    """Return the accuracy by the number of slow samples."""
+    sizes = [n for n in SIZES if n <= findings.table.samples(SLOW)]
+    lines = {}
+    for name, spec, colour in (
+        ("the paper", "paper:n", Colour.ACCENT),
+        ("self-consistency", "self-consistency:k", Colour.MEDIUM),
+        ("best of n", "best-of-n:n", Colour.HARD),
+    ):
+        lines[name] = ([float(findings.outcomes[f"{spec}={n}"].score.mean()) for n in sizes], colour, "-")
+    rows = [[n, *(scores[i] for scores, _, _ in lines.values())] for i, n in enumerate(sizes)]
+    return [exhibit("best-of-n", rows, draw=line_chart("slow samples, n", "accuracy", sizes, lines))]
+
+
+def sweeps(findings: Findings) -> list[Exhibit]:
+    """Return accuracy and calls of the paper's policy with one setting changed."""
+    titles = {"beta": "β of the answer free energy", "lambda": "λ of the varentropy", "tau": "τ1 and τ2"}
+    exhibits = []
+    for sweep, title in titles.items():
+        rows: list[list[Any]] = []
+        for outcome in findings.suite(f"sweep-{sweep}"):
+            value = outcome.name.partition(":")[2].replace("inf", "∞")
+            value = value.replace("tau1=", "").replace(",tau2=", ", ").rpartition("=")[2]
+            rows.append([value, float(outcome.score.mean()), float(outcome.calls.mean())])
+        how = "The paper's policy, all other settings unchanged."
+        columns = [Column(title, ""), Column("accuracy"), Column("calls", ".2f")]
+        values, scores = [row[0] for row in rows], [row[1] for row in rows]
+        chart = line_chart(title, "accuracy", values, {title: (scores, Colour.ACCENT, "-")})
+        draw = chart if sweep != "tau" else None
+        words = {"setting": title, "how": how}
+        exhibits.append(exhibit(f"sweep-{sweep}", rows, columns=columns, words=words, draw=draw, size=(4.9, 2.7)))
+    return exhibits
+
+
+def attacks(findings: Findings) -> list[Exhibit]:
+    """Compare every benchmark with its complexity-injected and simplicity-masked forms, on the same items."""
+    recorded, rows = findings.recorded, []
+    sets = recorded.sets()
+    for name in sets:
+        if "+" in name or name in WORDING_SCORED:
+            continue
+        clean = recorded.replaced(rows=recorded.of_set(name))
+        rerouted = _rerouted(clean, [attack for attack in ATTACKS if f"{name}+{attack}" not in sets])
+        for attack in ATTACKS:
+            if attack in rerouted:
+                kind, before, after = "routing only", rerouted[""], rerouted[attack]
+            else:
+                attacked = recorded.replaced(rows=recorded.of_set(f"{name}+{attack}"))
+                kind, before, after = "recorded", *_shared_items(clean, attacked)
+            if len(before):
+                rows.append([f"{name}, {attack}", len(before), kind, *_changes(before, after, "odar")])
+                changes = _changes(before, after, "paper")
+                rows.append([f"{name}, {attack}, paper's policy", len(before), kind, *changes])
+    return [exhibit("attacks", rows)] if rows else []
+
+
+def _shared_items(clean: ReplayTable, attacked: ReplayTable) -> tuple[ReplayTable, ReplayTable]:
+    """Return the items that both recordings hold, by id and seed."""
+    ids = [[(key.id, key.seed) for key in table.column("key")] for table in (clean, attacked)]
+    first, second = shared_rows(*ids)
+    return clean.replaced(rows=first), attacked.replaced(rows=second)
+
+
+def _rerouted(clean: ReplayTable, attacks: Sequence[str]) -> dict[str, ReplayTable]:
+    """Return the table with the difficulties of the rewritten questions, by attack; empty for no attack.
+
+    Both sides are estimated from the text, since a recorded difficulty may be of a whole conversation. It is empty
+    if the texts or the estimator are unknown.
+    """
+    name = clean.settings.routing.estimator
+    texts = clean.column("query")
+    if not attacks or not all(texts) or name not in ESTIMATORS.names():
+        return {}
+    estimator = ESTIMATORS[name]()
+    tasks = [Task(key.id, Query(text), None) for key, text in zip(clean.column("key"), texts, strict=True)]
+    tables = {}
+    for attack in ("", *attacks):
+        rewritten = [ATTACKS[attack](task) for task in tasks] if attack else tasks
+        difficulty = np.array([estimator.estimate(task.query).difficulty for task in rewritten])
+        tables[attack] = clean.replaced(difficulty=difficulty)
+    return tables
+
+
+def _changes(clean: ReplayTable, attacked: ReplayTable, policy: str) -> list[Any]:
+    """Return difficulty, share of kept paths, accuracy and calls of a policy, before and after an attack."""
+    before = run_policy(clean, policy)
+    after = run_policy(attacked, policy)
+    return [
+        clean.difficulty.mean(),
+        attacked.difficulty.mean(),
+        (before.path == after.path).mean(),
+        before.score.mean(),
+        after.score.mean(),
+        difference(after.score, before.score).interval,
+        before.calls.mean(),
+        after.calls.mean(),
+        after.calls.mean() / before.calls.mean() - 1,
+    ]
+
+
+def stability_table(findings: Findings) -> list[Exhibit]:
+    """Return mean, 95th percentile and maximum of the calls and tokens of an item."""
+    rows = []
+    for name in findings.compared:
+        outcome = findings.outcomes[name]
+        figures: list[float | None] = []
+        for values in (outcome.calls, outcome.tokens):
+            known = not np.isnan(values).any()
+            figures += [values.mean(), np.percentile(values, 95), values.max()] if known else [None] * 3
+        rows.append([policy_label(name), *figures])
+    return [exhibit("stability", rows, [0])]
+
+
+def latency(findings: Findings) -> list[Exhibit]:
+    """Return the duration of answers by path; empty if it was not recorded."""
+    ours = findings.odar
+    if np.isnan(ours.seconds).any():
+        return []
+    parts = [ours.seconds[ours.path == path] for path in range(len(PATHS))]
+    rows: list[list[Any]] = [
+        [name, len(seconds), *map(float, np.percentile(seconds, [50, 95])), float(seconds.max())]
+        for name, seconds in zip(("all", *PATHS), (ours.seconds, *parts), strict=True)
+        if len(seconds)
+    ]
+    others = [findings.outcomes[name] for name in findings.compared[1:]]
+    for other in others:
+        times = map(float, np.percentile(other.seconds, [50, 95]))
+        rows.append([f"all, {policy_label(other.name)}", len(other), *times, float(other.seconds.max())])
+
+    def draw(canvas: Any) -> None:
+        axes, colours = canvas.subplots(), [Colour.SIMPLE, Colour.MEDIUM, Colour.HARD]
+        edges = np.linspace(0, max(float(ours.seconds.max()), 0.1), 31)
+        axes.hist(parts, bins=edges, stacked=True, color=colours)
+        median, tail = np.percentile(ours.seconds, [50, 95])
+        for value, text, down in ((median, f"median {median:.1f} s", -10), (tail, f"95% {tail:.1f} s", -22)):
+            axes.axvline(value, color=Colour.INK, linewidth=1, linestyle=(0, (3, 2)))
+            place = {"xycoords": ("data", "axes fraction"), "xytext": (4, down), "textcoords": "offset points"}
+            axes.annotate(text, (value, 1), fontsize=8.5, **place)
+        axes.set(xlabel="seconds", ylabel="items")
+        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.grid(axis="x", visible=False)
+        colour_legend(canvas, colours, PATHS)
+
+    return [exhibit("latency", rows, [0], draw=draw)]
+
+
+def oracle_table(findings: Findings) -> list[Exhibit]:
+    """Return the gap between ODAR and the oracle router, in accuracy and calls."""
+    best, bound = findings.outcomes["oracle-router"], findings.outcomes["oracle"]
+    rows = []
+    everything = np.ones(len(findings.table), dtype=bool)
+    shown = [("all", everything, "odar"), ("all, paper's policy", everything, "paper")]
+    shown += [(name, mask, "odar") for name, mask in findings.benchmarks.items()]
+    for name, mask, policy in shown:
+        ours = findings.outcomes[policy]
+        accuracy, router, any_right = (float(each.score[mask].mean()) for each in (ours, best, bound))
+        calls, least = (float(each.calls[mask].mean()) for each in (ours, best))
+        ratio = accuracy / router if router else None
+        rows.append([name, accuracy, router, router - accuracy, ratio, any_right, calls, least, calls - least])
+    return [exhibit("oracle", rows, [0])]
+
+
+def errors_figure(findings: Findings) -> list[Exhibit]:
+    """Return the number of errors of each kind, E1 to E6."""
+    table = findings.table
+    kinds = error_kinds(table, findings.odar)
+    counts = {kind: kinds.count(kind) for kind in KINDS}
+    total = max(1, sum(counts.values()))
+    paper = error_kinds(table, findings.outcomes["paper"])
+    rows = [[f"{kind} {KINDS[kind]}", n, n / total, paper.count(kind)] for kind, n in counts.items()]
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        for y, (kind, count) in enumerate(counts.items()):
+            axes.barh(y, count, 0.62, color=Colour.OTHER if kind in ("E5", "E6") else Colour.ACCENT)
+            text = f"{count} ({count / total:.0%})"
+            axes.annotate(text, (count, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5)
+        name_rows(axes, [f"{kind} {KINDS[kind].partition(':')[0]}" for kind in counts])
+        axes.margins(x=0.2)
+        axes.set_xlabel("errors")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        colour_legend(canvas, [Colour.ACCENT, Colour.OTHER], ["ODAR's own", "the models'"])
+
+    notes = []
+    if not expert_counts(table):
+        wrong = int((wrong_experts(table) & ~findings.odar.right).sum())
+        notes = [
+            f"E2 cannot occur here: the expert was of another field on {wrong} of {sum(counts.values())} errors, "
+            "but every agent has one model, and no expert has thresholds of its own."
+        ]
+    return [exhibit("errors", rows, draw=draw, notes=notes)]
+
+
+def routers(findings: Findings) -> list[Exhibit]:
+    """Return the router quality of difficulty, random scores, length and an oracle (SPEC 7.6).
+
+    Raises:
+        InputError: the strong side is no better than the fast agent, or there are too few items.
+    """
+    table = findings.table
+    weak, slow, hard = (findings.outcomes[name] for name in ("single-fast", "single-slow", "always-hard"))
+    strong = max((slow, hard), key=lambda each: float(each.score.mean()))
+    if strong.score.mean() <= weak.score.mean():
+        raise InputError(
+            f"The strong side ({strong.name}, {strong.score.mean():.3f}) is no better than the fast agent "
+            f"({weak.score.mean():.3f}): there is no gap that a router could recover."
+        )
+    rng = np.random.default_rng(42)
+    scores: dict[str, Array] = {
+        "random": rng.random(len(table)),
+        "length": np.array([len(text) for text in table.column("query")], dtype=np.float64),
+        "difficulty": table.difficulty,
+        "belief after fast": escalation_score(table),
+        "oracle": oracle_score(weak.score, strong.score),
+    }
+    try:
+        quality = [router_row(name, score, weak.score, strong.score, rng) for name, score in scores.items()]
+    except InputError as error:
+        raise InputError(f"Router quality cannot be measured here: {error}.") from None
+    shares = np.linspace(0, 1, 11)
+    curves = {name: gap_recovered(score, weak.score, strong.score, shares) for name, score in scores.items()}
+    styles: dict[str, tuple[Colour, Any]] = {
+        "random": (Colour.MUTED, (0, (1, 3))),
+        "length": (Colour.OTHER, (0, (4, 2))),
+        "oracle": (Colour.GOOD, (0, (1, 1.5))),
+        "belief after fast": (Colour.ACCENT, "-"),
+    }
+    lines = {name: (values.tolist(), *styles.get(name, (Colour.HARD, "-"))) for name, values in curves.items()}
+    draw = line_chart("share of strong calls", "gap recovered", shares.tolist(), lines)
+    points = np.column_stack([shares, *curves.values()]).tolist()
+    columns = [Column("share", ".1f"), *(Column(name, ".2f") for name in curves)]
+    return [
+        exhibit("routers", quality, words={"strong": policy_label(strong.name)}),
+        exhibit("recovered", points, columns=columns, draw=draw),
+    ]
+
+
+def uncertainty_table(findings: Findings) -> list[Exhibit]:
+    """Return accuracy and gain with several intervals, and the number of items that show a gain."""
+    table, ours, fast = findings.table, findings.main[0], findings.outcomes["single-fast"]
+    drawn = findings.gain(findings.odar, fast)
+    restratified = paired_difference(table, findings.odar.score, fast.score, strata=length_strata(table))
+    needed = ", ".join(f"{drawn.items_needed(points):,} for {points}" for points in (2, 5, 10))
+    rows: list[list[Any]] = [
+        ["accuracy, stratified bootstrap over items", ours.accuracy],
+        ["accuracy, t over folds", ours.folds],
+        ["accuracy, deviation between seeds", "one seed only" if np.isnan(ours.seeds) else f"{ours.seeds:.3f}"],
+        ["gain on single fast, strata as drawn", drawn.interval.signed().replace("-", "−")],
+        ["gain on single fast, label-free strata", restratified.interval.signed().replace("-", "−")],
+        [f"p of that gain, {drawn.test}", format_p(drawn.p)],
+        ["items needed to show a gain on single fast of so many points", needed],
+    ]
+    return [exhibit("sureness", rows)]

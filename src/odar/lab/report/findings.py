@@ -1,0 +1,177 @@
+"""Findings of a report: recordings with the outcome of every policy, and kinds of errors.
+
+A report has a part for each pair of models. Recordings of the same items with other models or prompts are ablations
+of that part. Adversarial variants of a benchmark (`gsm8k+masking`) are never pooled with the benchmark itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from odar.lab.recording.header import Header
+from odar.lab.recording.schema import MIN_RIGHT_SCORE
+from odar.lab.replay.outcomes import Outcomes
+from odar.lab.replay.policies import run_policies, suites
+from odar.lab.replay.table import ReplayTable
+from odar.lab.report.draw import TEXTS
+from odar.lab.statistics import Difference, PolicySummary, paired_difference, summarize_policies
+from odar.policy.arrays import Bools
+from odar.types import SLOW, Step
+
+KINDS: dict[str, str] = TEXTS["errors"]["kinds"]
+"""Kinds of error (SPEC 7.5). The paper separates E5 and E6 by reading; here the field of the item decides."""
+FIELDS = {
+    "mathematics": "math",
+    "coding": "code",
+    "logic": "logic",
+    "language": "language",
+    "commonsense": "commonsense",
+    "knowledge": "knowledge",
+    "knowledge qa": "knowledge",
+    "multimodal": "multimodal",
+}
+"""The right expert for a category or subject."""
+REASONING = ("mathematics", "coding", "logic", "multi-hop", "advanced cognition", "abstract", "instruction")
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The recording of one pair of models, and the outcomes of all policies on it."""
+
+    name: str
+    """File names of the recordings."""
+    recorded: ReplayTable
+    """All items, including adversarial variants."""
+    table: ReplayTable
+    """The items without adversarial variants; all items if there are no others."""
+    outcomes: dict[str, Outcomes]
+    left_out: dict[str, str]
+    """Policies that this recording does not support, with the reason."""
+    main: list[PolicySummary]
+    others: list[ReplayTable]
+    """Recordings of the same questions with other models or prompts."""
+    train: str
+    """The category or benchmark whose estimator routes the others in the out-of-domain study."""
+
+    @property
+    def header(self) -> Header:
+        """The header of the recording."""
+        assert self.table.header is not None
+        return self.table.header
+
+    @property
+    def odar(self) -> Outcomes:
+        """The outcome of ODAR with the settings of the recording."""
+        return self.outcomes["odar"]
+
+    @property
+    def benchmarks(self) -> dict[str, Bools]:
+        """A mask of the items of each benchmark, ordered by category and name."""
+        ordered = sorted(self.table.sets(), key=lambda name: (self.category(name), name))
+        return {name: self.table.of_set(name) for name in ordered}
+
+    def category(self, benchmark: str) -> str:
+        """Return the category of a benchmark."""
+        return self.table.items[int(np.argmax(self.table.of_set(benchmark)))].category
+
+    def means(self, outcome: Outcomes) -> list[float]:
+        """Return the accuracy of a policy on each benchmark."""
+        return [float(outcome.score[mask].mean()) for mask in self.benchmarks.values()]
+
+    def gain(self, first: Outcomes, second: Outcomes, mask: Bools | None = None) -> Difference:
+        """Return the accuracy of one policy minus that of another, on all items or some."""
+        rows = np.arange(len(self.table)) if mask is None else np.flatnonzero(mask)
+        return paired_difference(self.table, first.score[rows], second.score[rows], rows)
+
+    def suite(self, name: str) -> list[Outcomes]:
+        """Return the outcomes of a suite, without unsupported policies."""
+        return [self.outcomes[spec] for spec in suites(self.table)[name] if spec in self.outcomes]
+
+    @property
+    def compared(self) -> list[str]:
+        """The policies that every comparison shows, as far as the recording supports them."""
+        names = ("odar", "paper", "single-fast", "single-slow", self.consistency)
+        return [name for name in names if name in self.outcomes]
+
+    @property
+    def consistency(self) -> str:
+        """The spec of self-consistency with up to five samples."""
+        return f"self-consistency:k={min(5, self.table.samples(SLOW))}"
+
+
+def replay_recordings(tables: Mapping[str, ReplayTable], train: str = "Mathematics") -> list[Findings]:
+    """Replay all policies on some recordings; those with mostly the same items become ablations of the first."""
+    parts: dict[str, ReplayTable] = {}
+    others: dict[str, list[ReplayTable]] = {}
+    for name, table in tables.items():
+        keys = set(table.column("key"))
+        shared = {known: len(keys & set(other.column("key"))) for known, other in parts.items()}
+        base = next((known for known, number in shared.items() if 2 * number > len(keys)), None)
+        if base is None:
+            parts[name] = table
+        else:
+            others.setdefault(base, []).append(table)
+    return [_replay(name, table, others.get(name, []), train) for name, table in parts.items()]
+
+
+def _replay(name: str, recorded: ReplayTable, others: list[ReplayTable], train: str) -> Findings:
+    clean = np.array(["+" not in item.key.set for item in recorded.items])
+    table = recorded if clean.all() or not clean.any() else recorded.replaced(rows=clean)
+    outcomes: dict[str, Outcomes] = {}
+    left_out: dict[str, str] = {}
+    for spec, found in run_policies(table, ["all"]):
+        if isinstance(found, Exception):
+            left_out[spec] = str(found)
+        else:
+            outcomes[spec] = found
+    main = [outcomes[spec] for spec in ("odar", *suites(table)["baselines"]) if spec in outcomes]
+    fixed = [outcomes[spec] for spec in suites(table)["fixed"] if spec in outcomes]
+    rows = summarize_policies(table, main, outcomes["odar"], fixed)
+    return Findings(name, recorded, table, outcomes, left_out, rows, others, train)
+
+
+def error_kinds(table: ReplayTable, outcome: Outcomes) -> list[str]:
+    """Return the kind of error of each item, E1 to E6, by the first cause; empty if the answer is right."""
+    fields = fields_of(table)
+    checks: list[tuple[str, Bools]] = [
+        ("E4", outcome.best >= MIN_RIGHT_SCORE),
+        ("E3", np.array([_accepted(table, outcome, i) for i in range(len(table))])),
+        ("E2", wrong_experts(table) & expert_counts(table)),
+        ("E1", np.array([any((a.score or 0.0) >= MIN_RIGHT_SCORE for a in item.attempts) for item in table.items])),
+        ("E6", np.array([field in REASONING for field in fields])),
+    ]
+    kinds = np.full(len(table), "E5", dtype=object)
+    for kind, holds in reversed(checks):
+        kinds[holds] = kind
+    return ["" if right else str(kind) for kind, right in zip(kinds, outcome.right, strict=True)]
+
+
+def _accepted(table: ReplayTable, outcome: Outcomes, row: int) -> bool:
+    """Return whether a verifier said CORRECT, or an agent of a later stage repeated the answer."""
+    stages = outcome.stages[row] if outcome.stages else ()
+    asks = [ask for stage in stages for ask in stage.asks]
+    if any(ask.verify for ask in asks):
+        return any(each.judgment for each in table.items[row].attempts if each.step is Step.VERIFY)
+    return len(stages) > 1 and table.is_confirmed(row, int(outcome.winner[row]), {ask.agent for ask in asks})
+
+
+def fields_of(table: ReplayTable) -> list[str]:
+    """Return the field of each item: its subject if that is a known field, else the category of its benchmark."""
+    known = {*FIELDS, *REASONING}
+    return [(item.stratum if item.stratum.lower() in known else item.category).lower() for item in table.items]
+
+
+def wrong_experts(table: ReplayTable) -> Bools:
+    """Return the items with an expert of another field."""
+    pairs = zip(fields_of(table), table.column("expert"), strict=True)
+    return np.array([FIELDS.get(field, expert) != expert for field, expert in pairs])
+
+
+def expert_counts(table: ReplayTable) -> bool:
+    """Return whether an expert changes anything: it chooses among several models, or has thresholds of its own."""
+    settings = table.settings
+    models = any(len(settings.models_of(name)) > 1 for name in settings.agent_names)
+    return models or bool({*settings.routing.tau1_by_expert, *settings.routing.tau2_by_expert})

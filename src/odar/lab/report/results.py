@@ -1,0 +1,312 @@
+"""Main results of a report: accuracy and cost by benchmark, category and policy (SPEC 7.5, 7.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from odar.lab.calibration.bootstrap import Interval
+from odar.lab.replay.outcomes import Outcomes, best_mixture, cost_at_accuracy, upper_hull
+from odar.lab.report.draw import (
+    TEXTS,
+    Colour,
+    Column,
+    Exhibit,
+    colour_legend,
+    exhibit,
+    name_rows,
+    parse_columns,
+    policy_label,
+)
+from odar.lab.report.findings import Findings
+from odar.lab.router_quality import pearson
+from odar.lab.statistics import (
+    benjamini_hochberg,
+    binomial_margin,
+    fold_interval,
+    mean_if_known,
+    mean_over_sets,
+)
+from odar.policy.arrays import Array, Bools
+
+PATHS = ("Simple", "Medium", "Hard")
+STRATA = (("at least 90%", 0.9, 1.01), ("70 to 90%", 0.7, 0.9), ("below 70%", 0.0, 0.7))
+"""Name and range of the accuracy of the fast agent, by which the paper groups benchmarks."""
+CATEGORIES = (
+    "Mathematics", "Commonsense", "Knowledge QA", "Multi-Hop", "Multimodal", "Advanced Cognition", "Coding",
+    "Instruction",
+)  # fmt: skip
+"""The paper's eight categories, in its order; ARC-AGI-2 is outside them."""
+HINDSIGHT = "oracle-router"
+"""The policy that is not part of the Pareto frontier, because it needs the scores."""
+
+
+def main_table(findings: Findings) -> list[Exhibit]:
+    """Return a row for each benchmark, the mean of each category, and the mean over benchmarks (SPEC 7.7)."""
+    names = [*findings.compared[1:], "odar"]
+    shown = "; ".join(map(policy_label, names))
+    gains = f"gain on fast | +.3f; gain on {policy_label(findings.consistency)} | +.3f"
+    columns = parse_columns(f"benchmark |; category |; items | d; {shown}; {gains}; calls | .2f; S / M / H |")
+    masks, rows, marked = findings.benchmarks, list[list[Any]](), list[int]()
+
+    def add_mean(name: str, members: Sequence[str]) -> None:
+        if len(members) > 1:
+            marked.append(len(rows))
+            rows.append(_benchmark_row(findings, names, name, [masks[member] for member in members]))
+
+    categories = list(dict.fromkeys(map(findings.category, masks)))
+    for category in categories:
+        members = [name for name in masks if findings.category(name) == category]
+        rows += [_benchmark_row(findings, names, name, [masks[name]], category) for name in members]
+        if len(categories) > 1:  # else it is the mean of benchmarks
+            add_mean(f"mean of {category}", members)
+    add_mean("mean of benchmarks", list(masks))
+    return [exhibit("main", rows, marked, columns=columns)]
+
+
+def _benchmark_row(
+    findings: Findings, policies: Sequence[str], name: str, masks: Sequence[Bools], category: str = ""
+) -> list[Any]:
+    odar = findings.odar
+    means = [float(np.mean([findings.outcomes[each].score[mask].mean() for mask in masks])) for each in policies]
+    gains: list[Interval | float] = []
+    for other in (findings.outcomes["single-fast"], findings.outcomes[findings.consistency]):
+        own = [findings.gain(odar, other, mask).interval for mask in masks]
+        gains.append(own[0] if len(own) == 1 else float(np.mean([each.value for each in own])))
+    mix = np.mean([odar.rows(mask).mix for mask in masks], axis=0)
+    calls = float(np.mean([odar.calls[mask].mean() for mask in masks]))
+    return [name, category, int(np.sum(masks)), *means, *gains, calls, _mix(mix)]
+
+
+def _mix(shares: Iterable[float]) -> str:
+    return " / ".join(f"{100 * share:.0f}" for share in shares)
+
+
+def dataset_table(findings: Findings) -> list[Exhibit]:
+    """Return each benchmark with margins of error and tests, and the mean over benchmarks (the paper's appendix Y).
+
+    p-values of both policies are adjusted together, over all benchmarks.
+    """
+    masks = findings.benchmarks
+    other = findings.outcomes[findings.consistency]
+    shown = [findings.odar, findings.outcomes["paper"]]
+    gains = [[findings.gain(each, other, mask) for mask in masks.values()] for each in shown]
+    adjusted = iter(benjamini_hochberg([gain.p for own in gains for gain in own]))
+    by_policy = [[(gain.interval, next(adjusted)) for gain in own] for own in gains]
+    folds = np.array(findings.table.column("fold"))
+    rows: list[list[Any]] = []
+    for (name, mask), ours, paper in zip(masks.items(), *by_policy, strict=True):
+        scores = findings.odar.score[mask]
+        spread = fold_interval(scores, folds[mask])
+        accuracy = float(scores.mean())
+        paper_accuracy = float(shown[1].score[mask].mean())
+        margins = [spread.high - spread.value, binomial_margin(accuracy, len(scores))]
+        rows.append([name, len(scores), accuracy, *margins, *ours, paper_accuracy, *paper])
+    if len(masks) > 1:
+        accuracies = [mean_over_sets(findings.means(each)) for each in shown]
+        over = [mean_over_sets([gain.interval.value for gain in own]) for own in gains]
+        figures = [accuracies[0], None, None, over[0], None, accuracies[1], over[1], None]
+        rows.append(["mean of benchmarks", len(findings.table), *figures])
+    label = policy_label(findings.consistency)
+    columns = parse_columns(
+        f"benchmark |; items | d; ODAR; ± folds; ± binomial; gain on {label} | +.3f; p, BH | p; paper; "
+        f"paper's gain on {label} | +.3f; paper's p, BH | p"
+    )
+    return [exhibit("datasets", rows, [len(rows) - 1] if len(masks) > 1 else [], columns=columns)]
+
+
+def policy_table(findings: Findings) -> list[Exhibit]:
+    """Compare every baseline with ODAR, over all items."""
+    rows = []
+    for row in findings.main:
+        cost = None if row.cost_usd is None else 1000 * row.cost_usd
+        gain = None if row.gain is None else row.gain.interval
+        figures = [row.accuracy, gain, row.adjusted, row.over_fixed, row.calls, row.tokens, cost]
+        rows.append([policy_label(row.name), *figures, row.median_s, row.tail_s, row.efficiency, _mix(row.mix)])
+    notes = [f"{policy_label(row.name)}: {row.note}." for row in findings.main if row.note]
+    if findings.table.nominal:
+        notes.append("Prices are nominal: that of a model without a price is set by its size.")
+    return [exhibit("policies", rows, [0], notes=notes)]
+
+
+def frontier_table(findings: Findings) -> list[Exhibit]:
+    """Return the cascade at several dials: against the fixed choices at equal dollars, and against slow alone.
+
+    The paper's policy, the agents alone and self-consistency follow.
+    """
+    slow = findings.outcomes["single-slow"]
+    fixed = findings.suite("fixed")
+    curve = findings.suite("curve")
+    rows: list[list[Any]] = []
+    for outcome in [*curve, *(findings.outcomes[name] for name in findings.compared[1:])]:
+        cost = float(outcome.cost_usd.mean())
+        over_fixed = None
+        if outcome.name not in {each.name for each in fixed}:
+            over_fixed = findings.gain(outcome, best_mixture(fixed, cost)).interval
+        over_slow = None if outcome is slow else findings.gain(outcome, slow).interval
+        name = policy_label(outcome.name).removeprefix("cascade, ")
+        share = cost / float(slow.cost_usd.mean())
+        rows.append([name, float(outcome.score.mean()), 1000 * cost, share, over_fixed, over_slow])
+    equal = cost_at_accuracy(curve, float(slow.score.mean()))
+    note = "No dial is as accurate as the slow agent alone."
+    if equal is not None:
+        note = f"As accurate as the slow agent alone at {equal / float(slow.cost_usd.mean()):.2f} of its cost."
+    return [exhibit("frontier", rows, notes=[note])]
+
+
+def pareto(findings: Findings) -> list[Exhibit]:
+    """Return accuracy against calls, and against cost; against tokens if the cost is zero or unknown."""
+    shown = [row.name for row in findings.main if row.name != "oracle"]
+    found = [_pareto(findings, shown, "calls", "calls per item", lambda outcome: outcome.calls)]
+    money = [mean_if_known(findings.outcomes[name].cost_usd) for name in shown]
+    if None not in money and any(money):
+        found.append(
+            _pareto(findings, shown, "money", "US$ per 1,000 items", lambda outcome: 1000 * outcome.cost_usd)
+        )
+    elif None not in [mean_if_known(findings.outcomes[name].tokens) for name in shown]:
+        axis = "generated tokens per item"
+        found.append(_pareto(findings, shown, "tokens", axis, lambda outcome: outcome.tokens))
+    return found
+
+
+def _pareto(
+    findings: Findings, shown: list[str], key: str, axis: str, price: Callable[[Outcomes], Array]
+) -> Exhibit:
+    def place(outcome: Outcomes) -> tuple[float, float]:
+        return float(price(outcome).mean()), float(outcome.score.mean())
+
+    points = {name: place(findings.outcomes[name]) for name in shown}
+    curve = sorted({place(outcome) for outcome in findings.suite("curve")})
+    rows = [[policy_label(name), y, x] for name, (x, y) in points.items()]
+    rows += [["ODAR, other dials", y, x] for x, y in curve]
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        hull = upper_hull([place(outcome) for outcome in findings.suite("fixed")])
+        edge = [*hull, (1.12 * max(x for x, _ in points.values()), hull[-1][1])]
+        axes.plot(*zip(*edge, strict=True), color=Colour.GRID, linewidth=2.5, zorder=1)
+        axes.plot(*zip(*curve, strict=True), color=Colour.ACCENT, linewidth=1.5, alpha=0.7, zorder=2)
+        for number, (name, point) in enumerate(points.items()):
+            ours, colour = name == "odar", Colour.ACCENT if name == "odar" else Colour.OTHER
+            filled = "none" if name == HINDSIGHT else colour
+            text = "ODAR" if ours else policy_label(name)
+            axes.scatter(
+                *point, s=70 if ours else 40, color=filled, edgecolor=colour, marker=MARKERS[number % len(MARKERS)],
+                label=text, zorder=4 if ours else 3,
+            )  # fmt: skip
+        axes.set(xlabel=axis, ylabel="accuracy")
+        axes.set_xlim(left=0)
+        axes.margins(y=0.12)
+        canvas.legend(loc="outside lower center", ncols=3)
+
+    columns, words = parse_columns(f"policy |; accuracy; {key}"), {"price": key}
+    return exhibit(f"pareto-{key}", rows, [0], columns=columns, words=words, draw=draw, size=(4.9, 4.4))
+
+
+MARKERS = "osD^v<>pP*XhdH"
+"""Shapes of the points, in the order of the policies."""
+
+
+def published(_: Findings) -> list[Exhibit]:
+    """Return the figures that only the paper has, of methods without available weights (SPEC 7.2)."""
+    return [exhibit("published", TEXTS["published"]["rows"], folded=True)]
+
+
+def accuracy_figure(findings: Findings) -> list[Exhibit]:
+    """Return the accuracy by category, with a radar chart of the paper's eight if three of them were recorded."""
+    shown = findings.compared
+    members: dict[str, list[int]] = {}
+    for number, name in enumerate(findings.benchmarks):
+        members.setdefault(findings.category(name), []).append(number)
+    means = {policy: np.array(findings.means(findings.outcomes[policy])) for policy in shown}
+    rows: list[list[Any]] = [
+        [category, len(own), *(float(means[policy][own].mean()) for policy in shown)]
+        for category, own in members.items()
+    ]
+    missing = [category for category in CATEGORIES if category not in members]
+
+    def draw(canvas: Any) -> None:
+        hues = (Colour.ACCENT, Colour.HARD, Colour.OTHER, Colour.MEDIUM, Colour.SIMPLE)
+        styles: dict[str, Any] = {"single-fast": (0, (4, 2)), "single-slow": (0, (1, 1.5))}
+        axes = canvas.add_subplot(projection="polar")
+        turns = np.linspace(0, 2 * np.pi, len(CATEGORIES), endpoint=False)
+        known = {row[0]: row[2:] for row in rows}
+        for number, policy in reversed(list(enumerate(shown))):
+            values = [known[category][number] if category in known else np.nan for category in CATEGORIES]
+            closed = ([*turns, turns[0]], [*values, values[0]])  # a category without answers is a gap
+            line = {"linewidth": 2.2 if policy == "odar" else 1.4, "linestyle": styles.get(policy, "-")}
+            axes.plot(*closed, color=hues[number], label=policy_label(policy), marker="o", markersize=3, **line)
+            if policy == "odar" and not missing:
+                axes.fill(*closed, color=hues[number], alpha=0.12, linewidth=0)
+        axes.set_xticks(turns, [name + "\n(not recorded)" * (name in missing) for name in CATEGORIES])
+        axes.tick_params(axis="x", labelcolor=Colour.INK, pad=6)
+        for text, turn in zip(axes.get_xticklabels(), turns, strict=True):
+            side = int(np.sign(round(float(np.sin(turn)), 6)))  # names extend away from the circle
+            text.set_horizontalalignment(("center", "left", "right")[side])
+        most = max(0.1, *(max(values) for category, values in known.items() if category in CATEGORIES))
+        axes.set_ylim(0, most)
+        axes.set_yticks([most / 2, most], [f"{most / 2:.2f}", f"{most:.2f}"])
+        axes.spines["polar"].set_color(Colour.GRID)
+        axes.set_theta_offset(np.pi / 2)
+        axes.set_theta_direction(-1)
+        canvas.legend(loc="outside lower center", ncols=2)
+
+    columns = [Column("category", ""), Column("benchmarks", "d"), *(Column(policy_label(each)) for each in shown)]
+    drawable = len(CATEGORIES) - len(missing) >= 3
+    return [exhibit("accuracy", rows, columns=columns, draw=draw if drawable else None, size=(4.9, 4.4))]
+
+
+def mix_figure(findings: Findings) -> list[Exhibit]:
+    """Return the share of each path by benchmark, and its correlation with errors of the fast agent."""
+    odar, masks = findings.odar, findings.benchmarks
+    rows: list[list[Any]] = [["all", *odar.mix, float(odar.calls.mean())]]
+    paper = findings.outcomes["paper"]
+    for name, mask in masks.items():
+        rows.append([name, *odar.rows(mask).mix, float(odar.calls[mask].mean())])
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        colours, inks = (Colour.SIMPLE, Colour.MEDIUM, Colour.HARD), ("#1b2330", "#ffffff", "#ffffff")
+        for y, row in enumerate(rows):
+            start = 0.0
+            for share, colour, ink in zip(row[1:4], colours, inks, strict=True):
+                axes.barh(y, share, 0.62, left=start, color=colour)
+                if share >= 0.1:
+                    place = {"ha": "center", "va": "center", "fontsize": 8.5, "color": ink}
+                    axes.text(start + share / 2, y, f"{share:.0%}", **place)
+                start += share
+        name_rows(axes, [row[0] for row in rows])
+        axes.set_xlim(0, 1)
+        axes.set_xticks([0, 0.5, 1], ["0%", "50%", "100%"])
+        axes.grid(visible=False)
+        colour_legend(canvas, colours, PATHS)
+
+    notes = []
+    if len(masks) > 2:
+        failed = [1 - mean for mean in findings.means(findings.outcomes["single-fast"])]
+        by_hard, by_calls = (pearson(failed, [row[i] for row in rows[1:]]) for i in (3, 4))
+        notes = [
+            f"Over benchmarks, r of the fast agent's error rate with the share of Hard is {by_hard:.2f}, "
+            f"and with calls {by_calls:.2f}."
+        ]
+    rows.append(["all, by the paper's policy", *paper.mix, float(paper.calls.mean())])
+    return [exhibit("mix", rows, [0], draw=draw, size=(4.9, 1.3 + 0.32 * len(rows)), notes=notes)]
+
+
+def strata_table(findings: Findings) -> list[Exhibit]:
+    """Return the gain by accuracy of the fast agent (the paper's difficulty strata)."""
+    names = ["single-fast", "single-slow", "paper", findings.consistency, "odar"]
+    means = np.array([findings.means(findings.outcomes[name]) for name in names])  # policies × benchmarks
+    rows: list[list[Any]] = []
+    for name, low, high in (*STRATA, ("all", 0.0, 1.01)):
+        own = means[:, (means[0] >= low) & (means[0] < high)]
+        if own.size:
+            accuracy = own.mean(axis=1).tolist()
+            rows.append([name, own.shape[1], *accuracy, accuracy[-1] - accuracy[0]])
+    if len(rows) == 2:  # all benchmarks are in one stratum
+        del rows[0]
+    shown = "; ".join(map(policy_label, names))
+    columns = parse_columns(f"fast agent right |; benchmarks | d; {shown}; gain | +.3f")
+    return [exhibit("strata", rows, [len(rows) - 1], columns=columns, folded=means.shape[1] < 2)]

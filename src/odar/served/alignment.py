@@ -1,0 +1,258 @@
+"""Statistics of the served answers of each source: free energies for drift, signals for ranks (SPEC 5.5, 5.11).
+
+Served energies are compared with the calibrated μ and σ: drift is reported, and changes nothing. Quantiles of the
+signals of served answers are mixed with the shipped ones, with a weight that grows with their number. For the
+questions of a key its own answers count, and a few of every other key: nobody's traffic decides about the questions
+of others.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from odar.background import CURRENT_KEY
+from odar.files import user_path
+from odar.policy.alignment import AlignmentRow, Histogram, Source, Statistics, alignment_row
+from odar.policy.arrays import Array
+from odar.policy.energy import Alignment
+from odar.policy.signals import MIN_ANSWERS, RANKED, AnswerSignals, QuantileTables, shipped_tables
+from odar.served.counts import SharedCounts
+from odar.settings import StoreSettings
+
+_MAX_SOURCES = 3000
+_MAX_SOURCES_PER_KEY = 1000
+"""Maximum number of sources in the file; the rarest are dropped. Every temperature of a client is a new source."""
+_MAX_WAITING = 20_000
+_MAX_WAITING_PER_KEY = 5000
+"""Maximum number of energies between two syncs; further ones are dropped, because they would change little."""
+_OTHERS_SHARE = 0.2
+"""Maximum weight of each other key, as a share of the number of answers that are enough."""
+_MIN_WEIGHT = 0.5
+"""Minimum weight of a source in the file."""
+_DAY_S = 86_400.0
+SHIPPED_ANSWERS = 100
+"""Number of served answers that count as much as the shipped quantiles."""
+_HALF_LIFE_DAYS = 7.0
+"""Days after which a served candidate counts half."""
+
+
+def alignment_file(settings: StoreSettings) -> Path | None:
+    """Return the file of served energies; None if the store is disabled."""
+    return alignment_path(settings) if settings.enabled else None
+
+
+def alignment_path(settings: StoreSettings) -> Path:
+    """Return the default path: next to a file of traces, else in the user's data folder.
+
+    >>> str(alignment_path(StoreSettings(url="sqlite:////tmp/odar.db")))
+    '/tmp/odar.alignment.json'
+    """
+    file = (settings.url or "").removeprefix("sqlite:///")
+    if not file or "://" in file:
+        from platformdirs import user_data_path
+
+        return Path(user_data_path("odar")) / "odar.alignment.json"
+    return user_path(file, setting="store.url").with_suffix(".alignment.json")
+
+
+class Served(NamedTuple):
+    """A source, and the key whose questions it answered."""
+
+    source: Source
+    key: str
+
+
+class ServedAlignment(SharedCounts[Served, Histogram]):
+    """The statistics of one engine's sources; served energies are shared by all processes of a machine.
+
+    `clock` gives seconds since 1970, for the decay of counts; `timer` monotonic seconds, for the syncs.
+    """
+
+    FORMAT = "odar-alignment-3"
+
+    def __init__(
+        self,
+        calibrated: Mapping[Source, Statistics],
+        file: Path | None = None,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(file, timer)
+        self.calibrated = calibrated
+        self._clock = clock
+        self._sync_at = -math.inf
+        self._waiting: list[tuple[Served, float]] = []
+        self._waiting_by_key: Counter[str] = Counter()
+        self._counts = _Counts({})
+        self._calibrated_tables: dict[Source, QuantileTables | None] = {}
+
+    def find(self, source: Source) -> Alignment | None:
+        """Return the calibrated μ and σ of this source, or None if they are unknown."""
+        calibrated = self.calibrated.get(source)
+        # without log-probabilities it holds quantiles alone
+        return calibrated.alignment if calibrated is not None and calibrated.count else None
+
+    def warm_up(self) -> None:
+        """Read the file, unless it was read before."""
+        if self.total is None:
+            self.sync()
+
+    def tables(self, source: Source) -> QuantileTables | None:
+        """Return the quantiles of the signals of this source; None stands for the shipped ones."""
+        calibrated = self.calibrated.get(source)
+        if calibrated is not None and calibrated.quantiles is not None:
+            if source not in self._calibrated_tables:
+                self._calibrated_tables[source] = calibrated.tables
+            return self._calibrated_tables[source]
+        self.warm_up()
+        return self._counts.tables(Served(source, CURRENT_KEY.get()))
+
+    def observe_signals(self, source: Source, answer: AnswerSignals) -> None:
+        """Count the signals of a served fast answer; an unfinished one is not compared with others."""
+        if answer.finished:
+            for name, signal in zip(RANKED, _signal_sources(source, answer.kind.value), strict=True):
+                value = getattr(answer, name)
+                if value is not None:
+                    self.observe(signal, -value if name.endswith("logprob") else value)
+
+    def observe(self, source: Source, energy: float) -> None:
+        """Count a served candidate; takes microseconds and never raises."""
+        key = CURRENT_KEY.get()
+        with self._lock:
+            if len(self._waiting) < _MAX_WAITING and self._waiting_by_key[key] < _MAX_WAITING_PER_KEY:
+                self._waiting.append((Served(source, key), energy))
+                self._waiting_by_key[key] += 1
+            due = self._is_due()
+        if due:
+            self._sync_in_thread()
+
+    def report(self, steps: Mapping[str, str]) -> list[AlignmentRow]:
+        """Return every calibrated or served source, most served first; `steps` names prompts by their MD5."""
+        if self.total is None or self._timer() >= self._sync_at:
+            self.sync()
+        served: dict[Source, Histogram] = {}
+        for (source, _), running in self._decay(self.total or {}).items():
+            served[source] = served.get(source, Histogram()).merged(running, _HALF_LIFE_DAYS)
+        sources = dict.fromkeys(source for source in (*self.calibrated, *served) if not source.signal)
+        rows = [
+            alignment_row(
+                source,
+                steps.get(source.prompt_md5, source.prompt_md5[:8]),
+                self.calibrated.get(source),
+                served.get(source, Histogram()),
+            )
+            for source in sources
+        ]
+        return sorted(rows, key=lambda row: (-row.count, row.model, row.step))
+
+    def _before_sync(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            self._waiting_by_key.clear()
+        energies: dict[Served, list[float]] = {}
+        for served, energy in waiting:
+            energies.setdefault(served, []).append(energy)
+        day = self._clock() / _DAY_S
+        new = {served: Histogram.from_values(values, day) for served, values in energies.items()}
+        with self._lock:
+            self._unsaved = self._merge(self._unsaved, new)
+
+    def _decay(self, counts: Mapping[Served, Histogram]) -> dict[Served, Histogram]:
+        day = self._clock() / _DAY_S
+        return {served: running.decayed(day, _HALF_LIFE_DAYS) for served, running in counts.items()}
+
+    def _after_sync(self, total: Mapping[Served, Histogram]) -> None:
+        self._counts = _Counts(self._decay(total))
+
+    def _merge(self, old: dict[Served, Histogram], new: Mapping[Served, Histogram]) -> dict[Served, Histogram]:
+        total = dict(old)
+        for served, running in new.items():
+            total[served] = total.get(served, Histogram()).merged(running, _HALF_LIFE_DAYS)
+        today = max((running.day for running in total.values()), default=0.0)
+        weights = {served: running.decayed(today, _HALF_LIFE_DAYS).count for served, running in total.items()}
+        by_key: Counter[str] = Counter()
+        kept = []
+        for served in sorted(total, key=lambda served: -weights[served]):
+            by_key[served.key] += 1
+            if weights[served] >= _MIN_WEIGHT and by_key[served.key] <= _MAX_SOURCES_PER_KEY:
+                kept.append(served)
+        return {served: total[served] for served in kept[:_MAX_SOURCES]}
+
+    def _to_json(self, counts: dict[Served, Histogram]) -> dict[str, Any]:
+        rows = []
+        for (source, key), running in counts.items():
+            bins = {str(number): round(weight, 6) for number, weight in sorted(running.bins.items())}
+            rows.append({**asdict(source), "key": key, "day": running.day, "seen": running.seen, "bins": bins})
+        return {"sources": rows}
+
+    def _from_json(self, body: Mapping[str, Any]) -> dict[Served, Histogram]:
+        found = {
+            Served(msgspec.convert(row, Source), str(row["key"])): msgspec.convert(row, Histogram, str_keys=True)
+            for row in body["sources"]
+        }
+        numbers = [number for running in found.values() for number in (running.day, *running.bins.values())]
+        if not all(math.isfinite(number) and number >= 0 for number in numbers):
+            raise ValueError("a count is negative or infinite")
+        return found
+
+
+@lru_cache(maxsize=256)
+def _signal_sources(source: Source, kind: str) -> tuple[Source, ...]:
+    """Return the sources of the ranked signals of one kind of answer; cached, because a gateway has few."""
+    return tuple(replace(source, signal=f"{kind}/{name}") for name in RANKED)
+
+
+class _Counts:
+    """Signals that were served until a sync, as each key sees them; computed when they are needed."""
+
+    def __init__(self, served: Mapping[Served, Histogram]) -> None:
+        self._served = {each: running for each, running in served.items() if each.source.signal}
+        self._sums: dict[Source, Histogram] = {}
+        """All keys together, none with more than its share."""
+        self._signals: dict[Source, list[Source]] = {}
+        for (source, _), running in self._served.items():
+            known = self._sums.get(source)
+            if known is None:
+                self._signals.setdefault(replace(source, signal=""), []).append(source)
+            part = running.scaled(_others_part(running))
+            self._sums[source] = part if known is None else known.merged(part, _HALF_LIFE_DAYS)
+        self._tables: dict[Served, QuantileTables | None] = {}
+
+    def tables(self, asked: Served) -> QuantileTables | None:
+        """Return the quantiles of the signals of a source for a key; None if too little was served."""
+        if asked not in self._tables:
+            tables: dict[tuple[str, str], Array] = {}
+            for signal in self._signals.get(asked.source, ()):
+                kind, _, name = signal.signal.partition("/")
+                running = self._seen_by(Served(signal, asked.key))
+                if name and running.count >= MIN_ANSWERS:
+                    values = running.quantiles()
+                    own = -values[::-1] if name.endswith("logprob") else values
+                    shipped = shipped_tables().tables.get((kind, name))
+                    weight = running.count / (running.count + SHIPPED_ANSWERS)
+                    tables[kind, name] = own if shipped is None else weight * own + (1 - weight) * shipped
+            self._tables[asked] = QuantileTables(tables) if tables else None
+        return self._tables[asked]
+
+    def _seen_by(self, asked: Served) -> Histogram:
+        """Return all answers to the key's questions, and a few of every other key."""
+        everybody = self._sums.get(asked.source, Histogram())
+        own = self._served.get(asked)
+        if own is None:
+            return everybody
+        part = _others_part(own)  # of it is in the sum already
+        return own if own.seen == everybody.seen else everybody.merged(own.scaled(1 - part), _HALF_LIFE_DAYS)
+
+
+def _others_part(running: Histogram) -> float:
+    """Return the part of a key's answers that counts for other keys."""
+    return min(1.0, _OTHERS_SHARE * MIN_ANSWERS / running.count) if running.count else 0.0

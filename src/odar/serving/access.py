@@ -1,0 +1,305 @@
+"""Access control by API key or, if none is required, by local address; and the limit on concurrent requests.
+
+If keys are required when the gateway starts, they stay required while it runs: revoking the last key, or an empty
+database, leaves a gateway that rejects every request.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from odar.errors import KeyRefused, SettingsError
+from odar.serving.budgets import RateLimit, bucket_level
+from odar.serving.errors import ApiError
+from odar.serving.keys import Key, KeyCache
+from odar.serving.workers import Workers
+from odar.settings import GatewaySettings
+
+Headers = Iterable[tuple[bytes, bytes]]
+Scope = Mapping[str, Any]
+
+_PROXY_HEADERS = frozenset(
+    b"""
+    cdn-loop cf-connecting-ip cf-ray client-ip fastly-client-ip fly-client-ip forwarded proxy-client-ip
+    true-client-ip via wl-proxy-client-ip x-appengine-user-ip x-azure-clientip x-client-ip x-cluster-client-ip
+    x-envoy-external-address x-envoy-original-path x-host x-original-forwarded-for x-original-host x-original-url
+    x-proxyuser-ip x-real-ip x-remote-addr x-remote-ip
+    """.split()
+)
+"""Headers that only a proxy adds, in addition to those that start with `x-forwarded` or `forwarded-`."""
+RETRY_S = 1.0
+"""Seconds after which a rejected client is told to try again."""
+
+
+class AccessPolicy:
+    """Identifies the sender of a request and decides whether it is answered.
+
+    Args:
+        keys: the API keys.
+        settings: `host`, `require_keys` and `metrics_allow`.
+        workers: remember that a key is required, also for a worker that starts later.
+    """
+
+    def __init__(self, keys: KeyCache, settings: GatewaySettings, workers: Workers | None = None) -> None:
+        self.keys = keys
+        self._workers = workers or Workers()
+        required = settings.require_keys
+        if required is None:
+            required = not is_loopback(settings.host)
+        if required or len(keys):
+            self._workers.require_keys()
+        self._scraper_networks = tuple(map(_parse_network, settings.metrics_allow))
+
+    @property
+    def keys_required(self) -> bool:
+        """Whether every request needs a key; the first key turns this on permanently."""
+        if not self._workers.keys_required and len(self.keys):
+            self._workers.require_keys()
+        return self._workers.keys_required
+
+    def identify(self, scope: Scope) -> Key | None:
+        """Return the key of a request; None if no key is required and the request is from this machine.
+
+        Raises:
+            ApiError: 401 without a valid key, 403 if no key is required but the request is not from this machine.
+        """
+        if self.keys_required:
+            return self._verify_key(scope["headers"])
+        if (reason := remote_reason(scope)) is not None:
+            message = f"without API keys only this machine has access, not {reason}; make one with `odar keys`"
+            raise ApiError(403, message, "loopback_only")
+        return None
+
+    def check_metrics(self, scope: Scope) -> None:
+        """Raise ApiError 401 unless the request is from `gateway.metrics_allow` or has a key.
+
+        Without keys, this machine may read them too. With keys it is not enough: a proxy on this machine that adds
+        no header looks the same.
+        """
+        if self._is_scraper(scope) or (not self.keys_required and remote_reason(scope) is None):
+            return
+        try:
+            self._verify_key(scope["headers"])
+        except ApiError as error:
+            message = "/metrics needs a key, unless it is read from gateway.metrics_allow"
+            raise ApiError(error.status, message, error.code) from None
+
+    def _verify_key(self, headers: Headers) -> Key:
+        secret, authorization = b"", b""
+        for name, value in headers:
+            if name == b"x-api-key":
+                secret = value
+            elif name == b"authorization":
+                authorization = value
+        scheme, _, token = authorization.partition(b" ")
+        if not secret and scheme.lower() == b"bearer":
+            secret = token.strip()
+        if not secret:
+            raise ApiError(401, "no API key; send `Authorization: Bearer …` or `x-api-key: …`", "missing_api_key")
+        key = self.keys.verify(secret.decode("latin-1"))
+        if key is None and self.keys.lost:
+            message = "no key can be checked: the gateway has lost its store; tell its operator"
+            raise ApiError(503, message, "store_unavailable", retry_after=RETRY_S)
+        if key is None:
+            raise ApiError(401, "unknown API key; make one with `odar keys`", "invalid_api_key")
+        return key
+
+    def _is_scraper(self, scope: Scope) -> bool:
+        """Return whether the peer itself, not a client behind a proxy, is in an allowed network."""
+        address = _parse_address(_peer(scope))
+        if address is None or any(_is_proxy_header(name) for name, _ in scope["headers"]):
+            return False
+        return any(address in network for network in self._scraper_networks)
+
+
+def check_binding(keys: KeyCache, settings: GatewaySettings) -> None:
+    """Reject settings under which other machines could use a gateway without keys.
+
+    Raises:
+        SettingsError: the message says how to fix it.
+    """
+    if is_loopback(settings.host) or settings.require_keys:
+        return
+    open_to = f"gateway.host = {settings.host!r} can be reached from other machines"
+    if settings.require_keys is False:
+        raise SettingsError(f"{open_to}, and gateway.require_keys = false; leave it out, or listen on 127.0.0.1")
+    if not len(keys):
+        raise SettingsError(
+            f"{open_to}, and no key is configured; make one with `odar keys`, or listen on 127.0.0.1"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address can be reached from this machine only.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "example.com", "")]
+    [True, True, True, False, False, False]
+    """
+    if host in ("127.0.0.1", "localhost"):
+        return True
+    address = _parse_address(host)
+    return address is not None and address.is_loopback
+
+
+def remote_reason(scope: Scope) -> str | None:
+    """Return why a request is not from a program on this machine; None if it is.
+
+    The peer's address, `Host` and `Origin` must be this machine's: a web page in a local browser has another
+    origin, or another host after DNS rebinding. A request that a proxy forwarded comes from another machine.
+    """
+    if not is_loopback(peer := _peer(scope)):
+        return f"address {peer!r}"
+    hosts = 0
+    for name, value in scope["headers"]:
+        if name == b"host":
+            hosts += 1
+            if value.startswith((b"127.0.0.1:", b"localhost:")):
+                continue  # the usual case, without parsing
+            if not is_loopback(host := _hostname("//", value)):
+                return f"host {host or 'unknown'!r}"
+        elif name == b"origin" and not is_loopback(host := _hostname("", value)):
+            return f"origin {host or 'unknown'!r}"
+        elif _is_proxy_header(name):
+            return f"a proxy ({name.decode('latin-1')})"
+    return None if hosts == 1 else "a request without one Host header"
+
+
+def _peer(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _is_proxy_header(name: bytes) -> bool:
+    return name in _PROXY_HEADERS or name.startswith((b"x-forwarded", b"forwarded-"))
+
+
+def _hostname(prefix: str, value: bytes) -> str:
+    try:
+        return urlsplit(prefix + value.decode("latin-1")).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text.strip())
+    except ValueError:
+        raise SettingsError(
+            f"gateway.metrics_allow: {text!r} is not an address or a network such as 10.1.2.3 or 10.0.0.0/8"
+        ) from None
+
+
+class ConcurrencyLimit:
+    """Counts requests in flight, and rejects further ones when their headers have arrived, before their bodies.
+
+    A key can hold as many slots, and as many bytes of requests, as it leaves free: one key alone half of them, two
+    a third each. Its limits on parallel requests and requests a minute are checked here for this process, and again
+    by the store for all processes once the body is known (`odar.serving.budgets`). Failed requests count too.
+
+    >>> concurrency_limit = ConcurrencyLimit(limit=1)
+    >>> concurrency_limit.acquire()
+    >>> concurrency_limit.in_flight
+    1
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        clock: Callable[[], float] = time.monotonic,
+        max_bytes: float = math.inf,
+        workers: Workers | None = None,
+    ) -> None:
+        self.limit = limit
+        self._workers = workers or Workers()
+        self.in_flight = 0
+        self.draining = False
+        self._clock = clock
+        self._held: Counter[str] = Counter()
+        """Requests in flight of each key."""
+        self._max_bytes = max_bytes
+        self._bytes: Counter[str] = Counter()
+        """Bytes of the bodies of requests in flight, by key; those of this machine have the empty key."""
+        self._buckets: dict[str, tuple[float, float]] = {}
+        """The requests that the rate of a key allowed at a time."""
+
+    def acquire(self, key: Key | None = None) -> None:
+        """Count a new request of a key, or of this machine.
+
+        Raises:
+            ApiError: 429 if there are too many requests in all or of this key, 503 during shutdown.
+            KeyRefused: a limit of the key is used up.
+        """
+        if self.draining:
+            raise ApiError(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
+        free = self.limit - self.in_flight - self._workers.in_flight_elsewhere
+        if free <= 0:
+            message = f"too many requests: gateway.max_in_flight = {self.limit} are in flight"
+            raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
+        if key is not None:
+            held = self._held[key.id]
+            if key.limits.max_parallel is not None and held >= key.limits.max_parallel:
+                message = f"key {key.name!r} may make {key.limits.max_parallel} requests at a time"
+                raise KeyRefused(message, "parallel", RETRY_S)
+            if held * self._workers.count >= free:  # as many as it leaves free, if workers have equal shares of it
+                message = f"too many requests of this key: {held} are in flight, and {free} more must stay free"
+                raise ApiError(429, f"{message} for others", "overloaded", retry_after=RETRY_S)
+            self.count_request(key)
+            self._held[key.id] += 1
+        self._count(1)
+
+    def hold(self, key: Key | None, size: int) -> None:
+        """Count bytes of a body that is about to be read; raise ApiError 429 if there are too many.
+
+        Where nothing else is in memory, a body of any size is read.
+        """
+        id_ = "" if key is None else key.id
+        held, free = self._bytes[id_], self._max_bytes - self._bytes.total()
+        share = size if key is None or not held else held + size
+        if self._bytes.total() and share > free:
+            message = f"too many large requests: gateway.max_bodies_mb = {self._max_bytes / 1e6:g} for all keys"
+            raise ApiError(429, f"{message}, of which {free / 1e6:.0f} are free", "overloaded", retry_after=RETRY_S)
+        self._bytes[id_] += size
+
+    def release(self, key: Key | None = None, size: int = 0) -> None:
+        """Count a finished request, and the bytes of its body."""
+        self._count(-1)
+        counts = [(self._bytes, "" if key is None else key.id, size)]
+        counts += [] if key is None else [(self._held, key.id, 1)]
+        for counter, id_, count in counts:
+            counter[id_] -= count
+            if not counter[id_]:
+                del counter[id_]
+
+    def _count(self, change: int) -> None:
+        self.in_flight += change
+        self._workers.set_in_flight(self.in_flight)
+
+    def count_request(self, key: Key) -> None:
+        """Count a request against the rate of its key; raise KeyRefused if it is used up."""
+        rate = key.limits.rate_per_min
+        if rate is None:
+            return
+        now = self._clock()
+        level, at = self._buckets.get(key.id, (None, now))
+        level = bucket_level(rate, level, now - at)
+        if level < 1:
+            refused = KeyRefused(
+                f"key {key.name!r} may make {rate:g} requests a minute", "rate", (1 - level) * 60 / rate
+            )
+            refused.rates = (RateLimit("requests", rate, level),)
+            raise refused
+        self._buckets[key.id] = (level - 1, now)

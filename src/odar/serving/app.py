@@ -1,0 +1,257 @@
+"""The gateway as an ASGI application: `create_app` and its routes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from odar.errors import KeyRefused
+from odar.serving.dashboard_api import dashboard_routes
+from odar.serving.endpoint import DecisionEndpoint, Endpoint, StoredResponses, TokenCount, WireProtocol
+from odar.serving.errors import ApiError, anthropic_body, api_error_of, openai_body
+from odar.serving.exchange import ClientLeft, Receive, Scope, Send, json_response, read_body
+from odar.serving.logs import Logs
+from odar.serving.openapi import Feedback, openapi_document
+from odar.serving.protocols.chat import ChatStream, read_chat, read_decision, write_chat
+from odar.serving.protocols.chat_request import ChatRequest
+from odar.serving.protocols.fields import convert, read_json
+from odar.serving.protocols.messages import MessageStream, read_messages, write_message
+from odar.serving.protocols.passthrough import PassThrough, read_completions, read_embeddings
+from odar.serving.protocols.responses import ResponseStream, read_responses, write_response
+from odar.serving.service import Service
+from odar.serving.store import Store
+from odar.serving.workers import Workers
+from odar.settings import Settings
+from odar.types import Query
+
+CHAT = WireProtocol("chat.completions", read_chat, write_chat, ChatStream, openai_body)
+MESSAGES = WireProtocol("messages", read_messages, write_message, MessageStream, anthropic_body)
+RESPONSES = WireProtocol("responses", read_responses, write_response, ResponseStream, openai_body)
+DECISION = CHAT._replace(name="decision", read=read_decision)
+EMBEDDINGS = CHAT._replace(name="embeddings", read=read_embeddings)
+COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
+_FEEDBACK_BYTES = 64_000
+_BATCH_PATHS = [
+    f"/v1/{name}{rest}" for name in ("batches", "files", "messages/batches") for rest in ("", "/{_:path}")
+]
+_EXPOSED_HEADERS = [
+    *(f"x-odar-{name}" for name in ("trace", "path", "difficulty", "calls", "cost-usd")),
+    *(f"x-ratelimit-{name}-{of}" for of in ("requests", "tokens") for name in ("limit", "remaining", "reset")),
+]
+"""Response headers that web pages can read."""
+
+
+def create_app(
+    settings: Settings,
+    *,
+    store: Store | None = None,
+    logs: Logs | None = None,
+    announce: Callable[[str], None] | None = None,
+    workers: Workers | None = None,
+    **engine_options: Any,
+) -> Starlette:
+    """Return the gateway as an ASGI application.
+
+    Args:
+        settings: from `load_settings`.
+        store: keys and traces; without one, only this machine has access and no trace is kept.
+        logs: receives a line for each request.
+        announce: receives lines during start-up: which models answer, and when the gateway is ready; without it,
+            no server is contacted before the first question.
+        workers: shared with the other workers of the gateway.
+        engine_options: for `Odar`, such as ready-made providers.
+
+    `app.state.service` is the `Service` with the engine, the limits and the metrics.
+    """
+    service = Service(settings, store, logs, workers, **engine_options)
+    utility = _UtilityRoutes(service)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        warm_up = asyncio.create_task(_warm_up(service, announce))  # while serving: /healthz answers at once
+        publishing = asyncio.create_task(service.keep_publishing())
+        yield
+        warm_up.cancel()
+        publishing.cancel()
+        await service.close()
+
+    responses: Endpoint = Endpoint(service, RESPONSES)
+    if store is not None and settings.store.responses:
+        responses = StoredResponses(service, RESPONSES, store)
+    endpoints = {
+        "/v1/chat/completions": Endpoint(service, CHAT),
+        "/v1/messages": Endpoint(service, MESSAGES),
+        "/v1/responses": responses,
+        "/v1/decision": DecisionEndpoint(service, DECISION),
+        "/v1/embeddings": PassThrough(service, EMBEDDINGS),
+        "/v1/completions": PassThrough(service, COMPLETIONS),
+        "/v1/messages/count_tokens": TokenCount(service, MESSAGES._replace(read=_read_countable)),
+    }
+    routes = [
+        *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),
+        Route("/v1/feedback", utility.feedback, methods=["POST"]),
+        *(Route(path, utility.batches, methods=["GET", "POST", "DELETE"]) for path in _BATCH_PATHS),
+        Route("/v1/models", utility.models),
+        Route("/v1/models/{name:path}", utility.model),
+        Route("/healthz", utility.healthz),
+        Route("/readyz", utility.readyz),
+        Route("/metrics", utility.metrics),
+        Route("/openapi.json", utility.openapi),
+        *dashboard_routes(service),
+    ]
+    handlers: Any = dict.fromkeys((HTTPException, ApiError, ClientLeft, KeyRefused), _error_response)
+    app = _Gateway(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+    app.endpoints = endpoints
+    app.router.redirect_slashes = False  # the address would be made from the client's Host header
+    if origins := settings.gateway.cors_origins:
+        app.cors = CORSMiddleware(
+            app.answer,
+            allow_origins=origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=_EXPOSED_HEADERS,
+        )
+    app.state.service = service
+    return app
+
+
+class _UtilityRoutes:
+    """Routes that call no model: list of models, feedback, health, metrics and the OpenAPI document."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._started = int(time.time())
+
+    async def models(self, request: Request) -> Response:
+        """Return every model that this key can use and whose server answers, for OpenAI's and Anthropic's SDKs."""
+        key = self._service.access.identify(request.scope)
+        listed = [self._model_entry(name) for name in await self._service.models(key)]
+        ids = [entry["id"] for entry in listed] or [None]
+        ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
+        return json_response({"object": "list", "data": listed, **ends})
+
+    async def model(self, request: Request) -> Response:
+        """Return one model; rejected if a question to it would be."""
+        key = self._service.access.identify(request.scope)
+        name = request.path_params["name"]
+        self._service.route(ChatRequest(name, Query("")), key)
+        return json_response(self._model_entry(name))
+
+    async def feedback(self, request: Request) -> Response:
+        """Mark an answer right or wrong; only with the key that asked, or an admin's."""
+        key = self._service.access.identify(request.scope)
+        if key is not None:
+            self._service.concurrency_limit.count_request(key)
+        gateway = self._service.settings.gateway
+        body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES, gateway.body_timeout_s)
+        feedback = convert(read_json(body), Feedback)
+        async with self._service.reads.take(key):
+            found = await self._service.mark(feedback.trace_id, feedback.correct, feedback.note or None, key)
+        if not found:
+            raise ApiError(404, f"there is no trace {feedback.trace_id!r}", "trace_not_found", "trace_id")
+        return json_response({"trace_id": feedback.trace_id, "recorded": True})
+
+    async def batches(self, request: Request) -> Response:
+        """Reject files and batches of both protocols, and say what to do instead."""
+        self._service.access.identify(request.scope)
+        command = "`odar batch requests.jsonl answers.jsonl --budget USD`"
+        form = "one object with id and messages a line"
+        message = f"files and batches are not served: the gateway keeps no files; run {command} instead, {form}"
+        raise ApiError(501, message, "not_supported")
+
+    async def healthz(self, request: Request) -> Response:
+        """Return 200 while the process is alive."""
+        return json_response({"status": "ok"})
+
+    async def readyz(self, request: Request) -> Response:
+        """Return 200 if requests are accepted; 503 while loading, shutting down or without the store of keys."""
+        if self._service.concurrency_limit.draining:
+            return json_response({"status": "draining"}, 503)
+        if not self._service.odar.planner.estimates.loaded:
+            return json_response({"status": "loading"}, 503)
+        access = self._service.access
+        if access.keys_required and access.keys.lost:
+            return json_response({"status": "store unavailable"}, 503)
+        return json_response({"status": "ready"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Return the metrics for Prometheus."""
+        self._service.access.check_metrics(request.scope)
+        metrics = self._service.metrics
+        return Response(await metrics.render(), headers={"content-type": metrics.content_type})
+
+    async def openapi(self, request: Request) -> Response:
+        """Return the OpenAPI document."""
+        return json_response(openapi_document())
+
+    def _model_entry(self, name: str) -> dict[str, Any]:
+        """Return what OpenAI's and Anthropic's SDKs read, and what a client may choose a model by (SPEC 11.3)."""
+        shared = {"id": name, "object": "model", "type": "model", "display_name": name, "created": self._started}
+        return shared | self._service.model_facts(name)
+
+
+def _read_countable(body: Any) -> ChatRequest:
+    """Read a request to count tokens, which needs no `max_tokens`."""
+    return read_messages({"max_tokens": 1, **body} if isinstance(body, dict) else body)
+
+
+async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> None:
+    """Load what the first question needs, and announce which models answer."""
+    started = time.monotonic()
+    loading = asyncio.create_task(service.odar.warm_up())
+    try:
+        if announce is not None:
+            for line in await service.status_lines():
+                announce(line)
+        await loading
+    finally:
+        loading.cancel()
+    service.workers.mark_ready()
+    if announce is not None:
+        while not service.workers.all_ready:  # noqa: ASYNC110 - they are other processes
+            await asyncio.sleep(0.05)
+        announce(f"ready after {time.monotonic() - started:.1f} s")
+
+
+class _Gateway(Starlette):
+    """Starlette, except that POST requests to endpoints bypass its middleware."""
+
+    endpoints: Mapping[str, Endpoint]
+    cors: CORSMiddleware | None = None
+    """Adds the headers for `gateway.cors_origins`; None if there are none."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, with CORS headers if they are configured."""
+        await (self.cors or self.answer)(scope, receive, send)
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; Starlette's three layers of middleware would take a twentieth of its time."""
+        app: ASGIApp = super().__call__
+        if scope["type"] == "http" and scope["method"] == "POST":
+            app = self.endpoints.get(scope["path"], app)
+        await app(scope, receive, send)
+
+
+async def _error_response(request: Request, error: Exception) -> Response:
+    """Return an error in the format of the client's SDK; Anthropic's SDK sends `anthropic-version`."""
+    if isinstance(error, HTTPException):  # Starlette's own 404 and 405
+        target = f"{request.method} {request.url.path}"
+        message = f"there is no {target}" if error.status_code == 404 else f"{target}: {error.detail}"
+        api_error, headers = ApiError(error.status_code, message, "unknown_url"), dict(error.headers or {})
+    else:
+        api_error = api_error_of(error)
+        headers = {name.decode(): value.decode() for name, value in api_error.headers}
+    anthropic = request.url.path.startswith("/v1/messages") or "anthropic-version" in request.headers
+    body = anthropic_body(api_error) if anthropic else openai_body(api_error)
+    return json_response(body, api_error.status, headers)

@@ -1,0 +1,399 @@
+"""Budgets and limits of API keys, enforced across all processes that share a store (SPEC 6.2b).
+
+Before a request starts, its maximum cost is reserved in the database; when it ends, its actual cost replaces the
+reservation, in one transaction. A reservation counts until it is settled or its lease ends, so that the
+reservations of a crashed process are freed; those of a gateway's worker as soon as it is replaced. One thread of
+each process does this, all waiting requests in one transaction: no event loop waits for a disk or a lock. If the
+database does not answer, requests are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, delete, extract, func, insert, select
+
+from odar.errors import KeyRefused, OdarError, StoreError, plural
+from odar.serving.keys import KeyLimits, limits_of
+from odar.traces.database import (
+    OBSERVATION,
+    Database,
+    add_spending,
+    key_buckets,
+    keys,
+    meta,
+    reservations,
+    spending,
+    upsert,
+)
+
+LEASE_GRACE_S = 10.0
+"""Seconds after the deadline of a request until its reservation is freed."""
+_KEEP_S = 3600.0
+"""Seconds that rows of freed reservations are kept, so that a late settlement is recognised."""
+_MIN_RETRY_PAUSE_S, _MAX_RETRY_PAUSE_S = 0.2, 2.0
+_SLACK_USD = 1e-9
+"""Tolerance for sums of floating-point numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The maximum cost and tokens of a request on one path."""
+
+    usd: float = 0.0
+    tokens: int = 0
+
+
+class RateLimit(NamedTuple):
+    """A key's limit on requests or tokens per minute, and how much of it remains."""
+
+    of: str
+    """requests or tokens."""
+    per_minute: float
+    remaining: float
+
+    @property
+    def reset_s(self) -> float:
+        """Seconds until all of it is available again.
+
+        >>> RateLimit("requests", 60, 30).reset_s
+        30.0
+        """
+        return max(0.0, max(1.0, self.per_minute) - self.remaining) * 60 / self.per_minute
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The budget that is set aside for a running request."""
+
+    id: str
+    key_id: str
+    day: str
+    """The UTC day that is charged, even if the request ends on a later one."""
+    need: Need
+    choice: int
+    """Index of the need that was granted."""
+    expires_at: float
+    rates: tuple[RateLimit, ...] = ()
+    """The key's limits per minute, with this request counted."""
+
+
+class _Reserve(NamedTuple):
+    key_id: str
+    id: str
+    needs: Sequence[Need]
+    lease_s: float
+    granted: Future[Reservation]
+    owner: str
+
+
+class _Settle(NamedTuple):
+    reservation: Reservation
+    usd: float | None
+    tokens: int | None
+    done: Future[None]
+
+
+class Budgets:
+    """Makes and settles reservations in its own thread. Safe to use from any thread.
+
+    `clock` gives seconds since 1970; None uses the clock of a PostgreSQL server, so that replicas agree.
+    `observe_usd_day` is the limit of the account `OBSERVATION`. `owner` names this process: what an earlier process
+    of that name has reserved is freed.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Callable[[], float] | None = None,
+        observe_usd_day: float = 0.0,
+        owner: str = "",
+    ) -> None:
+        self._database = database
+        self._owner = owner
+        if owner:
+            with database.write() as connection:
+                connection.execute(delete(reservations).where(reservations.c.owner == owner))
+        self._observe_usd_day = observe_usd_day
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._queue: list[_Reserve | _Settle] = []
+        self._pool = ThreadPoolExecutor(1, "odar-budgets")
+        self._pause = 0.0
+
+    def reserve(self, key_id: str, request_id: str, needs: Sequence[Need], lease_s: float) -> Future[Reservation]:
+        """Reserve the first need that fits the key's limits.
+
+        The future raises KeyRefused if none fits, StoreError if the database does not answer.
+        """
+        granted: Future[Reservation] = Future()
+        self._put(_Reserve(key_id, request_id, needs, lease_s, granted, self._owner))
+        return granted
+
+    def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> Future[None]:
+        """Replace a reservation by the actual cost; the future is done when it is in the database.
+
+        Unknown tokens count as reserved.
+        """
+        done: Future[None] = Future()
+        self._put(_Settle(reservation, usd, tokens, done))
+        return done
+
+    def close(self, timeout_s: float) -> bool:
+        """Process the queue, within the timeout; return whether it is empty."""
+        deadline = time.monotonic() + timeout_s
+        while self._queue and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        return not self._queue
+
+    def _put(self, *items: _Reserve | _Settle) -> None:
+        with self._lock:
+            self._queue += items
+        try:
+            self._pool.submit(self._process_queue)
+        except RuntimeError:
+            for item in items:
+                if isinstance(item, _Reserve):
+                    item.granted.set_exception(StoreError("the store is closed"))
+
+    # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _process_queue(self) -> None:
+        """Process the whole queue in one transaction; settlements are repeated if it fails."""
+        with self._lock:
+            items = list(self._queue)
+        if not items:
+            return
+        requests = [item for item in items if isinstance(item, _Reserve)]
+        settlements = [item for item in items if isinstance(item, _Settle)]
+        try:
+            with self._database.write() as connection:
+                outcomes = self._apply(connection, requests, settlements)
+            settled, settlements, self._pause = settlements, [], 0.0
+        except Exception as error:  # nothing is granted that is not in the database
+            failure = error if isinstance(error, OdarError) else StoreError(f"{type(error).__name__} in a budget")
+            outcomes, settled = [failure] * len(requests), []
+            self._pause = min(_MAX_RETRY_PAUSE_S, max(_MIN_RETRY_PAUSE_S, 2 * self._pause))
+        with self._lock:
+            self._queue[: len(items)] = settlements
+        for settlement in settled:
+            with contextlib.suppress(InvalidStateError):  # nobody waits any longer
+                settlement.done.set_result(None)
+        for request, outcome in zip(requests, outcomes, strict=True):
+            with contextlib.suppress(InvalidStateError):  # cancelled meanwhile: its lease ends
+                if isinstance(outcome, Reservation):
+                    request.granted.set_result(outcome)
+                else:
+                    request.granted.set_exception(outcome)
+        if settlements:
+            time.sleep(self._pause)
+            self._put()
+
+    def _apply(
+        self, connection: Connection, requests: Sequence[_Reserve], settlements: Sequence[_Settle]
+    ) -> list[Reservation | Exception]:
+        now = self._now(connection)
+        ids = {each.key_id for each in requests} | {each.reservation.key_id for each in settlements}
+        # Locked in this order until the transaction ends; on SQLite by BEGIN IMMEDIATE.
+        accounts = {key_id: _load(connection, key_id, now, self._observe_usd_day) for key_id in sorted(ids)}
+        for settlement in settlements:
+            accounts[settlement.reservation.key_id].settle(connection, settlement, now)
+        outcomes: list[Reservation | Exception] = []
+        for request in requests:
+            try:
+                outcomes.append(accounts[request.key_id].reserve(connection, request, now))
+            except KeyRefused as refused:
+                refused.rates = accounts[request.key_id].rates()
+                outcomes.append(refused)
+        for account in accounts.values():
+            account.save(connection, now)
+        connection.execute(delete(reservations).where(reservations.c.expires_at < now - _KEEP_S))
+        return outcomes
+
+    def _now(self, connection: Connection) -> float:
+        if self._clock is not None:
+            return self._clock()
+        if connection.dialect.name == "postgresql":
+            return float(connection.scalar(select(extract("epoch", func.clock_timestamp()))) or 0.0)
+        return time.time()
+
+
+@dataclass(slots=True)
+class _Account:
+    """The balance of one key inside a transaction."""
+
+    key_id: str
+    name: str
+    limits: KeyLimits
+    revoked: bool
+    day: str
+    spent: dict[str, float]
+    """Dollars spent this `day` and this `month`."""
+    reserved: dict[str, float]
+    """Dollars reserved, by the same periods."""
+    running: int
+    requests: float
+    """Requests that its rate allows now."""
+    tokens: float
+    """Tokens that it may use now."""
+
+    def reserve(self, connection: Connection, request: _Reserve, now: float) -> Reservation:
+        limits = self.limits
+        if self.revoked:
+            raise KeyRefused(f"key {self.name!r} has been revoked", "revoked", 0.0)
+        if limits.max_parallel is not None and self.running >= limits.max_parallel:
+            raise KeyRefused(
+                f"key {self.name!r} may make {plural(limits.max_parallel, 'request')} at a time", "parallel", 1.0
+            )
+        if limits.rate_per_min is not None and self.requests < 1:
+            wait = (1 - self.requests) * 60 / limits.rate_per_min
+            rate = plural(limits.rate_per_min, "request")
+            raise KeyRefused(f"key {self.name!r} may make {rate} a minute", "rate", wait)
+        refusals: list[tuple[Need, KeyRefused]] = []
+        for choice, need in enumerate(request.needs):
+            refusal = self._refusal(need, now)
+            if refusal is None:
+                return self._grant(connection, request, choice, now)
+            refusals.append((need, refusal))
+        _, cheapest = min(refusals, key=lambda pair: (pair[0].usd, pair[0].tokens))
+        raise cheapest
+
+    def _grant(self, connection: Connection, request: _Reserve, choice: int, now: float) -> Reservation:
+        need, expires_at = request.needs[choice], now + request.lease_s + LEASE_GRACE_S
+        row = {"id": request.id, "key_id": self.key_id, "day": self.day, "expires_at": expires_at}
+        connection.execute(
+            insert(reservations).values(**row, usd=need.usd, tokens=need.tokens, owner=request.owner)
+        )
+        self.running += 1
+        self.reserved = {period: usd + need.usd for period, usd in self.reserved.items()}
+        self.requests -= 1
+        self.tokens -= need.tokens
+        return Reservation(request.id, self.key_id, self.day, need, choice, expires_at, self.rates())
+
+    def rates(self) -> tuple[RateLimit, ...]:
+        limits = (
+            ("requests", self.limits.rate_per_min, self.requests),
+            ("tokens", self.limits.tokens_per_min, self.tokens),
+        )
+        return tuple(RateLimit(of, most, max(0.0, left)) for of, most, left in limits if most)
+
+    def settle(self, connection: Connection, settlement: _Settle, now: float) -> None:
+        reservation, usd = settlement.reservation, settlement.usd or 0.0
+        deleted = connection.execute(delete(reservations).where(reservations.c.id == reservation.id)).rowcount
+        if not deleted and now < reservation.expires_at + _KEEP_S:
+            return  # already settled by a transaction whose commit was not confirmed
+        alive = now < reservation.expires_at
+        self.running -= alive
+        for period in _periods(reservation.day, self.day):
+            self.reserved[period] -= reservation.need.usd if alive else 0.0
+            self.spent[period] += usd
+        if settlement.tokens is not None:  # what a server reports beyond the most that is possible does not count
+            self.tokens += max(0, reservation.need.tokens - settlement.tokens)
+        add_spending(connection, self.key_id, reservation.day, 1, usd, int(settlement.usd is None))
+
+    def save(self, connection: Connection, now: float) -> None:
+        if self.limits.rate_per_min is None and self.limits.tokens_per_min is None:
+            return
+        values = {"requests": self.requests, "tokens": self.tokens, "at": now}
+        statement = upsert(connection)(key_buckets).values(key_id=self.key_id, **values)
+        connection.execute(statement.on_conflict_do_update(index_elements=["key_id"], set_=values))
+
+    def _refusal(self, need: Need, now: float) -> KeyRefused | None:
+        """Return why the need does not fit the budgets or the tokens a minute; None if it does."""
+        budgets = {"day": self.limits.budget_day_usd, "month": self.limits.budget_month_usd}
+        for period, limit in budgets.items():
+            spent, reserved = self.spent[period], self.reserved[period]
+            if limit is None or spent + reserved + need.usd <= limit + _SLACK_USD:
+                continue
+            running = f" and requests under way hold ${reserved:.4f}" if reserved > _SLACK_USD else ""
+            return KeyRefused(
+                f"this request can cost ${need.usd:.6f}, and key {self.name!r} has spent ${spent:.4f} of its "
+                f"${limit:g} a {period}{running}",
+                "budget",
+                1.0 if spent + need.usd <= limit else _seconds_until_next(period, now),
+            )
+        per_minute = self.limits.tokens_per_min
+        if per_minute is None or need.tokens <= self.tokens:
+            return None
+        wait = (need.tokens - self.tokens) * 60 / per_minute if need.tokens <= per_minute else 60.0
+        return KeyRefused(
+            f"this request can use {need.tokens:,} tokens, and key {self.name!r} may use {per_minute:g} a minute",
+            "tokens",
+            wait,
+        )
+
+
+def _load(connection: Connection, key_id: str, now: float, observe_usd_day: float) -> _Account:
+    """Return the account of a key or of observation, which is locked until the transaction ends."""
+    observing = key_id == OBSERVATION
+    of_key = select(keys).where(keys.c.id == key_id)
+    locked = select(meta).where(meta.c.name == "schema") if observing else of_key
+    row = connection.execute(locked.with_for_update()).mappings().one_or_none()
+    today = datetime.fromtimestamp(now, UTC).date().isoformat()
+    s, r, b = spending.c, reservations.c, key_buckets.c
+    spent = select(s.day, s.cost_usd).where(s.key_id == key_id, s.day >= f"{today[:7]}-01")
+    reserved = connection.execute(select(r.day, r.usd).where(r.key_id == key_id, r.expires_at > now)).all()
+    bucket = connection.execute(select(b.requests, b.tokens, b.at).where(b.key_id == key_id)).one_or_none()
+    limits = KeyLimits(budget_day_usd=observe_usd_day)
+    if not observing:
+        limits = KeyLimits() if row is None else limits_of(row)
+    requests, tokens, at = bucket or (None, None, now)
+    return _Account(
+        key_id,
+        key_id if row is None or observing else row["name"],
+        limits,
+        not observing and (row is None or row["revoked_at"] is not None),
+        today,
+        _sum_by_period(connection.execute(spent).all(), today),
+        _sum_by_period(reserved, today),
+        len(reserved),
+        bucket_level(limits.rate_per_min, requests, max(0.0, now - at)),
+        bucket_level(limits.tokens_per_min, tokens, max(0.0, now - at)),
+    )
+
+
+def _sum_by_period(amounts: Iterable[Any], today: str) -> dict[str, float]:
+    """Sum (day, dollars) over this day and this month."""
+    sums = {"day": 0.0, "month": 0.0}
+    for day, usd in amounts:
+        for period in _periods(day, today):
+            sums[period] += usd
+    return sums
+
+
+def _periods(day: str, today: str) -> list[str]:
+    """Return the current periods that a day belongs to: day and month, month, or none."""
+    if day == today:
+        return ["day", "month"]
+    return ["month"] if day[:7] == today[:7] else []
+
+
+def bucket_level(per_minute: float | None, before: float | None, elapsed: float) -> float:
+    """Return the level of a token bucket, which fills at this rate and holds a minute's worth, at least one.
+
+    >>> bucket_level(60, 0.0, 0.5), bucket_level(60, None, 0.0), bucket_level(0.5, 0.0, 600)
+    (0.5, 60, 1)
+    """
+    if per_minute is None:
+        return 0.0
+    most = max(1, per_minute)
+    return most if before is None else min(most, before + elapsed * per_minute / 60)
+
+
+def _seconds_until_next(period: str, now: float) -> float:
+    """Return seconds until the next UTC day or month."""
+    at = datetime.fromtimestamp(now, UTC)
+    start = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    if period == "month":
+        following = (start.replace(day=1) + timedelta(days=32)).replace(day=1)
+    else:
+        following = start + timedelta(days=1)
+    return (following - at).total_seconds()

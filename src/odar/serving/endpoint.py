@@ -1,0 +1,407 @@
+"""Endpoints that answer questions, for every protocol: read the request, choose the models, run, respond.
+
+They are plain ASGI: one layer of middleware would take more time per request than this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+from odar.agents.ledger import Ledger
+from odar.agents.measure import size_of
+from odar.background import CURRENT_KEY, run_by_size, run_in_thread
+from odar.errors import InputError, OdarError, one_line, summary_of
+from odar.formats import dump_json
+from odar.observer import Observer, observed
+from odar.options import AskOptions
+from odar.policy.session import SessionRequest
+from odar.providers.base import OnDelta
+from odar.question import core_question
+from odar.serving.errors import INTERNAL, SHUTDOWN_TIMEOUT, ApiError, api_error_of, bad_field, rate_headers
+from odar.serving.exchange import JSON_HEADERS, CancelOnDisconnect, ClientLeft, Exchange, Receive, Scope, Send
+from odar.serving.keys import Key
+from odar.serving.logs import CURRENT_REQUEST
+from odar.serving.protocols.chat_request import ChatRequest, check_addresses, with_headers
+from odar.serving.protocols.fields import (
+    MAX_VALUES,
+    check_parts,
+    check_values,
+    estimated_tokens,
+    max_values,
+    read_json,
+)
+from odar.serving.protocols.reply import AlreadyReported, EventStream, EventWriter, answer_headers
+from odar.serving.records import CLIENT_LEFT, Entry
+from odar.serving.reservations import request_ledger, reserve, settle, with_max_tokens
+from odar.serving.service import DIAL_MODELS, Service
+from odar.serving.store import Store
+from odar.types import NO_USAGE, Answer, Decision, Plan, Spend
+
+LOG = logging.getLogger("odar.serving")
+_VALUE_BYTES = 250
+"""Memory of a parsed value of JSON, at most, beyond its text."""
+_CHARGE_TIMEOUT_S = 1.0
+"""Seconds that a reply waits until it is charged; a database that takes longer is written to afterwards."""
+
+
+class WireProtocol(NamedTuple):
+    """Functions that read requests and write answers in one protocol."""
+
+    name: str
+    read: Callable[[Any], ChatRequest]
+    write: Callable[[Answer, ChatRequest], dict[str, Any]]
+    stream: Callable[[ChatRequest, str], EventWriter]
+    error: Callable[[ApiError], dict[str, Any]]
+
+
+@dataclass(slots=True)
+class RequestState:
+    """The state of one HTTP request."""
+
+    exchange: Exchange
+    trace_id: str
+    started: float
+    key: Key | None = None
+    size: int = 0
+    """Bytes of the body."""
+    held: int = 0
+    """Bytes of memory for the body and for what it is parsed into, about."""
+    request: ChatRequest | None = None
+    ledger: Ledger | None = None
+    """The calls and their costs, even if there is no answer."""
+    charge: Callable[[], Future[None]] | None = None
+    """Replaces the reservation by the actual use, at its first call; None if the key has no limits."""
+    session: SessionRequest | None = None
+    """The session of the conversation, if ODAR chooses the path."""
+    plan: Plan | None = None
+    decisions: list[Decision] = field(default_factory=list)
+    answer: Answer | None = None
+    items: list[Any] | None = None
+    """The request's own items of the Responses API, if the conversation is stored."""
+    previous: str | None = None
+    """The stored response that it continues."""
+
+    @property
+    def key_id(self) -> str | None:
+        """The id of the key; None without a key."""
+        return self.key.id if self.key is not None else None
+
+
+class Endpoint:
+    """An ASGI application for one path of the API."""
+
+    def __init__(self, service: Service, protocol: WireProtocol) -> None:
+        self._service = service
+        self._protocol = protocol
+        gateway = service.settings.gateway
+        self._limit = int(gateway.max_body_mb * 1e6)
+        self._gateway = gateway
+
+    @property
+    def observer(self) -> Observer | None:
+        """The engine's observer, which also receives requests."""
+        return self._service.odar.observer
+
+    @observed("request", outermost=True)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        trace_id = secrets.token_hex(16)
+        state = RequestState(Exchange(scope, receive, send, trace_id), trace_id, time.perf_counter())
+        # The server runs each request in its own context.
+        CURRENT_REQUEST.set({"request_id": state.exchange.request_id, "trace_id": trace_id})
+        error: BaseException | None = None
+        try:
+            state.key = self._service.access.identify(scope)
+            CURRENT_KEY.set(state.key_id or "")
+            self._service.concurrency_limit.acquire(state.key)
+            try:
+                await self._answer(state)
+            finally:
+                self._service.concurrency_limit.release(state.key, state.held)
+                if state.charge is not None:
+                    state.charge()
+        except ClientLeft as left:
+            error, state.exchange.status = left, CLIENT_LEFT
+        except asyncio.CancelledError:
+            # Shutdown timed out: tell the client and record the request before re-raising.
+            if not state.exchange.status:
+                await self._send_error(state, SHUTDOWN_TIMEOUT)
+            state.exchange.status = SHUTDOWN_TIMEOUT.status
+            self._record(state, SHUTDOWN_TIMEOUT)
+            raise
+        except Exception as failure:
+            error = failure
+            await self._send_error(state, failure)
+        self._record(state, error)
+        error = None  # its traceback refers to this frame: break the reference cycle
+
+    async def _answer(self, state: RequestState) -> None:
+        request, options = await self._receive(state)
+        options = await self._open_session(state, request, options)
+        ledger, options = await self._open_ledger(state, request, options)
+        if request.stream:
+            await self._stream(state, request, options, ledger)
+        else:
+            await self._send_answer(state, request, options)
+
+    async def _open_session(self, state: RequestState, request: ChatRequest, options: AskOptions) -> AskOptions:
+        """Return the options with the session of the conversation, if ODAR chooses the stages."""
+        if request.model not in DIAL_MODELS or options.path is not None or not self._gateway.sessions:
+            return options
+        begin = partial(self._service.sessions.open, request.query, state.exchange.headers, state.key_id)
+        in_thread = self._service.sessions.stored is not None
+        state.session = await (run_in_thread(begin) if in_thread else run_by_size(state.size, begin))
+        return dataclasses.replace(options, session=state.session)
+
+    async def _receive(self, state: RequestState) -> tuple[ChatRequest, AskOptions]:
+        """Read the request; return it and the engine's options for it."""
+        body = await self._read_body(state)
+        state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
+        options = self._service.route(request, state.key)
+        if options.model is not None and options.model != request.model:  # observed: the reply is that model's
+            state.request = request = dataclasses.replace(request, model=options.model)
+        if options.model is not None and state.key is not None and state.key.limits.needs_reservation:
+            limited = with_max_tokens(request.query, self._service.settings.limits.max_tokens)
+            state.request = request = dataclasses.replace(request, query=limited)
+        return request, options
+
+    async def _read_body(self, state: RequestState) -> bytes:
+        hold = partial(self._hold, state)
+        body = await state.exchange.body(self._limit, self._gateway.body_timeout_s, hold)
+        state.size = len(body)
+        values = await run_by_size(len(body), partial(max_values, body))
+        hold(_VALUE_BYTES * min(values, MAX_VALUES))  # with more, it is refused before it is parsed
+        return body
+
+    def _hold(self, state: RequestState, size: int) -> None:
+        """Count memory of the request; raise ApiError if its key holds too much."""
+        self._service.concurrency_limit.hold(state.key, size)
+        state.held += size
+
+    async def _open_ledger(
+        self, state: RequestState, request: ChatRequest, options: AskOptions
+    ) -> tuple[Ledger, AskOptions]:
+        """Open the request's ledger; for a key with limits, first reserve the request's highest cost."""
+        service, key = self._service, state.key
+        if key is None or service.store is None or not key.limits.needs_reservation:
+            state.ledger = request_ledger(service.odar, request)
+            return state.ledger, dataclasses.replace(options, ledger=state.ledger)
+        budgets = service.store.budgets
+        reserved, options = await reserve(service.odar, budgets, request, key, options, state.trace_id, state.size)
+        assert options.ledger is not None
+        state.ledger = ledger = options.ledger
+        state.charge = cache(partial(settle, budgets, reserved, key, ledger))
+        state.exchange.more_headers = rate_headers(reserved.rates)
+        return ledger, options
+
+    async def _charge(self, state: RequestState) -> None:
+        """Charge the key before the reply ends, so that no answer is free if the process is killed."""
+        if state.charge is not None:
+            await asyncio.wait([asyncio.wrap_future(state.charge())], timeout=_CHARGE_TIMEOUT_S)
+
+    async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
+        """Parse a body, in a thread if it is large."""
+        return await run_by_size(len(body), partial(self._read, body))
+
+    def _read(self, body: bytes) -> ChatRequest:
+        """Parse a body; raise ApiError if it is invalid or too complex."""
+        return self._parse(_read_values(body))
+
+    def _parse(self, value: Any) -> ChatRequest:
+        check_parts(value)
+        request = self._protocol.read(value)
+        check_addresses(request.query, self._gateway.image_urls)
+        core_question(request.query)  # not in the event loop if the text is long
+        return request
+
+    async def _send_answer(self, state: RequestState, request: ChatRequest, options: AskOptions) -> None:
+        with CancelOnDisconnect(state.exchange):
+            answer = await self._ask(state, request, options)
+        size = size_of(answer.trace.candidates)
+        body = await run_by_size(size, lambda: dump_json(self._protocol.write(answer, request)))
+        await state.exchange.respond(200, body, [*JSON_HEADERS, *answer_headers(answer)])
+
+    async def _stream(self, state: RequestState, request: ChatRequest, options: AskOptions, ledger: Ledger) -> None:
+        writer = self._protocol.stream(request, state.trace_id)
+        stream = EventStream(state.exchange, writer, state.trace_id, self._gateway.keepalive_s)
+        answer = self._ask(state, request, options, on_delta=stream.on_delta, on_decision=stream.on_decision)
+        # The engine keeps the deadline; a client that is still reading some time after it is disconnected.
+        timeout_s = ledger.time_left() + self._gateway.write_timeout_s
+        timer = asyncio.get_running_loop().call_later(timeout_s, state.exchange.abort)
+        try:
+            await stream.send(answer, self._api_error)
+        finally:
+            timer.cancel()
+        if state.exchange.aborted:
+            raise ClientLeft
+
+    async def _ask(
+        self,
+        state: RequestState,
+        request: ChatRequest,
+        options: AskOptions,
+        on_delta: OnDelta | None = None,
+        on_decision: Callable[[Decision, Plan], None] | None = None,
+    ) -> Answer:
+        def record_decision(decision: Decision, plan: Plan) -> None:
+            state.plan = plan
+            state.decisions.append(decision)
+            if on_decision is not None:
+                on_decision(decision, plan)
+
+        options = dataclasses.replace(
+            options,
+            on_delta=on_delta,
+            on_decision=record_decision,
+            final=True,
+            progress=self._gateway.stream_progress,
+            trace_id=state.trace_id,
+        )
+        state.answer = await self._service.odar.aask(request.query, options)
+        if state.session is not None:
+            self._service.sessions.close(state.session, state.answer.trace, state.key_id)
+        await self._charge(state)
+        return state.answer
+
+    async def _send_error(self, state: RequestState, error: Exception) -> None:
+        if isinstance(error, AlreadyReported):
+            return
+        api_error = self._api_error(error)
+        headers = [*JSON_HEADERS, *api_error.headers, (b"x-odar-trace", state.trace_id.encode())]
+        await state.exchange.respond(api_error.status, dump_json(self._protocol.error(api_error)), headers)
+
+    def _api_error(self, error: BaseException) -> ApiError:
+        api_error = api_error_of(error)
+        if api_error.code == INTERNAL:  # not a 500 of an upstream, which is expected
+            LOG.error("unforeseen error in %s", self._protocol.name, exc_info=error)
+        return api_error
+
+    def _record(self, state: RequestState, error: BaseException | None) -> None:
+        request, ledger, trace = state.request, state.ledger, state.answer.trace if state.answer else None
+        seconds = time.perf_counter() - state.started
+        if isinstance(error, AlreadyReported):
+            error = error.__cause__
+        self._service.finish(
+            Entry(
+                trace_id=state.trace_id,
+                endpoint=self._protocol.name,
+                model=request.model if request else "",
+                status=state.exchange.status,
+                seconds=seconds,
+                stream=request.stream if request else False,
+                key_id=state.key_id,
+                query=request.query if request else None,
+                trace=trace,
+                plan=trace.plan if trace else state.plan,
+                decisions=tuple(state.decisions),
+                calls=tuple(ledger.calls) if ledger else (),
+                spend=trace.spend if trace else ledger.spend() if ledger else Spend(0, NO_USAGE, 0.0, seconds),
+                error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
+                error_summary=None if error is None else summary_of(error),
+                request_id=state.exchange.request_id,
+                settled=state.charge is not None,
+            )
+        )
+
+
+def _read_values(body: bytes) -> Any:
+    """Parse JSON; raise ApiError if it is invalid or has too many values."""
+    check_values(body)
+    return read_json(body)
+
+
+class StoredResponses(Endpoint):
+    """POST /v1/responses with `store.responses`: stores conversations, so that clients can continue them by id."""
+
+    def __init__(self, service: Service, protocol: WireProtocol, store: Store) -> None:
+        super().__init__(service, protocol)
+        self._archive = store.archive
+
+    async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
+        value = await run_by_size(len(body), partial(_read_values, body))
+        if not isinstance(value, dict):
+            return self._parse(value)
+        items, previous = value.get("input"), value.pop("previous_response_id", None)
+        if isinstance(items, str):
+            items = [{"role": "user", "content": items}]
+        if isinstance(items, list):
+            earlier = [] if previous is None else await self._earlier_items(previous, state, len(body))
+            value["input"] = [*earlier, *items]
+        request = await run_by_size(state.size, partial(self._parse, value))
+        if value.get("store") is not False:
+            state.items = items
+            state.previous = previous
+        return dataclasses.replace(request, echo={**request.echo, "previous_response_id": previous})
+
+    async def _earlier_items(self, previous: Any, state: RequestState, size: int) -> list[Any]:
+        """Return the conversation up to a response of this key; responses of other keys count as unknown."""
+        if not isinstance(previous, str):
+            raise bad_field("previous_response_id", "must be a string")
+        text = await asyncio.to_thread(self._archive.response_items, previous, state.key_id or "")
+        if text is None:
+            message = "is unknown for this key, or too old; send the whole conversation"
+            raise bad_field("previous_response_id", message)
+        raw = text.encode()
+        if len(raw) + size > self._limit:
+            raise bad_field("previous_response_id", "the conversation is larger than gateway.max_body_mb allows")
+        self._hold(state, len(raw) + _VALUE_BYTES * max_values(raw))
+        items: list[Any] = await run_by_size(len(raw), partial(_read_values, raw))
+        return items
+
+    async def _ask(self, state: RequestState, *args: Any, **options: Any) -> Answer:
+        """Store the conversation before the response ends, because the client may continue it at once."""
+        answer = await super()._ask(state, *args, **options)
+        if state.items is not None and state.request is not None:
+            response = self._protocol.write(answer, state.request)
+            items = [*state.items, *(item for item in response["output"] if item["type"] != "reasoning")]
+            try:
+                text = (await asyncio.to_thread(dump_json, items)).decode()
+                save = partial(self._archive.save_response, response["id"], state.key_id or "", text)
+                await asyncio.to_thread(save, state.previous)
+            except OdarError as error:  # the answer is paid for, so it is returned nevertheless
+                LOG.error("a response was not stored: %s", type(error).__name__)
+        return answer
+
+
+class TokenCount(Endpoint):
+    """POST /v1/messages/count_tokens: counts with one tokenizer for every model, without calling a provider."""
+
+    async def _answer(self, state: RequestState) -> None:
+        counts = self._service.counts
+        async with counts.take(state.key):  # before the body: few large bodies are in memory at a time
+            body = await self._read_body(state)
+            request = await counts.run(self._read, body)
+            self._service.route(request, state.key)
+            tokens = await counts.run(estimated_tokens, request.query)
+        await state.exchange.respond(200, dump_json({"input_tokens": tokens}))
+
+
+class DecisionEndpoint(Endpoint):
+    """POST /v1/decision: what ODAR would do with a chat request and the answers so far, without calling a provider.
+
+    Nothing is stored, and the answers, which the gateway has not seen being made, are not counted as served ones.
+    """
+
+    async def _answer(self, state: RequestState) -> None:
+        body = await self._read_body(state)
+        request = with_headers(await self._read_request(body, state), state.exchange.headers)
+        options = await self._open_session(state, request, self._service.route(request, state.key))
+        odar = self._service.odar
+        options = dataclasses.replace(options, ledger=request_ledger(odar, request))
+        try:
+            async with self._service.counts.take(state.key):
+                step = await odar.adecide(request.query, request.echo["answers"], options)
+        except InputError as error:
+            name, _, fault = str(error).partition(": ")
+            raise (bad_field(name, fault) if name.startswith("answers[") else error) from None
+        reply = await run_by_size(state.size, lambda: dump_json(step.to_dict()))
+        await state.exchange.respond(200, reply)

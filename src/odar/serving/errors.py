@@ -1,0 +1,196 @@
+"""ODAR's errors as HTTP statuses, and as bodies in the format that the client's SDK expects.
+
+| error | status |
+|---|---|
+| a field is missing or invalid | 400, `param` names it |
+| no key, or a wrong one | 401 |
+| the key does not allow this model or path | 403 |
+| no such model, trace or address | 404 |
+| the client was too slow to send its request | 408 |
+| the body is too large | 413 |
+| the limits in `odar` do not allow one call | 422 |
+| too many requests, or the key's rate or budget is used up | 429 |
+| the client left | 499, seen only in metrics and traces |
+| the upstream disconnected, or its answer is invalid | 502 |
+| shutdown, open circuit breaker, or an error of the settings or the store (see the log) | 503 |
+| the upstream timed out | 504 |
+| the upstream returned an error | its own status, with its own body |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from odar.errors import (
+    AllAgentsFailed,
+    BudgetExceeded,
+    DeadlineExceeded,
+    InputError,
+    KeyRefused,
+    OdarError,
+    ProviderError,
+    ProviderTimeout,
+    one_line,
+)
+from odar.formats import load_json
+from odar.serving.budgets import RateLimit
+from odar.serving.logs import CURRENT_REQUEST
+
+LOG = logging.getLogger("odar.serving")
+INTERNAL = "internal_error"
+"""The error code of an unexpected exception."""
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+@dataclass(eq=False)
+class ApiError(Exception):
+    """The error response to a request."""
+
+    status: int
+    message: str
+    code: str | None = None
+    param: str | None = None
+    retry_after: float | None = None
+    upstream: dict[str, Any] = field(default_factory=dict)
+    """The upstream's own error object, if it sent one."""
+    more_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def type(self) -> str:
+        """The error type, from the types that both protocols share."""
+        default = "invalid_request_error" if self.status < 500 else "api_error"
+        return _ERROR_TYPES.get(self.status, default)
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers of the response: `retry-after` if a time is known, and further ones."""
+        if self.retry_after is None:
+            return self.more_headers
+        return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode()), *self.more_headers]
+
+
+SHUTDOWN_TIMEOUT = ApiError(503, "the gateway shut down before the answer was ready", "shut_down", retry_after=1.0)
+"""Graceful shutdown timed out."""
+
+
+def bad_field(param: str, message: str) -> ApiError:
+    """Return a 400 that names the field."""
+    return ApiError(400, one_line(f"{param}: {message}"), "invalid_value", param)
+
+
+def api_error_of(error: BaseException) -> ApiError:
+    """Return the error response for an exception; an unexpected one becomes a 500 without details."""
+    match error:
+        case ApiError():
+            return error
+        case AllAgentsFailed():
+            return _all_agents_failed(error)
+        case ProviderError():
+            return _provider_failed(error)
+        case DeadlineExceeded():
+            return ApiError(504, one_line(error), "deadline")
+        case BudgetExceeded():
+            return ApiError(422, one_line(error), "budget_exceeded")
+        case InputError():
+            return ApiError(400, one_line(error), "invalid_value", "messages")
+        case KeyRefused():
+            headers = rate_headers(error.rates)
+            return ApiError(429, str(error), "key_limit", retry_after=error.retry_after, more_headers=headers)
+        case OdarError():
+            return operator_error(error)
+    return ApiError(500, "internal error; the server's log has the details", INTERNAL)
+
+
+def rate_headers(rates: Iterable[RateLimit]) -> list[tuple[bytes, bytes]]:
+    """Return a key's limits per minute as the headers of OpenAI's API.
+
+    >>> rate_headers([RateLimit("requests", 60, 59)])[2]
+    (b'x-ratelimit-reset-requests', b'1.000s')
+    """
+    headers = []
+    for rate in rates:
+        of = rate.of.encode()
+        headers += [
+            (b"x-ratelimit-limit-" + of, b"%d" % max(1, rate.per_minute)),
+            (b"x-ratelimit-remaining-" + of, b"%d" % rate.remaining),
+            (b"x-ratelimit-reset-" + of, b"%.3fs" % rate.reset_s),
+        ]
+    return headers
+
+
+def operator_error(error: OdarError) -> ApiError:
+    """Log an error that only the operator can fix; return a 503 with a reference to the log."""
+    reference = (CURRENT_REQUEST.get() or {}).get("trace_id") or uuid.uuid4().hex
+    LOG.error("reference %s: %s: %s", reference, type(error).__name__, one_line(error))
+    message = f"the gateway cannot answer this request; tell its operator the reference {reference}"
+    return ApiError(503, message, "unavailable")
+
+
+def openai_body(api_error: ApiError) -> dict[str, Any]:
+    """Return an error in OpenAI's format, with the upstream's own fields."""
+    error = {"message": api_error.message, "type": api_error.type, "param": api_error.param, "code": api_error.code}
+    return {"error": error | {name: value for name, value in api_error.upstream.items() if value is not None}}
+
+
+def anthropic_body(api_error: ApiError) -> dict[str, Any]:
+    """Return an error in Anthropic's format, with the upstream's own fields."""
+    error = {"type": api_error.type, "message": api_error.message} | api_error.upstream
+    error = {name: value for name, value in error.items() if value is not None}
+    if error["type"] not in _ERROR_TYPES.values():
+        error["type"] = api_error.type
+    return {"type": "error", "error": error}
+
+
+def _all_agents_failed(error: AllAgentsFailed) -> ApiError:
+    """Return the error response if all agents failed: the first one with a status of its own, 504 or 502."""
+    causes = [cause for cause in error.causes if isinstance(cause, ProviderError)]
+    if causes and all(isinstance(cause, ProviderTimeout) for cause in causes):
+        return ApiError(504, one_line(error), "timeout")
+    first = next((cause for cause in causes if cause.status is not None), None)
+    if first is None:
+        return ApiError(502, one_line(error), "upstream_failed", retry_after=error.retry_after)
+    api_error = _provider_failed(first)
+    upstream = {name: value for name, value in api_error.upstream.items() if name != "message"}
+    return dataclasses.replace(api_error, message=one_line(error), upstream=upstream)
+
+
+def _provider_failed(error: ProviderError) -> ApiError:
+    if isinstance(error, ProviderTimeout):
+        return ApiError(504, one_line(error), "timeout", retry_after=error.retry_after)
+    # Any other status is the upstream's fault, not the client's: a redirect, or an invalid answer.
+    status = error.status if error.status is not None and 400 <= error.status <= 599 else 502
+    code = error.code or ("upstream_failed" if status == 502 else None)
+    upstream = _upstream_error(error.body, error.provider)
+    return ApiError(status, one_line(error), code, retry_after=error.retry_after, upstream=upstream)
+
+
+def _upstream_error(body: str | None, provider: str) -> dict[str, Any]:
+    """Return the error object in an upstream's body; any other body becomes the field `upstream`."""
+    if not body:
+        return {"provider": provider} if provider else {}
+    try:
+        payload = load_json(body)
+    except ValueError:
+        return {"provider": provider, "upstream": body}
+    error = payload.get("error") if isinstance(payload, dict) else None
+    if isinstance(error, dict):
+        return {**error, "provider": provider}
+    return {"provider": provider, "upstream": payload}

@@ -1,0 +1,171 @@
+"""HTTP over plain ASGI: read the request, send the response, notice that the client has disconnected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+from starlette.responses import Response
+
+from odar.background import run_by_size
+from odar.formats import dump_json
+from odar.serving.errors import ApiError
+from odar.serving.logs import request_id
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Sequence[tuple[bytes, bytes]]
+
+JSON_HEADERS: Headers = ((b"content-type", b"application/json"),)
+EVENT_STREAM_HEADERS: Headers = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # otherwise nginx buffers the stream
+)
+
+
+_MAX_DIGITS = 20
+
+
+class ClientLeft(Exception):
+    """The client has disconnected."""
+
+
+class Exchange:
+    """One request and its response; `default_id` is the request's id if the client sent none."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, default_id: str = "") -> None:
+        self.headers: Headers = scope["headers"]
+        client_id = next((value for name, value in self.headers if name == b"x-request-id"), None)
+        self.request_id = request_id(client_id, default_id)
+        self.status = 0
+        """The status that was sent; 0 before."""
+        self.more_headers: Headers = ()
+        """Further headers of the response."""
+        self.aborted = False
+        """Whether the connection was closed because the client was too slow."""
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+
+    async def body(self, limit: int, timeout_s: float, hold: Callable[[int], None]) -> bytes:
+        """Return the request's body; see `read_body`."""
+        return await read_body(self.headers, self._receive, limit, timeout_s, hold)
+
+    async def wait_for_disconnect(self) -> None:
+        """Return when the client has disconnected; call it only after the body has been read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def abort(self) -> None:
+        """Close the connection without sending buffered data."""
+        self.aborted = True
+        extension = self._scope.get("extensions", {}).get("odar")  # of `LimitedProtocol`
+        if extension is not None:
+            extension["abort"]("slow_reader")
+
+    async def respond(self, status: int, body: bytes, headers: Headers = JSON_HEADERS) -> None:
+        """Send a response."""
+        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """Send status and headers."""
+        self.status = status
+        headers = [*headers, *self.more_headers, (b"x-request-id", self.request_id.encode())]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        """Send a part of the body; wait while the client is slow to read."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+class CancelOnDisconnect:
+    """Context manager that cancels its body when the client disconnects, and raises `ClientLeft` instead.
+
+    It starts to watch after `DELAY_S`: a fast upstream has answered by then, and a task for each request would cost
+    more than parsing the request.
+    """
+
+    DELAY_S = 0.05
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._watcher: asyncio.Task[None] | None = None
+        self._left = False
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(self.DELAY_S, self._start_watching)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+            self._watcher = None  # its traceback refers to this object: break the reference cycle
+        assert self._task is not None
+        if kind is asyncio.CancelledError and self._left and self._task.uncancel() == 0:
+            raise ClientLeft from None
+
+    def _start_watching(self) -> None:
+        self._watcher = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        await self._exchange.wait_for_disconnect()
+        self._left = True
+        assert self._task is not None
+        self._task.cancel()
+
+
+async def read_body(
+    headers: Headers,
+    receive: Receive,
+    limit: int,
+    timeout_s: float,
+    hold: Callable[[int], None] = lambda size: None,
+) -> bytes:
+    """Return a request's body; raise ApiError as soon as it is too large or too slow.
+
+    `hold` is called with the number of bytes before they are read, all at once if the length is known.
+    """
+    digits = next((value for name, value in headers if name == b"content-length"), b"0")
+    digits = digits.lstrip(b"0")[:_MAX_DIGITS]  # Python reads no number of more than 4,300 digits
+    length = int(digits) if digits.isdigit() else 0
+    if length > limit:
+        raise _too_large(limit)
+    hold(length)
+    pieces: list[bytes] = []
+    size = 0
+    message = await receive()
+    timeout = asyncio.timeout(timeout_s) if message.get("more_body") else nullcontext()
+    try:
+        async with timeout:
+            while True:
+                if message["type"] == "http.disconnect":
+                    raise ClientLeft
+                pieces.append(message.get("body", b""))
+                size += len(pieces[-1])
+                if size > limit:
+                    raise _too_large(limit)
+                if size > length:  # of unknown length
+                    hold(size - length)
+                    length = size
+                if not message.get("more_body"):
+                    return await run_by_size(size, partial(b"".join, pieces))
+                message = await receive()
+    except TimeoutError:
+        raise ApiError(408, f"the request did not arrive within {timeout_s:g} s", "body_timeout") from None
+
+
+def _too_large(limit: int) -> ApiError:
+    message = f"the request is larger than gateway.max_body_mb = {limit / 1e6:g} allows"
+    return ApiError(413, message, "request_too_large")
+
+
+def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON response, serialized with `dump_json`."""
+    return Response(dump_json(content), status, headers, "application/json")

@@ -1,0 +1,214 @@
+"""Log lines for requests and errors, as text or JSON, and the thread that writes them.
+
+No line contains a prompt, an answer or a key. If standard error is not read in time, lines are dropped and counted;
+requests are never delayed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+from odar import errors
+from odar.observer import outgoing_headers
+from odar.serving.records import Entry
+
+Line = Mapping[str, Any]
+"""Time, level, logger, message and further values by name; None if unknown."""
+MAX_QUEUED_LINES = 10_000
+"""Largest number of lines in the queue; further ones are dropped and counted."""
+CURRENT_REQUEST: ContextVar[Mapping[str, str] | None] = ContextVar("odar_request", default=None)
+"""`request_id` and `trace_id` of the current request, for its log lines."""
+_POLL_S = 0.1
+_PIPE_BUF = 4096
+_CLOSE_TIMEOUT_S = 2.0
+_HEAD_FIELDS = ("time", "level", "logger", "message")
+_UNQUOTED_VALUE = re.compile(r"[^\s\"'=\\]+")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+
+
+def request_id(client_id: bytes | None, default: str) -> str:
+    """Return the client's id of its request if it can be logged, else the default.
+
+    >>> request_id(b"req-1", "ours"), request_id(b"a b\\n", "ours"), request_id(None, "ours")
+    ('req-1', 'ours', 'ours')
+    """
+    return client_id.decode() if client_id and _REQUEST_ID.fullmatch(client_id) else default
+
+
+def request_line(entry: Entry) -> Line:
+    """Return the line of one request."""
+    line: dict[str, Any] = {
+        "time": time.time(),
+        "level": "info" if entry.status < 500 else "error",
+        "logger": "odar.request",
+        "message": "request",
+        "request_id": entry.request_id,
+        "trace_id": entry.trace_id,
+        "key_id": entry.key_id,
+        "endpoint": entry.endpoint,
+        "model": entry.model or None,
+        "path": entry.path,
+        "status": entry.status,
+        "seconds": round(entry.seconds, 4),
+        "stream": entry.stream,
+        "calls": entry.spend.calls,
+        "cost_usd": entry.spend.cost_usd,
+    }
+    if entry.trace and entry.trace.degradations:
+        line["degraded"] = True
+    if entry.error is not None:
+        line["error"] = entry.error_summary  # messages may quote the client or the prompt
+    if headers := outgoing_headers():
+        line["traceparent"] = headers.get("traceparent")
+    return line
+
+
+def record_line(record: logging.LogRecord) -> Line:
+    """Return a line for a record of the logging module."""
+    line: dict[str, Any] = {
+        "time": record.created,
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "message": record.getMessage().partition("\n")[0],  # further lines may quote a user
+        **(CURRENT_REQUEST.get() or {}),
+    }
+    if record.exc_info and record.exc_info[1] is not None:
+        line["exception"] = _describe_exception(record.exc_info[1])
+    return line
+
+
+def _describe_exception(error: BaseException) -> str:
+    """Return type and frames of an exception, innermost first, without its message, which may quote a user."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    places = " < ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+    cause = error.__cause__ or error.__context__
+    after = f"; after {_describe_exception(cause)}" if cause is not None else ""
+    return f"{type(error).__name__} at {places or 'no frame'}{after}"
+
+
+def as_json(line: Line) -> str:
+    """Return the line as a JSON object."""
+    return json.dumps({**line, "time": _timestamp(line["time"])}, ensure_ascii=False, default=str) + "\n"
+
+
+def as_text(line: Line) -> str:
+    """Return the line as `time LEVEL logger message key=value …`, without unknown values.
+
+    >>> as_text({"time": 0, "level": "info", "logger": "odar", "message": "ready", "on": "a b", "key": None})
+    '1970-01-01T00:00:00.000Z INFO odar ready on="a b"\\n'
+    """
+    fields = ((key, value) for key, value in line.items() if value is not None and key not in _HEAD_FIELDS)
+    rest = "".join(f" {key}={_format_value(value)}" for key, value in fields)
+    message = errors.one_line(line["message"])
+    return f"{_timestamp(line['time'])} {line['level'].upper()} {line['logger']} {message}{rest}\n"
+
+
+def _format_value(value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if _UNQUOTED_VALUE.fullmatch(text) and text.isprintable() else json.dumps(text, ensure_ascii=True)
+
+
+def _timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def descriptor_writer(descriptor: int, *, shared: bool = False) -> Callable[[str], None]:
+    """Return a function that writes without Python's buffers: a thread blocked in one would delay the exit.
+
+    If other processes write to it too (`shared`), each write is small enough for a pipe to keep its lines whole.
+    """
+
+    def write(text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        while data:
+            end = (data.rfind(b"\n", 0, _PIPE_BUF) + 1 if shared else 0) or len(data)
+            data = data[os.write(descriptor, data[:end]) :]
+
+    return write
+
+
+class Logs(logging.Handler):
+    """A log handler that writes lines as text or JSON in a thread of its own.
+
+    Args:
+        write: receives several lines at a time; may be slow.
+        format: text or json.
+        requests: whether each request gets a line.
+    """
+
+    def __init__(self, write: Callable[[str], object], format: str = "text", *, requests: bool = True) -> None:
+        super().__init__(logging.WARNING)
+        self._write = write
+        self._render = as_json if format == "json" else as_text
+        self._requests = requests
+        self._waiting: deque[Line] = deque()
+        self._dropped = 0
+        self._dropped_lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="odar-logs", daemon=True)
+        self._thread.start()
+
+    def install(self) -> None:
+        """Handle all warnings of this process."""
+        logging.basicConfig(level=logging.WARNING, handlers=[self], force=True)
+        logging.captureWarnings(True)
+
+    def info(self, message: str, **fields: Any) -> None:
+        """Write an informational line."""
+        self._put({"time": time.time(), "level": "info", "logger": "odar", "message": message, **fields})
+
+    def request(self, entry: Entry) -> None:
+        """Write the line of one request."""
+        if self._requests:
+            self._put(request_line(entry))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line for a record of the logging module."""
+        self._put(record_line(record))
+
+    def close(self) -> None:
+        """Write the queued lines, for at most two seconds."""
+        self._stop.set()
+        self._thread.join(_CLOSE_TIMEOUT_S)
+        super().close()
+
+    def _put(self, line: Line) -> None:
+        if len(self._waiting) < MAX_QUEUED_LINES:
+            self._waiting.append(line)
+        else:
+            self._drop(1)
+
+    def _drop(self, lines: int) -> None:
+        with self._dropped_lock:
+            self._dropped += lines
+
+    def _run(self) -> None:
+        # Polls instead of being woken: waking the thread would cost each request more than its line does.
+        while not self._stop.wait(_POLL_S):
+            self._write_waiting()
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        with self._dropped_lock:
+            lost, self._dropped = self._dropped, 0
+        lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if lost:
+            message = "lines were dropped: standard error was not read in time"
+            line = {"time": time.time(), "level": "warning", "logger": "odar", "message": message, "lines": lost}
+            lines.append(line)
+        if lines:
+            try:
+                self._write("".join(map(self._render, lines)))
+            except (OSError, ValueError):
+                self._drop(len(lines) - bool(lost) + lost)  # the reader has closed the pipe

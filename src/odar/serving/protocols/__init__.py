@@ -1,0 +1,1 @@
+"""The HTTP APIs that the gateway speaks: OpenAI chat completions and responses, Anthropic messages."""

@@ -1,0 +1,313 @@
+"""POST /v1/chat/completions: read requests; write answers as JSON or as a stream."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from odar.conversation import NO_OPTIONS, Format, Message, Options, Tool, ToolCall, Wire
+from odar.decisions import AnswerList
+from odar.providers.base import Delta, wire_value
+from odar.providers.openai import MESSAGE_FIELDS, PROTOCOL, call_entry
+from odar.serving.errors import ApiError, bad_field, openai_body
+from odar.serving.protocols.chat_request import (
+    AnswerFormat,
+    ChatRequest,
+    Content,
+    Function,
+    OpenAIBody,
+    further_fields,
+    read_content,
+    read_format,
+    read_stop,
+    read_tool_choice,
+)
+from odar.serving.protocols.fields import Count, convert, required
+from odar.serving.protocols.reply import choices, deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
+from odar.types import Answer, Candidate, Query, Spend
+
+
+class Call(Struct):
+    """A call of a tool in a turn of the assistant."""
+
+    id: str
+    function: Function
+
+
+class Turn(Struct):
+    """One turn of a chat."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
+    tool_calls: list[Call] | None = None
+    tool_call_id: str | None = None
+
+
+class ChatTool(Struct):
+    """A tool; only functions are supported, because other types exist at one provider only."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class ChatBody(OpenAIBody, kw_only=True):
+    """The body of a request; `odar.forwarding` lists the further fields that are forwarded."""
+
+    messages: Annotated[list[Turn], Meta(min_length=1)]
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: str | list[str] | None = None
+    logprobs: bool | None = None
+    tools: list[ChatTool] | None = None
+    response_format: AnswerFormat | None = None
+    reasoning_effort: str | None = None
+    stream_options: dict[str, Any] | None = None
+
+
+_BODY_FIELDS = frozenset(ChatBody.__struct_fields__)
+_FIELDS_WITHOUT_OPTIONS = frozenset({"model", "messages", "stream", "stream_options", "odar"})
+_TURN_FIELDS = frozenset(Turn.__struct_fields__)
+
+
+def read_chat(body: Any) -> ChatRequest:
+    """Read a chat-completions request; unknown fields are kept in `options.extra`."""
+    request = convert(body, ChatBody)
+    turns = tuple(map(_read_turn, request.messages, body["messages"], count()))
+    options = NO_OPTIONS if body.keys() <= _FIELDS_WITHOUT_OPTIONS else _read_options(request, body)
+    include_usage = request.stream_options is not None and request.stream_options.get("include_usage") is True
+    return ChatRequest.of(request, Query.from_messages(turns, options), include_usage=include_usage)
+
+
+class DecisionBody(ChatBody, kw_only=True):
+    """The body of a request for a decision: that of a chat completion, and the answers so far."""
+
+    answers: AnswerList | None = None
+
+
+def read_decision(body: Any) -> ChatRequest:
+    """Read a request for a decision; `echo` holds the answers."""
+    if not isinstance(body, dict):
+        return read_chat(body)
+    given = body.get("answers")
+    answers = convert([] if given is None else given, AnswerList, "answers")
+    request = read_chat({name: value for name, value in body.items() if name != "answers"})
+    return dataclasses.replace(request, echo={"answers": answers})
+
+
+def _read_options(request: ChatBody, body: Mapping[str, Any]) -> Options:
+    if request.top_logprobs is not None and not request.logprobs:
+        raise bad_field("top_logprobs", "needs logprobs to be true")
+    max_tokens, field = request.max_tokens, "max_tokens"
+    if request.max_completion_tokens is not None:
+        max_tokens, field = request.max_completion_tokens, "max_completion_tokens"
+    return Options(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        max_tokens=max_tokens,
+        max_tokens_field="" if max_tokens is None else field,
+        stop=read_stop(request.stop),
+        seed=request.seed,
+        n=request.n or 1,
+        top_logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        tools=tuple(
+            Tool(tool.function.name, tool.function.description or "", tool.function.parameters, Wire(PROTOCOL, raw))
+            for tool, raw in zip(request.tools or (), body.get("tools") or (), strict=True)
+        ),
+        tool_choice=read_tool_choice(request.tool_choice),
+        parallel_tools=request.parallel_tool_calls,
+        format=_read_response_format(request.response_format, body.get("response_format")),
+        user=request.user,
+        effort=request.reasoning_effort,
+        extra=further_fields(body, _BODY_FIELDS),
+    )
+
+
+def _read_turn(turn: Turn, raw: Mapping[str, Any], index: int) -> Message:
+    role, content = turn.role, turn.content
+    if role == "tool" and turn.tool_call_id is None:
+        raise bad_field(f"messages[{index}].tool_call_id", "is missing; send the id of the tool call")
+    if content is None and role != "assistant":
+        raise bad_field(f"messages[{index}].content", "is missing")
+    text, images, untranslated = read_content(content, f"messages[{index}].content")
+    plain = isinstance(content, str | None) and role != "developer" and raw.keys() <= _TURN_FIELDS
+    return Message(
+        role="system" if role == "developer" else role,
+        text=text,
+        images=images,
+        tool_calls=tuple(
+            ToolCall(call.id, call.function.name, call.function.arguments or "") for call in turn.tool_calls or ()
+        ),
+        tool_call_id=turn.tool_call_id,
+        wire=None if plain else Wire(PROTOCOL, raw),
+        untranslated=untranslated,
+    )
+
+
+def _read_response_format(form: AnswerFormat | None, raw: Any) -> Format | None:
+    where = "response_format"
+    if form is not None and form.type == "json_schema":
+        where = "response_format.json_schema"
+        form = required(form.json_schema, where)
+        form = AnswerFormat("json_schema", required(form.name, f"{where}.name"), form.schema or {})
+    return None if form is None else read_format(form, where, Wire(PROTOCOL, raw))
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def write_chat(answer: Answer, request: ChatRequest) -> dict[str, Any]:
+    """Return a chat completion."""
+    options = request.query.options
+    return {
+        "id": f"chatcmpl-{answer.trace.id}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": request.model,
+        "choices": [_choice(c, i, answer.trace.id, options) for i, c in enumerate(choices(answer, options.n))],
+        "usage": usage_of(answer.trace.spend),
+        "odar": extras_of(answer, request),
+    }
+
+
+def usage_of(spend: Spend) -> dict[str, Any] | None:
+    """Return tokens and cost in US dollars of all calls; None if a provider did not report its tokens."""
+    usage = spend.usage
+    if usage.input is None or usage.output is None:
+        return None
+    return {
+        "prompt_tokens": usage.input,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.input + usage.output,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "cost": spend.cost_usd,
+    }
+
+
+class ChatStream:
+    """A chat completion as server-sent events."""
+
+    keepalive = b": odar is working\n\n"
+
+    def __init__(self, request: ChatRequest, trace_id: str) -> None:
+        self._request = request
+        self._head = {
+            "id": f"chatcmpl-{trace_id}",
+            "object": "chat.completion.chunk",
+            "created": int(time.time()),
+            "model": request.model,
+        }
+        self._opened: set[int] = set()
+        """Choices whose first chunk has been sent."""
+        self._answered = False
+        """Whether a part of the answer other than thinking has been sent."""
+
+    def begin(self) -> bytes:
+        """Return nothing: the first chunk is sent with the first text."""
+        return b""
+
+    def piece(self, piece: Delta, index: int = 0) -> bytes:
+        """Return the events of a piece of the answer."""
+        raw: Mapping[str, Any] = wire_value(piece.wire, PROTOCOL) or {}
+        raw_delta = raw.get("delta") or {}
+        delta = {name: value for name, value in raw_delta.items() if name not in MESSAGE_FIELDS and value}
+        if piece.thinking and not raw:
+            delta["reasoning_content"] = piece.thinking
+        if piece.text:
+            delta["content"] = piece.text
+        if piece.calls:
+            delta["tool_calls"] = [
+                {
+                    "index": call.index,
+                    **({"id": call.id, "type": "function"} if call.id else {}),
+                    "function": {**({"name": call.name} if call.name else {}), "arguments": call.arguments},
+                }
+                for call in piece.calls
+            ]
+        if not delta and not raw:
+            return b""  # a signature of thinking, which this protocol does not have
+        self._answered = self._answered or bool(piece.text or piece.calls)
+        return self._open(index) + self._chunk(delta, index, logprobs=_logprobs(raw, self._request.query.options))
+
+    def end(self, answer: Answer) -> bytes:
+        """Return the remaining events: the answer if none of it has been sent, finish reasons and usage."""
+        out = b""
+        options = self._request.query.options
+        chosen = choices(answer, options.n)
+        for index, candidate in enumerate(() if self._answered else chosen):
+            out += self._open(index)
+            out += b"".join(self.piece(delta, index) for delta in deltas_of(candidate, answer.trace.id))
+            if (logprobs := _candidate_logprobs(candidate, options)) is not None:
+                out += self._chunk({"content": ""}, index, logprobs=logprobs)
+        for index, candidate in enumerate(chosen):
+            last = {} if index + 1 < len(chosen) else {"odar": extras_of(answer, self._request)}
+            out += self._chunk({}, index, finish=candidate.finish, **last)
+        if self._request.include_usage:
+            out += sse_event({**self._head, "choices": [], "usage": usage_of(answer.trace.spend)})
+        return out + DONE
+
+    def error(self, api_error: ApiError) -> bytes:
+        """Return the event of an error after the stream has begun; no [DONE] follows."""
+        return sse_event(openai_body(api_error))
+
+    def _open(self, index: int) -> bytes:
+        if index in self._opened:
+            return b""
+        self._opened.add(index)
+        return self._chunk({"role": "assistant", "content": ""}, index)
+
+    def _chunk(
+        self, delta: Mapping[str, Any], index: int, logprobs: Any = None, finish: str | None = None, **more: Any
+    ) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+        return sse_event({**self._head, "choices": [choice], **more})
+
+
+def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -> dict[str, Any]:
+    """Return one choice, with all fields of the message that a provider of this protocol sent."""
+    raw: Mapping[str, Any] = (wire_value(candidate.wire, PROTOCOL) or {}).get("message") or {}
+    message = {name: value for name, value in raw.items() if name not in MESSAGE_FIELDS}
+    if thinking := thinking_of(candidate):
+        message.setdefault("reasoning_content", thinking)
+    message |= {"role": "assistant", "content": candidate.text or None, "refusal": None}
+    if raw.get("content") is None and isinstance(raw.get("refusal"), str):
+        message |= {"content": None, "refusal": raw["refusal"]}
+    if candidate.tool_calls:
+        message["tool_calls"] = [call_entry(call) for call in tool_calls_of(candidate, trace_id)]
+    return {
+        "index": index,
+        "message": message,
+        "logprobs": _candidate_logprobs(candidate, options),
+        "finish_reason": candidate.finish,
+    }
+
+
+def _candidate_logprobs(candidate: Candidate, options: Options) -> dict[str, Any] | None:
+    """Return the log-probabilities of a candidate if they were requested and its provider returned them."""
+    if options.top_logprobs is None:
+        return None
+    if (raw := wire_value(candidate.wire, PROTOCOL)) is not None:
+        return _logprobs(raw, options)
+    entries = [
+        {"token": token.text, "logprob": token.logprob, "bytes": list(token.text.encode()), "top_logprobs": []}
+        for token in candidate.tokens
+        if token.logprob is not None and not token.control
+    ]
+    return {"content": entries, "refusal": None} if entries else None
+
+
+def _logprobs(raw: Mapping[str, Any], options: Options) -> dict[str, Any] | None:
+    entries: Sequence[Any] | None = (raw.get("logprobs") or {}).get("content")
+    limit = options.top_logprobs
+    if limit is None or not entries:
+        return None
+    # Providers are asked for at least one alternative, because llama.cpp returns nothing without.
+    content = [{**entry, "top_logprobs": (entry.get("top_logprobs") or [])[:limit]} for entry in entries]
+    return {"content": content, "refusal": None}

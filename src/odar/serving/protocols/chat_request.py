@@ -1,0 +1,355 @@
+"""A request of any protocol: the fields that all bodies share, limits in headers, images, and checks of image URLs.
+
+The gateway fetches no URL, but a model server that gets `http://169.254.169.254/…` as an image may fetch it, from a
+network that the client cannot reach. URLs of private hosts are therefore rejected; a public name that resolves to a
+private address must be blocked by the model server (docs/security.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import socket
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta, Struct
+
+from odar.conversation import Format, Image, Message, ToolChoice, Wire
+from odar.errors import InputError
+from odar.inputs import MAX_BYTES, decode_base64, image_from_url
+from odar.policy.dial import Dial
+from odar.policy.json_schema import schema_fault
+from odar.serving.errors import ApiError, bad_field
+from odar.serving.protocols.fields import Count, convert, required
+from odar.types import Query
+
+MAX_BETAS = 50
+LIMIT_HEADERS = {
+    b"x-odar-path": "path",
+    b"x-odar-max-calls": "max_calls",
+    b"x-odar-max-cost-usd": "max_cost_usd",
+    b"x-odar-deadline-s": "deadline_s",
+    b"x-odar-dial": "dial",
+    b"x-odar-value-usd": "value_usd",
+    b"x-odar-target-calls": "target_calls",
+    b"x-odar-target-cost-usd": "target_cost_usd",
+}
+"""Fields of `Extras` that can be sent as headers."""
+DIAL_FIELDS = ("dial", "value_usd", "target_calls", "target_cost_usd")
+"""The forms of the dial; a request has at most one of them."""
+ToolMode = Literal["auto", "none", "required"]
+
+
+class Extras(Struct, frozen=True, forbid_unknown_fields=True):
+    """Options for ODAR; limits can tighten the configured ones, never loosen them."""
+
+    path: Annotated[Literal["simple", "medium", "hard"], Meta(description="Path, with model odar.")] | None = None
+    max_calls: Count | None = None
+    max_cost_usd: Annotated[float, Meta(ge=0, description="US dollars.")] | None = None
+    deadline_s: Annotated[float, Meta(gt=0)] | None = None
+    explain: Annotated[bool, Meta(description="Return candidates, energies and the ledger too.")] | None = None
+    dial: Annotated[str | float, Meta(description="economy, balanced, quality, or points of accuracy.")] | None = (
+        None
+    )
+    value_usd: Annotated[float, Meta(gt=0, description="What a right answer is worth.")] | None = None
+    target_calls: Annotated[float, Meta(ge=1, description="Mean calls of such requests.")] | None = None
+    target_cost_usd: Annotated[float, Meta(gt=0, description="Mean US dollars of such requests.")] | None = None
+
+    def read_dial(self) -> Dial | None:
+        """Return the dial; raise ApiError if it is invalid or given in two forms."""
+        forms = {name: getattr(self, name) for name in DIAL_FIELDS}
+        try:
+            return Dial.from_options(**forms)
+        except InputError as error:
+            name = next(name for name, value in forms.items() if value is not None)
+            raise bad_field(f"odar.{name}", str(error)) from None
+
+
+NO_EXTRAS = Extras()
+
+
+class RequestBody(Struct, kw_only=True):
+    """Fields of every request to a model."""
+
+    model: Annotated[str, Meta(max_length=256)]
+    stream: bool | None = None
+    odar: Extras | None = None
+
+
+class OpenAIBody(RequestBody, kw_only=True):
+    """Fields of OpenAI's requests for an answer."""
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tool_choice: ToolMode | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    user: str | None = None
+
+
+class ImageSource(Struct):
+    """An image: its URL, or its bytes in base64."""
+
+    type: Literal["base64", "url"] | None = None
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+
+
+class Part(Struct):
+    """A part of a message's content; each type has some of the fields, and unknown types may have others."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+    image_url: str | ImageSource | None = None
+    source: Any = None
+    id: str | None = None
+    name: str | None = None
+    input: Any = None
+    tool_use_id: str | None = None
+    content: Any = None
+
+
+Content = str | list[Part]
+
+
+class Function(Struct):
+    """A function that a model may call or has called."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    arguments: str | None = None
+
+
+class AnswerFormat(Struct):
+    """The format of the answer; chat completions have name and schema in `json_schema`."""
+
+    type: Literal["text", "json_object", "json_schema"] | None = None
+    name: str | None = None
+    schema: dict[str, Any] | None = None
+    json_schema: AnswerFormat | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A request in any protocol."""
+
+    model: str
+    query: Query
+    extras: Extras = NO_EXTRAS
+    stream: bool = False
+    include_usage: bool = False
+    """Whether the last chunk of a chat-completions stream contains the usage."""
+    echo: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that are repeated in the answer or forwarded to the provider."""
+
+    @classmethod
+    def of(cls, body: RequestBody, query: Query, **more: Any) -> ChatRequest:
+        """Return the request of a body; `more` sets further fields."""
+        return cls(body.model, query, body.odar or NO_EXTRAS, bool(body.stream), **more)
+
+
+def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> ChatRequest:
+    """Add the limits in headers, for clients that cannot add fields to a body; limits in the body win."""
+    limits: dict[str, Any] = {}
+    for header, value in headers:
+        if header in LIMIT_HEADERS:
+            limits[LIMIT_HEADERS[header]] = value.decode("latin-1")
+        elif header == b"anthropic-beta":
+            betas = tuple(filter(None, map(str.strip, value.decode("latin-1").split(","))))[:MAX_BETAS]
+            options = dataclasses.replace(request.query.options, betas=betas)
+            request = dataclasses.replace(request, query=dataclasses.replace(request.query, options=options))
+    if not limits:
+        return request
+    in_headers = msgspec.structs.asdict(convert(limits, Extras, "header x-odar", strict=False))
+    in_body = {name: value for name, value in msgspec.structs.asdict(request.extras).items() if value is not None}
+    if not in_body.keys().isdisjoint(DIAL_FIELDS):
+        in_headers |= dict.fromkeys(DIAL_FIELDS)
+    return dataclasses.replace(request, extras=Extras(**{**in_headers, **in_body}))
+
+
+def further_fields(body: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Return the fields of a body that its definition does not have, except null ones."""
+    return {name: value for name, value in body.items() if name not in known and value is not None}
+
+
+def to_content(value: Any, where: str) -> Content:
+    """Convert the content of a tool result, which its Struct declares as Any."""
+    kind: Any = Content
+    content: Content = convert(value, kind, where)
+    return content
+
+
+def read_content(
+    content: Content | None, where: str, skip: Collection[str] = ()
+) -> tuple[str, tuple[Image, ...], tuple[str, ...]]:
+    """Return the text and the images of a message in any protocol, and the types of other parts not in `skip`."""
+    if content is None or isinstance(content, str):
+        return content or "", (), ()
+    texts: list[str] = []
+    images: list[Image] = []
+    untranslated: list[str] = []
+    for i, part in enumerate(content):
+        match part.type:
+            case "text" | "input_text" | "output_text":
+                texts.append(required(part.text, f"{where}[{i}].text"))
+            case "refusal":
+                texts.append(required(part.refusal, f"{where}[{i}].refusal"))
+            case "image_url" | "input_image" | "image":
+                images.append(_read_part_image(part, f"{where}[{i}]"))
+            case kind if kind not in skip:
+                untranslated.append(kind)
+    return "\n".join(texts), tuple(images), tuple(untranslated)
+
+
+def _read_part_image(part: Part, where: str) -> Image:
+    if part.type == "image":
+        where = f"{where}.source"
+        source = convert(required(part.source, where), ImageSource, where)
+        if required(source.type, f"{where}.type") == "base64":
+            media_type = required(source.media_type, f"{where}.media_type")
+            where = f"{where}.data"
+            try:
+                return _check_size(Image(media_type, decode_base64(required(source.data, where))), where)
+            except InputError as error:
+                raise bad_field(where, str(error)) from None
+        return read_image(source.url, f"{where}.url")
+    image, where = part.image_url, f"{where}.image_url"
+    url = image.url if isinstance(image, ImageSource) else image
+    return read_image(url, where if image is None or part.type == "input_image" else f"{where}.url")
+
+
+def read_image(url: str | None, where: str) -> Image:
+    """Read an image from an http(s) or data: URL."""
+    try:
+        return _check_size(image_from_url(required(url, where)), where)
+    except InputError as error:
+        raise bad_field(where, str(error)) from None
+
+
+def _check_size(image: Image, where: str) -> Image:
+    if len(image.data) > MAX_BYTES:
+        message = f"{where}: the image is larger than {MAX_BYTES // 1024**2} MB"
+        raise ApiError(413, message, "image_too_large", where)
+    return image
+
+
+def read_stop(stop: str | list[str] | None) -> tuple[str, ...] | None:
+    """Return stop sequences as a tuple; None if the client sent none."""
+    if stop is None:
+        return None
+    return (stop,) if isinstance(stop, str) else tuple(stop)
+
+
+def read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | None:
+    """Read OpenAI's `tool_choice`; chat completions and responses name a function in different ways."""
+    match choice:
+        case None:
+            return None
+        case "auto" | "none" | "required":
+            return ToolChoice(choice)
+        case {"type": "function", "function": {"name": str(name)}} | {"type": "function", "name": str(name)}:
+            return ToolChoice("tool", name)
+    raise bad_field("tool_choice", 'must be "auto", "none", "required" or a function by name')
+
+
+def read_format(form: AnswerFormat, where: str, wire: Wire | None = None) -> Format | None:
+    """Read a response format and check its schema; return None for text."""
+    kind = required(form.type, f"{where}.type")
+    if kind != "json_schema":
+        return Format(wire=wire) if kind == "json_object" else None
+    schema = required(form.schema, f"{where}.schema")
+    if fault := schema_fault(schema):
+        raise bad_field(f"{where}.schema", f"is not a usable JSON schema: {fault}")
+    return Format(schema, form.name or "answer", wire)
+
+
+_PRIVATE_SUFFIXES = (
+    "localhost",
+    "local",
+    "internal",
+    "intranet",
+    "lan",
+    "home",
+    "corp",
+    "private",
+    "arpa",
+    "svc",
+    "test",
+)
+"""Last labels of host names that are not public."""
+_URL_SCHEMES = ("http:", "https:", "ftp:", "file:", "s3:", "gs:")
+
+
+def check_addresses(query: Query, allowed: str) -> None:
+    """Raise ApiError if a conversation has a URL that `gateway.image_urls` (public, any, none) does not allow."""
+    if allowed == "any":
+        return
+    for url in _urls(query):
+        if allowed == "none":
+            raise bad_field("image_url", "URLs are not allowed (gateway.image_urls); send data:image/…;base64,…")
+        if not is_public(url):
+            raise bad_field("image_url", "the URL is not public (gateway.image_urls); send data:image/…;base64,…")
+
+
+def is_public(url: str) -> bool:
+    """Return whether the host of a URL is on the public internet, as far as its text shows.
+
+    >>> [is_public(url) for url in ("https://example.com/a.png", "http://127.1/", "http://intranet/", "file:///etc")]
+    [True, False, False, False]
+    """
+    text = unicodedata.normalize("NFKC", url)  # resolvers read ① as 1
+    if any(c.isspace() or not c.isprintable() or c == "\\" for c in text):  # parsers do not agree on these
+        return False
+    try:
+        parts = urlsplit(text)
+        host = (parts.hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    if parts.scheme not in ("http", "https") or not host:
+        return False
+    address = _parse_address(host)
+    if address is not None:
+        return address.is_global and not address.is_multicast
+    last = host.rpartition(".")[2]
+    return "." in host and last not in _PRIVATE_SUFFIXES and not last.isdigit()
+
+
+def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the IP address of a host in any notation that resolvers accept: 127.1, 0x7f000001, 2130706433."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        try:
+            return ipaddress.IPv4Address(socket.inet_aton(host))
+        except (OSError, UnicodeEncodeError):
+            return None
+    return getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None) or address
+
+
+def _urls(query: Query) -> Iterator[str]:
+    for message in query.messages:
+        yield from (image.url for image in message.images if image.url is not None)
+        if message.untranslated:
+            yield from _forwarded_urls(message)
+
+
+def _forwarded_urls(message: Message) -> Iterator[str]:
+    """Yield everything that looks like a URL in content that is forwarded unchanged: videos, files, documents."""
+    queue: list[Any] = [] if message.wire is None else [message.wire.value.get("content")]
+    while queue:
+        value = queue.pop()
+        if isinstance(value, dict):
+            if value.get("type") != "text":
+                queue += value.values()
+        elif isinstance(value, list):
+            queue += value
+        elif isinstance(value, str) and value.lower().startswith(_URL_SCHEMES):
+            yield value

@@ -1,0 +1,343 @@
+"""POST /v1/messages: read requests in Anthropic's format; write answers as JSON or as a stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from odar.agents.stream import PROGRESS
+from odar.conversation import Message, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.providers.anthropic import PROTOCOL, tool_use
+from odar.providers.base import Delta, wire_value
+from odar.serving.errors import ApiError, anthropic_body
+from odar.serving.protocols.chat_request import (
+    AnswerFormat,
+    ChatRequest,
+    Content,
+    Part,
+    RequestBody,
+    further_fields,
+    read_content,
+    read_format,
+    read_stop,
+    to_content,
+)
+from odar.serving.protocols.fields import Count, convert, required
+from odar.serving.protocols.reply import choices, deltas_of, extras_of, sse_event, tool_calls_of
+from odar.types import Answer, Candidate, Query, Spend
+
+_OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
+"""Types of blocks that `read_content` skips, because `_read_turn` reads them."""
+
+
+class Turn(Struct):
+    """One turn; tool results are in turns of the user."""
+
+    role: Literal["user", "assistant", "system"]
+    content: Content
+
+
+class MessagesTool(Struct):
+    """A function of the client, or a tool of Anthropic if it has another type."""
+
+    type: str | None = None
+    name: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+
+
+class Choice(Struct):
+    """Which tool can or must be called."""
+
+    type: Literal["auto", "any", "none", "tool"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class OutputConfig(Struct):
+    """Effort of thinking, and format of the answer."""
+
+    effort: str | None = None
+    format: AnswerFormat | None = None
+
+
+class CountBody(RequestBody, kw_only=True):
+    """The body of a request to count tokens."""
+
+    messages: Annotated[list[Turn], Meta(min_length=1)]
+    system: Content | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    stop_sequences: str | list[str] | None = None
+    tools: list[MessagesTool] | None = None
+    tool_choice: Choice | None = None
+    output_config: OutputConfig | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class MessagesBody(CountBody, kw_only=True):
+    """The body of a request; `odar.forwarding` lists the further fields that Anthropic upstreams get."""
+
+    max_tokens: Count
+
+
+_BODY_FIELDS = frozenset(MessagesBody.__struct_fields__)
+
+
+def read_messages(body: Any) -> ChatRequest:
+    """Read a Messages request; unknown fields are forwarded to Anthropic upstreams only."""
+    request = convert(body, MessagesBody)
+    turns: list[Message] = []
+    if request.system is not None:
+        wire = None if isinstance(request.system, str) else Wire(PROTOCOL, {"content": body["system"]})
+        turns.append(Message("system", _system_text(request.system, "system"), wire=wire))
+    for i, (turn, raw) in enumerate(zip(request.messages, body["messages"], strict=True)):
+        turns += _read_turn(turn, raw, f"messages[{i}].content")
+    return ChatRequest.of(request, Query.from_messages(tuple(turns), _read_options(request, body)))
+
+
+def _read_options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
+    config, tool_choice, parallel_tools, answer_format = request.output_config or OutputConfig(), None, None, None
+    if (choice := request.tool_choice) is not None:
+        tool_choice = _read_tool_choice(choice)
+        if choice.disable_parallel_tool_use is not None:
+            parallel_tools = not choice.disable_parallel_tool_use
+    if config.format is not None:
+        wire = Wire(PROTOCOL, {"format": body["output_config"]["format"]})
+        answer_format = read_format(config.format, "output_config.format", wire)
+    user = (request.metadata or {}).get("user_id")
+    return Options(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        max_tokens=request.max_tokens,
+        stop=read_stop(request.stop_sequences),
+        tools=tuple(map(_read_tool, request.tools or (), body.get("tools") or (), count())),
+        tool_choice=tool_choice,
+        parallel_tools=parallel_tools,
+        format=answer_format,
+        user=user if isinstance(user, str) else None,
+        effort=config.effort,
+        protocol=PROTOCOL,
+        extra=further_fields(body, _BODY_FIELDS),
+    )
+
+
+def _read_tool_choice(choice: Choice) -> ToolChoice:
+    if choice.type == "tool":
+        return ToolChoice("tool", required(choice.name, "tool_choice.name"))
+    return ToolChoice("required" if choice.type == "any" else choice.type)
+
+
+def _system_text(content: Content, where: str) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n\n".join(required(block.text, f"{where}[{i}].text") for i, block in enumerate(content))
+
+
+def _read_turn(turn: Turn, raw: Mapping[str, Any], where: str) -> list[Message]:
+    """Read one turn; tool results become separate turns, as in the other protocols."""
+    role, content = turn.role, turn.content
+    if role == "system":
+        return [Message(role, _system_text(content, where), wire=Wire(PROTOCOL, raw))]
+    if isinstance(content, str):
+        return [Message(role, content)]
+    results: list[Message] = []
+    calls: list[ToolCall] = []
+    kept: list[Any] = []
+    for i, (part, block) in enumerate(zip(content, raw["content"], strict=True)):
+        if part.type == "tool_result":
+            results.append(_read_tool_result(part, block, f"{where}[{i}]"))
+            continue
+        if part.type == "tool_use":
+            calls.append(_read_tool_call(part, f"{where}[{i}]"))
+        if part.type != "thinking" or block.get("signature"):  # thinking without a signature is the gateway's own
+            kept.append(block)
+    if not kept:
+        return results
+    text, images, untranslated = read_content(content, where, _OWN_BLOCK_TYPES)
+    wire = Wire(PROTOCOL, {"role": role, "content": kept})
+    return [*results, Message(role, text, images, tuple(calls), wire=wire, untranslated=untranslated)]
+
+
+def _read_tool_result(part: Part, block: Mapping[str, Any], where: str) -> Message:
+    call_id = required(part.tool_use_id, f"{where}.tool_use_id")
+    content = None if part.content is None else to_content(part.content, f"{where}.content")
+    text, images, untranslated = read_content(content, f"{where}.content")
+    wire = Wire(PROTOCOL, {"role": "user", "content": [block]})
+    return Message("tool", text, images, (), call_id, wire, untranslated)
+
+
+def _read_tool_call(part: Part, where: str) -> ToolCall:
+    arguments = convert(part.input or {}, dict[str, Any], f"{where}.input")
+    call_id, name = required(part.id, f"{where}.id"), required(part.name, f"{where}.name")
+    return ToolCall(call_id, name, json.dumps(arguments, ensure_ascii=False))
+
+
+def _read_tool(tool: MessagesTool, raw: Mapping[str, Any], index: int) -> Tool:
+    wire = Wire(PROTOCOL, raw)
+    if tool.type not in (None, "custom"):
+        return Tool(tool.name or str(tool.type), wire=wire, hosted=str(tool.type))
+    return Tool(required(tool.name, f"tools[{index}].name"), tool.description or "", tool.input_schema, wire)
+
+
+_STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+"""Anthropic's stop reasons by finish reason; `end_turn` for all others."""
+
+
+def write_message(answer: Answer, request: ChatRequest) -> dict[str, Any]:
+    """Return a message."""
+    (winner,) = choices(answer, 1)
+    return {
+        "id": f"msg_{answer.trace.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": request.model,
+        "content": _content_blocks(winner, answer.trace.id, request),
+        **_stop_fields(winner),
+        "usage": usage_of(answer.trace.spend),
+        "odar": extras_of(answer, request),
+    }
+
+
+def _stop_fields(candidate: Candidate) -> dict[str, Any]:
+    """Return the stop reason and sequence, as sent if the provider is an Anthropic server."""
+    raw = wire_value(candidate.wire, PROTOCOL) or {}
+    reason = raw.get("stop_reason") or _STOP_REASONS.get(candidate.finish, "end_turn")
+    return {"stop_reason": reason, "stop_sequence": raw.get("stop_sequence")}
+
+
+def usage_of(spend: Spend) -> dict[str, Any]:
+    """Return tokens and cost in US dollars of all calls; None for what a provider did not report."""
+    usage = spend.usage
+    uncached = None if usage.input is None else usage.input - (usage.cached or 0) - (usage.written or 0)
+    return {
+        "input_tokens": uncached,
+        "cache_creation_input_tokens": usage.written or 0,
+        "cache_read_input_tokens": usage.cached,
+        "output_tokens": usage.output,
+        "cost": spend.cost_usd,
+    }
+
+
+class MessageStream:
+    """A message as Anthropic's sequence of events."""
+
+    keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+    def __init__(self, request: ChatRequest, trace_id: str) -> None:
+        self._request = request
+        self._id = f"msg_{trace_id}"
+        self._block = -1
+        """The index of the open or last block."""
+        self._open: str | int | None = None
+        """The type of the open block, or the index of its tool call; None if no block is open."""
+        self._answered = False
+        """Whether a part of the answer has been sent."""
+        self._shows_thinking = _shows_thinking(request)
+
+    def begin(self) -> bytes:
+        """Return the event with the empty message."""
+        usage = {"input_tokens": 0, "output_tokens": 0}
+        stop = {"stop_reason": None, "stop_sequence": None}
+        head = {"id": self._id, "type": "message", "role": "assistant", "model": self._request.model}
+        return _event("message_start", message={**head, "content": [], **stop, "usage": usage})
+
+    def piece(self, piece: Delta) -> bytes:
+        """Return the events of a piece of the answer."""
+        out = self._write_thinking(piece)
+        if piece.text:
+            out += self._open_block("text", {"type": "text", "text": ""})
+            out += self._delta_event(type="text_delta", text=piece.text)
+        for call in piece.calls:
+            name = call.id or f"toolu_{self._id}_{call.index}"
+            out += self._open_block(call.index, {"type": "tool_use", "id": name, "name": call.name, "input": {}})
+            if call.arguments:
+                out += self._delta_event(type="input_json_delta", partial_json=call.arguments)
+        return out
+
+    def end(self, answer: Answer) -> bytes:
+        """Return the remaining events: the answer if none of it has been sent, stop reason and usage."""
+        (winner,) = choices(answer, 1)
+        out = b""
+        if not self._answered:
+            blocks = _content_blocks(winner, answer.trace.id, self._request)
+            deltas = (*_thinking_deltas(blocks), *deltas_of(winner, answer.trace.id))
+            out += b"".join(map(self.piece, deltas))
+        out += self._close_block()
+        usage, extras = usage_of(answer.trace.spend), extras_of(answer, self._request)
+        out += _event("message_delta", delta=_stop_fields(winner), usage=usage, odar=extras)
+        return out + _event("message_stop")
+
+    def error(self, api_error: ApiError) -> bytes:
+        """Return the event of an error after the stream has begun."""
+        return sse_event(anthropic_body(api_error), "error")
+
+    def _write_thinking(self, piece: Delta) -> bytes:
+        """Return the events of thinking, its signature, or an encrypted block of it."""
+        raw = wire_value(piece.wire, PROTOCOL) or {}
+        out = b""
+        if piece.thinking and (self._shows_thinking or piece.wire is None):
+            part = "progress" if piece.wire is PROGRESS else "thinking"  # a model signs only its own block
+            out += self._open_block(part, {"type": "thinking", "thinking": "", "signature": ""})
+            out += self._delta_event(type="thinking_delta", thinking=piece.thinking)
+        if "delta" in raw and self._open == "thinking":
+            out += self._delta_event(**raw["delta"])
+        if "content_block" in raw:
+            out += self._open_block("redacted", raw["content_block"]) + self._close_block()
+        return out
+
+    def _open_block(self, part: str | int, block: dict[str, Any]) -> bytes:
+        if self._open == part:
+            return b""
+        out = self._close_block()
+        self._block += 1
+        self._open = part
+        self._answered = self._answered or part not in ("progress", "thinking", "redacted")
+        return out + _event("content_block_start", index=self._block, content_block=block)
+
+    def _close_block(self) -> bytes:
+        if self._open is None:
+            return b""
+        self._open = None
+        return _event("content_block_stop", index=self._block)
+
+    def _delta_event(self, **delta: Any) -> bytes:
+        return _event("content_block_delta", index=self._block, delta=delta)
+
+
+def _content_blocks(candidate: Candidate, trace_id: str, request: ChatRequest) -> list[dict[str, Any]]:
+    """Return an Anthropic server's content unchanged; for others text, calls, and thinking if requested."""
+    if content := (wire_value(candidate.wire, PROTOCOL) or {}).get("content"):
+        return list(content)
+    blocks = []
+    if candidate.wire is not None and _shows_thinking(request):
+        message = candidate.wire.value.get("message") or {}
+        if thinking := message.get("reasoning_content") or message.get("reasoning"):
+            blocks.append({"type": "thinking", "thinking": str(thinking), "signature": ""})
+    if candidate.text:
+        blocks.append({"type": "text", "text": candidate.text})
+    return [*blocks, *map(tool_use, tool_calls_of(candidate, trace_id))]
+
+
+def _shows_thinking(request: ChatRequest) -> bool:
+    """Return whether the client asked for thinking."""
+    thinking = request.query.options.extra.get("thinking")
+    return isinstance(thinking, dict) and thinking.get("type") != "disabled"
+
+
+def _thinking_deltas(blocks: list[dict[str, Any]]) -> Iterator[Delta]:
+    for block in blocks:
+        if block["type"] == "redacted_thinking":
+            yield Delta(wire=Wire(PROTOCOL, {"content_block": block}))
+        elif block["type"] == "thinking":
+            yield Delta(thinking=block["thinking"])
+            if signature := block.get("signature"):
+                yield Delta(wire=Wire(PROTOCOL, {"delta": {"type": "signature_delta", "signature": signature}}))
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return sse_event({"type": kind, **fields}, kind)

@@ -1,0 +1,157 @@
+"""POST /v1/embeddings and /v1/completions: requests are forwarded to the model that they name, without routing.
+
+Keys, budgets and limits apply as to questions. `odar.forwarding` lists the fields that are forwarded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from odar.conversation import Options, Wire
+from odar.errors import BudgetExceeded, plural
+from odar.formats import dump_json
+from odar.forwarding import select_body
+from odar.providers.base import Message, Reply, Request, Sampling
+from odar.serving.endpoint import Endpoint, RequestState
+from odar.serving.errors import bad_field
+from odar.serving.exchange import EVENT_STREAM_HEADERS, JSON_HEADERS, CancelOnDisconnect
+from odar.serving.protocols.chat import DONE
+from odar.serving.protocols.chat_request import ChatRequest, RequestBody
+from odar.serving.protocols.fields import MAX_INTEGER, convert
+from odar.serving.protocols.reply import spend_headers
+from odar.types import DIRECT, Ask, Query, Spend
+
+MAX_INPUTS = 2048
+"""Largest number of texts in a request, as at OpenAI."""
+_DEFAULT_TOKENS = 16
+"""Default of `max_tokens` as OpenAI documents it; sent because other servers have other defaults or none."""
+
+
+Tokens = Annotated[list[int], Meta(min_length=1)]
+Texts = str | Annotated[list[str | int | Tokens], Meta(min_length=1)]
+"""A text, a list of texts, a list of tokens, or a list of such lists."""
+
+
+class EmbeddingsBody(RequestBody, kw_only=True):
+    """The body of a request for embeddings; `odar.forwarding` lists the further fields that are forwarded."""
+
+    input: Texts
+
+
+class CompletionsBody(RequestBody, kw_only=True):
+    """The body of a request to continue texts; `odar.forwarding` lists the further fields that are forwarded."""
+
+    prompt: Texts
+    suffix: str | None = None
+    max_tokens: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    best_of: Annotated[int, Meta(ge=1, le=128)] | None = None
+
+
+def read_embeddings(body: Any) -> ChatRequest:
+    """Read a request for embeddings; `echo` is the body to forward."""
+    request = convert(body, EmbeddingsBody)
+    return ChatRequest.of(request, _priced_query(_read_texts(request.input, "input"), 0, 1), echo=body)
+
+
+def read_completions(body: Any) -> ChatRequest:
+    """Read a request for completions; `echo` is the body to forward, always with `max_tokens`."""
+    request = convert(body, CompletionsBody)
+    prompts = [prompt + (request.suffix or "") for prompt in _read_texts(request.prompt, "prompt")]
+    max_tokens = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
+    n = request.n or 1
+    best_of = request.best_of or n
+    if best_of < n:
+        raise bad_field("best_of", f"{best_of} is less than n = {n}")
+    query = _priced_query(prompts, len(prompts) * max_tokens, best_of)
+    return ChatRequest.of(request, query, echo={**body, "max_tokens": max_tokens})
+
+
+def _priced_query(texts: list[str], max_tokens: int, samples: int) -> Query:
+    """Return a query that costs at least as much as the request: all texts are read once for each sample."""
+    messages = tuple(Message("user", text) for text in texts)
+    return Query.from_messages(messages, Options(max_tokens=max_tokens, n=samples))
+
+
+def _read_texts(texts: Texts, name: str) -> list[str]:
+    """Return a list of texts; tokens are written as numbers."""
+    if isinstance(texts, str):
+        return [texts]
+    if all(isinstance(token, int) for token in texts):
+        return [" ".join(map(str, texts))]
+    if len(texts) > MAX_INPUTS:
+        raise bad_field(name, f"has {len(texts)} texts; the limit is {MAX_INPUTS}")
+    if any(isinstance(text, int) for text in texts):
+        raise bad_field(name, "must be a string, a list of strings, a list of tokens or a list of such lists")
+    return [" ".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts]
+
+
+class PassThrough(Endpoint):
+    """An endpoint that forwards requests."""
+
+    def _parse(self, value: Any) -> ChatRequest:
+        return self._protocol.read(value)
+
+    async def _answer(self, state: RequestState) -> None:
+        service = self._service
+        chat_request, options = await self._receive(state)
+        if options.model is None:
+            raise bad_field("model", f"{chat_request.model!r} is for questions only; send the name of one model")
+        card = service.settings.card(options.model)
+        provider = service.settings.providers.get(card.provider)
+        if provider is not None and provider.kind != "openai":
+            kind = f"{card.provider} is of kind {provider.kind}"
+            raise bad_field("model", f"{kind}; /v1/{self._protocol.name} needs a provider of kind openai")
+        ledger, _ = await self._open_ledger(state, chat_request, options)
+        messages, n = chat_request.query.messages, chat_request.query.options.n
+        max_tokens = chat_request.query.options.max_tokens
+        calls = len(messages) * n if self._protocol.name == "completions" else 1
+        if ledger.limits.calls is not None and calls > ledger.limits.calls:
+            needed = plural(calls, "call")
+            raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, but this request needs {needed}")
+        if ledger.affordable(card, messages, max_tokens, n) < n:
+            raise BudgetExceeded(f"the limits do not allow all {n} samples; lower best_of or n")
+        request = Request(
+            model=card.id,
+            messages=messages,
+            sampling=Sampling(max_tokens=max_tokens),
+            n=n,
+            timeout_s=service.odar.settings.fast.timeout_s,
+            retry_rate_limit=False,
+            unlisted_model=card.name not in service.settings.models,
+        )
+        body, note = select_body(
+            {**chat_request.echo, "model": card.id},
+            self._protocol.name,
+            forward=() if provider is None else provider.forward,
+            dropped=card.drop,
+            cost_limited=ledger.limits.cost_usd is not None,
+        )
+        forward = partial(service.odar.agents.providers[card.provider].forward, f"/{self._protocol.name}", body)
+        with CancelOnDisconnect(state.exchange):
+            reply = await ledger.bill(Ask(DIRECT), card, request, messages, forward)
+        await self._charge(state)
+        await self._respond(state, reply, ledger.spend(), note, stream=chat_request.stream)
+
+    async def _respond(self, state: RequestState, reply: Reply, spend: Spend, note: str, *, stream: bool) -> None:
+        payload = dict((reply.completions[0].wire or Wire("openai", {})).value)
+        if isinstance(usage := payload.get("usage"), dict):
+            payload["usage"] = {**usage, "cost": spend.cost_usd}
+        payload["odar"] = {
+            "trace_id": state.trace_id,
+            "calls": spend.calls,
+            "cost_usd": spend.cost_usd,
+            "degraded": False,
+            "degradations": [],
+            "notes": [note] if note else [],
+        }
+        headers = [(b"x-odar-trace", state.trace_id.encode()), *spend_headers(spend)]
+        data = await asyncio.to_thread(dump_json, payload)
+        content_headers = JSON_HEADERS
+        if stream and "choices" in payload:  # the whole answer in one event
+            data, content_headers = b"data: %b\n\n%b" % (data, DONE), EVENT_STREAM_HEADERS
+        await state.exchange.respond(200, data, [*content_headers, *headers])

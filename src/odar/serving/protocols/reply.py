@@ -1,0 +1,252 @@
+"""Responses of all protocols: the choices, headers and `odar` object of an answer, and event streams."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from odar.agents.measure import size_of
+from odar.background import run_by_size
+from odar.conversation import ToolCall
+from odar.formats import dump_json
+from odar.policy.fusion import rank
+from odar.policy.paper import STOP
+from odar.providers.base import CallDelta, Delta
+from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError
+from odar.serving.exchange import EVENT_STREAM_HEADERS, ClientLeft, Exchange
+from odar.serving.protocols.chat_request import ChatRequest
+from odar.traces.record import Record, path_name, to_document
+from odar.types import Answer, Candidate, Decision, Plan, Spend
+
+_PIECE = re.compile(r"(?s).{1,23}\S*\s*")
+"""A few words of a text."""
+
+
+def choices(answer: Answer, n: int) -> list[Candidate]:
+    """Return up to n of the best candidates, the winner first."""
+    candidates = answer.trace.candidates
+    if n == 1:
+        return [candidates[answer.trace.verdict.winner]]
+    return [candidates[i] for i in rank(candidates, answer.trace.verdict)[:n]]
+
+
+def tool_calls_of(candidate: Candidate, trace_id: str) -> list[ToolCall]:
+    """Return the tool calls; missing ids are filled in, always in the same way."""
+    calls = enumerate(candidate.tool_calls)
+    return [ToolCall(call.id or f"call_{trace_id}_{i}", call.name, call.arguments) for i, call in calls]
+
+
+def thinking_of(candidate: Candidate) -> str:
+    """Return the thinking of an Anthropic model, as far as its server shows it."""
+    blocks = (candidate.wire.value.get("content") if candidate.wire is not None else None) or ()
+    thinking = (b.get("thinking") for b in blocks if isinstance(b, dict) and b.get("type") == "thinking")
+    return "".join(text for text in thinking if isinstance(text, str))
+
+
+def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
+    """Yield a finished answer as a stream: its text in pieces of a few words, then its tool calls."""
+    yield from map(Delta, _PIECE.findall(candidate.text))
+    for index, call in enumerate(tool_calls_of(candidate, trace_id)):
+        yield Delta(calls=(CallDelta(index, call.id, call.name, call.arguments),))
+
+
+def extras_of(answer: Answer, request: ChatRequest) -> dict[str, Any]:
+    """Return the `odar` object of a response."""
+    trace = answer.trace
+    winner = trace.candidates[trace.verdict.winner]
+    reasons = [decision.reason for decision in trace.decisions if decision.reason != STOP]
+    extras: dict[str, Any] = {
+        "trace_id": trace.id,
+        "path": path_name(trace.plan, trace.decisions),
+        "stages": [str(decision.stage) for decision in trace.decisions if decision.stage is not None],
+        "difficulty": trace.plan.estimate.difficulty,
+        "dial": trace.plan.dial,
+        "p": trace.decisions[-1].p,
+        "reason": reasons[-1] if reasons else "",
+        "agent": winner.agent,
+        "model": winner.model,
+        "scorer": trace.verdict.scorer,
+        "calls": trace.spend.calls,
+        "cost_usd": trace.spend.cost_usd,
+        "degraded": answer.degraded,
+        "degradations": list(trace.degradations),
+        "notes": list(trace.notes),
+    }
+    if trace.plan.session is not None:
+        extras["session"] = dataclasses.asdict(trace.plan.session)
+    if request.extras.explain:
+        extras["explanation"] = to_document(Record(request.query, answer), content=True)
+    return extras
+
+
+def plan_headers(plan: Plan, decisions: Sequence[Decision], trace_id: str) -> list[tuple[bytes, bytes]]:
+    """Return the headers that are known before the answer; the path only if no other stage can follow."""
+    headers = [(b"x-odar-trace", trace_id.encode()), (b"x-odar-difficulty", b"%.4f" % plan.estimate.difficulty)]
+    last = decisions[-1]
+    if last.final or last.stage is None:
+        headers.append((b"x-odar-path", path_name(plan, decisions).encode()))
+    return headers
+
+
+def spend_headers(spend: Spend) -> list[tuple[bytes, bytes]]:
+    """Return the headers with the calls and the cost of a request."""
+    cost = b"unknown" if spend.cost_usd is None else b"%.6f" % spend.cost_usd
+    return [(b"x-odar-calls", b"%d" % spend.calls), (b"x-odar-cost-usd", cost)]
+
+
+def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a finished answer."""
+    trace = answer.trace
+    headers = plan_headers(trace.plan, trace.decisions, trace.id) + spend_headers(trace.spend)
+    if answer.degraded:
+        headers.append((b"x-odar-degraded", b"true"))
+    return headers
+
+
+def sse_event(data: Any, name: str = "") -> bytes:
+    """Return a server-sent event.
+
+    >>> sse_event({"type": "ping"}, "ping")
+    b'event: ping\\ndata: {"type":"ping"}\\n\\n'
+    """
+    head = b"event: %b\n" % name.encode() if name else b""
+    return b"%bdata: %b\n\n" % (head, dump_json(data))
+
+
+_MAX_UNREAD = 4_000_000
+"""Size of the queue for a slow client, in characters; far more than a model writes at once."""
+_PIECE_OVERHEAD = 200
+"""Size of a piece in addition to its text."""
+
+
+class EventWriter(Protocol):
+    """Writes one answer as a stream of events."""
+
+    @property
+    def keepalive(self) -> bytes:
+        """The event or comment that keeps an idle connection open."""
+
+    def begin(self) -> bytes:
+        """Return the events before the first piece."""
+
+    def piece(self, piece: Delta) -> bytes:
+        """Return the events of a piece of the answer."""
+
+    def end(self, answer: Answer) -> bytes:
+        """Return the remaining events: the answer if none of it has been sent, finish reason and usage."""
+
+    def error(self, api_error: ApiError) -> bytes:
+        """Return the event of an error after the stream has begun."""
+
+
+class AlreadyReported(Exception):
+    """A failure that was already sent to the client; `__cause__` is the failure."""
+
+
+async def _cancel(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks that are still running, and wait for their end."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+class EventStream:
+    """Sends one answer to the client while it is generated, and a keep-alive after `keepalive_s` idle seconds.
+
+    The status is sent with the first piece, so that an error before it has its own status.
+    """
+
+    def __init__(self, exchange: Exchange, writer: EventWriter, trace_id: str, keepalive_s: float) -> None:
+        self._exchange = exchange
+        self._writer = writer
+        self._trace_id = trace_id
+        self._keepalive_s = keepalive_s
+        self._pending: list[Delta] = []
+        self._unread = 0
+        """Size of `_pending`."""
+        self._writing = False
+        self._plan: Plan | None = None
+        self._decisions: list[Decision] = []
+        self._wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_delta(self, delta: Delta) -> None:
+        """Queue a part of the answer."""
+        self._pending.append(delta)
+        self._unread += len(delta.text) + _PIECE_OVERHEAD
+        if self._writing and self._unread > _MAX_UNREAD:
+            self._exchange.abort()
+        self._wake()
+
+    def on_decision(self, decision: Decision, plan: Plan) -> None:
+        """Store a decision, for the headers."""
+        self._plan = plan
+        self._decisions.append(decision)
+
+    async def send(
+        self, answer: Coroutine[Any, Any, Answer], api_error_of: Callable[[BaseException], ApiError]
+    ) -> None:
+        """Run `answer` and send its pieces; cancel it if the client leaves.
+
+        Raises:
+            ClientLeft: the client has disconnected.
+            AlreadyReported: `answer` failed after the stream had begun; the stream ends with the error.
+            Exception: `answer` failed before the stream had begun.
+        """
+        work = asyncio.ensure_future(answer)
+        disconnect = asyncio.ensure_future(self._exchange.wait_for_disconnect())
+        try:
+            await self._send_pieces(work, disconnect)
+            result = work.result()
+            await self._send_head()
+            end = await run_by_size(size_of(result.trace.candidates), partial(self._writer.end, result))
+            await self._exchange.write(end, more=False)
+        except Exception as error:
+            if not self._exchange.status or isinstance(error, ClientLeft):
+                raise
+            api_error = api_error_of(error)
+            await self._exchange.write(self._writer.error(api_error), more=False)
+            self._exchange.status = api_error.status  # for the record: 200 was sent
+            raise AlreadyReported from error
+        except asyncio.CancelledError:
+            if self._exchange.status:
+                await self._exchange.write(self._writer.error(SHUTDOWN_TIMEOUT), more=False)
+            raise
+        finally:
+            await _cancel(work, disconnect)
+            del work  # the traceback of its error refers to this frame: break the reference cycle
+
+    async def _send_pieces(self, work: asyncio.Future[Answer], disconnect: asyncio.Future[None]) -> None:
+        """Write pieces and keep-alives until the work is done."""
+        while not work.done() or self._pending:
+            if self._pending:
+                await self._send_head()
+                pieces, self._pending, self._unread = self._pending, [], 0
+                self._writing = True
+                await self._exchange.write(b"".join(map(self._writer.piece, pieces)))
+                self._writing = False
+                continue
+            events: set[asyncio.Future[Any]] = {work, disconnect, self._wake_up}
+            done, _ = await asyncio.wait(events, timeout=self._keepalive_s, return_when=asyncio.FIRST_COMPLETED)
+            if disconnect in done and not work.done():
+                raise ClientLeft
+            if self._wake_up.done():
+                self._wake_up = asyncio.get_running_loop().create_future()
+            if not done:
+                await self._send_head()
+                await self._exchange.write(self._writer.keepalive)
+
+    async def _send_head(self) -> None:
+        if not self._exchange.status:
+            headers = plan_headers(self._plan, self._decisions, self._trace_id) if self._plan is not None else []
+            await self._exchange.start(200, [*EVENT_STREAM_HEADERS, *headers])
+            await self._exchange.write(self._writer.begin() + self._writer.keepalive)
+
+    def _wake(self) -> None:
+        if not self._wake_up.done():
+            self._wake_up.set_result(None)

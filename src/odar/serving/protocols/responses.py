@@ -1,0 +1,451 @@
+"""POST /v1/responses: read requests; write answers as JSON or as a stream of response.* events.
+
+Models get custom tools and the functions of a namespace as functions; calls are written in the form of the client's
+tool. Tools and items that only OpenAI supports are left out, and the answer lists them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from odar.conversation import Message, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.formats import dump_json, load_json
+from odar.providers.base import Delta, wire_value
+from odar.serving.errors import ApiError, bad_field, openai_body
+from odar.serving.protocols.chat_request import (
+    AnswerFormat,
+    ChatRequest,
+    Content,
+    OpenAIBody,
+    Part,
+    ToolMode,
+    further_fields,
+    read_content,
+    read_format,
+    read_tool_choice,
+    to_content,
+)
+from odar.serving.protocols.fields import Count, convert, required
+from odar.serving.protocols.reply import choices, deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
+from odar.types import Answer, Query, Spend
+
+_SEND_ALL = "send the whole conversation in `input`"
+_UNSUPPORTED_FIELDS = {
+    "previous_response_id": f"{_SEND_ALL}, or set store.responses = true to continue a response by its id",
+    "conversation": _SEND_ALL,
+    "background": "the response is not kept for a later request; leave it out and set `stream`, or a long timeout",
+    "prompt": "only OpenAI has stored prompts; send its text in `instructions`",
+}
+"""Fields that are rejected, and what to do; `endpoint.StoredResponses` handles the first one before."""
+_IGNORED_FIELDS = frozenset(
+    {"store", "include", "truncation", "stream_options", "max_tool_calls", "client_metadata"}
+)
+"""Fields without effect: they concern the server or several calls, not the model."""
+_OPENAI_ONLY_ITEMS = frozenset({
+    "code_interpreter_call", "compaction", "computer_call", "computer_call_output", "file_search_call",
+    "image_generation_call", "local_shell_call", "local_shell_call_output", "mcp_approval_request",
+    "mcp_approval_response", "mcp_call", "mcp_list_tools", "tool_search_call", "tool_search_output",
+    "web_search_call",
+})  # fmt: skip
+"""Items that are left out, because only OpenAI can read them."""
+PROTOCOL = "responses"
+"""The protocol of a tool's `Wire`, which contains the client's type and name of the tool."""
+_INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Reasons for an incomplete response by finish reason."""
+_CUSTOM_TOOL_SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+
+
+class Item(Struct):
+    """A message, a tool call or its result; each type has some of the fields."""
+
+    type: str | None = None
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    content: Content | None = None
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: Any = None
+    input: Any = None
+    output: Any = None
+
+
+class ResponsesTool(Struct):
+    """A function, a custom tool, a namespace of functions, or a tool that runs at OpenAI."""
+
+    type: str
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    format: dict[str, Any] | None = None
+    tools: list[ResponsesTool] | None = None
+
+
+class TextOptions(Struct):
+    """Format and length of the answer."""
+
+    format: AnswerFormat | None = None
+    verbosity: Any = None
+
+
+class Reasoning(Struct):
+    """Effort of thinking."""
+
+    effort: str | None = None
+
+
+class ResponsesBody(OpenAIBody, kw_only=True):
+    """The body of a request; further fields are those of a chat completion."""
+
+    input: str | Annotated[list[Item], Meta(min_length=1)]
+    instructions: str | None = None
+    max_output_tokens: Count | None = None
+    tools: list[ResponsesTool] | None = None
+    text: TextOptions | None = None
+    reasoning: Reasoning | None = None
+    metadata: dict[str, Any] | None = None
+
+
+_BODY_FIELDS = _IGNORED_FIELDS.union(ResponsesBody.__struct_fields__, _UNSUPPORTED_FIELDS)
+
+
+def read_responses(body: Any) -> ChatRequest:
+    """Read a Responses request; unknown fields are kept as fields of a chat completion."""
+    request = convert(body, ResponsesBody)
+    for name, hint in _UNSUPPORTED_FIELDS.items():
+        if body.get(name):
+            raise bad_field(name, f"is not supported: {hint}")
+    turns = [Message("system", request.instructions)] if request.instructions else []
+    if isinstance(request.input, str):
+        turns.append(Message("user", request.input))
+    else:
+        turns += _read_items(request.input)
+    echo = {
+        "instructions": request.instructions,
+        "metadata": request.metadata or {},
+        **{name: body.get(name) for name in ("temperature", "top_p", "max_output_tokens", "user")},
+        "tools": body.get("tools") or [],
+        "tool_choice": body.get("tool_choice") or "auto",
+        "parallel_tool_calls": request.parallel_tool_calls is not False,
+        "text": body.get("text") or {"format": {"type": "text"}},
+    }
+    query = Query.from_messages(tuple(turns), _read_options(request, body))
+    return ChatRequest.of(request, query, echo=echo)
+
+
+def _read_options(request: ResponsesBody, body: Mapping[str, Any]) -> Options:
+    text = request.text or TextOptions()
+    verbosity = {"verbosity": text.verbosity} if text.verbosity else {}
+    items = () if isinstance(request.input, str) else request.input
+    return Options(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        max_tokens=request.max_output_tokens,
+        top_logprobs=request.top_logprobs,
+        tools=tuple(own for i, tool in enumerate(request.tools or ()) for own in _read_tools(tool, f"tools[{i}]")),
+        tool_choice=_read_tool_choice(request.tool_choice),
+        parallel_tools=request.parallel_tool_calls,
+        format=None if text.format is None else read_format(text.format, "text.format"),
+        user=request.user,
+        effort=None if request.reasoning is None else request.reasoning.effort,
+        left_out=tuple({item.type for item in items if item.type in _OPENAI_ONLY_ITEMS}),
+        extra=further_fields(body, _BODY_FIELDS) | verbosity,
+    )
+
+
+def _read_items(items: list[Item]) -> list[Message]:
+    turns: list[Message] = []
+    for i, item in enumerate(items):
+        where = f"input[{i}]"
+        match item.type or "message":
+            case "message":
+                role = required(item.role, f"{where}.role")
+                role = "system" if role == "developer" else role
+                turns.append(_read_message(role, item.content, f"{where}.content"))
+            case "function_call" | "custom_tool_call":
+                call = _read_call(item, where)
+                # Consecutive calls were made in one turn.
+                before = turns.pop() if turns and turns[-1].role == "assistant" else Message("assistant", "")
+                turns.append(Message("assistant", before.text, tool_calls=(*before.tool_calls, call)))
+            case "function_call_output" | "custom_tool_call_output":
+                call_id = required(item.call_id, f"{where}.call_id")
+                output = None if item.output is None else to_content(item.output, f"{where}.output")
+                turns.append(_read_message("tool", output, f"{where}.output", call_id))
+            case "reasoning":
+                pass  # only the provider that wrote it can read it
+            case kind if kind not in _OPENAI_ONLY_ITEMS:
+                raise bad_field(f"{where}.type", "is not supported; send messages and function calls")
+    return turns
+
+
+def _read_message(role: str, content: Content | None, where: str, call_id: str | None = None) -> Message:
+    if content is None:
+        raise bad_field(where, "is missing")
+    text, images, untranslated = read_content(content, where)
+    if untranslated:
+        index = next(i for i, part in enumerate(content) if isinstance(part, Part) and part.type in untranslated)
+        raise bad_field(f"{where}[{index}].type", "is not supported; send input_text or input_image")
+    return Message(role, text, images, tool_call_id=call_id)
+
+
+def _read_call(item: Item, where: str) -> ToolCall:
+    """Read an earlier call of the model, as a call of the function that models get for the tool."""
+    call_id = required(item.call_id or item.id, f"{where}.call_id")
+    name = required(item.name, f"{where}.name")
+    if item.type == "custom_tool_call":
+        text = convert(item.input or "", str, f"{where}.input")
+        return ToolCall(call_id, name, dump_json({"input": text}).decode())
+    arguments = convert(item.arguments or "", str, f"{where}.arguments")
+    return ToolCall(call_id, _qualified_name(item.namespace, name), arguments)
+
+
+def _qualified_name(namespace: str | None, name: str) -> str:
+    return f"{namespace}__{name}" if namespace else name
+
+
+def _read_tools(tool: ResponsesTool, where: str, namespace: str | None = None) -> Iterator[Tool]:
+    """Yield the functions that models get for a tool of the client: one, or all of a namespace."""
+    kind, description = tool.type, tool.description or ""
+    if kind != "function" and (namespace is not None or kind not in ("namespace", "custom")):
+        yield Tool(kind, hosted=kind)
+        return
+    name = required(tool.name, f"{where}.name")
+    if kind == "namespace":
+        for i, inner in enumerate(tool.tools or ()):
+            yield from _read_tools(inner, f"{where}.tools[{i}]", name)
+    elif kind == "custom":
+        if tool.format and "definition" in tool.format:
+            description += f"\n\nThe input follows this grammar:\n{tool.format['definition']}"
+        yield Tool(name, description, _CUSTOM_TOOL_SCHEMA, Wire(PROTOCOL, {"type": kind, "name": name}))
+    else:
+        wire = Wire(PROTOCOL, {"type": kind, "name": name, "namespace": namespace}) if namespace else None
+        yield Tool(_qualified_name(namespace, name), description, tool.parameters, wire)
+
+
+def _read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | None:
+    match choice:
+        case {"type": "custom", "name": str(name)}:
+            return ToolChoice("tool", name)
+        case {"type": "function", "name": str(name), "namespace": str(namespace)}:
+            return ToolChoice("tool", _qualified_name(namespace, name))
+        case {"type": "allowed_tools", "mode": "auto" | "required" as mode}:
+            return ToolChoice(mode)
+        case {"type": str(kind)} if kind != "function":
+            hosted = "names a tool that runs at OpenAI, which other models cannot call"
+            raise bad_field("tool_choice", f"{hosted}; offer a function of your own, or ask OpenAI itself")
+    return read_tool_choice(choice)
+
+
+def write_response(answer: Answer, request: ChatRequest) -> dict[str, Any]:
+    """Return a response."""
+    (winner,) = choices(answer, 1)
+    trace_id, output = answer.trace.id, []
+    if thinking := thinking_of(winner):
+        output.append(_reasoning_item(trace_id, thinking))
+    if winner.text:
+        output.append(_message_item(trace_id, "completed", winner.text))
+    output += [_call_item(call, request, "completed") for call in tool_calls_of(winner, trace_id)]
+    return _response(request, trace_id, output, int(time.time()), answer)
+
+
+def usage_of(spend: Spend) -> dict[str, Any] | None:
+    """Return tokens and cost in US dollars of all calls; None if a provider did not report its tokens."""
+    usage = spend.usage
+    if usage.input is None or usage.output is None:
+        return None
+    return {
+        "input_tokens": usage.input,
+        "input_tokens_details": {"cached_tokens": usage.cached},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.input + usage.output,
+        "cost": spend.cost_usd,
+    }
+
+
+class ResponseStream:
+    """A response as OpenAI's response.* events: text and function calls."""
+
+    def __init__(self, request: ChatRequest, trace_id: str) -> None:
+        self._request = request
+        self._id = trace_id
+        self._created = int(time.time())
+        self._number = 0
+        self._items: list[dict[str, Any]] = []
+        """Completed output items."""
+        self._open: str | int | None = None
+        """The type of the open item (thinking, text), or the index of its call; None if no item is open."""
+        self._item: dict[str, Any] = {}
+        self._call_name = ""
+        """The models' name of the function of the open call."""
+        self._text = ""
+
+    def begin(self) -> bytes:
+        """Return the event with the empty response."""
+        return self._event("response.created", response=_response(self._request, self._id, [], self._created))
+
+    @property
+    def keepalive(self) -> bytes:
+        """An event instead of a comment, because Codex disconnects after five minutes without an event."""
+        response = _response(self._request, self._id, self._items, self._created)
+        return self._event("response.in_progress", response=response)
+
+    def piece(self, piece: Delta) -> bytes:
+        """Return the events of a piece of the answer."""
+        out = b""
+        if piece.thinking:
+            if self._open != "thinking":
+                out += self._close_item()  # the id is the number of closed items
+                out += self._open_item("thinking", _reasoning_item(f"{self._id}_{len(self._items)}"))
+                out += self._item_event("response.reasoning_summary_part.added", part=_summary_part(""))
+            self._text += piece.thinking
+            out += self._item_event("response.reasoning_summary_text.delta", delta=piece.thinking)
+        if piece.text:
+            if self._open != "text":
+                out += self._open_item("text", _message_item(self._id, "in_progress"))
+                out += self._item_event("response.content_part.added", part=_text_part(""))
+            self._text += piece.text
+            out += self._item_event("response.output_text.delta", delta=piece.text, logprobs=[])
+        for call in piece.calls:
+            if self._open != call.index:
+                empty = ToolCall(call.id or f"call_{self._id}_{call.index}", call.name, "")
+                out += self._open_item(call.index, _call_item(empty, self._request, "in_progress"))
+                self._call_name = call.name
+            if call.arguments:
+                self._text += call.arguments
+                if self._item["type"] == "function_call":
+                    out += self._item_event("response.function_call_arguments.delta", delta=call.arguments)
+        return out
+
+    def end(self, answer: Answer) -> bytes:
+        """Return the remaining events: the answer if none of it has been sent, and the completed response."""
+        out = b""
+        if self._open in (None, "thinking") and all(item["type"] == "reasoning" for item in self._items):
+            (winner,) = choices(answer, 1)
+            out += b"".join(map(self.piece, deltas_of(winner, self._id)))
+        out += self._close_item()
+        response = _response(self._request, self._id, self._items, self._created, answer)
+        return out + self._event(f"response.{response['status']}", response=response)
+
+    def error(self, api_error: ApiError) -> bytes:
+        """Return the event of an error after the stream has begun."""
+        error = openai_body(api_error)["error"]
+        failed = _response(self._request, self._id, self._items, self._created) | {
+            "status": "failed",
+            "error": {"code": error["code"] or "server_error", "message": error["message"]},
+        }
+        return self._event("response.failed", response=failed)
+
+    def _open_item(self, part: str | int, item: dict[str, Any]) -> bytes:
+        out = self._close_item()
+        self._open, self._item, self._text = part, item, ""
+        return out + self._event("response.output_item.added", output_index=len(self._items), item=item)
+
+    def _close_item(self) -> bytes:
+        if self._open is None:
+            return b""
+        if self._open == "text":
+            item = _message_item(self._id, "completed", self._text)
+            out = self._item_event("response.output_text.done", text=self._text, logprobs=[])
+            out += self._item_event("response.content_part.done", part=_text_part(self._text))
+        elif self._open == "thinking":
+            item = {**self._item, "summary": [_summary_part(self._text)]}
+            out = self._item_event("response.reasoning_summary_text.done", text=self._text)
+            out += self._item_event("response.reasoning_summary_part.done", part=_summary_part(self._text))
+        else:
+            item = _call_item(
+                ToolCall(self._item["call_id"], self._call_name, self._text), self._request, "completed"
+            )
+            if item["type"] == "function_call":
+                done = {"arguments": self._text, "name": item["name"]}
+                out = self._item_event("response.function_call_arguments.done", **done)
+            else:
+                out = self._item_event("response.custom_tool_call_input.delta", delta=item["input"])
+                out += self._item_event("response.custom_tool_call_input.done", input=item["input"])
+        out += self._event("response.output_item.done", output_index=len(self._items), item=item)
+        self._items.append(item)
+        self._open = None
+        return out
+
+    def _item_event(self, kind: str, **fields: Any) -> bytes:
+        """Return an event of the open item, or of its only part."""
+        part = {"thinking": {"summary_index": 0}, "text": {"content_index": 0}}.get(str(self._open), {})
+        return self._event(kind, item_id=self._item["id"], output_index=len(self._items), **part, **fields)
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        event = sse_event({"type": kind, "sequence_number": self._number, **fields}, kind)
+        self._number += 1
+        return event
+
+
+def _response(
+    request: ChatRequest,
+    trace_id: str,
+    output: list[dict[str, Any]],
+    created: int,
+    answer: Answer | None = None,
+) -> dict[str, Any]:
+    reason = None if answer is None else _INCOMPLETE_REASONS.get(choices(answer, 1)[0].finish)
+    status = "in_progress" if answer is None else "completed"
+    return {
+        "id": f"resp_{trace_id}",
+        "object": "response",
+        "created_at": created,
+        "status": "incomplete" if reason else status,
+        "error": None,
+        "incomplete_details": {"reason": reason} if reason else None,
+        "model": request.model,
+        "output": output,
+        "previous_response_id": None,
+        "truncation": "disabled",
+        "usage": usage_of(answer.trace.spend) if answer else None,
+        **request.echo,
+        **({"odar": extras_of(answer, request)} if answer else {}),
+    }
+
+
+def _reasoning_item(name: str, *texts: str) -> dict[str, Any]:
+    return {"id": f"rs_{name}", "type": "reasoning", "summary": [_summary_part(text) for text in texts]}
+
+
+def _summary_part(text: str) -> dict[str, Any]:
+    return {"type": "summary_text", "text": text}
+
+
+def _message_item(trace_id: str, status: str, *texts: str) -> dict[str, Any]:
+    content = [_text_part(text) for text in texts]
+    return {"id": f"msg_{trace_id}", "type": "message", "role": "assistant", "status": status, "content": content}
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _call_item(call: ToolCall, request: ChatRequest, status: str) -> dict[str, Any]:
+    """Return a call in the form of the client's tool: function, function of a namespace, or custom tool."""
+    head = {"call_id": call.id, "status": status, "name": call.name}
+    wires = (wire_value(tool.wire, PROTOCOL) for tool in request.query.options.tools if tool.name == call.name)
+    tool = next(filter(None, wires), None)
+    if tool is not None and tool["type"] == "custom":
+        return {
+            "id": f"ctc_{call.id}",
+            "type": "custom_tool_call",
+            "input": _custom_tool_input(call.arguments),
+            **head,
+        }
+    if tool is not None:
+        head |= {"name": tool["name"], "namespace": tool["namespace"]}
+    return {"id": f"fc_{call.id}", "type": "function_call", "arguments": call.arguments, **head}
+
+
+def _custom_tool_input(arguments: str) -> Any:
+    """Return the input of a custom tool; the whole arguments if they are not an object with `input`."""
+    try:
+        value = load_json(arguments or "{}")
+    except ValueError:
+        return arguments
+    return value.get("input", arguments) if isinstance(value, dict) else arguments

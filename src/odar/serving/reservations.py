@@ -1,0 +1,135 @@
+"""Ledgers of requests and, for keys with limits, reservations of a request's highest cost and tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import cache, partial
+
+from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound
+from odar.agents.team import Team
+from odar.background import run_by_size
+from odar.catalogue import ModelCard
+from odar.engine import Odar
+from odar.errors import BudgetExceeded
+from odar.options import AskOptions
+from odar.policy.policies import Walk, possible_walks
+from odar.serving.budgets import Budgets, Need, Reservation
+from odar.serving.errors import ApiError
+from odar.serving.keys import Key
+from odar.serving.protocols.chat_request import ChatRequest
+from odar.serving.protocols.fields import MAX_INTEGER
+from odar.types import DIRECT, FAST, Ask, Query, Stage, path_of
+
+
+def request_ledger(odar: Odar, request: ChatRequest, reserved_usd: float | None = None) -> Ledger:
+    """Return the ledger of a request, limited by the request and by its reservation."""
+    costs = [cost for cost in (request.extras.max_cost_usd, reserved_usd) if cost is not None]
+    return odar.agents.ledger(request.extras.max_calls, min(costs, default=None), request.extras.deadline_s)
+
+
+async def reserve(
+    odar: Odar, budgets: Budgets, request: ChatRequest, key: Key, options: AskOptions, trace_id: str, size: int
+) -> tuple[Reservation, AskOptions]:
+    """Reserve the cost of the most expensive walk that fits the key's limits; stages beyond it are left out.
+
+    The request has about `size` bytes.
+
+    Returns:
+        The reservation, and the engine's options with a ledger and a path that keep within it.
+
+    Raises:
+        ApiError: 403 if a price is unknown.
+        KeyRefused: no walk fits the key's limits.
+    """
+    measure = partial(walk_needs, odar, request.query, options, priced=key.limits.has_budget)
+    offers = await run_by_size(size, measure)
+    limits = request_ledger(odar, request).limits
+    max_cost = float("inf") if limits.cost_usd is None else limits.cost_usd
+    needs = [Need(min(need.usd, max_cost), min(need.tokens, MAX_INTEGER)) for _, need in offers]
+    future = budgets.reserve(key.id, trace_id, needs, limits.deadline_s)
+
+    def release(future: Future[Reservation]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            budgets.settle(future.result(), 0.0, 0)
+
+    try:
+        reserved = await asyncio.shield(asyncio.wrap_future(future))
+    except asyncio.CancelledError:
+        future.add_done_callback(release)  # the client has left
+        raise
+    if reserved.choice:
+        options = dataclasses.replace(options, max_path=path_of(offers[reserved.choice][0]))
+    ledger = request_ledger(odar, request, reserved.need.usd if key.limits.has_budget else None)
+    return reserved, dataclasses.replace(options, ledger=ledger)
+
+
+def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) -> Future[None]:
+    """Replace a reservation by the actual spending; a call of unknown cost is charged with its reserved cost."""
+    spend = ledger.spend()
+    tokens = None
+    if spend.usage.input is not None and spend.usage.output is not None:
+        tokens = spend.usage.input + spend.usage.output
+    return budgets.settle(reserved, ledger.charged_usd() if key.limits.has_budget else spend.cost_usd, tokens)
+
+
+def with_max_tokens(query: Query, max_tokens: int) -> Query:
+    """Return the query with a limit on the answer, so that its cost is bounded."""
+    if query.options.max_tokens is not None:
+        return query
+    return dataclasses.replace(query, options=dataclasses.replace(query.options, max_tokens=max_tokens))
+
+
+def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -> list[tuple[Walk, Need]]:
+    """Return the highest need of each walk, the most expensive first; `priced` if money is limited.
+
+    Raises:
+        ApiError: 403 if money is limited and a price is unknown.
+    """
+    walks: list[Walk]
+    if options.model is not None:
+        team = odar.agents.plain_team(query, options.model)
+        walks = [(Stage((Ask(DIRECT, query.options.n),)),)]
+    else:
+        models = odar.planner.assign(query, options.session).models
+        team = odar.agents.team(query, odar.agents.ledger(), models=models)
+        walks = possible_walks(odar.policy(options), query.options.n, options.max_path)
+    if not priced:
+        # Tokens are limited by the path alone, so walks of the same path cannot be told apart.
+        walks = list({path_of(walk): walk for walk in reversed(walks)}.values())[::-1]
+    call_need = cache(partial(_call_need, team, priced=priced))  # many walks, few kinds of calls
+    try:
+        needs = [(walk, _walk_need(team, walk, call_need)) for walk in walks]
+    except BudgetExceeded as error:
+        raise ApiError(403, f"this key has a budget, and {error}", "price_unknown", "model") from None
+    return sorted(needs, key=lambda each: (-each[1].usd, -each[1].tokens))
+
+
+def _walk_need(team: Team, walk: Walk, call_need: Callable[[Ask], Need]) -> Need:
+    """Return the highest need of a walk; agents that cannot answer this query are left out."""
+    asks = [ask for stage in walk for ask in stage.asks if ask.agent in team.cards]
+    needs = [(ask.samples, call_need(ask)) for ask in asks]
+    return Need(sum(count * need.usd for count, need in needs), sum(count * need.tokens for count, need in needs))
+
+
+def _call_need(team: Team, ask: Ask, priced: bool) -> Need:
+    """Return the highest need of one call of an agent."""
+    card, *fallbacks = team.models(ask.agent)
+    max_tokens = team.request_template(ask.agent).sampling.max_tokens
+    read = team.billed_messages(team.prompts[ask.step].messages(team.query, "", ""))
+    drafted = (team.request_template(FAST).sampling.max_tokens or 0) if ask.verify else 0
+    tokens = token_upper_bound(read) + (max_tokens or 0) + draft_tokens(card, drafted)
+    if not priced:
+        return Need(0.0, tokens)
+
+    def cost(card: ModelCard) -> float:
+        return Ledger.worst_cost(card, read, max_tokens, draft_tokens(card, drafted))
+
+    usd = cost(card)
+    for fallback in fallbacks:
+        with contextlib.suppress(BudgetExceeded):  # of unknown cost: not used under a budget
+            usd = max(usd, cost(fallback))
+    return Need(usd, tokens)

@@ -1,0 +1,121 @@
+"""Recent conversations, for the decisions of `odar.policy.session`.
+
+A conversation is identified by its `x-session-id` (or Codex's `session_id`) header, or else by its beginning: the
+client's messages before the model's last turn, for each API key and `user`. Only digests are stored. The table is
+limited in size and age. The workers of a gateway share it; gateways with one PostgreSQL share its table `sessions`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import struct
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from operator import attrgetter
+
+import msgspec
+
+from odar.conversation import Message
+from odar.errors import StoreError
+from odar.policy.session import Session, SessionRequest
+from odar.serving.stored_sessions import SESSION_TTL_S, StoredSessions
+from odar.types import Query, Trace
+
+_SESSION_HEADERS = (b"x-session-id", b"session_id")
+_DECODER = msgspec.msgpack.Decoder(Session)
+_HEAD = struct.Struct("<16s8sdII")
+"""Key, API key, time of the last answer, checksum and length of the state that follows."""
+_SLOT_BYTES = 1024
+_WAYS = 4
+"""Slots in which a key can be."""
+
+
+class SessionTable:
+    """Sessions by their digests, in memory that processes share if it is made before they are forked.
+
+    There are no locks: a state that is not whole, because two processes wrote to its slot, has a wrong checksum and
+    counts as missing. A session takes the place of an older one of the same API key, if there is one.
+
+    Args:
+        size: largest number of sessions, rounded up to a multiple of four.
+        ttl_s: seconds after its last request that a session is kept.
+        clock: returns the time in seconds, the same on all machines.
+    """
+
+    def __init__(self, size: int, ttl_s: float = SESSION_TTL_S, clock: Callable[[], float] = time.time) -> None:
+        self._ttl_s, self._clock = ttl_s, clock
+        self._sets = max(1, -(-size // _WAYS))
+        self._memory = mmap.mmap(-1, self._sets * _WAYS * _SLOT_BYTES)
+        self.stored: StoredSessions | None = None
+        """Those of other machines too, which `open` then reads."""
+        self.explicit: Collection[str] = ()
+        """Providers whose cache keeps only what a request marks."""
+
+    def open(
+        self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str | None = None
+    ) -> SessionRequest:
+        """Return a request as the next of its session, or as the first of a new one; can read the database."""
+        name = next((value for header, value in headers if header in _SESSION_HEADERS and value.strip()), b"")
+        owner = repr((key_id, name, "" if name else query.options.user)).encode()
+        scope = hashlib.blake2b(owner, digest_size=16).digest()
+        before, whole = _digests(query.messages, scope)
+        now = self._clock()
+        session = self._read(scope if name else before)
+        if self.stored is not None and (name or before):
+            with suppress(StoreError):  # an answer without its prices of caches is better than none
+                state = self.stored.get(scope if name else before)
+                elsewhere = Session() if state is None else _DECODER.decode(state)
+                session = max(session, elsewhere, key=attrgetter("at"))
+        if now - session.at > self._ttl_s:
+            session = Session()
+        return session.request(query, now, before, key=scope if name else whole, whole=whole)
+
+    def close(self, request: SessionRequest, trace: Trace, key_id: str | None = None) -> None:
+        """Store the state of the session after its answer."""
+        now = self._clock()
+        state = msgspec.msgpack.encode(request.after(trace, now, self.explicit))
+        if len(state) <= _SLOT_BYTES - _HEAD.size:
+            key, owner = request.key, hashlib.blake2b((key_id or "").encode(), digest_size=8).digest()
+            ranks = {
+                offset: (stored == key, not any(stored), by == owner, -used)
+                for offset, stored, by, used in self._slots(key)
+            }
+            offset = max(ranks, key=ranks.__getitem__)
+            head = _HEAD.pack(key, owner, now, zlib.crc32(state), len(state))
+            self._memory[offset : offset + len(head) + len(state)] = head + state
+        if self.stored is not None:
+            self.stored.put(request.key, state, now)
+
+    def _slots(self, key: bytes) -> Iterable[tuple[int, bytes, bytes, float]]:
+        """Yield the place, key, owner and time of each slot in which a key can be."""
+        first = int.from_bytes(key[:8], "little") % self._sets * _WAYS
+        for slot in range(first, first + _WAYS):
+            stored, owner, used, *_ = _HEAD.unpack_from(self._memory, slot * _SLOT_BYTES)
+            yield slot * _SLOT_BYTES, stored, owner, used
+
+    def _read(self, key: bytes) -> Session:
+        for offset, stored, *_ in self._slots(key):
+            *_, checksum, length = _HEAD.unpack_from(self._memory, offset)
+            state = self._memory[offset + _HEAD.size : offset + _HEAD.size + length]
+            if length and stored == key and zlib.crc32(state) == checksum:
+                return _DECODER.decode(state)
+        return Session()
+
+
+def _digests(messages: Sequence[Message], scope: bytes) -> tuple[bytes, bytes]:
+    """Return digests of the client's messages before the model's last turn (empty if it had none), and of all.
+
+    The model's messages are left out: clients change their format, and they follow from the rest.
+    """
+    digest, before = hashlib.blake2b(scope, digest_size=16), b""
+    for message in messages:
+        if message.role == "assistant":
+            before = digest.digest()
+            continue
+        parts = [message.role, message.text, message.tool_call_id or "", *(i.url or "" for i in message.images)]
+        for raw in (*(part.encode("utf-8", "replace") for part in parts), *(i.data for i in message.images)):
+            digest.update(len(raw).to_bytes(8, "big") + raw)
+    return before, digest.digest()

@@ -1,0 +1,150 @@
+"""The store of a server: records are queued, keys are in memory, `archive` reads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from odar.errors import StoreError, UnknownName
+from odar.serving.budgets import Budgets
+from odar.serving.keys import KeyCache, all_keys, keys_version
+from odar.serving.stored_sessions import StoredSessions
+from odar.settings import Settings
+from odar.traces.archive import Archive
+from odar.traces.database import Database
+from odar.traces.observations import Observations, cascade_id
+from odar.traces.record import Record
+from odar.traces.retention import Calendar, delete_old_traces, newest_trace
+from odar.traces.writer import CLOSE_S, Health, TraceWriter
+
+LOG = logging.getLogger("odar.serving")
+T = TypeVar("T")
+
+_REFRESH_S = 1.0
+"""Seconds between two looks for changes by other processes."""
+_SWEEP_S = 3600.0
+_MAX_WAIT_S = 2.0
+"""Longest time to wait for a trace that another process may be about to write."""
+
+
+class Store:
+    """Traces, feedback and keys of one process. Thread-safe; starts the thread that writes.
+
+    `owner` names a worker of a gateway: it frees what a worker of that name has left.
+    """
+
+    def __init__(self, settings: Settings, owner: str = "") -> None:
+        self.settings = settings.store
+        self.key_cache = KeyCache()
+        self._database = Database(self.settings)
+        self._is_shared = bool(owner) or not self._database.is_sqlite
+        self.archive = Archive(self._database)
+        self.observations = Observations(self._database, cascade_id(settings))
+        self.sessions = None if self._database.is_sqlite else StoredSessions(self._database)
+        """Conversations, if gateways on other machines may continue them."""
+        self._version: tuple[Any, ...] | None = None
+        self._refresh_at = self._sweep_at = 0.0
+        try:
+            with self._database.read() as connection:
+                self._calendar = Calendar(newest_trace(connection))
+            self._refresh_keys()
+        except BaseException:
+            self._database.close()
+            raise
+        self._threads = ThreadPoolExecutor(2, "odar-archive")
+        self.budgets = Budgets(self._database, observe_usd_day=settings.observe.budget_usd_day, owner=owner)
+        self._writer = TraceWriter(self._database, self.settings, maintain=self._run_maintenance)
+
+    def put(self, record: Record) -> bool:
+        """Record the result of a question; return False if it was dropped. Never waits and never raises.
+
+        With `store.enabled = false` only the spending of keys with limits is kept.
+        """
+        return self._writer.put(record) if self.settings.enabled else False
+
+    def health(self) -> Health:
+        """Return the state of the store; does not access the disk."""
+        return self._writer.health()
+
+    async def flush(self) -> bool:
+        """Write all records in the queue; return whether all of them are on disk."""
+        return await asyncio.wrap_future(self._writer.flush())
+
+    async def close(self, timeout_s: float = CLOSE_S) -> bool:
+        """Write the queue, within the timeout, and close; return whether nothing was lost."""
+        closing = (asyncio.to_thread(each.close, timeout_s) for each in (self.budgets, self._writer))
+        done = await asyncio.gather(*closing)
+        self._threads.shutdown(wait=False)
+        self._database.close()
+        return all(done)
+
+    async def get(self, trace_id: str) -> dict[str, Any]:
+        """Return one trace with its document and feedback; raise UnknownName if there is none."""
+        return await self._after_flush(partial(self.archive.get, trace_id))
+
+    async def mark(self, trace_id: str, correct: bool, note: str | None = None) -> None:
+        """Mark an answer right or wrong, see `Archive.mark`."""
+        await self._after_flush(partial(self.archive.mark, trace_id, correct, note))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run work on the database in a thread of the store: those of the event loop parse bodies of questions."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _after_flush(self, work: Callable[[], T]) -> T:
+        """Work on a trace that may still be in the queue: if it is not found, try again after a flush."""
+        try:
+            return await self.run(work)
+        except UnknownName:
+            await self.flush()
+            if self._is_shared:  # another process may have it in its queue
+                await asyncio.sleep(min(_MAX_WAIT_S, 2 * self.settings.flush_interval_s))
+            return await self.run(work)
+
+    # ── in the writer's thread ──────────────────────────────────────────────────────────────────────────────
+
+    def _run_maintenance(self) -> bool:
+        if self.sessions is not None:
+            self.sessions.write()
+        now = time.monotonic()
+        if now < self._refresh_at:
+            return False
+        self._refresh_at = now + _REFRESH_S
+        self._refresh_keys()
+        self.observations.refresh()
+        if now >= self._sweep_at:
+            if self.sessions is not None:
+                self.sessions.delete_old()
+            more = delete_old_traces(self._database, self.settings.retention_days, self._calendar.now())
+            self._sweep_at = now + (0 if more else _SWEEP_S)
+        return True
+
+    def _refresh_keys(self) -> None:
+        """Load the keys if they changed.
+
+        If the database was emptied, replaced or deleted, the old keys are no longer accepted; the loss of one that
+        is deleted or damaged is logged.
+        """
+        try:
+            self._database.reopen_if_replaced()
+            with self._database.read() as connection:
+                version = keys_version(connection)
+                if version == self._version:
+                    return
+                keys = all_keys(connection)
+                self.key_cache.load(keys)
+                self._version = version
+                if any(key.limits.needs_reservation for key in keys):
+                    with self._database.read():  # opens a second connection, for the thread of the budgets
+                        pass
+        except StoreError as error:
+            if error.at_fault == "schema":  # the database answers, but has no keys of ODAR
+                if not self.key_cache.lost:
+                    LOG.error("%s; every request that needs a key is refused until the store is back", error)
+                self.key_cache.lose()
+                self._version = None
+            raise

@@ -1,0 +1,253 @@
+"""Several worker processes on one listening socket: `odar serve --workers N` (SPEC 11.4).
+
+The parent binds the socket, forks the workers and replaces those that end; it answers no request. Workers share
+the store (keys, budgets, rates, traces, observation), the files of counts next to it (targets, agreement), and the
+memory of `Workers`, which is allocated before the fork, so that it survives a killed worker.
+
+- SIGTERM, SIGINT and SIGHUP to the parent stop all workers gracefully.
+- SIGTERM to one worker: it closes each connection after its next answer and is replaced.
+- A killed worker is replaced; its successor frees its reservations and continues its counters.
+- If the parent is killed, the workers finish their requests and end.
+"""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import secrets
+import signal
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+
+from odar.errors import SettingsError
+from odar.serving.sessions import SessionTable
+from odar.settings import Settings
+
+MAX_DEFAULT_WORKERS = 4
+PUBLISH_S = 1.0
+"""Seconds between two snapshots of a worker's counters, for `/metrics` of the others."""
+_SNAPSHOT_BYTES = 1 << 20
+_HEAD_BYTES = 8
+_RESTART_PAUSE_S = 1.0
+"""Pause before a worker is replaced that did not get ready."""
+_STARTED, _READY, _LEAVING = 1, 2, 3
+_CANNOT_FORK = not hasattr(os, "fork")
+
+
+def worker_count(settings: Settings) -> int:
+    """Return `gateway.workers`; by default one per core up to four, or one if a model runs in this process."""
+    chosen = settings.gateway.workers
+    names = {name for agent in settings.agent_names for name in settings.models_of(agent)}
+    local = sorted(name for name in names if settings.providers[settings.card(name).provider].kind == "local")
+    if chosen is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return 1 if local or _CANNOT_FORK else min(cores, MAX_DEFAULT_WORKERS)
+    if chosen > 1 and (local or _CANNOT_FORK):
+        reason = "this system cannot fork processes" if _CANNOT_FORK else f"every worker would load {local[0]!r}"
+        raise SettingsError(f"gateway.workers = {chosen}, but {reason}; set it to 1")
+    return chosen
+
+
+class Workers:
+    """What one worker knows of all: memory that they share. A gateway without workers is the only one.
+
+    Each worker writes only its own places, so no locks are needed.
+    """
+
+    def __init__(self, count: int = 1, sessions: int = 0) -> None:
+        self.count = count
+        self.number = 0
+        """Which of the workers this process is."""
+        self.is_first = True
+        """Whether it speaks for all at the start: number 0, unless it replaces another."""
+        self.lifeline: int | None = None
+        """A pipe that is closed when the parent ends; None without workers."""
+        self.sessions = SessionTable(sessions)
+        self._id = secrets.token_hex(8)
+        self._in_flight = _shared_integers(count)
+        self._connections = _shared_integers(count)
+        self._states = _shared_integers(count)
+        self._stopping = _shared_integers(1)
+        self._keys_required = _shared_integers(1)
+        self._snapshots = [mmap.mmap(-1, _SNAPSHOT_BYTES) for _ in range(count if count > 1 else 0)]
+
+    @property
+    def owner(self) -> str:
+        """Name of this worker in the store, which its successor inherits."""
+        return f"{self._id}-{self.number}"
+
+    @property
+    def in_flight_elsewhere(self) -> int:
+        """Requests that the other workers are answering."""
+        return sum(self._in_flight) - self._in_flight[self.number] if self.count > 1 else 0
+
+    def set_in_flight(self, requests: int) -> None:
+        """Tell the others how many requests this worker is answering."""
+        self._in_flight[self.number] = requests
+
+    @property
+    def fewest_connections(self) -> int:
+        """Connections of the worker that has fewest, of those that accept any."""
+        counts = zip(self._connections, self._states, strict=True)
+        return min((count for count, state in counts if state == _READY), default=0)
+
+    @property
+    def connections(self) -> int:
+        """Connections of this worker."""
+        return self._connections[self.number]
+
+    def set_connections(self, count: int) -> None:
+        """Tell the others how many connections this worker has."""
+        self._connections[self.number] = count
+
+    @property
+    def stopping(self) -> bool:
+        """Whether all workers are to stop, not only this one; always without workers."""
+        return self.count == 1 or bool(self._stopping[0])
+
+    @property
+    def keys_required(self) -> bool:
+        """Whether every request needs a key."""
+        return bool(self._keys_required[0])
+
+    def require_keys(self) -> None:
+        """Require keys as long as the gateway runs."""
+        self._keys_required[0] = 1
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether every worker is ready."""
+        return all(state == _READY for state in self._states)
+
+    def mark_ready(self) -> None:
+        """Note that this worker is ready."""
+        self._states[self.number] = _READY
+
+    def mark_leaving(self) -> None:
+        """Note that this worker accepts no more connections."""
+        self._states[self.number] = _LEAVING
+
+    def publish(self, snapshot: bytes) -> None:
+        """Show a snapshot to the other workers; one that is too large is not shown."""
+        if self._snapshots and len(snapshot) <= _SNAPSHOT_BYTES - _HEAD_BYTES:
+            head = len(snapshot).to_bytes(4, "little") + zlib.crc32(snapshot).to_bytes(4, "little")
+            self._snapshots[self.number][: _HEAD_BYTES + len(snapshot)] = head + snapshot
+
+    def snapshot(self, number: int) -> bytes | None:
+        """Return the last snapshot of a worker, or of its predecessor; None if there is none."""
+        if not self._snapshots:
+            return None
+        memory = self._snapshots[number]
+        for _ in range(3):  # it may be written just now
+            length = int.from_bytes(memory[:4], "little")
+            body = memory[_HEAD_BYTES : _HEAD_BYTES + length]
+            if length and zlib.crc32(body).to_bytes(4, "little") == memory[4:8]:
+                return body
+        return None
+
+    # ── starting and replacing them ─────────────────────────────────────────────────────────────────────────
+
+    def fork(self, log: Callable[[str], None]) -> None:
+        """Fork all workers and return in each of them; the parent replaces them, and exits when all have ended."""
+        if self.count > 1:
+            gc.collect()
+            gc.freeze()  # the collector would otherwise write to, and so copy, the memory that workers share
+            _Supervisor(self, log).run()
+
+    def mark_started(self) -> None:
+        """Note that this worker has no error in its settings: the others can be started."""
+        self._states[self.number] = _STARTED
+
+
+class _Supervisor:
+    """The parent process."""
+
+    def __init__(self, workers: Workers, log: Callable[[str], None]) -> None:
+        self._workers = workers
+        self._log = log
+        self._pids: dict[int, int] = {}
+        """The number of each worker, by its process."""
+        self._signal: int | None = None
+        self._code = 0
+        workers.lifeline, self._lifeline_end = os.pipe()
+        names = [name for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
+        handlers = {getattr(signal, name): signal.getsignal(getattr(signal, name)) for name in names}
+        self._handlers = {number: old for number, old in handlers.items() if old != signal.SIG_IGN}  # as by nohup
+
+    def run(self) -> None:
+        """Return in each worker; in the parent, raise SystemExit or KeyboardInterrupt when all have ended."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in self._handlers:
+            signal.signal(number, self._on_signal)
+        for number in range(self._workers.count):
+            if self._fork(number):
+                return
+            while number == 0 and not self._workers._states[0] and self._pids:
+                self._reap(os.WNOHANG)  # an error of the settings is reported once
+                time.sleep(0.01)
+        while self._pids:
+            number, ready = self._reap()
+            if number is None or self._signal or self._code:
+                continue
+            if not ready:
+                time.sleep(_RESTART_PAUSE_S)
+            if not self._signal and self._fork(number, replacement=True):
+                return
+        if self._signal == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + signal.SIGTERM if self._signal else self._code)
+
+    def _fork(self, number: int, *, replacement: bool = False) -> bool:
+        """Start a worker; return True in it. Signals wait until it is known."""
+        if self._signal or self._code:
+            return False
+        workers = self._workers
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._handlers)
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)  # a terminal's Ctrl-C goes to the parent alone, which stops all
+            os.close(self._lifeline_end)
+            for each, handler in self._handlers.items():
+                signal.signal(each, handler)
+            workers.number, workers.is_first = number, number == 0 and not replacement
+        else:
+            self._pids[pid] = number
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handlers)
+        return pid == 0
+
+    def _reap(self, options: int = 0) -> tuple[int | None, bool]:
+        """Wait for a process to end; return the number of the worker that it was, and whether it had been ready."""
+        workers = self._workers
+        pid, status = os.waitpid(-1, options)
+        number = self._pids.pop(pid, None)
+        if number is None:
+            return None, False
+        ready, code = workers._states[number] >= _READY, os.waitstatus_to_exitcode(status)
+        workers._states[number] = workers._in_flight[number] = workers._connections[number] = 0
+        if not self._signal:
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+            if not ready and not any(workers._states):
+                self._stop(signal.SIGTERM, code if code > 0 else 128 - code)  # none can start
+            else:
+                self._log(f"worker {number} (process {pid}) {how}, and is replaced")
+        return number, ready
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        again = self._signal is not None
+        self._signal = number
+        self._stop(number if again and number == signal.SIGINT else signal.SIGTERM)
+
+    def _stop(self, number: int, code: int = 0) -> None:
+        self._code = self._code or code
+        self._workers._stopping[0] = 1
+        for pid in list(self._pids):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def _shared_integers(count: int) -> memoryview:
+    return memoryview(mmap.mmap(-1, 8 * count)).cast("q")

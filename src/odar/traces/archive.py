@@ -1,0 +1,205 @@
+"""Stored traces: list, get, export, and mark with feedback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Select,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    tuple_,
+    update,
+)
+
+from odar.errors import UnknownName
+from odar.formats import load_json
+from odar.settings import Settings
+from odar.traces.database import Database, documents, feedback, responses, traces
+from odar.traces.observations import Observations, cascade_id
+from odar.traces.overview import overview
+from odar.traces.record import UNMARKED, Cursor, Filter, Page, utc_or_error
+from odar.traces.writer import replace_invalid_chars
+
+_EXPORT_PAGE = 200
+_CANDIDATES_SHOWN = 5
+_PREVIEW = 160
+_position = tuple_(traces.c.started_at, traces.c.id)
+
+
+class Archive:
+    """Reads the store. Every call is one short transaction; call it outside the event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def page(self, wanted: Filter | None = None, after: Cursor | None = None, limit: int = 50) -> Page:
+        """Return traces without documents, newest first, with the beginning of the question if it was stored."""
+        query = _select_traces(func.substr(documents.c.question, 1, _PREVIEW).label("question"))
+        query = query.where(*conditions(wanted))
+        if after is not None:
+            query = query.where(_position < tuple_(*after))
+        query = query.order_by(traces.c.started_at.desc(), traces.c.id.desc()).limit(limit + 1)
+        with self._database.read() as connection:
+            rows = [_row(row) for row in connection.execute(query).mappings()]
+        more, rows = len(rows) > limit, rows[:limit]
+        return Page(rows, Cursor(rows[-1]["started_at"], rows[-1]["id"]) if more else None)
+
+    def full_id(self, prefix: str) -> str:
+        """Return the id of the trace whose id begins with this prefix; raise UnknownName for none or several."""
+        query = select(traces.c.id).where(_has_prefix(prefix)).order_by(traces.c.id).limit(_CANDIDATES_SHOWN)
+        with self._database.read() as connection:
+            ids = list(connection.scalars(query)) if prefix else []
+        if len(ids) != 1 and prefix not in ids:
+            raise UnknownName("trace", prefix, ids)
+        return str(ids[0])
+
+    def get(self, trace_id: str, read: Callable[[str], Any] = load_json) -> dict[str, Any]:
+        """Return one trace with its `document`, as `read` returns it, and `feedback`.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        query = _select_traces(documents.c.body).where(traces.c.id == trace_id)
+        with self._database.read() as connection:
+            row = connection.execute(query).mappings().one_or_none()
+        if row is None:
+            raise UnknownName("trace", trace_id, [])
+        return _row(row, read)
+
+    def export(
+        self, wanted: Filter | None = None, read: Callable[[str], Any] = load_json
+    ) -> Iterator[dict[str, Any]]:
+        """Yield every trace with its document, oldest first, one document at a time: they can be large."""
+        query = select(traces.c.started_at, traces.c.id).where(*conditions(wanted))
+        page = query.order_by(traces.c.started_at, traces.c.id).limit(_EXPORT_PAGE)
+        while True:
+            with self._database.read() as connection:  # not held open while the reader is slow
+                rows = connection.execute(page).all()
+            for _, trace_id in rows:
+                with suppress(UnknownName):  # deleted meanwhile
+                    yield self.get(trace_id, read)
+            if len(rows) < _EXPORT_PAGE:
+                return
+            next_page = _position > tuple_(*rows[-1])
+            page = query.where(next_page).order_by(traces.c.started_at, traces.c.id).limit(_EXPORT_PAGE)
+
+    def save_response(self, response_id: str, key_id: str, items: str, previous: str | None = None) -> None:
+        """Keep the items of a response, a JSON list; earlier ones are kept under the response that it continues."""
+        day = datetime.now(UTC).date().isoformat()
+        row = {"id": response_id, "key_id": key_id, "day": day, "previous": previous, "added": items}
+        with self._database.write() as connection:
+            connection.execute(insert(responses).values(**row))
+            if previous is not None:  # the whole conversation is as old as its last response
+                chain = select(_chain(previous, key_id).c.id)
+                connection.execute(
+                    update(responses).where(responses.c.id.in_(chain), responses.c.day < day).values(day=day)
+                )
+
+    def response_items(self, response_id: str, key_id: str) -> str | None:
+        """Return the conversation up to a stored response of this key, a JSON list, or None if it is not stored."""
+        chain = _chain(response_id, key_id)
+        query = select(chain.c.previous, responses.c.added).join(responses, responses.c.id == chain.c.id)
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(chain.c.depth.desc())).all()
+        if not rows or rows[0].previous is not None:
+            return None
+        return f"[{','.join(row.added[1:-1] for row in rows if row.added != '[]')}]"
+
+    def mark(self, trace_id: str, correct: bool, note: str | None = None) -> None:
+        """Mark an answer right or wrong; the last mark counts. Raise UnknownName if there is no such trace."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        note = replace_invalid_chars(note)
+        with self._database.write() as connection:
+            if connection.scalar(select(traces.c.id).where(traces.c.id == trace_id)) is None:
+                raise UnknownName("trace", trace_id, [])
+            connection.execute(delete(feedback).where(feedback.c.trace_id == trace_id))
+            connection.execute(insert(feedback).values(trace_id=trace_id, correct=correct, note=note, at=now))
+
+    def observations(self, settings: Settings) -> Observations:
+        """Return the observations of the cascade that these settings describe."""
+        found = Observations(self._database, cascade_id(settings))
+        found.refresh()
+        return found
+
+    def overview(self, wanted: Filter | None = None, step: str = "day") -> dict[str, Any]:
+        """Return counts, costs, latencies and the difficulty histogram; see `overview.py`."""
+        with self._database.read() as connection:
+            return overview(connection, conditions(wanted), step)
+
+
+def _chain(response_id: str, key_id: str) -> CTE:
+    """Return the ids of a stored response and of those that it continues; `depth` counts from the last."""
+    c = responses.c
+    last = select(c.id, c.previous, literal(0).label("depth")).where(c.id == response_id, c.key_id == key_id)
+    chain = last.cte("chain", recursive=True)
+    earlier = select(c.id, c.previous, chain.c.depth + 1).where(c.id == chain.c.previous, c.key_id == key_id)
+    return chain.union_all(earlier)
+
+
+def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
+    """Return the filter as SQL; None matches every trace."""
+    c = traces.c
+    tests: dict[str, Callable[[Any], ColumnElement[bool]]] = {
+        "since": lambda value: c.started_at >= utc_or_error(value),
+        "until": lambda value: c.started_at < utc_or_error(value),
+        "path": lambda value: c.path == value,
+        "status": lambda value: c.status == value,
+        "key": lambda value: c.key_id == value,
+        "degraded": lambda value: c.degraded.is_(value),
+        "model": lambda value: c.models.contains(f",{value},", autoescape=True),
+        "min_cost": lambda value: c.cost_usd >= value,
+        "max_cost": lambda value: c.cost_usd <= value,
+        "min_difficulty": lambda value: c.difficulty >= value,
+        "max_difficulty": lambda value: c.difficulty <= value,
+        "id": _has_prefix,
+        "feedback": _has_feedback,
+        "text": _contains_text,
+    }
+    return [test(value) for name, test in tests.items() if (value := getattr(wanted, name, None)) is not None]
+
+
+def _has_prefix(prefix: str) -> ColumnElement[bool]:
+    """Return the condition as a range, which uses the index; LIKE would read every id."""
+    return and_(traces.c.id >= prefix, traces.c.id < prefix + "\U0010ffff")
+
+
+def _has_feedback(mark: str) -> ColumnElement[bool]:
+    marked = select(feedback.c.trace_id)
+    if mark == UNMARKED:
+        return traces.c.id.not_in(marked)
+    return traces.c.id.in_(marked.where(feedback.c.correct.is_(mark == "right")))
+
+
+def _contains_text(text: str) -> ColumnElement[bool]:
+    columns = (documents.c.question, documents.c.answer)
+    found = or_(*(column.icontains(text, autoescape=True) for column in columns))
+    return exists().where(documents.c.trace_id == traces.c.id, found).correlate(traces)
+
+
+def _select_traces(*more: ColumnElement[Any]) -> Select[Any]:
+    marks = (feedback.c.correct, feedback.c.note, feedback.c.at)
+    joined = select(traces, *marks, *more).outerjoin(feedback, feedback.c.trace_id == traces.c.id)
+    return joined.join(documents, documents.c.trace_id == traces.c.id)
+
+
+def _row(mapping: Any, read: Callable[[str], Any] = load_json) -> dict[str, Any]:
+    row = dict(mapping)
+    row.pop("bin")
+    row["models"] = [name for name in row["models"].split(",") if name]
+    correct, note, at = row.pop("correct"), row.pop("note"), row.pop("at")
+    row["feedback"] = None if correct is None else {"correct": bool(correct), "note": note, "at": at}
+    if "body" in row:
+        row["document"] = read(row.pop("body"))
+    return row

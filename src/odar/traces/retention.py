@@ -1,0 +1,107 @@
+"""Deletion of old traces in small batches, by a date that a wrong clock cannot move forward.
+
+A wall clock can be set to any year by hand, by NTP or by an empty battery. The time is certainly not before the
+newest trace at the opening of the store, plus the monotonic time since then. The wall clock is trusted once it has
+run for hours without a jump.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, delete, func, select
+
+from odar.traces.database import Database, documents, feedback, observations, responses, traces
+
+BATCH = 500
+TRUST_AFTER_S = 6 * 3600.0
+"""Seconds that a clock must run without a jump before it is trusted, in which an operator can notice the jump."""
+JUMP_S = 60.0
+"""Minimum size of a jump; less is a correction."""
+_DAY_S = 86_400.0
+_LOG = logging.getLogger(__name__)
+
+
+def first_day_kept(days: int, now: datetime) -> str:
+    """Return the oldest UTC day whose traces are kept.
+
+    >>> from datetime import UTC
+    >>> first_day_kept(30, datetime(2026, 11, 30, tzinfo=UTC))
+    '2026-10-31'
+    """
+    try:
+        return (now - timedelta(days=days)).date().isoformat()
+    except OverflowError:  # before the first date
+        return ""
+
+
+def newest_trace(connection: Connection) -> float | None:
+    """Return the start time of the newest trace, in seconds since 1970; None if there is no trace."""
+    newest = connection.scalar(select(func.max(traces.c.started_at)))
+    return None if newest is None else datetime.fromisoformat(newest).timestamp()
+
+
+def delete_old_traces(database: Database, days: int, now: datetime) -> bool:
+    """Delete one batch of old traces, with their feedback, and of stored responses; return whether there is more.
+
+    The spending of keys is kept.
+    """
+    if days == 0:
+        return False
+    with database.read() as connection:  # usually there is nothing to delete, and no lock is needed
+        first = first_day_kept(days, now)
+        ids = list(connection.scalars(select(traces.c.id).where(traces.c.day < first).limit(BATCH)))
+        response_ids = list(connection.scalars(select(responses.c.id).where(responses.c.day < first).limit(BATCH)))
+        old = select(observations.c.id).where(observations.c.day < first).limit(BATCH)
+        observed_ids = list(connection.scalars(old))
+    if ids or response_ids or observed_ids:
+        with database.write() as connection:
+            connection.execute(delete(documents).where(documents.c.trace_id.in_(ids)))
+            connection.execute(delete(feedback).where(feedback.c.trace_id.in_(ids)))
+            connection.execute(delete(traces).where(traces.c.id.in_(ids)))
+            connection.execute(delete(responses).where(responses.c.id.in_(response_ids)))
+            connection.execute(delete(observations).where(observations.c.id.in_(observed_ids)))
+    return BATCH in (len(ids), len(response_ids), len(observed_ids))
+
+
+def steady_clock() -> float:
+    """Return the seconds of a clock that cannot be set; it includes sleep if the system supports that."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
+
+
+class Calendar:
+    """The latest time that is certain without trusting the wall clock alone.
+
+    Args:
+        newest: start time of the newest trace in the store, in seconds since 1970, or None.
+        wall: a clock that can be set.
+        steady: a clock that cannot be set.
+    """
+
+    def __init__(
+        self,
+        newest: float | None,
+        wall: Callable[[], float] = time.time,
+        steady: Callable[[], float] = steady_clock,
+    ) -> None:
+        self._wall, self._steady = wall, steady
+        self._known_at = self._steady_since = steady()
+        self._offset = wall() - self._known_at
+        self._known = wall() if newest is None else newest
+
+    def now(self) -> datetime:
+        """Return the time for deleting: that of the wall clock, or an earlier one while it is not trusted."""
+        wall, steady = self._wall(), self._steady()
+        jump, self._offset = wall - steady - self._offset, wall - steady
+        if abs(jump) > JUMP_S:
+            self._steady_since = steady
+            if jump > _DAY_S:
+                remedy = f"it is not used for deleting traces until it has run for {TRUST_AFTER_S / 3600:g} hours"
+                _LOG.warning("the clock jumped %.0f days ahead; %s", jump / _DAY_S, remedy)
+        if steady - self._steady_since >= TRUST_AFTER_S:
+            self._known, self._known_at = wall, steady
+        return datetime.fromtimestamp(min(wall, self._known + steady - self._known_at), UTC)

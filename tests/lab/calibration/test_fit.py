@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from odar.lab.calibration.fit import SKILL_ITEMS, default_source, fit_calibration, log_losses
+from odar.policy.belief import Belief
+from odar.types import FAST, SECOND, SLOW
+from support.population import population, table
+
+
+@functools.cache
+def many():
+    return table(population(900, fast=0.45, slow=0.6, samples=2))
+
+
+def every(items):
+    return np.ones(len(items), dtype=bool)
+
+
+def test_skills_are_measured_and_shrunk_towards_what_was_known():
+    few = table(population(60, fast=0.45, slow=0.6, samples=2))
+    fitted = fit_calibration(few, every(few), belief=False)
+    assert fitted.belief is None and not fitted.settings
+    for agent in (FAST, SECOND, SLOW):
+        measured = few.scores(agent).mean()
+        before = few.agents[agent].skill
+        known = fitted.statistics[default_source(few, agent)]
+        assert known.accuracy == pytest.approx(
+            (60 * measured + SKILL_ITEMS * before) / (60 + SKILL_ITEMS), abs=1e-3
+        )
+        assert known.count == (120 if agent == SLOW else 60)
+        assert few.replaced(calibration=fitted).agents[agent].skill == known.accuracy
+
+
+def test_only_the_given_items_count():
+    items = many()
+    half = np.arange(len(items)) < 300
+    fitted = fit_calibration(items, half, belief=False)
+    assert fitted == fit_calibration(items.replaced(rows=half), every(items.replaced(rows=half)), belief=False)
+
+
+def test_a_fitted_belief_predicts_other_items_better():
+    """These agents are worse than any known skill says: the shipped belief is too sure of them."""
+    items = many()
+    train = np.arange(len(items)) < 400
+    fitted = fit_calibration(items, train, belief=True)
+    plain = table(items.items).replaced(rows=~train)
+    before = log_losses(plain, Belief.load())
+    after = log_losses(items.replaced(rows=~train, calibration=fitted), fitted.load_belief())
+    gain = before - after
+    assert gain.mean() > 3 * gain.std() / np.sqrt(len(gain))
+
+
+def test_a_fit_to_few_items_stays_near_the_shipped_weights():
+    items = many()
+    shipped = Belief.load().weights
+    few = fit_calibration(items, np.arange(len(items)) < 100, belief=True).load_belief().weights
+    assert abs(few["p_offset"] - shipped["p_offset"]) < 0.5
+    assert abs(few["q_offset"] - shipped["q_offset"]) < 0.5
+    assert few["spread"] == shipped["spread"]
+
+
+def test_skills_by_kind_follow_the_items_and_a_kind_of_few_items_stays_near_the_skill_on_all():
+    good = [replace(item, query=f"Is {i} a prime number?") for i, item in enumerate(population(120, fast=0.9))]
+    few = [replace(item, query="How many legs has a spider?") for item in population(4, seed=1, fast=0.9)]
+    items = table([*population(120, seed=2, fast=0.3), *good, *few])
+    fitted = fit_calibration(items, every(items), belief=True)
+    known = fitted.statistics[default_source(items, FAST)]
+    assert set(known.accuracy_by_kind) == {"short answer", "yes/no", "number"}
+    assert known.accuracy_by_kind["short answer"] < known.accuracy - 0.05
+    assert known.accuracy_by_kind["yes/no"] > known.accuracy + 0.1
+    assert abs(known.accuracy_by_kind["number"] - known.accuracy) < 0.12
+    agent = items.replaced(calibration=fitted).agents[FAST]
+    assert agent.on("yes/no").skill == known.accuracy_by_kind["yes/no"]
+    assert agent.on("choice") is agent
+
+
+def test_questions_without_an_answer_are_counted():
+    items = population(120, fast=0.98)
+    silenced = [
+        replace(item, attempts=tuple(_without_answer(each) for each in item.attempts)) if i % 3 == 0 else item
+        for i, item in enumerate(items)
+    ]
+    told = table(silenced)
+    calibration = fit_calibration(told, every(told), belief=False)
+    assert calibration.statistics[default_source(told, FAST)].unanswered == pytest.approx(1 / 3, abs=1e-3)
+    fast = told.replaced(calibration=calibration).agents[FAST]
+    assert fast.silent == pytest.approx(1 / 3, abs=1e-3)
+    assert told.replaced(calibration=calibration).agents[SLOW].silent == 0
+
+
+def _without_answer(attempt):
+    return replace(attempt, text="", answer="", score=0.0, stated=False) if attempt.agent == FAST else attempt

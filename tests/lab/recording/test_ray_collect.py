@@ -1,0 +1,99 @@
+"""`odar eval collect --engine ray` on a local Ray cluster, with a worker that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from odar.config import load_settings
+from odar.engine import Odar
+from odar.lab.benchmarks.base import BENCHMARKS, NAMES
+from odar.lab.recording.collect import Job, collect_work, make_items
+from odar.lab.recording.executor import run
+from odar.lab.recording.files import open_recording
+from odar.lab.recording.header import header_of
+from odar.lab.recording.journal import Journal
+from odar.lab.recording.work import open_engine_work
+from odar.lab.selection import select_tasks
+from support.benchmarks import Sums
+from support.ray_cluster import engine, kill_a_worker, needs_ray, ray_marks
+from support.upstream import Upstream
+
+pytestmark = ray_marks
+CALLS = 7
+"""An item is answered, verified, and solved five times."""
+
+
+class Panel:
+    """A collection of sums, run in this process or on the cluster."""
+
+    def __init__(self, folder, server, items, limits=""):
+        server.configure(folder, limits)
+        self.folder = folder
+        self.settings = load_settings(config=folder / "odar.toml", store__enabled=False)
+        sums = Sums(items)
+        drawn = select_tasks(list(sums.load()))
+        self.jobs = [Job(sums, task, fold, 42) for task, fold in drawn]
+
+    async def collect(self, out, address=None, **options):
+        opened = engine(partial(open_engine_work, self.settings, collect_work), address)
+        odar = Odar(self.settings)
+        with Journal(self.folder / f"{out}.jsonl", header_of(odar).to_row()) as journal:
+            return await run(make_items(odar, self.jobs), opened, journal, **options)
+
+    def entries(self, out):
+        return sorted(open_recording(self.folder / f"{out}.jsonl").items(), key=lambda entry: entry.key)
+
+
+def comparable(entries):
+    """Return the entries without their durations."""
+    return [
+        replace(each, attempts=tuple(replace(attempt, seconds=0.0) for attempt in each.attempts))
+        for each in entries
+    ]
+
+
+@needs_ray
+async def test_ray_and_local_engine_collect_the_same_panel(cluster, tmp_path):
+    async with Upstream() as server:
+        panel = Panel(tmp_path, server, 6)
+        await panel.collect("local")
+        assert set(server.paid.values()) == {1}
+        done = await panel.collect("ray", cluster.address)
+        assert (done.done, done.failed) == (6, 0)
+        assert (len(server.paid), set(server.paid.values())) == (6 * CALLS, {2})  # once by each engine
+        assert comparable(panel.entries("ray")) == comparable(panel.entries("local"))
+
+
+@needs_ray
+async def test_items_of_a_killed_worker_are_collected_once_and_paid_once(cluster, tmp_path):
+    """8 items are 56 calls. After 19 replies one of two workers is killed while both have calls in progress."""
+    async with Upstream() as server:
+        panel = Panel(tmp_path, server, 8)
+        server.free = 19
+        running = asyncio.create_task(panel.collect("p", cluster.address, concurrency=4))
+        parts = tmp_path / "p.jsonl.parts"
+        lost = await kill_a_worker(
+            server, running, lambda: parts.exists() and parts.read_text().count('"answer":') == 19
+        )
+        assert lost >= 1
+        server.free = None
+        done = await running
+        assert (done.done, done.failed, done.asked) == (8, 0, 8)
+        entries = panel.entries("p")
+        assert Counter(entry.key.id for entry in entries) == {str(i): 1 for i in range(8)}  # none lost, none twice
+        assert all(len(entry.attempts) == CALLS for entry in entries)
+        assert all(each.score == 1 for entry in entries for each in entry.attempts)
+        assert (len(server.paid), set(server.paid.values())) == (8 * CALLS, {1})  # none paid twice
+        assert not parts.exists()
+
+
+@pytest.mark.parametrize("name", [*NAMES, "starter+masking"])
+def test_every_benchmark_can_be_pickled(name):
+    benchmark = BENCHMARKS[name]
+    assert pickle.loads(pickle.dumps(benchmark)).name == name

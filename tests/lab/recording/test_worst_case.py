@@ -1,0 +1,117 @@
+"""What an item may take at most: never less than what it takes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odar.engine import Odar
+from odar.lab.recording.limits import Amount
+from odar.lab.recording.work import used_amounts, worst_case
+from odar.types import Ask, Call, Query, Step, Usage
+from support import panels
+from support.scripted import ScriptedProvider, completion
+
+ASKS = (Ask("fast"), Ask("slow", verify=True), Ask("slow", 5))
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=200).filter(str.strip)
+
+
+@pytest.fixture(scope="module")
+def odar() -> Odar:
+    return Odar(panels.settings())
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts, st.integers(1, 9))
+def test_more_requests_need_more(odar, text, count):
+    query = Query(text)
+    fewer, cheaper = worst_case(odar, query, [Ask("slow", count)])
+    more, dearer = worst_case(odar, query, [Ask("fast"), Ask("slow", count + 1)])
+    assert set(fewer) == {"slow"} and set(more) == {"fast", "slow"}
+    assert more["slow"].requests == fewer["slow"].requests + 1 == count + 1
+    assert more["slow"].tokens > fewer["slow"].tokens
+    assert dearer > cheaper > 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts)
+def test_requests_add_up(odar, text):
+    query = Query(text)
+    apart = [worst_case(odar, query, [ask]) for ask in ASKS]
+    needs, cost = worst_case(odar, query, ASKS)
+    assert cost == pytest.approx(sum(each for _, each in apart))
+    for name in ("fast", "slow"):
+        parts = [found[name] for found, _ in apart if name in found]
+        assert needs[name] == Amount(sum(part.requests for part in parts), sum(part.tokens for part in parts))
+
+
+@settings(max_examples=20, deadline=None)
+@given(texts, st.integers(1, 400))
+def test_a_longer_question_never_needs_less(odar, text, more):
+    short, long = (worst_case(odar, Query(each), ASKS) for each in (text, text + " and" * more))
+    assert long[1] >= short[1]
+    assert all(long[0][name].tokens >= short[0][name].tokens for name in short[0])
+
+
+@pytest.mark.parametrize("model", ["quick", "deep"])
+def test_an_unknown_price_makes_the_total_unknown(model):
+    unpriced = {name: {**card, "price": None} if name == model else card for name, card in panels.MODELS.items()}
+    cards = {
+        name: {key: value for key, value in card.items() if value is not None} for name, card in unpriced.items()
+    }
+    odar = Odar(panels.settings(models=cards))
+    needs, cost = worst_case(odar, Query("What is 7 ?"), ASKS)
+    assert cost is None
+    assert needs["fast"].tokens and needs["slow"].tokens  # tokens are known all the same
+    other = Ask("slow" if model == "quick" else "fast")
+    assert worst_case(odar, Query("What is 7 ?"), [other])[1] is not None  # the other one's alone is known
+
+
+@pytest.mark.parametrize("path", ["simple", "medium", "hard"])
+@pytest.mark.parametrize("text", ["What is 7 ?", "Wie heißt die Straße? 北京 " * 20])
+async def test_no_question_costs_more_than_its_worst_case(path, text):
+    """Models that write as long as they may, and say so on the bill."""
+    config = panels.settings(fast__max_tokens=40, slow__max_tokens=60)
+
+    def wordy(request, index):
+        return [completion("Answer: " + "7 " * 20, -0.3) for _ in range(request.n)]
+
+    def billed(name: str, limit: int) -> ScriptedProvider:
+        return ScriptedProvider(wordy, name, usage=Usage(len(text.encode()) // 3 + 50, 0, limit, 0))
+
+    async with Odar(config, providers={"fast": billed("fast", 40), "slow": billed("slow", 5 * 60)}) as odar:
+        query = Query(text)
+        needs, most = worst_case(odar, query, ASKS)
+        answer = await odar.aask(query, path=path)
+        taken = used_amounts(answer.trace.calls, needs, attempts=1)
+        assert answer.trace.spend.cost_usd <= most
+        for name, amount in taken.items():
+            assert amount.requests <= needs[name].requests
+            assert amount.tokens <= needs[name].tokens
+
+
+def call(provider: str = "p", usage: Usage | None = None, error: str | None = None, retries: int = 0) -> Call:
+    return Call(Step.ANSWER, "fast", provider, "m", 1, usage or Usage(10, 0, 5, 0), 0.1, 1.0, retries, error)
+
+
+NEEDS = {"p": Amount(6, 1000), "q": Amount(1, 50)}
+
+
+@pytest.mark.parametrize(
+    ("calls", "taken"),
+    [
+        ([], {}),
+        ([call()], {"p": Amount(1, 15)}),
+        ([call(), call(retries=2)], {"p": Amount(4, 30)}),
+        ([call(), call("q")], {"p": Amount(1, 15), "q": Amount(1, 15)}),
+        ([call(error="HTTP 500")], {"p": Amount(3, 15)}),  # it may have been tried as often as is allowed
+        ([call(error="cancelled")], {"p": Amount(1, 15)}),
+        ([call(usage=Usage(10, 0, None, None))], {"p": Amount(1, 1000)}),  # unknown may have been the most
+        ([call(usage=Usage(None, None, 5, None)), call()], {"p": Amount(2, 1000)}),
+        ([call(usage=Usage(2000, 0, 5, 0)), call(usage=Usage())], {"p": Amount(2, 2005)}),
+        ([call("elsewhere", Usage())], {"elsewhere": Amount(1, 0)}),
+    ],
+)
+def test_usage_is_computed_from_calls(calls, taken):
+    assert used_amounts(calls, NEEDS, attempts=3) == taken

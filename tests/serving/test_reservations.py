@@ -1,0 +1,93 @@
+"""The highest need of a request: computed, never built, whatever numbers the client sends."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from odar.conversation import Message, Options
+from odar.engine import Odar
+from odar.options import AskOptions
+from odar.policy.policies import possible_walks
+from odar.serving.protocols.fields import MAX_INTEGER
+from odar.serving.reservations import walk_needs
+from odar.types import Path, Query, path_of
+from support.engine import MODELS, settings
+
+TURNS = (Message("user", "What is two and two?"),)
+
+
+def query(max_tokens: int = 100, n: int = 1) -> Query:
+    return Query.from_messages(TURNS, Options(max_tokens=max_tokens, n=n))
+
+
+def needs(odar: Odar, max_tokens: int, n: int = 1) -> list[int]:
+    return [need.tokens for _, need in walk_needs(odar, query(max_tokens, n), AskOptions(), priced=True)]
+
+
+def names(walks) -> list[str]:
+    return [", ".join(map(str, walk)) for walk in walks]
+
+
+@pytest.fixture(scope="module", params=["paper", "cascade", "slow*5"])
+def odar(request) -> Odar:
+    return Odar(settings(policy=request.param))
+
+
+@pytest.mark.parametrize("max_tokens", [20_000_000, MAX_INTEGER])
+def test_a_large_number_of_a_clients_takes_no_memory(odar, max_tokens):
+    needs(odar, 5)
+    tracemalloc.start()
+    try:
+        tokens = needs(odar, max_tokens, n=128)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert max(tokens) > 128 * max_tokens
+    assert min(tokens) > max_tokens
+    assert peak < 1_000_000
+
+
+def test_no_answer_is_longer_than_the_context_of_its_model():
+    cards = {name: {**card, "context": 8192} for name, card in MODELS.items()}
+    odar = Odar(settings(models=cards, policy="paper"))
+    huge = needs(odar, 200_000_000)
+    assert huge == needs(odar, 8192)
+    assert huge[1] < 4 * 8192, "medium: the verifier reads a draft that fits its context"
+
+
+def test_the_walks_of_a_cascade_get_shorter_down_to_a_single_call():
+    policy = Odar(settings(policy="cascade")).policy()
+    assert names(possible_walks(policy)) == [
+        "fast, slow, slow*2, slow*2",
+        "fast, slow, slow*2",
+        "fast, slow",
+        "fast",
+        "fast",
+        "slow",
+    ]
+    assert names(possible_walks(policy, n=3))[-1] == "slow*3"
+    assert names(possible_walks(policy, max_path=Path.MEDIUM))[0] == "fast, slow"
+    assert set(names(possible_walks(policy, max_path=Path.SIMPLE))) == {"fast"}
+
+
+def test_the_paper_offers_its_three_paths_and_a_forced_path_itself():
+    odar = Odar(settings(policy="paper"))
+    assert names(possible_walks(odar.policy())) == ["fast+slow*5", "fast, slow:verify", "fast"]
+    forced = odar.policy(AskOptions(path="medium"))
+    assert names(possible_walks(forced)) == ["fast, slow:verify"]
+
+
+def test_offers_are_sorted_and_the_dearest_is_the_whole_walk(odar):
+    offers = walk_needs(odar, query(), AskOptions(), priced=True)
+    dollars = [need.usd for _, need in offers]
+    assert dollars == sorted(dollars, reverse=True)
+    assert dollars[0] > 3 * dollars[-1]
+
+
+def test_without_a_budget_each_path_is_offered_once(odar):
+    offers = walk_needs(odar, query(), AskOptions(), priced=False)
+    paths = [path_of(walk) for walk, _ in offers]
+    assert len(paths) == len(set(paths))
+    assert all(need.usd == 0.0 for _, need in offers)
