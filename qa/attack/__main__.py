@@ -1,12 +1,17 @@
 """`make attack`: every attack in turn against a running `odar serve`, and a table; exit code 1 where one succeeds.
 
+<<<<<<< HEAD:qa/attack/__main__.py
 PYTHONPATH=tests:qa python -m attack [--out FILE] [--seconds S] [--clients N] [ATTACK ...]
+=======
+PYTHONPATH=tests python -m attack [--out FILE] [--seconds S] [--workers N] [--clients N] [ATTACK ...]
+>>>>>>> workers:tests/attack/__main__.py
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import tempfile
 import time
@@ -48,6 +53,7 @@ def main() -> int:
     parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=f"by name or number of the item: {names}")
     parser.add_argument("--out", type=Path, help="write the table here")
     parser.add_argument("--seconds", type=float, default=6.0, help="about how long each attack lasts")
+    parser.add_argument("--workers", type=int, help="of the gateway; both 1 and 2 if it is not given")
     parser.add_argument("--clients", type=int, default=4, help="healthy ones")
     options = parser.parse_args()
     chosen = [
@@ -57,13 +63,17 @@ def main() -> int:
     ]
     if not chosen:
         parser.error(f"no such attack: {options.attacks}; known: {names}")
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="odar-attack-") as folder:
-        results = asyncio.run(run_all(chosen, Path(folder), options.seconds, options.clients))
-    page = render(results, date=datetime.now(UTC).date().isoformat(), minutes=(time.monotonic() - began) / 60)
+    began, by_workers = time.monotonic(), {}
+    for workers in [options.workers] if options.workers else (1, 2):
+        print(f"workers: {workers}", flush=True)
+        os.environ["ODAR_GATEWAY_WORKERS"] = str(workers)
+        with tempfile.TemporaryDirectory(prefix="odar-attack-") as folder:
+            by_workers[workers] = asyncio.run(run_all(chosen, Path(folder), options.seconds, options.clients))
+    page = render(by_workers, date=datetime.now(UTC).date().isoformat(), minutes=(time.monotonic() - began) / 60)
     if options.out is not None:
         options.out.write_text(page, encoding="utf-8")
     print(page)
+    results = [result for each in by_workers.values() for result in each]
     succeeded = [result.attack.name for result in results if not result.held]
     verdict = f"attacks that succeeded: {', '.join(succeeded)}" if succeeded else "no attack succeeded"
     print(f"{len(results)} attacks; {verdict}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attack.scene import DEADLINE_S, HEALTH_P99_MS, MEMORY_MB, Result
 from chaos.report import machine
+from odar.errors import plural
 
 _HEAD = """# Attacks on a running gateway
 
@@ -14,21 +15,26 @@ Made by `make attack` on {date}, in {minutes:.1f} minutes; do not edit. {machine
 Each attack is made over HTTP against a real `odar serve` of its own (deadline {deadline:g} s, store on) with two model servers on the same
 machine. Healthy clients ask questions from another address meanwhile, and `/healthz` is asked for 50 times a second. An attack
 succeeds, and the run fails, where the attacker gets what it wants, a healthy client gets no answer, the 99th percentile of
-`/healthz` exceeds {p99:g} ms, or the gateway keeps tasks, sockets or more than {memory:g} MB of memory. The numbers in the first column
+`/healthz` exceeds {p99:g} ms, or the gateway keeps tasks, sockets or more than {memory:g} MB of memory a worker. Memory is the sum of all workers. The numbers in the first column
 are those of the threats in issue 14, and after 36 those of issue 36 (36.15 is `make audit`); [Security](../security.md) says what protects against each.
+"""
+_TABLE = """
+## {workers}
 
 | | attack | healthy answers | `/healthz` median, p99, longest | memory before, peak, after | seen | |
 | --- | --- | --- | --- | --- | --- | --- |
 """
 
 
-def render(results: Sequence[Result], *, date: str, minutes: float) -> str:
-    """The whole page."""
-    head = _HEAD.format(
+def render(by_workers: Mapping[int, Sequence[Result]], *, date: str, minutes: float) -> str:
+    """The whole page: a table for each number of workers."""
+    page = _HEAD.format(
         date=date, minutes=minutes, machine=machine(), deadline=DEADLINE_S, p99=HEALTH_P99_MS, memory=MEMORY_MB
     )
-    notes = [f"- **{result.attack.name}**: {result.attack.what}" for result in results]
-    return head + "\n".join(map(_row, results)) + "\n\n## The attacks\n\n" + "\n".join(notes) + "\n"
+    for workers, results in by_workers.items():
+        page += _TABLE.format(workers=plural(workers, "worker")) + "\n".join(map(_row, results)) + "\n"
+    attacks = [result.attack for result in next(iter(by_workers.values()))]
+    return page + "\n## The attacks\n\n" + "\n".join(f"- **{each.name}**: {each.what}" for each in attacks) + "\n"
 
 
 def _row(result: Result) -> str:

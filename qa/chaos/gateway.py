@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,8 +84,10 @@ class Footprint:
 class Gateway:
     """One `odar serve`. Start it with `Gateway.start`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, url: str, log: Path, start: int = 0) -> None:
         self.process, self.url, self.log = process, url, log
+        self._start = start
+        """Where its lines begin in the log, which an earlier gateway of the folder may have written too."""
         self._read = 0
 
     @classmethod
@@ -130,15 +133,16 @@ class Gateway:
         own = {
             "ODAR_CONFIG": str(config),
             "XDG_DATA_HOME": str(folder),
-            "ODAR_GATEWAY_WORKERS": os.environ.get("ODAR_GATEWAY_WORKERS", "1"),
+            "ODAR_GATEWAY_WORKERS": str(worker_count()),
         }
         own |= environ or {}
         with log.open("ab") as said:
+            start = said.tell()
             process = await asyncio.create_subprocess_exec(
                 *prefix, sys.executable, "-c", CODE, "serve", "--port", str(port), *arguments,
                 stdin=asyncio.subprocess.DEVNULL, stderr=said, cwd=folder, env=os.environ | own,
             )  # fmt: skip
-        gateway = cls(process, f"http://127.0.0.1:{port}", log)
+        gateway = cls(process, f"http://127.0.0.1:{port}", log, start)
         try:
             async with asyncio.timeout(60):
                 while not await gateway.is_up():
@@ -157,8 +161,8 @@ class Gateway:
             return False
 
     async def loading(self) -> float:
-        """Return 1 while it loads, otherwise 0."""
-        return float('"ready"' not in await self._get("/readyz"))
+        """Return 1 while a worker loads, otherwise 0."""
+        return float(b"ready after" not in self.log.read_bytes()[self._start :])
 
     async def metric(self, name: str) -> float:
         """Return a metric, summed over its labels."""
@@ -170,7 +174,7 @@ class Gateway:
         """Return its current resources; connections to the store, whose pool is bounded, do not count."""
         tasks = int(await self.metric("odar_tasks"))
         links = []
-        for entry in Path(f"/proc/{self.process.pid}/fd").iterdir():
+        for entry in (entry for pid in self.pids() for entry in Path(f"/proc/{pid}/fd").iterdir()):
             try:
                 links.append(entry.readlink().name)
             except FileNotFoundError:  # closed meanwhile
@@ -196,20 +200,20 @@ class Gateway:
         return now
 
     def memory_mb(self, field: str = "VmRSS") -> float:
-        """Return its resident memory in megabytes; `VmHWM` is the maximum since `forget_peak`."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)
-        assert found is not None, field
-        return int(found.group(1)) / 1024
+        """Return the resident memory of its workers in megabytes; `VmHWM` is the maximum since `forget_peak`."""
+        statuses = "".join(Path(f"/proc/{pid}/status").read_text() for pid in self.pids())
+        return sum(map(int, re.findall(rf"^{field}:\s+(\d+) kB", statuses, re.MULTILINE))) / 1024
 
     def forget_peak(self) -> None:
         """Measure `VmHWM` from now on."""
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        for pid in self.pids():
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
 
-    def children(self) -> list[int]:
-        """Return its child processes."""
-        found = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        return [int(pid) for file in found for pid in file.read_text().split()]
+    def pids(self) -> list[int]:
+        """Return the processes that answer: its workers, or itself if it has none."""
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if worker_count() > 1 else []
+        return [int(child) for child in children] or [pid]
 
     def complaints(self) -> list[str]:
         """Return new log lines that no fault explains."""
@@ -224,8 +228,12 @@ class Gateway:
         await self._end(signal.SIGTERM)
 
     async def kill(self) -> None:
-        """Send SIGKILL."""
+        """Send SIGKILL to all its processes, the one that would replace the others first."""
+        workers = self.pids() if self.process.returncode is None else []
         await self._end(signal.SIGKILL)
+        for pid in workers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     async def _end(self, number: int) -> None:
         if self.process.returncode is None:
@@ -241,6 +249,11 @@ class Gateway:
             session.get(self.url + path) as response,
         ):
             return await response.text()
+
+
+def worker_count() -> int:
+    """Return how many workers a gateway has: ODAR_GATEWAY_WORKERS, or one."""
+    return int(os.environ.get("ODAR_GATEWAY_WORKERS", "1"))
 
 
 def _free_port() -> int:

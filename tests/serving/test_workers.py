@@ -276,12 +276,25 @@ async def test_a_worker_restarts_without_losing_a_request(tmp_path):
             assert await counted() == statuses[200], "counters go on where the old workers ended"
 
 
-async def test_workers_end_with_a_killed_parent_and_free_its_port(tmp_path):
-    async with FaultServer() as up, serving(tmp_path, up, 2) as gateway:
+async def test_workers_end_with_a_killed_parent_charge_its_requests_and_free_its_port(tmp_path):
+    headers = limited_key(tmp_path, budget_day_usd=1.0)
+    async with (
+        FaultServer() as up,
+        aiohttp.ClientSession() as http,
+        serving(tmp_path, up, 2, drain=1, until="listening") as gateway,
+    ):
+        up.behave(priced(60))
+        asking = asyncio.create_task(http.post(gateway.url + CHAT, json=BODY, headers=headers))
+        await until(lambda: rows(tmp_path, "SELECT * FROM reservations"))
+        await until(lambda: any(each.method == "POST" for each in up.requests))
         workers = workers_of(gateway.process.pid)
         gateway.process.kill()
         await gateway.process.wait()
         await until(lambda: not any(map(is_running, workers)))
+        await asyncio.wait([asking])
+        # The model server may still charge for the call, so its reserved cost is spent.
+        assert rows(tmp_path, "SELECT * FROM reservations") == []
+        assert rows(tmp_path, "SELECT round(cost_usd, 9) FROM spending") == [(CENTS,)]
         host, port = gateway.url.removeprefix("http://").split(":")
         socket.create_server((host, int(port))).close()
 

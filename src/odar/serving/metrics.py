@@ -138,8 +138,12 @@ class Metrics(Collector):
     async def render(self) -> bytes:
         """Return all metrics in Prometheus' text format; in a thread, because a source may wait for a file lock."""
         async with self._rendering:
-            self._tasks = len(asyncio.all_tasks())
+            self.count_tasks()
             return await asyncio.to_thread(self.text)
+
+    def count_tasks(self) -> None:
+        """Note how many tasks the event loop has; only in the loop's thread."""
+        self._tasks = len(asyncio.all_tasks())
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format; may block."""

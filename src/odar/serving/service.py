@@ -281,6 +281,7 @@ class Service:
     async def keep_publishing(self) -> None:
         """Show them again every second, until it is cancelled."""
         while self.workers.count > 1:
+            self.metrics.count_tasks()
             self.publish()
             await asyncio.sleep(PUBLISH_S)
 
