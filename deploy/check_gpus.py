@@ -1,7 +1,7 @@
-"""Start a model server only if its weights fit the GPUs: one clear line before hundreds of gigabytes are fetched, not an
-out-of-memory error after.
+"""Start a model server only if its weights fit the GPUs, and image and weights are pinned: one clear line before hundreds of
+gigabytes are fetched, not an out-of-memory error after.
 
-    python3 check_gpus.py --weights-gb 690 --gpus 8 -- vllm serve …
+    VLLM_DIGEST=sha256:… python3 check_gpus.py --weights-gb 690 --gpus 8 -- vllm serve … --revision=COMMIT
 
 The standard library alone, since it runs in vLLM's image. A tenth of the memory is left to CUDA and activations, as vLLM does
 (--gpu-memory-utilization), and 5% of the weights to the KV cache.
@@ -9,6 +9,7 @@ The standard library alone, since it runs in vLLM's image. A tenth of the memory
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 
@@ -38,6 +39,18 @@ def problem(memory_gb: list[float], weights_gb: float, gpus: int) -> str:
     return ""
 
 
+def unpinned(command: list[str], digest: str) -> str:
+    """What is missing to start the same image and weights again; empty if nothing is."""
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+        return f"VLLM_DIGEST is {digest!r}, not the digest of an image (sha256:…)"
+    revision = next((part.removeprefix("--revision=") for part in command if part.startswith("--revision=")), "")
+    return (
+        ""
+        if re.fullmatch(r"[0-9a-f]{40}", revision)
+        else f"--revision is {revision!r}, not a commit of the weights"
+    )
+
+
 def main() -> None:
     """Check, then become the server."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -45,9 +58,12 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, required=True)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args()
-    if found := problem(gpu_memory_gb(), given.weights_gb, given.gpus):
-        sys.exit(f"check_gpus: {found}; see docs/guides/deploy.md")
     command = [part for part in given.command if part != "--"]
+    found = problem(gpu_memory_gb(), given.weights_gb, given.gpus) or unpinned(
+        command, os.environ.get("VLLM_DIGEST", "")
+    )
+    if found:
+        sys.exit(f"check_gpus: {found}; see docs/guides/deploy.md")
     if command:
         os.execvp(command[0], command)
 

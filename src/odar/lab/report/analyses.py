@@ -79,10 +79,11 @@ def _variant(findings: Findings, other: ReplayTable) -> tuple[str, Interval, flo
     change = paired_difference(table, theirs.score[picked], findings.odar.score[shared], shared)
     assert other.header is not None
     facts = changed_facts(other.header.facts, findings.header.facts)
-    own = [
-        each for each in facts if each[0].startswith(("agents.", "prompts."))
-    ]  # those of models follow from them
-    name = ", ".join(f"{fact} = {value}" for fact, _, value in own or facts) or "other settings"
+    # the facts of models follow from those of agents; a set of prompts has a name, its files have only digests
+    changes = [f"{fact} = {value}" for fact, _, value in facts if fact.startswith("agents.")]
+    if any(fact.startswith("prompts.") for fact, _, _ in facts):
+        changes.append(f"prompts = {other.settings.prompts}")
+    name = ", ".join(changes or [f"{fact} = {value}" for fact, _, value in facts]) or "other settings"
     return f"{name} ({len(shared)} items)", change.interval, float(theirs.calls[picked].mean())
 
 
