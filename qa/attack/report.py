@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attack.scene import DEADLINE_S, HEALTH_P99_MS, MEMORY_MB, Result
 from chaos.report import machine
+
 from odar.errors import plural
 
 _HEAD = """# Attacks on a running gateway

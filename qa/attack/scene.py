@@ -30,6 +30,7 @@ from chaos.environment import until
 from chaos.gateway import CODE, PAIR_TOML, Footprint, Gateway, worker_count
 from chaos.promises import short
 from chaos.upstream import CountingUpstream
+
 from odar.serving.workers import PUBLISH_S
 
 ROOT = Path(__file__).parents[2]
