@@ -19,7 +19,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 from odar.config import load_settings
@@ -109,7 +109,7 @@ class Totals:
     """Dollars of each session."""
 
 
-def sessions(file: FilePath) -> Iterator[dict[str, Any]]:
+def sessions(file: Path) -> Iterator[dict[str, Any]]:
     """The sessions of a file, each request with its whole body again."""
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         for line in lines:
@@ -202,7 +202,7 @@ def _common(one: str, two: str) -> int:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=FilePath, help="captured sessions, by scripts/capture_sessions.py")
+    parser.add_argument("file", type=Path, help="captured sessions, by scripts/capture_sessions.py")
     parser.add_argument("--fast", default="gpt-5.4-nano", help="the fast agent's model, for its prices")
     parser.add_argument("--slow", default="gpt-5.4", help="the slow agent's model, for its prices")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -12,7 +12,7 @@ from odar.engine import Odar
 from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, ProviderError, ProviderTimeout, UnknownName
 from odar.options import AskKeywords, AskOptions
 from odar.policy.cascade_values import Values
-from odar.types import Image, Path, Query, Usage
+from odar.types import Image, Query, Route, Usage
 from support.engine import MODELS, engine, steps, talk
 from support.scripted import ScriptedProvider, completion
 from support.waiting import until
@@ -23,9 +23,9 @@ DOWN = ProviderError("out of order", provider="p", status=503, retryable=True)
 @pytest.mark.parametrize(
     ("difficulty", "path", "fast_steps", "slow_steps", "calls"),
     [
-        (0.1, Path.SIMPLE, ["answer"], [], 1),
-        (0.3, Path.MEDIUM, ["answer"], ["verify"], 2),
-        (0.7, Path.HARD, ["answer"], ["solve"], 6),
+        (0.1, Route.SIMPLE, ["answer"], [], 1),
+        (0.3, Route.MEDIUM, ["answer"], ["verify"], 2),
+        (0.7, Route.HARD, ["answer"], ["solve"], 6),
     ],
 )
 async def test_difficulty_chooses_the_path(difficulty, path, fast_steps, slow_steps, calls):
@@ -40,7 +40,7 @@ async def test_difficulty_chooses_the_path(difficulty, path, fast_steps, slow_st
 async def test_the_caller_can_choose_the_path():
     odar, _, slow = engine(difficulty=0.1)
     answer = await odar.aask("What is 2 + 2?", path="hard")
-    assert answer.path is Path.HARD
+    assert answer.path is Route.HARD
     assert slow.requests[0].n == 5
     with pytest.raises(InputError, match="path 'harder' is not one of: simple, medium, hard"):
         await odar.aask("What?", path="harder")
@@ -256,7 +256,7 @@ async def test_a_failed_call_costs_nothing_or_an_unknown_amount():
         assert answer.trace.calls[1].cost_usd == cost
 
 
-@pytest.mark.parametrize("path", [None, *Path])
+@pytest.mark.parametrize("path", [None, *Route])
 @pytest.mark.parametrize("policy", ["paper", "cascade", "slow*2"])
 async def test_on_text_receives_the_text_of_the_answer_on_every_path(path, policy):
     odar, _, _ = engine(policy=policy)

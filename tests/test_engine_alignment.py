@@ -9,7 +9,7 @@ from itertools import pairwise
 from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
-from odar.types import Path
+from odar.types import Route
 from support.scripted import ScriptedProvider, completion, step_of
 
 
@@ -48,7 +48,7 @@ async def test_the_same_question_is_decided_alike_whatever_was_served_before(tmp
             odar.agents.providers["p"].script = talker(
                 -0.02 * (i % 30) - 0.01
             )  # answers of very different likelihood
-            await odar.aask(f"What is 2 + {i}?", path=Path.MEDIUM)
+            await odar.aask(f"What is 2 + {i}?", path=Route.MEDIUM)
             odar.alignment.sync()
             odar.agents.providers["p"].script = lambda request, index: [completion("Answer: 4", -0.3)] * request.n
             answer = await odar.aask("What is 2 + 2?")
@@ -68,7 +68,7 @@ async def test_the_library_writes_no_file_by_default(tmp_path, monkeypatch):
 async def test_the_report_names_model_and_step(tmp_path):
     odar = engine()
     for _ in range(60):
-        await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
+        await odar.aask("What is 2 + 2?", path=Route.MEDIUM)
     odar.alignment.sync()
     rows = odar.alignment.report(odar.agents.prompt_steps())
     assert sorted((row.model, row.step, row.used, row.seen) for row in rows) == [

@@ -13,7 +13,7 @@ from odar.engine import Odar
 from odar.errors import ProviderError
 from odar.options import AskOptions
 from odar.providers.base import Completion, Delta
-from odar.types import Path, Query
+from odar.types import Query, Route
 from support.scripted import ScriptedProvider, completion
 
 DOWN = ProviderError("out of order", provider="p", status=503, retryable=True)
@@ -56,7 +56,7 @@ def calls(*arguments, name="weather"):
     return script
 
 
-@pytest.mark.parametrize("path", list(Path))
+@pytest.mark.parametrize("path", list(Route))
 async def test_both_agents_get_the_clients_turns_unchanged(path):
     odar, fast, slow = engine(say("Four, arr."), say("Four, arr!"))
     answer = await odar.aask(Query.from_messages(TURNS), path=path)
@@ -84,7 +84,7 @@ async def test_the_clients_sampling_overrides_that_of_the_agent():
     assert request.options == options
 
 
-@pytest.mark.parametrize("path", list(Path))
+@pytest.mark.parametrize("path", list(Route))
 async def test_a_tool_call_can_win_on_every_path(path):
     options = Options(tools=(Tool("weather", "", CITY),))
     script = calls('{"city": "Rome"}')
@@ -177,5 +177,5 @@ async def test_a_failure_after_streamed_final_text_is_raised():
 async def test_a_local_model_gets_no_tools_and_the_answer_is_degraded():
     odar, *_ = engine(say("Sunny."), say("Sunny."), kind="local")
     query = Query.from_messages(TURNS, Options(tools=(Tool("weather", "The weather.", CITY),)))
-    answer = await odar.aask(query, path=Path.SIMPLE)
+    answer = await odar.aask(query, path=Route.SIMPLE)
     assert any("get no tools" in reason for reason in answer.trace.degradations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odar.errors import InputError
-from odar.types import CANCELLED, NO_USAGE, Call, Path, Stage, Step, path_of
+from odar.types import CANCELLED, NO_USAGE, Call, Route, Stage, Step, path_of
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,13 @@ def test_a_stage_is_written_as_it_was_read(text):
 @pytest.mark.parametrize(
     ("stages", "path"),
     [
-        (["fast"], Path.SIMPLE),
-        (["fast", "second"], Path.SIMPLE),
-        (["slow"], Path.MEDIUM),
-        (["fast", "slow:verify"], Path.MEDIUM),
-        (["fast", "huge"], Path.MEDIUM),
-        (["fast+slow*5"], Path.HARD),
-        (["slow", "slow*2"], Path.HARD),
+        (["fast"], Route.SIMPLE),
+        (["fast", "second"], Route.SIMPLE),
+        (["slow"], Route.MEDIUM),
+        (["fast", "slow:verify"], Route.MEDIUM),
+        (["fast", "huge"], Route.MEDIUM),
+        (["fast+slow*5"], Route.HARD),
+        (["slow", "slow*2"], Route.HARD),
     ],
 )
 def test_the_path_names_what_happened(stages, path):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odar.options import AskOptions
     from odar.policy.dial import Dial
     from odar.settings import Settings
-    from odar.types import Answer, Candidate, Image, Path, Query, Stage, Trace
+    from odar.types import Answer, Candidate, Image, Query, Route, Stage, Trace
 
 __all__ = [
     "Answer",
@@ -33,9 +33,9 @@ __all__ = [
     "InputError",
     "Odar",
     "OdarError",
-    "Path",
     "ProviderError",
     "Query",
+    "Route",
     "Settings",
     "SettingsError",
     "Stage",
@@ -54,7 +54,7 @@ _HOMES = {
     "odar.options": ("AskOptions",),
     "odar.policy.dial": ("Dial",),
     "odar.settings": ("Settings",),
-    "odar.types": ("Answer", "Candidate", "Image", "Path", "Query", "Stage", "Trace"),
+    "odar.types": ("Answer", "Candidate", "Image", "Query", "Route", "Stage", "Trace"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Self, Unpack
 
 from odar.agents.agents import Agents
@@ -67,7 +67,7 @@ class Odar:
         providers: Mapping[str, Provider] | None = None,
         estimator: Estimator | None = None,
         guard: Guard | None = None,
-        served: FilePath | None = None,
+        served: Path | None = None,
         observer: Observer | None = None,
     ) -> None:
         self.settings = settings = settings or load_settings()

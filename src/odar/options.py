@@ -11,7 +11,7 @@ from odar.inputs import ImageSource
 from odar.policy.dial import Dial
 from odar.policy.session import SessionRequest
 from odar.providers.base import Completion, OnDelta
-from odar.types import Call, Decision, Path, Plan
+from odar.types import Call, Decision, Plan, Route
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class AskOptions:
 
     images: Iterable[ImageSource] = ()
     """Files, URLs, or `Image`s."""
-    path: Path | str | None = None
+    path: Route | str | None = None
     """One of the paper's paths, simple, medium or hard, in place of the policy."""
     dial: Dial | str | float | None = None
     """economy, balanced, quality or points of accuracy, in place of the settings'."""
@@ -48,7 +48,7 @@ class AskOptions:
     trace_id: str | None = None
     scope: str = "request"
     """Questions with the same scope and target meet it together, such as those of one API key."""
-    max_path: Path | None = None
+    max_path: Route | None = None
     """The most expensive path that key and budget allow."""
     session: SessionRequest | None = None
     """The conversation of the question."""
@@ -68,7 +68,7 @@ class AskKeywords(TypedDict, total=False):
     """The options that callers of the library give as keywords; `AskOptions` describes them."""
 
     images: Iterable[ImageSource]
-    path: Path | str | None
+    path: Route | str | None
     dial: Dial | str | float | None
     seed: int | None
     max_calls: int | None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odar.policy.belief import Opinion
 
 
-class Path(StrEnum):
+class Route(StrEnum):
     """The levels of compute for a query (SPEC 1)."""
 
     SIMPLE = "simple"
@@ -282,7 +282,7 @@ class Plan:
     """What a right answer in place of a wrong one is worth, in the same unit as `prices` (SPEC 9.4)."""
     dial: str = ""
     """The setting behind `value_usd`, such as balanced."""
-    max_path: Path | None = None
+    max_path: Route | None = None
     """The most expensive path that key and budget allow."""
     forced: bool = False
     """Whether the caller chose the path or the model."""
@@ -346,18 +346,18 @@ class State:
         return most is None or stage.slow_calls + sum(each.slow_calls for each in self.stages) <= most
 
 
-MAX_SLOW_CALLS = {Path.SIMPLE: 0, Path.MEDIUM: 1}
+MAX_SLOW_CALLS = {Route.SIMPLE: 0, Route.MEDIUM: 1}
 """Number of slow calls of the paths; Hard has no limit."""
 
 
-def path_of(stages: Iterable[Stage]) -> Path:
+def path_of(stages: Iterable[Stage]) -> Route:
     """Return the name for what happened: no slow call, one, or several (SPEC 9.7).
 
     >>> path_of([Stage.parse("fast"), Stage.parse("slow:verify")])
-    <Path.MEDIUM: 'medium'>
+    <Route.MEDIUM: 'medium'>
     """
     slow = sum(stage.slow_calls for stage in stages)
-    return Path.HARD if slow > 1 else Path.MEDIUM if slow else Path.SIMPLE
+    return Route.HARD if slow > 1 else Route.MEDIUM if slow else Route.SIMPLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,7 +499,7 @@ class Trace:
     """What one call to the slow agent would have cost for this question; None if unknown."""
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Route:
         """Simple, medium or hard: no slow call, one, or several."""
         return path_of(decision.stage for decision in self.decisions if decision.stage is not None)
 
@@ -515,7 +515,7 @@ class Answer:
     trace: Trace = field(repr=False)
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Route:
         """Simple, medium or hard: no slow call, one, or several."""
         return self.trace.path
 

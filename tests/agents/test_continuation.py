@@ -9,7 +9,7 @@ from odar.config import load_settings
 from odar.conversation import Options
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
-from odar.types import Path, Query, Step
+from odar.types import Query, Route, Step
 from support.scripted import ScriptedProvider, completion
 
 MODELS = {
@@ -103,7 +103,7 @@ async def test_samples_are_continued_and_do_not_vote_if_still_cut_off():
 
     odar, _ = engine(script)
     answer = await odar.aask("What is 2 + 2?", path="hard")
-    assert (answer.path, answer.final, answer.trace.spend.calls) == (Path.HARD, "4", 7)
+    assert (answer.path, answer.final, answer.trace.spend.calls) == (Route.HARD, "4", 7)
     cut = [i for i, candidate in enumerate(answer.trace.candidates) if candidate.finish == "length"]
     assert [answer.trace.verdict.weights[i] for i in cut] == [0.0]
     assert not any("slow" in each for each in answer.trace.degradations)  # one of five is not most

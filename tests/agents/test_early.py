@@ -10,7 +10,7 @@ from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, InputError, OdarError
 from odar.options import AskOptions
-from odar.types import Estimate, Path, Query
+from odar.types import Estimate, Query, Route
 from support.engine import MODELS, settings, steps, talk
 from support.scripted import ScriptedProvider
 
@@ -61,12 +61,12 @@ async def asked_before_the_estimate(odar, fast, estimates, question=QUESTION, **
     return early, await work
 
 
-@pytest.mark.parametrize(("difficulty", "path"), [(0.1, Path.SIMPLE), (0.5, Path.MEDIUM), (0.9, Path.HARD)])
+@pytest.mark.parametrize(("difficulty", "path"), [(0.1, Route.SIMPLE), (0.5, Route.MEDIUM), (0.9, Route.HARD)])
 async def test_the_fast_agent_is_called_once_before_the_estimate_is_known(difficulty, path):
     odar, fast, _, estimates = engine(difficulty)
     early, answer = await asked_before_the_estimate(odar, fast, estimates)
     assert (early, answer.path, steps(fast)) == (1, path, ["answer"])
-    assert answer.trace.spend.calls == {Path.SIMPLE: 1, Path.MEDIUM: 2, Path.HARD: 6}[path]
+    assert answer.trace.spend.calls == {Route.SIMPLE: 1, Route.MEDIUM: 2, Route.HARD: 6}[path]
 
 
 @pytest.mark.parametrize("difficulty", [0.1, 0.5, 0.9])

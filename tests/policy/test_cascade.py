@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from odar.policy.belief import Agent, Belief, Opinion
 from odar.policy.cascade import CascadePolicy, default_stages
-from odar.types import MAX_STAGES, Assignment, Candidate, Estimate, Path, Plan, Stage, State, Step
+from odar.types import MAX_STAGES, Assignment, Candidate, Estimate, Plan, Route, Stage, State, Step
 
 AGENTS = {
     "fast": Agent("fast", 0.6, "gpt"),
@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_left_out():
     differ = state(("fast", 0), ("second", 1))
     assert POLICY.next_stage(replace(differ, calls_left=0)).stage is None
     assert POLICY.next_stage(replace(differ, failed=frozenset({"slow"}))).stage is None
-    assert asked(("fast", 0), ("second", 1), max_path=Path.SIMPLE) == "None"
+    assert asked(("fast", 0), ("second", 1), max_path=Route.SIMPLE) == "None"
     without_slow = Assignment(models={"fast": "a", "second": "b"})
     assert asked(("fast", 0), ("second", 1), assignment=without_slow) == "None"
 

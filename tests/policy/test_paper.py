@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from odar.policy.paper import FixedPolicy, PaperPolicy, Thresholds
-from odar.types import Assignment, Candidate, Estimate, Path, Plan, Stage, State, Step
+from odar.types import Assignment, Candidate, Estimate, Plan, Route, Stage, State, Step
 
 PAIR = Assignment(models={"fast": "quick", "slow": "deep"})
 ANSWER = Candidate(Step.ANSWER, "fast", "quick", "4", "4")
@@ -49,7 +49,7 @@ def test_an_expert_can_have_its_own_thresholds():
 
 
 def test_the_caller_or_the_ablation_chooses_the_path():
-    assert walk(PaperPolicy(forced=Path.HARD, samples=3), plan(0.1)) == ["fast+slow*3"]
+    assert walk(PaperPolicy(forced=Route.HARD, samples=3), plan(0.1)) == ["fast+slow*3"]
     assert walk(PaperPolicy(enabled=False), plan(0.9)) == ["fast", "slow:verify"]
 
 
@@ -82,8 +82,8 @@ def test_several_choices_for_the_client():
 
 def test_a_budget_lowers_the_path():
     policy = PaperPolicy()
-    assert walk(policy, plan(0.9, max_path=Path.MEDIUM)) == ["fast", "slow:verify"]
-    assert "does not fit the budget" in policy.choose_path(plan(0.9, max_path=Path.SIMPLE))[1]
+    assert walk(policy, plan(0.9, max_path=Route.MEDIUM)) == ["fast", "slow:verify"]
+    assert "does not fit the budget" in policy.choose_path(plan(0.9, max_path=Route.SIMPLE))[1]
 
 
 def test_only_the_simple_path_streams():

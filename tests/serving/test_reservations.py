@@ -12,7 +12,7 @@ from odar.options import AskOptions
 from odar.policy.policies import possible_walks
 from odar.serving.protocols.fields import MAX_INTEGER
 from odar.serving.reservations import walk_needs
-from odar.types import Path, Query, path_of
+from odar.types import Query, Route, path_of
 from support.engine import MODELS, settings
 
 TURNS = (Message("user", "What is two and two?"),)
@@ -68,8 +68,8 @@ def test_the_walks_of_a_cascade_get_shorter_down_to_a_single_call():
         "slow",
     ]
     assert names(possible_walks(policy, n=3))[-1] == "slow*3"
-    assert names(possible_walks(policy, max_path=Path.MEDIUM))[0] == "fast, slow"
-    assert set(names(possible_walks(policy, max_path=Path.SIMPLE))) == {"fast"}
+    assert names(possible_walks(policy, max_path=Route.MEDIUM))[0] == "fast, slow"
+    assert set(names(possible_walks(policy, max_path=Route.SIMPLE))) == {"fast"}
 
 
 def test_the_paper_offers_its_three_paths_and_a_forced_path_itself():

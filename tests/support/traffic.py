@@ -17,9 +17,9 @@ from odar.types import (
     Candidate,
     Decision,
     Estimate,
-    Path,
     Plan,
     Query,
+    Route,
     Spend,
     Stage,
     Step,
@@ -40,11 +40,11 @@ QUESTIONS = (
 )
 TAU1, TAU2 = 0.3, 0.7
 STEPS = {
-    Path.SIMPLE: (Step.ANSWER,),
-    Path.MEDIUM: (Step.ANSWER, Step.VERIFY),
-    Path.HARD: (Step.ANSWER, *[Step.SOLVE] * 5),
+    Route.SIMPLE: (Step.ANSWER,),
+    Route.MEDIUM: (Step.ANSWER, Step.VERIFY),
+    Route.HARD: (Step.ANSWER, *[Step.SOLVE] * 5),
 }
-STAGES = {Path.SIMPLE: ("fast",), Path.MEDIUM: ("fast", "slow:verify"), Path.HARD: ("fast+slow*5",)}
+STAGES = {Route.SIMPLE: ("fast",), Route.MEDIUM: ("fast", "slow:verify"), Route.HARD: ("fast+slow*5",)}
 PRICES = {Step.ANSWER: 0.00012, Step.VERIFY: 0.0031, Step.SOLVE: 0.0048}
 
 
@@ -65,11 +65,11 @@ def one(rng: random.Random, started_at: str, id: str) -> Record:
             id=id, started_at=started_at, profile="custom", error="fast: p answered 503", status="error"
         )
         return Record(Query(question), failed)
-    path = Path.SIMPLE if d < TAU1 else Path.MEDIUM if d < TAU2 else Path.HARD
+    path = Route.SIMPLE if d < TAU1 else Route.MEDIUM if d < TAU2 else Route.HARD
     return Record(Query(question), answer(rng, path, d, started_at, id), extra={"endpoint": "chat.completions"})
 
 
-def answer(rng: random.Random, path: Path, d: float, started_at: str, id: str) -> Answer:
+def answer(rng: random.Random, path: Route, d: float, started_at: str, id: str) -> Answer:
     """Return an answer with consistent tokens, energies and costs."""
     unknown = rng.random() < 0.03
     candidates = tuple(candidate(rng, step, path) for step in STEPS[path])
@@ -80,7 +80,7 @@ def answer(rng: random.Random, path: Path, d: float, started_at: str, id: str) -
         usage = Usage(rng.randint(40, 400), 0, rng.randint(20, 500), 0)
         agent, model = ("fast", "quick") if step is Step.ANSWER else ("slow", "deep")
         calls.append(
-            Call(step, agent, "p", model, 1, usage, cost, seconds, 0, None, 0.004 if path is Path.HARD else clock)
+            Call(step, agent, "p", model, 1, usage, cost, seconds, 0, None, 0.004 if path is Route.HARD else clock)
         )
         clock += seconds
     total = max((call.began_s or 0) + call.seconds for call in calls)
@@ -114,7 +114,7 @@ def estimate(rng: random.Random, d: float) -> Estimate:
     return Estimate(d, "learned/1", rows)
 
 
-def candidate(rng: random.Random, step: Step, path: Path) -> Candidate:
+def candidate(rng: random.Random, step: Step, path: Route) -> Candidate:
     value = rng.choice(("8", "8", "8", "1"))
     words = f"A spider is an arachnid ,\n so it has {value} legs . \n Answer: {value}".split(" ")
     texts = [word if i == 0 else f" {word}" for i, word in enumerate(words)]
@@ -123,7 +123,7 @@ def candidate(rng: random.Random, step: Step, path: Path) -> Candidate:
     energy = measure_energy(tokens, 0.1, None if step is Step.VERIFY else Alignment(0.2, 0.08))
     judgment = True if step is Step.VERIFY else None
     agent, model = ("fast", "quick") if step is Step.ANSWER else ("slow", "deep")
-    stage = int(path is Path.MEDIUM and agent == "slow")
+    stage = int(path is Route.MEDIUM and agent == "slow")
     return Candidate(step, agent, model, text, value, tokens, judgment, "stop", energy, stage=stage)
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import click
@@ -36,7 +36,7 @@ from odar.served.alignment import alignment_file
 from odar.settings import Settings
 from odar.traces.record import Record, to_document
 from odar.traces.story import dollars
-from odar.types import Answer, Decision, Path, Query
+from odar.types import Answer, Decision, Query, Route
 
 _STORE_TIMEOUT_S = 1.0
 """Seconds to wait for a database that another process has locked."""
@@ -47,7 +47,7 @@ _STORE_TIMEOUT_S = 1.0
 @click.option("-f", "--file", type=FILE, metavar="FILE", help="Read the question from a file.")
 @click.option("--image", "images", type=FILE, metavar="FILE", multiple=True, help="An image of it; repeatable.")
 @click.option(
-    "--path", type=click.Choice([each.value for each in Path]), help="Take this path of the paper's policy."
+    "--path", type=click.Choice([each.value for each in Route]), help="Take this path of the paper's policy."
 )
 @click.option("--dial", metavar="DIAL", help="economy, balanced, quality, or points of accuracy, such as 5.")
 @click.option("--seed", type=click.IntRange(min=0), help="Random seed, for providers that support one.")
@@ -183,7 +183,7 @@ def _read_question(question: str | None, file: str | None) -> str:
     if file is not None:
         source = f"file {file!r}"
         try:
-            raw = FilePath(file).read_bytes()
+            raw = Path(file).read_bytes()
         except OSError as error:
             raise InputError(f"{source} cannot be read: {error.strerror or error}") from None
     elif question == "-" or (question is None and not sys.stdin.isatty()):

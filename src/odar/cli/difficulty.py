@@ -15,7 +15,7 @@ from odar.lab.recording.questions import QueryLine, load_lines
 from odar.policy.experts import route_expert
 from odar.policy.paper import PaperPolicy
 from odar.settings import Settings
-from odar.types import Assignment, Path, Plan, Query
+from odar.types import Assignment, Plan, Query, Route
 
 _BAR_WIDTH = 16
 """Maximum width of a bar in characters."""
@@ -55,7 +55,7 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
             _print(plan, path, reason)
 
 
-def _to_dict(query: Query, plan: Plan, path: Path, reason: str) -> dict[str, Any]:
+def _to_dict(query: Query, plan: Plan, path: Route, reason: str) -> dict[str, Any]:
     estimate = plan.estimate
     return {
         "query": query.text,
@@ -70,7 +70,7 @@ def _to_dict(query: Query, plan: Plan, path: Path, reason: str) -> dict[str, Any
     }
 
 
-def _print(plan: Plan, path: Path, reason: str) -> None:
+def _print(plan: Plan, path: Route, reason: str) -> None:
     estimate = plan.estimate
     click.echo(f"difficulty  {estimate.difficulty:.3f} by {estimate.estimator}")
     click.echo(f"path        {path} ({reason})")

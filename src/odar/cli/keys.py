@@ -16,7 +16,7 @@ from odar.policy.dial import Dial
 from odar.serving.keys import Key, KeyLimits, Spent, all_keys, create_key, revoke_key, spent_by_keys
 from odar.settings import Settings
 from odar.traces.database import Database
-from odar.types import Path
+from odar.types import Route
 
 _UNIT_SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
 
@@ -80,7 +80,7 @@ def command() -> None:
 @click.option("--models", callback=_names_option, metavar="A,B", help="Allow only these models.")
 @click.option(
     "--max-path",
-    type=click.Choice([each.value for each in Path]),
+    type=click.Choice([each.value for each in Route]),
     help="Slow calls of a question: simple allows none, medium one, hard any number.",
 )
 @click.option(

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from odar.types import FAST, SLOW, Ask, Decision, Path, Plan, Stage, State, Verdict
+from odar.types import FAST, SLOW, Ask, Decision, Plan, Route, Stage, State, Verdict
 
 if TYPE_CHECKING:
     from odar.settings import RoutingSettings
 
-PATHS = tuple(Path)
+PATHS = tuple(Route)
 STOP = "done"
 
 
@@ -25,7 +25,7 @@ class Thresholds:
     """τ1 and τ2 on the difficulty (SPEC 1, 2.7).
 
     >>> Thresholds(0.3, 0.7).path(0.3)
-    <Path.MEDIUM: 'medium'>
+    <Route.MEDIUM: 'medium'>
     """
 
     tau1: float
@@ -33,19 +33,19 @@ class Thresholds:
     expert: str = ""
     """The expert that these thresholds are for; empty if they are common to all."""
 
-    def path(self, difficulty: float) -> Path:
+    def path(self, difficulty: float) -> Route:
         """Return the path for one difficulty."""
         if difficulty < self.tau1:
-            return Path.SIMPLE
-        return Path.MEDIUM if difficulty < self.tau2 else Path.HARD
+            return Route.SIMPLE
+        return Route.MEDIUM if difficulty < self.tau2 else Route.HARD
 
     def reason(self, difficulty: float) -> str:
         """Return the explanation of the path for one difficulty, as shown in a trace."""
         expert = f" (thresholds of {self.expert})" if self.expert else ""
         match self.path(difficulty):
-            case Path.SIMPLE:
+            case Route.SIMPLE:
                 return f"d = {difficulty:.3f} < τ1 = {self.tau1:g}{expert}"
-            case Path.MEDIUM:
+            case Route.MEDIUM:
                 return f"τ1 = {self.tau1:g} ≤ d = {difficulty:.3f} < τ2 = {self.tau2:g}{expert}"
             case _:
                 return f"d = {difficulty:.3f} ≥ τ2 = {self.tau2:g}{expert}"
@@ -72,13 +72,13 @@ class PaperPolicy:
     samples: int = 5
     by_expert: Mapping[str, Thresholds] = field(default_factory=dict)
     enabled: bool = True
-    forced: Path | None = None
+    forced: Route | None = None
 
     name = "paper"
 
     @classmethod
     def from_settings(
-        cls, settings: RoutingSettings, enabled: bool = True, forced: Path | None = None
+        cls, settings: RoutingSettings, enabled: bool = True, forced: Route | None = None
     ) -> PaperPolicy:
         """Return the policy that the settings describe."""
         common = Thresholds(settings.tau1, settings.tau2)
@@ -102,12 +102,12 @@ class PaperPolicy:
         """The fast call, with which every path begins."""
         return Ask(FAST)
 
-    def choose_path(self, plan: Plan) -> tuple[Path, str]:
+    def choose_path(self, plan: Plan) -> tuple[Route, str]:
         """Return the path of a question and the reason for it."""
         if self.forced is not None:
             path, reason = self.forced, "asked for by the caller"
         elif not self.enabled:
-            path, reason = Path.MEDIUM, "strategy switched off"
+            path, reason = Route.MEDIUM, "strategy switched off"
         else:
             thresholds = self.thresholds_of(plan.assignment.expert)
             path = thresholds.path(plan.estimate.difficulty)
@@ -125,17 +125,17 @@ class PaperPolicy:
         usable = [agent for agent in (FAST, SLOW) if agent in plan.agents and agent not in state.failed]
         if len(plan.agents) == 1:  # only one agent can see the images
             return _ask(Stage((Ask(usable[0], plan.n),)), reason) if usable and not asked else Decision(None, STOP)
-        if path is Path.HARD:
+        if path is Route.HARD:
             samples = Ask(SLOW, max(self.samples, plan.n))
             return Decision(None, STOP) if asked else _ask(Stage((Ask(FAST), samples)), reason)
-        if path is Path.MEDIUM and asked == 1:
+        if path is Route.MEDIUM and asked == 1:
             proposal = bool(state.candidates)
             return _ask(
                 Stage((Ask(SLOW, plan.n, verify=proposal),)), "verify" if proposal else "the fast agent failed"
             )
         if asked == 0:
-            samples = Ask(FAST, plan.n if path is Path.SIMPLE else 1)
-            return Decision(Stage((samples,)), reason, final=path is Path.SIMPLE)
+            samples = Ask(FAST, plan.n if path is Route.SIMPLE else 1)
+            return Decision(Stage((samples,)), reason, final=path is Route.SIMPLE)
         if not state.candidates and SLOW in usable:
             return _ask(Stage((Ask(SLOW, plan.n),)), "the fast agent failed")
         return Decision(None, STOP)

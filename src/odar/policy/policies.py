@@ -22,8 +22,8 @@ from odar.types import (
     Ask,
     Candidate,
     Decision,
-    Path,
     Plan,
+    Route,
     Stage,
     State,
     Step,
@@ -91,7 +91,7 @@ def choose_policy(
     settings: Settings,
     calibration: Calibration,
     agents: Mapping[str, Agent],
-    path: Path | str | None = None,
+    path: Route | str | None = None,
     model: str | None = None,
 ) -> Policy:
     """Return the policy of a question.
@@ -107,9 +107,9 @@ def choose_policy(
         return FixedPolicy((Stage((Ask(DIRECT),)),))
     if path is not None:
         try:
-            return PaperPolicy.from_settings(settings.routing, forced=Path(path))
+            return PaperPolicy.from_settings(settings.routing, forced=Route(path))
         except ValueError:
-            raise InputError(f"path {path!r} is not one of: {', '.join(Path)}") from None
+            raise InputError(f"path {path!r} is not one of: {', '.join(Route)}") from None
     if settings.policy == "paper":
         return PaperPolicy.from_settings(settings.routing, settings.dispatch.strategy)
     if settings.policy == "cascade":
@@ -170,7 +170,7 @@ def _price_ratio(name: str, card: ModelCard, settings: Settings) -> float:
     return card.price.output / fast.output
 
 
-def possible_walks(policy: Policy, n: int = 1, max_path: Path | None = None) -> list[Walk]:
+def possible_walks(policy: Policy, n: int = 1, max_path: Route | None = None) -> list[Walk]:
     """Return the longest walk of a policy within a path, and shorter ones down to a single call.
 
     Args:
@@ -183,9 +183,9 @@ def possible_walks(policy: Policy, n: int = 1, max_path: Path | None = None) -> 
         case PaperPolicy(forced=forced, samples=samples):
             slow = Ask(SLOW, max(samples, n))
             by_path = {
-                Path.HARD: (Stage((Ask(FAST), slow)),),
-                Path.MEDIUM: (Stage((Ask(FAST),)), Stage((Ask(SLOW, n, verify=True),))),
-                Path.SIMPLE: (Stage((Ask(FAST, n),)),),
+                Route.HARD: (Stage((Ask(FAST), slow)),),
+                Route.MEDIUM: (Stage((Ask(FAST),)), Stage((Ask(SLOW, n, verify=True),))),
+                Route.SIMPLE: (Stage((Ask(FAST, n),)),),
             }
             walks = [by_path[path] for path in ([forced] if forced else reversed(PATHS))]
         case CascadePolicy(stages=stages, agents=agents, max_samples=samples):
@@ -200,7 +200,7 @@ def possible_walks(policy: Policy, n: int = 1, max_path: Path | None = None) -> 
 
 @lru_cache(maxsize=256)
 def _longest_walks(
-    stages: tuple[Stage, ...], samples: Iterable[tuple[str, int]], max_path: Path | None
+    stages: tuple[Stage, ...], samples: Iterable[tuple[str, int]], max_path: Route | None
 ) -> tuple[Walk, ...]:
     """Return the walk with the most calls that ends with each stage, those with more calls first."""
     most = dict(samples)
@@ -217,5 +217,5 @@ def _calls(walk: Iterable[Stage]) -> int:
     return sum(stage.calls for stage in walk)
 
 
-def _within(walk: Iterable[Stage], max_path: Path | None) -> bool:
+def _within(walk: Iterable[Stage], max_path: Route | None) -> bool:
     return max_path is None or PATHS.index(path_of(walk)) <= PATHS.index(max_path)

@@ -28,7 +28,7 @@ from odar.serving.workers import Workers
 from odar.traces.observations import Observations
 from odar.traces.overview import RoutedTotals, savings
 from odar.traces.writer import Health
-from odar.types import DIRECT, Path
+from odar.types import DIRECT, Route
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -88,7 +88,7 @@ class Metrics(Collector):
         self._sources: list[tuple[Callable[[], Iterable[Metric]], bool]] = []
         text = "Time per request."
         self._seconds = Histogram("odar_request_seconds", text, ("path",), buckets=_BUCKETS, registry=None)
-        self._seconds_of = {path: self._seconds.labels(path) for path in (*Path, DIRECT, "none")}
+        self._seconds_of = {path: self._seconds.labels(path) for path in (*Route, DIRECT, "none")}
         predecessor = self._snapshot_of(self._workers.number)
         self._inherited = [] if predecessor is None else [predecessor]
         """The counts of the killed or restarted worker that this one replaces: counters must not fall."""

@@ -51,7 +51,7 @@ from odar.serving.turns import Turns
 from odar.serving.workers import PUBLISH_S, Workers
 from odar.settings import ProviderSettings, Settings
 from odar.traces.observations import EVERY_KEY
-from odar.types import CHEAP_AGENTS, Path
+from odar.types import CHEAP_AGENTS, Route
 
 ADAPTIVE = "odar"
 MAX_RETRY_AFTER_S = 2.0
@@ -61,7 +61,7 @@ _CHECK_TIMEOUT_S = 3.0
 _BUILT_IN_ORIGINS = frozenset(f"profile {name}" for name in PROFILES)
 DIAL_MODELS = {ADAPTIVE: None, f"{ADAPTIVE}-economy": "economy", f"{ADAPTIVE}-quality": "quality"}
 """Models whose stages ODAR chooses, and their dial; None is the one of the request or the settings."""
-_PATH_MODELS = {f"{ADAPTIVE}-{path}": path for path in Path}
+_PATH_MODELS = {f"{ADAPTIVE}-{path}": path for path in Route}
 """The paths of the paper (SPEC 1)."""
 
 
@@ -209,8 +209,8 @@ class Service:
         name, extras = request.model, request.extras
         if key is not None and key.limits.models is not None and name not in key.limits.models:
             raise ApiError(403, f"this key may not use model {name!r}", "model_not_allowed", "model")
-        max_path = None if key is None or key.limits.max_path is None else Path(key.limits.max_path)
-        dial, path = extras.read_dial(), None if extras.path is None else Path(extras.path)
+        max_path = None if key is None or key.limits.max_path is None else Route(key.limits.max_path)
+        dial, path = extras.read_dial(), None if extras.path is None else Route(extras.path)
         if self._passes_through(name, key):
             return AskOptions(model=self.settings.slow.model, max_path=max_path)
         if name not in DIAL_MODELS:
@@ -234,13 +234,13 @@ class Service:
     def _passes_through(self, model: str, key: Key | None) -> bool:
         """Return whether a request to one of ODAR's models goes to slow unchanged; keys must allow a slow call."""
         routed = model in DIAL_MODELS or model in _PATH_MODELS
-        if not routed or self.observer is None or not _allows(key, Path.MEDIUM):
+        if not routed or self.observer is None or not _allows(key, Route.MEDIUM):
             return False
         return self.observer.passes_through(None if key is None else key.id)
 
     def _check_agents(self, model: str, key: Key | None) -> None:
         """Raise ApiError if no cheap agent has this model, under any name, and the key may not ask the others."""
-        if key is None or key.limits.max_path != Path.SIMPLE:
+        if key is None or key.limits.max_path != Route.SIMPLE:
             return
         settings = self.settings
         asked = settings.card(model)
@@ -337,11 +337,11 @@ class Service:
         return GuardedProvider(provider, breaker)
 
 
-def _allows(key: Key | None, path: Path) -> bool:
+def _allows(key: Key | None, path: Route) -> bool:
     """Return whether a key may use a path."""
-    paths = list(Path)
+    paths = list(Route)
     most = None if key is None else key.limits.max_path
-    return most is None or paths.index(path) <= paths.index(Path(most))
+    return most is None or paths.index(path) <= paths.index(Route(most))
 
 
 def scoped_dial(requested: Dial | None, key: Key | None) -> tuple[Dial | None, str]:

@@ -18,7 +18,7 @@ from odar.policy.fusion import Fusion
 from odar.settings import Settings
 from odar.traces.database import feedback, traces
 from odar.traces.record import ERROR, OK, finite_or_none, path_name
-from odar.types import CHEAP_AGENTS, FAST, Call, Candidate, Path, Trace
+from odar.types import CHEAP_AGENTS, FAST, Call, Candidate, Route, Trace
 
 BINS = 100
 """Resolution of the difficulty histogram."""
@@ -31,7 +31,7 @@ MIN_QUESTIONS = 20
 STEPS = {"day": 10, "hour": 13, "minute": 16}
 """Number of characters of an ISO 8601 time that name the day, the hour, the minute."""
 _PERCENTILES = (50, 90, 95, 99)
-_ROUTED = tuple(path.value for path in Path)
+_ROUTED = tuple(path.value for path in Route)
 Conditions = Sequence[ColumnElement[bool]]
 
 
@@ -200,7 +200,7 @@ def warnings_of(figures: Mapping[str, Any], settings: Settings) -> list[str]:
 
 
 _NO_PATH = "none"
-"""Path of questions that failed before one was chosen."""
+"""Route of questions that failed before one was chosen."""
 _SUMS: dict[str, ColumnElement[Any]] = {
     "queries": func.count(),
     "calls": func.sum(traces.c.calls),

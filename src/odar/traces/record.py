@@ -27,9 +27,9 @@ from odar.types import (
     Candidate,
     Decision,
     Image,
-    Path,
     Plan,
     Query,
+    Route,
     Spend,
     Trace,
     path_of,
@@ -39,7 +39,7 @@ OK, ERROR, CANCELLED = "ok", "error", "cancelled"
 NOTHING_SPENT = Spend(0, NO_USAGE, 0.0, 0.0)
 _TOKEN_BYTES = 150
 """Approximate memory of a token: a tuple, a short string, a float."""
-PATHS = (*(path.value for path in Path), DIRECT)
+PATHS = (*(path.value for path in Route), DIRECT)
 STATUSES = (OK, ERROR, CANCELLED)
 MARKS = ("right", "wrong")
 UNMARKED = "none"

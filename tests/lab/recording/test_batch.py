@@ -14,7 +14,7 @@ from odar.lab.recording.journal import Memo
 from odar.lab.recording.limits import Amount
 from odar.lab.recording.questions import Question
 from odar.providers.pool import KINDS
-from odar.types import Path, Query, Usage
+from odar.types import Query, Route, Usage
 from support.scripted import ScriptedProvider, completion, step_of
 
 PRICED = {"provider": "script", "logprobs": True, "price": {"input": 1, "output": 2}}
@@ -49,7 +49,7 @@ async def outcome(odar, **question):
 
 @pytest.mark.parametrize(("path", "calls"), [("simple", 1), ("medium", 2), ("hard", 6)])
 async def test_a_row_has_the_answer_with_calls_cost_and_usage(path, calls):
-    item, got = await outcome(engine(), path=Path(path))
+    item, got = await outcome(engine(), path=Route(path))
     row = got.row
     assert next(iter(row)) == "id"
     assert (row["id"], row["final"], row["path"], row["calls"]) == ("q", "4", path, calls)
@@ -60,7 +60,7 @@ async def test_a_row_has_the_answer_with_calls_cost_and_usage(path, calls):
     assert got.used == {"script": Amount(calls, 15 * calls)}
 
 
-@pytest.mark.parametrize("path", [None, *Path])
+@pytest.mark.parametrize("path", [None, *Route])
 @pytest.mark.parametrize("n", [1, 3])
 async def test_cost_and_requests_never_exceed_the_worst_case(path, n):
     """Also where every token counts at a byte, and the slow agent stands in for the fast one."""
@@ -101,7 +101,7 @@ async def test_a_failure_becomes_a_row():
     failing = ScriptedProvider(
         lambda request, index: ProviderTimeout("no answer", provider="script", retryable=True)
     )
-    item, got = await outcome(engine(failing), path=Path.MEDIUM)
+    item, got = await outcome(engine(failing), path=Route.MEDIUM)
     assert got.row["final"] is None
     assert got.row["error"]["type"] == "AllAgentsFailed"
     assert "no answer" in got.row["error"]["message"]
@@ -116,7 +116,7 @@ async def test_a_failed_call_counts_with_all_its_possible_retries():
     half = ScriptedProvider(
         lambda request, index: script(request, index) if step_of(request) == "answer" else ProviderTimeout("slow")
     )
-    item, got = await outcome(engine(half), path=Path.MEDIUM)
+    item, got = await outcome(engine(half), path=Route.MEDIUM)
     assert got.row["degradations"]
     assert got.used == {"script": Amount(1 + 3, item.needs["script"].tokens)}
 
@@ -128,7 +128,7 @@ async def test_work_can_be_pickled_and_stores_traces(tmp_path):
     scripted = ScriptedProvider(script)
     KINDS.add("scripted", lambda name, provider, all_settings: scripted)
     mine = settings(store__url=str(tmp_path / "t.db"))
-    (item,) = make_items(Odar(mine), [Question("q", Query("What is 2 + 2?"), [], path=Path.SIMPLE)])
+    (item,) = make_items(Odar(mine), [Question("q", Query("What is 2 + 2?"), [], path=Route.SIMPLE)])
     opened = pickle.loads(pickle.dumps(partial(open_batch_work, mine, seed=3)))
     item = pickle.loads(pickle.dumps(item))
     async with opened() as work:

@@ -11,7 +11,7 @@ from odar.engine import Odar
 from odar.errors import InputError
 from odar.lab.recording.batch import digest_question
 from odar.lab.recording.questions import Question, QuestionSet, load_questions, starter_questions
-from odar.types import Path, Query
+from odar.types import Query, Route
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -33,7 +33,7 @@ def test_every_field_is_read(tmp_path):
     full = {"id": 7, "query": "2 + 2?", "image": "a.png", "path": "hard", "max_cost_usd": 1, "seed": 3}
     turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
     first, second, third = load(tmp_path, full, "", {"messages": turns}, {"query": "x"})
-    assert first == Question("7", first.query, [], path=Path.HARD, max_cost_usd=1.0, seed=3)
+    assert first == Question("7", first.query, [], path=Route.HARD, max_cost_usd=1.0, seed=3)
     assert first.query.images[0].data == PNG
     assert (second.id, second.query.text, len(second.query.turns)) == ("3", "Hello", 2)
     assert third == Question("4", Query("x"), [])
@@ -140,7 +140,7 @@ def test_the_digest_covers_everything_that_changes_the_answer():
     assert digest() == digest(Question("2", Query("x"), [])) == digest(gateway__port=1) == same
     others = [
         digest(Question("1", Query("y"), [])),
-        digest(Question("1", Query("x"), [], path=Path.HARD)),
+        digest(Question("1", Query("x"), [], path=Route.HARD)),
         digest(seed=1),
         digest(fast__temperature=0.9),
         digest(routing__samples=3),

@@ -18,7 +18,7 @@ from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import load_table
 from odar.providers.base import Completion, Provider, Reply
 from odar.providers.openai import chat_body
-from odar.types import Path, Usage
+from odar.types import Route, Usage
 from support import panels
 from support.panels import MODELS, Spread, collect_panel
 from support.scripted import step_of
@@ -127,7 +127,7 @@ async def assert_agrees(table, items, made, spec, changes):
         stages = tuple(each.stage for each in trace.decisions if each.stage is not None)
         assert (what, outcome.stages[row]) == (what, stages)
         assert (what, outcome.calls[row]) == (what, trace.spend.calls)
-        assert (what, list(Path)[outcome.path[row]]) == (what, trace.path)
+        assert (what, list(Route)[outcome.path[row]]) == (what, trace.path)
         assert outcome.cost_usd[row] == pytest.approx(trace.spend.cost_usd), what
         winner = trace.candidates[trace.verdict.winner]
         taken = item.attempts[outcome.winner[row]]

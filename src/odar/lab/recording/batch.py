@@ -20,7 +20,7 @@ from odar.settings import Settings
 from odar.traces.database import Database
 from odar.traces.record import NOTHING_SPENT, Record
 from odar.traces.writer import CLOSE_S, TraceWriter
-from odar.types import SLOW, Answer, Ask, Path, Spend
+from odar.types import SLOW, Answer, Ask, Route, Spend
 
 
 @asynccontextmanager
@@ -93,7 +93,7 @@ def _longest_walk(odar: Odar, question: Question) -> list[Ask]:
     walks = possible_walks(odar.policy(AskOptions(path=question.path)), n)
     walk = max(walks, key=lambda each: sum(stage.calls for stage in each))
     asks = [ask for stage in walk for ask in stage.asks]
-    return [*asks, Ask(SLOW, n)] if question.path is Path.SIMPLE else asks
+    return [*asks, Ask(SLOW, n)] if question.path is Route.SIMPLE else asks
 
 
 def _row(item: Item, answer: Answer) -> dict[str, Any]:

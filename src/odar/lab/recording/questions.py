@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -19,13 +19,13 @@ from odar.formats import MAX_NUMBER, load_json
 from odar.inputs import check_text, load_image
 from odar.lab.recording.schema import Task
 from odar.policy.equivalence import equivalent
-from odar.types import Path, Query
+from odar.types import Query, Route
 
 ReadConversation = Callable[[list[Any]], Query]
 """Makes a query of a list of messages in the form of OpenAI's clients; raises ValueError for anything else."""
 T = TypeVar("T")
 L = TypeVar("L", bound="QueryLine")
-Decode = Callable[[L, int, FilePath], T]
+Decode = Callable[[L, int, Path], T]
 """Makes a value of a line, its number and the file's folder; raises ValueError or InputError if it cannot."""
 _Number = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
@@ -40,7 +40,7 @@ class QueryLine(msgspec.Struct):
     time: _Number | None = None
     reasoning: str = ""
 
-    def to_query(self, folder: FilePath, read_conversation: ReadConversation | None = None) -> Query:
+    def to_query(self, folder: Path, read_conversation: ReadConversation | None = None) -> Query:
         """Return the question, with its image if it has one."""
         if (self.query is None) == (self.messages is None):
             raise ValueError("must have either query or messages")
@@ -74,7 +74,7 @@ class _Line(QueryLine):
     split: Literal["", "calibrate", "judge"] = ""
     stratum: str = ""
     domain: str = ""
-    path: Path | None = None
+    path: Route | None = None
     max_cost_usd: _Number | None = None
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
     meta: Any = None
@@ -91,7 +91,7 @@ class _UserLine(_Line, forbid_unknown_fields=True):
 class Question(Task):
     """One line of a file: a task whose `gold` is a list of accepted answers, empty if none is known."""
 
-    path: Path | None = None
+    path: Route | None = None
     max_cost_usd: float | None = None
     seed: int | None = None
     set: str = ""
@@ -117,7 +117,7 @@ class QuestionSet:
 
 
 def load_questions(
-    path: str | FilePath, read_conversation: ReadConversation | None = None, *, answers: bool = False
+    path: str | Path, read_conversation: ReadConversation | None = None, *, answers: bool = False
 ) -> list[Question]:
     """Read questions from a JSONL file; blank lines are skipped, a missing id is the number of the line.
 
@@ -128,7 +128,7 @@ def load_questions(
     """
     lines_of: dict[tuple[str, str], int] = {}
 
-    def decode(line: _Line, number: int, folder: FilePath) -> Question:
+    def decode(line: _Line, number: int, folder: Path) -> Question:
         question = _question(line, number, folder, read_conversation)
         if answers and not question.by_benchmark and not question.gold:
             raise ValueError("has no answer: give the right one as answer")
@@ -147,12 +147,12 @@ def starter_questions(limit: int | None = None) -> list[Question]:
     (236, 160)
     """
     text = resources.files("odar.data").joinpath("starter.jsonl").read_bytes()
-    questions = _parse(text, "starter", FilePath(), _Line, _question)
+    questions = _parse(text, "starter", Path(), _Line, _question)
     count = len(questions) if limit is None else min(limit, len(questions))
     return [questions[i * len(questions) // count] for i in range(count)]
 
 
-def load_lines(path: str | FilePath, kind: type[L], decode: Decode[L, T], things: str) -> list[T]:
+def load_lines(path: str | Path, kind: type[L], decode: Decode[L, T], things: str) -> list[T]:
     """Read the objects of a JSONL file; `things` names what it should hold, for the error message: "questions".
 
     Raises:
@@ -169,7 +169,7 @@ def load_lines(path: str | FilePath, kind: type[L], decode: Decode[L, T], things
     return found
 
 
-def _parse(text: bytes, source: str, folder: FilePath, kind: type[L], decode: Decode[L, T]) -> list[T]:
+def _parse(text: bytes, source: str, folder: Path, kind: type[L], decode: Decode[L, T]) -> list[T]:
     found: list[T] = []
     faults: list[str] = []
     for number, line in enumerate(text.split(b"\n"), start=1):
@@ -188,7 +188,7 @@ def _parse(text: bytes, source: str, folder: FilePath, kind: type[L], decode: De
 
 
 def _question(
-    line: _Line, number: int, folder: FilePath, read_conversation: ReadConversation | None = None
+    line: _Line, number: int, folder: Path, read_conversation: ReadConversation | None = None
 ) -> Question:
     if line.gold is not None and not line.set:
         raise ValueError("gold needs set: the benchmark whose scorer reads it")

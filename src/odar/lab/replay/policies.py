@@ -24,7 +24,7 @@ from odar.policy.fusion import Fusion
 from odar.policy.paper import FixedPolicy, PaperPolicy
 from odar.policy.rules import RULES
 from odar.settings import Settings
-from odar.types import CHEAP_AGENTS, FAST, SLOW, Path, Query, Stage, State, Step, Verdict
+from odar.types import CHEAP_AGENTS, FAST, SLOW, Query, Route, Stage, State, Step, Verdict
 
 SEEDS = (42, 123, 456)
 """Random seeds of SPEC 7.4."""
@@ -165,7 +165,7 @@ def _single_calls(table: ReplayTable, agent: str) -> list[Outcomes]:
 def _paths(table: ReplayTable) -> list[Outcomes]:
     """Return the outcomes of the paper's three paths, or of Simple and Hard without verifications."""
     samples = min(table.settings.routing.samples, table.samples(SLOW))
-    paths = tuple(Path) if table.samples(SLOW, Step.VERIFY) else (Path.SIMPLE, Path.HARD)
+    paths = tuple(Route) if table.samples(SLOW, Step.VERIFY) else (Route.SIMPLE, Route.HARD)
     return [table.walk(PaperPolicy(samples=samples, forced=path)) for path in paths]
 
 
@@ -202,7 +202,7 @@ def random_matched(table: ReplayTable) -> Outcomes:
 
 
 def _path_index(outcome: Outcomes, paths: Sequence[Outcomes]) -> Ints:
-    return outcome.path if len(paths) == len(Path) else np.minimum(outcome.path, 1)
+    return outcome.path if len(paths) == len(Route) else np.minimum(outcome.path, 1)
 
 
 def random_mixture(table: ReplayTable) -> Outcomes:
