@@ -27,7 +27,7 @@ from odar.serving.keys import KeyLimits, create_key
 from odar.serving.store import Store
 from odar.traces.record import Cursor, Filter, Record
 from odar.traces.writer import make_row, write_rows
-from odar.tracing import writer
+from odar.traces import writer
 from support.traces import make_answer, make_record
 
 REPEATS = 15

@@ -4,5 +4,18 @@ from __future__ import annotations
 
 from support.live_gateway import live, slow, start, up
 from support.postgres import postgres_server, postgres_url
+from support.stores import database, opened, settings_of, sqlite_url, url
 
-__all__ = ["live", "postgres_server", "postgres_url", "slow", "start", "up"]
+__all__ = [
+    "database",
+    "live",
+    "opened",
+    "postgres_server",
+    "postgres_url",
+    "settings_of",
+    "slow",
+    "sqlite_url",
+    "start",
+    "up",
+    "url",
+]

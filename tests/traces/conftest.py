@@ -1,54 +1,8 @@
+"""Databases and stores."""
+
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
-from odar.config import load_settings
-from odar.serving.store import Store
-from odar.settings import Settings
-from odar.traces.database import Database
 from support.postgres import postgres_server, postgres_url
+from support.stores import database, opened, settings_of, sqlite_url, url
 
-__all__ = ["postgres_server", "postgres_url"]
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request, tmp_path) -> str:
-    """The URL of an empty database; tests run once with each kind."""
-    return str(tmp_path / "odar.db") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-
-
-@pytest.fixture
-def sqlite_url(tmp_path) -> str:
-    return str(tmp_path / "odar.db")
-
-
-def settings_for(url: str, **store: object) -> Settings:
-    return load_settings("tiny", config="/dev/null", environ={}, store={"url": url, **store})
-
-
-@pytest.fixture
-def settings_of():
-    return settings_for
-
-
-@pytest.fixture
-async def opened():
-    """Return a function that opens stores; they are closed at the end."""
-    stores: list[Store] = []
-
-    def open_(url: str, **options: object) -> Store:
-        stores.append(Store(settings_for(url, **options)))
-        return stores[-1]
-
-    yield open_
-    for store in stores:
-        await store.close(timeout_s=1)
-
-
-@pytest.fixture
-def database(url) -> Iterator[Database]:
-    database = Database(settings_for(url).store)
-    yield database
-    database.close()
+__all__ = ["database", "opened", "postgres_server", "postgres_url", "settings_of", "sqlite_url", "url"]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from odar.traces import store as store_module
+from odar.serving import store as store_module
+from odar.traces import retention
 from odar.traces.record import Filter
 from odar.traces.writer import make_row, write_rows
-from odar.tracing import retention
 from support.traces import ago, make_record
 from support.waiting import until
 

@@ -44,7 +44,7 @@ def test_a_store_of_another_version_is_rejected_and_unchanged(url, settings_of, 
 
 
 def test_a_store_that_cannot_be_read_is_closed(sqlite_url, settings_of, monkeypatch):
-    from odar.traces import store as module
+    from odar.serving import store as module
 
     closed: list[bool] = []
     whole = Database.close
