@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from odar.config import load_settings
 from odar.serving.keys import KeyLimits, create_key
 from odar.serving.store import Store
+from odar.traces import writer
 from odar.traces.record import Cursor, Filter, Record
 from odar.traces.writer import make_row, write_rows
-from odar.traces import writer
 from support.traces import make_answer, make_record
 
 REPEATS = 15

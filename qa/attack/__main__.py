@@ -1,10 +1,6 @@
 """`make attack`: every attack in turn against a running `odar serve`, and a table; exit code 1 where one succeeds.
 
-<<<<<<< HEAD:qa/attack/__main__.py
-PYTHONPATH=tests:qa python -m attack [--out FILE] [--seconds S] [--clients N] [ATTACK ...]
-=======
-PYTHONPATH=tests python -m attack [--out FILE] [--seconds S] [--workers N] [--clients N] [ATTACK ...]
->>>>>>> workers:tests/attack/__main__.py
+PYTHONPATH=tests:qa python -m attack [--out FILE] [--seconds S] [--workers N] [--clients N] [ATTACK ...]
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 
 from odar.lab.recording.files import open_recording
 
-FILES = Path(__file__).parents[1] / "recording" / "files"
+FILES = Path(__file__).parents[2] / "tests/lab/recording/files"
 FAST, SLOW = map(str, sorted(FILES.glob("samples_starter_gen_*.jsonl")))
 
 

@@ -1,4 +1,4 @@
-"""The fixtures of tests/gateway: a live gateway with scripted upstreams."""
+"""The fixtures of tests/serving: a live gateway with scripted upstreams."""
 
 from __future__ import annotations
 

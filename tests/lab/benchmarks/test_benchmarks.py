@@ -10,10 +10,10 @@ from pathlib import Path
 import huggingface_hub
 import pyarrow
 import pytest
-from evals.benchmarks.rows import SAMPLES
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 from pyarrow import parquet
 
+from lab.benchmarks.rows import SAMPLES
 from odar.errors import InputError
 from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Task
 from odar.types import Query

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pyarrow
-from evals.benchmarks.rows import SAMPLES
 from pyarrow import parquet
 
+from lab.benchmarks.rows import SAMPLES
 from support.hub_server import hub_server
 
 LOAD = """
