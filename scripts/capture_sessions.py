@@ -10,7 +10,7 @@ print is scripted. The model plays the script of each task, one step for each re
 a request holds what differs from the one before it. scripts/replay_sessions.py replays the file.
 """
 
-# ruff: noqa: D103, ASYNC110, ASYNC240
+# ruff: noqa: ASYNC110, ASYNC240
 
 import argparse
 import asyncio
