@@ -87,7 +87,7 @@ def test_known_vulnerabilities_are_reported(tmp_path, installed, bound, faults):
 
 
 def test_every_advisory_is_complete():
-    entries = tomllib.loads((FOLDER / "advisories.toml").read_text())["advisory"]
+    entries = tomllib.loads((FOLDER / "release" / "advisories.toml").read_text())["advisory"]
     found, _ = audit.installed()
     for entry in entries:
         assert set(entry) == {"package", "affected", "id", "what"}
