@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from odar.errors import InputError
-from odar.lab.calibration.bootstrap import Interval
 from odar.lab.replay.table import load_table, load_tables
 from odar.lab.report import analyses, results
-from odar.lab.report.draw import Column, policy_label, to_svg
+from odar.lab.report.draw import to_svg
 from odar.lab.report.findings import replay_recordings
-from odar.lab.report.page import cell, exhibits, heat, number
+from odar.lab.report.page import exhibits
 from support.panels import handmade_panel, synthetic_panel
 
 ANSWERS = [
@@ -238,44 +237,6 @@ def test_figures_need_matplotlib(findings, monkeypatch):
     drawn = analyses.errors_figure(findings)[0]
     with pytest.raises(InputError, match=r"figures need matplotlib: pip install .*\[evals\]"):
         to_svg(drawn.draw, drawn.size, "x")
-
-
-@pytest.mark.parametrize(
-    ("spec", "name"),
-    [
-        ("odar", "ODAR"),
-        ("self-consistency:k=5", "SC-5"),
-        ("best-of-n:n=9", "BoN-9"),
-        ("random-matched", "random matched"),
-        ("odar:beta=inf", "beta=inf"),
-    ],
-)
-def test_policies_have_short_labels(spec, name):
-    assert policy_label(spec) == name
-
-
-@pytest.mark.parametrize(
-    ("value", "form", "said"),
-    [
-        (0.12345, ".3f", "0.123"),
-        (-0.0, "+.2f", "0.00"),
-        (0.5, "+.1%", "+50.0%"),
-        (0, "d", "0"),
-        (np.nan, ".1f", "–"),
-    ],
-)
-def test_numbers_are_formatted(value, form, said):
-    assert number(value, form) == said
-
-
-def test_cells_are_formatted():
-    assert cell(Interval(0.5, 0.25, 0.75), Column("x")) == ("0.500", "0.250 to 0.750")
-    assert cell(Interval(0.5, np.nan, np.nan), Column("x")) == ("0.500", "")
-    assert [cell(p, Column("p", "p"))[0] for p in (0.0009, 0.001, 1.0, None)] == ["< 0.001", "0.001", "1.000", "–"]
-    columns = [Column("x", "+.1f", heat=True)]
-    assert "--bad) 60%" in heat(-2.0, [[-2.0], [1.0]], columns) and "--good) 30%" in heat(
-        1.0, [[-2.0], [1.0]], columns
-    )
 
 
 def test_each_dial_is_compared_with_the_fixed_choices_and_with_slow(several):
