@@ -70,11 +70,6 @@ def test_the_main_table_has_a_row_per_benchmark_means_of_categories_and_all(seve
     assert rows["mean of Mathematics"]["gain on fast"] == pytest.approx(np.mean(gains))
 
 
-def test_one_category_has_no_mean_of_its_own(findings):
-    assert [row[0] for row in results.main_table(findings)[0].rows] == ["hand"]
-    assert [row[0] for row in results.strata_table(findings)[0].rows] == ["all"]
-
-
 def test_benchmarks_have_margins_and_adjusted_tests(several):
     exhibit = results.dataset_table(several)[0]
     rows = by_name(exhibit)
@@ -161,12 +156,6 @@ def test_recordings_of_the_same_items_are_ablations_and_others_parts(tmp_path):
     assert row["change of accuracy"].value == pytest.approx(-0.8)
 
 
-def test_the_same_recording_twice_counts_once(tmp_path):
-    path = synthetic_panel(tmp_path, 12)
-    (arrays,) = load_tables([path, path]).values()
-    assert len(arrays) == 12
-
-
 def test_attacked_questions_are_never_pooled_with_their_benchmark(tmp_path):
     benchmarks = (("gsm8k", "Mathematics"), ("gsm8k+masking", "Mathematics"))
     path = synthetic_panel(tmp_path, 40, benchmarks=benchmarks)
@@ -207,13 +196,6 @@ def test_the_router_figure_needs_a_gap(findings, several):
     assert rows["oracle"]["APGR"].value == max(row["APGR"].value for row in rows.values())
     assert recovered.rows[0][1:] == pytest.approx([0.0] * len(rows), abs=1e-9)
     assert recovered.rows[-1][1:] == pytest.approx([1.0] * len(rows))
-
-
-def test_the_report_says_how_many_items_are_needed(several):
-    text = by_name(analyses.uncertainty_table(several)[0])[
-        "items needed to show a gain on single fast of so many points"
-    ]["ODAR"]
-    assert text.endswith(" for 10") and " for 2, " in text and " for 5, " in text
 
 
 def test_a_recording_without_verifications_can_be_replayed(tmp_path):
