@@ -117,7 +117,7 @@ def test_a_key_is_kept_in_the_tab_and_never_in_an_address(visit, tmp_path):
         page.wait_for_selector("tbody tr")
         assert page.locator("tbody tr").count() == 1
         assert page.locator("#key").inner_text() == "ann"
-        assert "queries of key ann" in page.locator(".head").inner_text()
+        assert "questions of key ann" in page.locator(".head").inner_text()
         with page.expect_download() as download:
             page.get_by_role("link", name="Export JSONL").click()
         assert download.value.path().read_text().count("\n") == 1
