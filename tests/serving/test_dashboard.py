@@ -115,9 +115,10 @@ def test_drift_is_shown_with_its_model(tmp_path, monkeypatch):
     assert shown == [dataclasses.asdict(rows[0])]
 
 
-def test_an_open_breaker_is_shown(tmp_path):
+def test_an_open_breaker_is_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr("odar.providers.breaker.FAILURES", 1)
     down = ScriptedProvider(lambda request, index: ProviderUnreachable("p: gone", provider="p"), "p")
-    with board(tmp_path, provider=down, gateway__breaker_failures=1, retry__attempts=1) as running:
+    with board(tmp_path, provider=down) as running:
         assert running.post("/dashboard/api/ask", {"question": "Hi", "path": "simple"}).status >= 500
         breaker = running.get("/models").json["breakers"]["p"]
         assert breaker["state"] == "open"

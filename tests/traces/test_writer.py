@@ -247,11 +247,11 @@ async def test_invalid_characters_and_numbers_can_be_stored(opened, url):
     assert (await store.get("huge"))["tokens_in"] is None
 
 
-async def test_the_writer_thread_survives_failing_maintenance(database, settings_of):
+async def test_the_writer_thread_survives_failing_maintenance(database, settings_of, quick_flush):
     def fails() -> bool:
         raise RuntimeError("no luck")
 
-    writer = TraceWriter(database, settings_of("x", flush_interval_s=0.01).store, maintain=fails)
+    writer = TraceWriter(database, settings_of("x").store, maintain=fails)
     await until(lambda: writer.health().error is not None)
     assert writer.health().error == "no luck"
     writer.put(make_record())

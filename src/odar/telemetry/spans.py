@@ -62,7 +62,6 @@ class Spans:
     def __init__(self, tracer: Tracer | None, settings: Settings, meter: Meter | None = None) -> None:
         self._tracer = tracer or trace.NoOpTracer()
         self._metrics = None if meter is None else CallMetrics(meter)
-        self._propagate = settings.telemetry.propagate
         self._content = settings.telemetry.content
         providers = settings.providers.items()
         self._servers = {name: server_attributes(name, provider) for name, provider in providers}
@@ -114,8 +113,7 @@ class Spans:
     def headers(self) -> Mapping[str, str]:
         """Return `traceparent`, and `tracestate` if the client sent one."""
         carrier: dict[str, str] = {}
-        if self._propagate:
-            _PROPAGATOR.inject(carrier)
+        _PROPAGATOR.inject(carrier)
         return carrier
 
     def _span_arguments(

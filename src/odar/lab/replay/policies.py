@@ -128,7 +128,8 @@ def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
     if switched:
         raise InputError(
             f"dispatch = off cannot be replayed: {switched} items were answered by an alternative model; "
-            "odar eval collect … --set dispatch.models=false records what the default models say"
+            "odar eval collect … --set fast.alternatives=[] --set slow.alternatives=[] records what the default "
+            "models say"
         )
     routing = settings.routing
     if settings.policy != "paper" or not {*routing.tau1_by_expert, *routing.tau2_by_expert}:
