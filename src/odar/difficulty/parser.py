@@ -120,7 +120,7 @@ class _Convolution(_Maxout):
 
 
 class TokenVectors:
-    """Vectors of tokens, with the weights that `scripts/train_parser.py` exported."""
+    """Vectors of tokens, with the weights that `scripts/training/train_parser.py` exported."""
 
     def __init__(self, arrays: Weights) -> None:
         self._mix = _Maxout(arrays, 0)
@@ -219,14 +219,14 @@ Parse = tuple[list[int], list[bool]]
 
 
 class GreedyParser:
-    """Parses token vectors with the weights that `scripts/train_parser.py` exported."""
+    """Parses token vectors with the weights that `scripts/training/train_parser.py` exported."""
 
     def __init__(self, arrays: Weights) -> None:
         weights, names = arrays["state_W"], arrays["moves"].tolist()
         if len(weights) != SLOTS or len(names) > _NUMBER + 1:
             raise ValueError(
                 f"parser.npz has {len(weights)} slots and {len(names)} transitions; expected {SLOTS} and at most "
-                f"{_NUMBER + 1}: make it again with scripts/train_parser.py"
+                f"{_NUMBER + 1}: make it again with scripts/training/train_parser.py"
             )
         # reversed: if two scores are the same, the first transition has the higher number and wins
         moves = names[::-1]

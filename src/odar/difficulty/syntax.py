@@ -1,6 +1,6 @@
 """Sentences, clauses and depth (f9, f10, f13) from a dependency parse (SPEC 2.4).
 
-The parser was trained with spaCy by `scripts/train_parser.py` on UD English EWT (CC BY-SA 4.0, see
+The parser was trained with spaCy by `scripts/training/train_parser.py` on UD English EWT (CC BY-SA 4.0, see
 data/parser.ATTRIBUTION.txt). It has two relations: "clause" for arcs that head a subordinate clause (advcl, acl,
 acl:relcl, ccomp, csubj and their subtypes), "dep" for all others.
 """
@@ -72,7 +72,7 @@ class Parser:
 @cache
 def shipped_parser() -> Parser:
     """Return the parser that comes with ODAR; loaded once."""
-    remedy = "make it again with scripts/train_parser.py"
+    remedy = "make it again with scripts/training/train_parser.py"
     rules = json.loads(DATA.joinpath("tokenizer.json").read_text("utf-8"))
     check_format(rules["format"], "odar-tokenizer/1", "tokenizer.json", remedy)
     with DATA.joinpath("parser.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
