@@ -33,7 +33,7 @@ _KEPT = re.compile(r"(```.*?```|\[asy\].*?\[/asy\]|\"[^\"\n]*\"|\n\s*\(?[A-Z][.)
 
 
 def inject_complexity(task: Task) -> Task:
-    """Return the task with its question unchanged, between sentences that look hard."""
+    """Leaves the question unchanged, between sentences that look hard."""
     pick = _random_for("injection", task)
     frame = pick.choice(_WORDS["frames"]).format(topic=pick.choice(_WORDS["topics"]))
     text = f"{frame}\n\n{task.query.text}\n\n{pick.choice(_WORDS['asides'])} {pick.choice(_WORDS['closings'])}"
@@ -55,7 +55,7 @@ ATTACKS: dict[str, Rewrite] = {"injection": inject_complexity, "masking": mask_c
 
 
 def attack_benchmark(benchmark: Benchmark, attack: str) -> CustomBenchmark:
-    """Return a benchmark such as `gsm8k+injection`: every task is rewritten, and scored like the original."""
+    """A benchmark such as `gsm8k+injection`: every task is rewritten, and scored like the original."""
     if attack not in ATTACKS:
         raise UnknownName("attack", attack, ATTACKS)
     return CustomBenchmark(
@@ -92,7 +92,7 @@ def _in_case_of(word: str) -> Callable[[re.Match[str]], str]:
 
 
 def _spell_out(formula: str) -> str:
-    """Return a formula in words, or unchanged if it has LaTeX that the table does not cover."""
+    """Leaves a formula unchanged if it has LaTeX that the table does not cover."""
     spoken = formula
     for pattern, words in _WORDS["spoken"]:
         spoken = re.sub(pattern, words, spoken)

@@ -66,7 +66,7 @@ def stratified_order(strata: Sequence[tuple[Hashable, ...]], rng: np.random.Gene
 
 
 def label_free_strata(tags: Sequence[str], lengths: Sequence[int]) -> list[tuple[str, int]]:
-    """Return a set's own tags crossed with quarters of question length: they depend on no model and no label."""
+    """A set's own tags crossed with quarters of question length: they depend on no model and no label."""
     edges = np.quantile(np.asarray(lengths, float), np.linspace(0, 1, QUANTILES + 1)[1:-1]) if lengths else []
     quarters = np.searchsorted(edges, np.asarray(lengths, float), side="right")
     return [(tag, int(quarter)) for tag, quarter in zip(tags, quarters, strict=True)]

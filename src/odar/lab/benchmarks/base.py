@@ -109,7 +109,6 @@ class Hub:
         return f"hub:{self.id} ({configs}, {'+'.join(self.splits)})"
 
     def patterns(self, config: str) -> tuple[str, ...]:
-        """Return glob patterns of the files of a config in the repository."""
         return self.files or tuple(f"{config}/{split}/*.parquet" for split in self.splits)
 
     def download(self) -> Path:
@@ -149,7 +148,7 @@ class Hub:
         return f"hf download {self.id} --repo-type dataset{branch}{includes} --local-dir {target}"
 
     def find(self, root: Path) -> list[tuple[str, Path]]:
-        """Return the files of a downloaded folder, each with its config, in a fixed order."""
+        """The files of a downloaded folder, each with its config, in a fixed order."""
         pairs = [(config, pattern) for config in self.configs for pattern in self.patterns(config)]
         return [(config, path) for config, pattern in pairs for path in sorted(root.glob(pattern))]
 
@@ -189,7 +188,6 @@ class Dataset:
 
     @classmethod
     def from_table(cls, name: str, table: dict[str, Any]) -> Dataset:
-        """Return the benchmark of a table of benchmarks.toml."""
         values: dict[str, Any] = {"name": name, "tasks": name}
         values |= {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
 
@@ -236,7 +234,7 @@ class Dataset:
         raise GradedElsewhere(self.elsewhere)
 
     def with_verifier(self, verifier: Verifier) -> Dataset:
-        """Return the same benchmark, scored by the share of a proof's checklist that this model confirms."""
+        """Scores by the share of a proof's checklist that this model confirms."""
         return replace(self, verifier=verifier, elsewhere="")
 
     def _files(self, folder: Path | None) -> list[tuple[str, Path]]:

@@ -27,7 +27,6 @@ from odar.types import Image, Query
 
 
 def question_with_options(question: str, options: Sequence[str], before: str = "") -> str:
-    """Return a question with lettered options."""
     listed = "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False))
     parts = (before.strip(), question.strip(), listed, "Answer with the letter of the right option.")
     return "\n\n".join(part for part in parts if part)
@@ -44,43 +43,40 @@ def choice_task(
     images: tuple[Image, ...] = (),
     effort: float | None = None,
 ) -> Task:
-    """Return a multiple-choice task; its gold includes the options, for answers that quote one."""
+    """Its gold includes the options, for answers that quote one."""
     gold = {"letter": letter, "options": list(options)}
     return Task(name, Query(question_with_options(question, options, before), images), gold, stratum, effort)
 
 
 def score_choice(task: Task, response: str, answer: str) -> float:
-    """Return 1 if the answer names the right option, else 0."""
     return choice_match(task.gold["letter"], answer, task.gold["options"])
 
 
 def shuffle_options(right: str, wrong: Sequence[str], key: str) -> tuple[list[str], str]:
-    """Return all options in an order that depends on the key alone, and the letter of the right one."""
+    """The order depends on the key alone; the letter is that of the right option."""
     options, order = [right, *wrong], list(range(1 + len(wrong)))
     random.Random(key).shuffle(order)  # noqa: S311 - a stable order, not a secret
     return [options[i] for i in order], LETTERS[order.index(0)]
 
 
 def images_in(value: Any) -> tuple[Image, ...]:
-    """Return the image of a Parquet field; empty if the field has none."""
     data = value.get("bytes") if isinstance(value, dict) else None
     return (image_from_bytes(data, "a picture of this row"),) if data else ()
 
 
 def arc_challenge(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; some rows number their options, so the position of the key counts, not its name."""
+    """Some rows number their options, so the position of the key counts, not its name."""
     question = row["question_stem"] if "question_stem" in row else row["question"]
     choices, letter = row["choices"], LETTERS[row["choices"]["label"].index(row["answerKey"])]
     return choice_task(row["id"], question, choices["text"], letter)
 
 
 def mmlu_pro(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row."""
     return choice_task(str(row["question_id"]), row["question"], row["options"], row["answer"], row["category"])
 
 
 def gpqa(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row with options shuffled by the record's id; the right answer has its own column."""
+    """Options are shuffled by the record's id; the right answer has its own column."""
     wrong = [row[f"Incorrect Answer {i}"].strip() for i in (1, 2, 3)]
     options, letter = shuffle_options(row["Correct Answer"].strip(), wrong, row["Record ID"])
     minutes = [float(row[field]) for i in (1, 2) if row.get(field := f"Self-reported time (minutes)_EV_{i}")]
@@ -89,7 +85,7 @@ def gpqa(row: Row, position: RowPosition) -> Task:
 
 
 def truthfulqa(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row with options shuffled by the question; the files list the true option first."""
+    """Options are shuffled by the question; the files list the true option first."""
     targets = row["mc1_targets"]
     labels = dict(zip(targets["choices"], targets["labels"], strict=True)) if "choices" in targets else targets
     (right,) = (option for option, label in labels.items() if label)
@@ -98,7 +94,7 @@ def truthfulqa(row: Row, position: RowPosition) -> Task:
 
 
 def scienceqa(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row without the lecture and the solution, which give the answer away."""
+    """Without the lecture and the solution, which give the answer away."""
     return choice_task(
         f"test-{position.number}",
         row["question"],
@@ -112,7 +108,6 @@ def scienceqa(row: Row, position: RowPosition) -> Task:
 
 
 def aokvqa(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row."""
     letter, images = LETTERS[row["correct_choice_idx"]], images_in(row["image"])
     stratum = "difficult" if row.get("difficult_direct_answer") else "plain"
     return choice_task(row["question_id"], row["question"], row["choices"], letter, stratum, images=images)
@@ -123,7 +118,7 @@ _MMMU_PRO_MARK = re.compile(r"<image (\d)>")
 
 
 def mmmu_pro(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; marks such as `<image 2>` in its texts are numbered in the order of its images."""
+    """Marks such as `<image 2>` in its texts are numbered in the order of its images."""
     options = [str(option) for option in ast.literal_eval(row["options"])]
     marks = sorted(
         {int(number) for number in _MMMU_PRO_MARK.findall(question_with_options(row["question"], options))}
@@ -138,7 +133,7 @@ def mmmu_pro(row: Row, position: RowPosition) -> Task:
 
 
 def gsm8k(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; the worked solution ends in the number, after ####."""
+    """The worked solution ends in the number, after ####."""
     reasoning, marker, gold = row["answer"].rpartition("####")
     if not marker:
         raise ValueError("the answer has no ####")
@@ -149,7 +144,7 @@ def gsm8k(row: Row, position: RowPosition) -> Task:
 
 
 def math(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; the worked solution ends in a \\boxed answer."""
+    """The worked solution ends in a \\boxed answer."""
     solution = row["solution"]
     gold = last_boxed(solution, bare=True)
     if gold is None:
@@ -164,7 +159,7 @@ def math(row: Row, position: RowPosition) -> Task:
 
 
 def mathvista(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; its gold depends on the type of answer: options, or a value and its precision."""
+    """Its gold depends on the type of answer: options, or a value and its precision."""
     options = row["choices"] or []
     precision = row.get("precision")
     if options:
@@ -185,7 +180,6 @@ def mathvista(row: Row, position: RowPosition) -> Task:
 
 
 def score_mathvista(task: Task, response: str, answer: str) -> float:
-    """Score an option by its letter, a number to its precision, and words exactly."""
     gold = task.gold
     if "letter" in gold:
         return score_choice(task, response, answer)
@@ -196,7 +190,7 @@ def score_mathvista(task: Task, response: str, answer: str) -> float:
 
 
 def imo_2025(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; the grading scheme is the checklist."""
+    """The grading scheme is the checklist."""
     checklist = [": ".join(filter(None, (item.get("title"), item["desc"]))) for item in row["grading_scheme"]]
     return Task(
         id=f"problem-{row['problem_idx']}",
@@ -207,20 +201,18 @@ def imo_2025(row: Row, position: RowPosition) -> Task:
 
 
 def question_with_paragraphs(paragraphs: Sequence[tuple[str, str]], question: str) -> str:
-    """Return titled paragraphs, followed by the question."""
     read = [f"{title.strip()}\n{text.strip()}" for title, text in paragraphs]
     return "\n\n".join([*read, f"Question: {question.strip()}", "Answer in as few words as possible."])
 
 
 def boolq(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row."""
     text = f"{row['passage'].strip()}\n\nQuestion: {row['question'].strip().rstrip('?')}?\n\nAnswer with yes or no."
     gold = bool(row["answer"])
     return Task(f"validation-{position.number}", Query(text), gold, "yes" if gold else "no")
 
 
 def strategyqa(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; the official file has the steps of each question, the hub's copy does not."""
+    """The official file has the steps of each question, the hub's copy does not."""
     steps = row.get("decomposition") or []
     return Task(
         id=row["qid"],
@@ -232,7 +224,6 @@ def strategyqa(row: Row, position: RowPosition) -> Task:
 
 
 def hotpotqa(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row: ten paragraphs, and the question."""
     context = row["context"]
     paragraphs = [
         (title, "".join(sentences)) for title, sentences in zip(context["title"], context["sentences"], strict=True)
@@ -246,7 +237,6 @@ def hotpotqa(row: Row, position: RowPosition) -> Task:
 
 
 def musique(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row: twenty paragraphs, and the question."""
     paragraphs = [(paragraph["title"], paragraph["paragraph_text"]) for paragraph in row["paragraphs"]]
     hops = len(row["question_decomposition"])
     return Task(
@@ -259,7 +249,7 @@ def musique(row: Row, position: RowPosition) -> Task:
 
 
 def truthfulqa_text(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row from the hub's columns, or from those of the authors' CSV file."""
+    """From the hub's columns, or from those of the authors' CSV file."""
     row = {name.lower().replace(" ", "_"): value for name, value in row.items()}
     gold = {kind: _references(row[f"{kind}_answers"]) for kind in ("correct", "incorrect")}
     return Task(f"question-{position.number}", Query(row["question"].strip()), gold, row.get("category", ""))
@@ -271,7 +261,7 @@ def _references(value: str | list[str]) -> list[str]:
 
 
 def score_truthfulqa_text(task: Task, response: str, answer: str) -> float:
-    """Return 1 if the answer is closer to a correct reference than to any incorrect one (the authors' ROUGE-1)."""
+    """1 if the answer is closer to a correct reference than to any incorrect one (the authors' ROUGE-1)."""
     return float(f1(task.gold["correct"], answer) > f1(task.gold["incorrect"], answer))
 
 
@@ -279,7 +269,6 @@ _HLE_OPTION = re.compile(r"^\(?([A-Z])[.):]\s", re.MULTILINE)
 
 
 def hle(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row."""
     gold = {
         "answer": row["answer"],
         "type": row["answer_type"],
@@ -289,13 +278,12 @@ def hle(row: Row, position: RowPosition) -> Task:
 
 
 def _hle_image(uri: str | None) -> tuple[Image, ...]:
-    """Return the image of a data URI, which is empty for most questions."""
+    """The URI is empty for most questions."""
     _, comma, data = (uri or "").partition(",")
     return (image_from_bytes(b64decode(data), "a picture of this row"),) if comma else ()
 
 
 def score_hle(task: Task, response: str, answer: str) -> float:
-    """Score an option by its letter, and other answers as words or as mathematics."""
     gold = task.gold["answer"]
     if task.gold["type"] == "multipleChoice":
         return float(chosen_letter(answer, [""] * max(task.gold["options"], 5)) == gold.strip("(). ").upper())
@@ -303,12 +291,12 @@ def score_hle(task: Task, response: str, answer: str) -> float:
 
 
 def bbh(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; its file is the stratum."""
+    """Its file is the stratum."""
     return Task(str(position), Query(row["input"]), row["target"], position.group)
 
 
 def bbeh(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; the file of BBEH mini does not name the task of a row."""
+    """The file of BBEH mini does not name the task of a row."""
     task = row.get("task") or ""
     return Task(
         f"bbeh-{position.number}",
@@ -320,7 +308,7 @@ def bbeh(row: Row, position: RowPosition) -> Task:
 
 
 def arc_agi_2(row: Row, position: RowPosition) -> list[Task]:
-    """Return a task for every test input of a puzzle, as the official harness asks them."""
+    """A task for every test input of a puzzle, as the official harness asks them."""
     examples = row["train"] if "train" in row else row["fewshots"]
     tests = row["test"] if "test" in row else row["question"]
     puzzle = row.get("id") or f"puzzle-{position.number}"
@@ -346,12 +334,10 @@ def arc_agi_2(row: Row, position: RowPosition) -> list[Task]:
 
 
 def score_grid(task: Task, response: str, answer: str) -> float:
-    """Score the last two grids of the response."""
     return grid_match(task.gold, response or answer)
 
 
 def ifeval(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row."""
     names = row["instruction_id_list"]
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
@@ -361,17 +347,17 @@ def ifeval(row: Row, position: RowPosition) -> Task:
 
 
 def _arguments(row: Row) -> list[dict[str, Any]]:
-    """Return the arguments of each instruction; the hub's file has every argument for every instruction."""
+    """The hub's file has every argument for every instruction."""
     return [{name: each for name, each in (given or {}).items() if each is not None} for given in row["kwargs"]]
 
 
 def score_ifeval(task: Task, response: str, answer: str) -> float:
-    """Return 1 if the whole response follows every instruction (prompt-level strict), else 0."""
+    """1 if the whole response follows every instruction (prompt-level strict), else 0."""
     return float(all(check_instructions(task.gold["instructions"], task.gold["arguments"], response)))
 
 
 def livebench(row: Row, position: RowPosition) -> list[Task]:
-    """Return the task of a row; empty for questions that a later release removed."""
+    """Empty for questions that a later release removed."""
     if row.get("livebench_removal_date"):
         return []
     task = row.get("task") or row["category"]
@@ -382,14 +368,13 @@ def livebench(row: Row, position: RowPosition) -> list[Task]:
 
 
 def score_livebench(task: Task, response: str, answer: str) -> float:
-    """Score by the instructions of the question, or by its ground truth."""
     if "instructions" in task.gold:
         return instruction_score(task.gold["instructions"], task.gold["arguments"], response)
     return score_ground_truth(task.gold["task"], task.gold["truth"], response, answer)
 
 
 def swe_bench(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row in the oracle form: `text` holds the issue and the files to change."""
+    """The oracle form: `text` holds the issue and the files to change."""
     text = row.get("text") or f"{row['problem_statement'].strip()}\n\nAnswer with a patch in unified diff format."
     return Task(row["instance_id"], Query(text), row["instance_id"], row["repo"])
 

@@ -65,21 +65,17 @@ class Advice:
 
     @property
     def slow(self) -> Choice:
-        """One call to the slow model: the baseline."""
         return next(choice for choice in self.choices if choice.name == SLOW)
 
     @property
     def repeats(self) -> int:
-        """Number of questions that slow answered twice."""
         return int(self.repeated.sum())
 
     @property
     def score_name(self) -> str:
-        """What a score means."""
         return "right" if self.labelled else "same answer as slow"
 
     def score(self, choice: Choice) -> Interval:
-        """Return the mean score with its interval."""
         if choice.name == SLOW and not self.labelled and not self.repeats:
             return Interval(np.nan, np.nan, np.nan)
         if self.repeats and (choice.score != 1).sum() < MIN_DIFFERING:
@@ -89,24 +85,22 @@ class Advice:
         return Interval(*(min(1.0, max(0.0, each)) for each in found))
 
     def saving(self, choice: Choice) -> Interval:
-        """Return the saved share of the cost of slow, with its interval (of a ratio of means, linearised)."""
+        """The interval is of a ratio of means, linearised."""
         cost, slow = choice.cost_usd, self.slow.cost_usd
         ratio = cost.mean() / slow.mean()
         values = 1 - ratio - (cost - ratio * slow) / slow.mean()
         return bootstrap_mean(values, strata=self.kinds, shares=False)
 
     def excess(self, choice: Choice) -> Interval:
-        """Return by how much less often than slow itself a choice gives slow's answer, or is right."""
+        """By how much less often than slow itself a choice gives slow's answer, or is right."""
         return bootstrap_mean(self.slow.score - choice.score, strata=self.kinds, shares=False)
 
     def by_kind(self) -> dict[str, Advice]:
-        """Return the same for the questions of each kind that has enough of them."""
         kinds = np.array(self.kinds)
         masks = {str(kind): kinds == kind for kind in sorted(set(self.kinds))}
         return {kind: self.part(mask) for kind, mask in masks.items() if mask.sum() >= MIN_KIND}
 
     def part(self, rows: Bools) -> Advice:
-        """Return the same for some of the questions."""
         choices = [
             replace(each, score=each.score[rows], cost_usd=each.cost_usd[rows], calls=each.calls[rows])
             for each in self.choices
@@ -115,7 +109,6 @@ class Advice:
         return replace(self, choices=tuple(choices), kinds=kinds, repeated=self.repeated[rows])
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Return all choices as plain data."""
         return [
             {
                 "choice": each.name,
@@ -130,7 +123,6 @@ class Advice:
         ]
 
     def sentence(self) -> str:
-        """Return the recommendation, as one sentence."""
         slow = self.settings.agent(SLOW).model
         best = self.best
         if best.is_cascade:
@@ -167,7 +159,7 @@ class Advice:
 
 
 def kind_of(item: RecordedItem) -> str:
-    """Return the kind of a recorded question; empty if its text is unknown."""
+    """Empty if its text is unknown."""
     if item.stratum in set(Kind):
         return item.stratum
     return request_kind(Query(item.query)).kind.value if item.query.strip() else ""
@@ -252,7 +244,6 @@ def _advice(choices: Sequence[Choice], dial: str, known: dict[str, Any]) -> Advi
 
 
 def _tried(table: ReplayTable) -> list[dict[str, Setting]]:
-    """Return the fixed choices, and the cascade at three dials."""
     names = [str(agent) for agent in table.agents]
     names += [f"{SLOW}*{count}" for count in (3, 5) if table.samples(SLOW) >= count]
     fixed: list[dict[str, Setting]] = [{"policy": each} for each in names]
@@ -261,14 +252,14 @@ def _tried(table: ReplayTable) -> list[dict[str, Setting]]:
 
 
 def _corrected(all_items: Choice, some: Choice, part: Bools) -> Choice:
-    """Return a choice whose mean score is that of all items plus the mean change on the items with two samples."""
+    """The mean score is that of all items plus the mean change on the items with two samples."""
     change = np.zeros(len(part))
     change[part] = (some.score - all_items.score[part]) * len(part) / part.sum()
     return replace(all_items, score=all_items.score + change)
 
 
 def agreement_calibration(table: ReplayTable) -> Calibration:
-    """Return the statistics of the answers, and skills that explain how often agents agree, without labels."""
+    """Without labels: skills are those that explain how often agents agree."""
     own = table.own_calibration()
     answers = answers_of(table)
     agents = list(table.agents.values())
@@ -307,7 +298,7 @@ def best_second(
 def with_second(
     items: Sequence[RecordedItem], settings: Settings, agent: str | None, model: str = ""
 ) -> tuple[list[RecordedItem], Settings]:
-    """Return items and settings in which this agent is the second, and no further ones take part."""
+    """The items and settings in which this agent is the second, and no further ones take part."""
     kept = {name: name for name in settings.agent_names if name in ("fast", SLOW)}
     own = settings.fast if agent is None else replace(settings.fast, model=model, alternatives=(), fallbacks=())
     if agent is not None:
@@ -363,12 +354,11 @@ def _is_slow(attempt: Attempt) -> bool:
 
 
 def _without_repeats(item: RecordedItem) -> RecordedItem:
-    """Return an item with the first slow answer only."""
     kept = [each for each in item.attempts if not _is_slow(each) or each.index == 0]
     return replace(item, attempts=tuple(kept))
 
 
 def _one_slow(item: RecordedItem) -> RecordedItem:
-    """Return an item, whose reference is left out already, with one slow answer."""
+    """One slow answer of an item whose reference is left out already."""
     first = next(each for each in item.attempts if _is_slow(each))
     return replace(item, attempts=tuple(each for each in item.attempts if not _is_slow(each) or each is first))

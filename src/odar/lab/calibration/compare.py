@@ -48,7 +48,6 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """Its name in tables."""
         policy = str(self.settings["policy"])
         if policy == "cascade":
             return f"{self.cascade} {self.settings['routing.dial']}"
@@ -64,7 +63,6 @@ class Choice:
 
     @property
     def is_cascade(self) -> bool:
-        """Whether it decides after every answer whether to go on."""
         return self.settings["policy"] == "cascade"
 
     @property
@@ -73,7 +71,6 @@ class Choice:
         return Dial.parse(str(self.settings["routing.dial"])).points
 
     def rows(self, index: Bools) -> Choice:
-        """Return the choice on some of the items."""
         return replace(self, score=self.score[index], cost_usd=self.cost_usd[index], calls=self.calls[index])
 
 
@@ -90,12 +87,11 @@ class Goal:
     max_cost_usd: float | None = None
 
     def allows(self, choice: Choice) -> bool:
-        """Return whether a choice keeps to the limits."""
         within_calls = self.max_calls is None or choice.calls.mean() <= self.max_calls
         return within_calls and (self.max_cost_usd is None or bool(choice.cost_usd.mean() <= self.max_cost_usd))
 
     def worth(self, choice: Choice) -> Array:
-        """Return what a choice is worth on each item, in right answers: its score, less its cost."""
+        """In right answers of each item: its score, less its cost."""
         return choice.score - choice.cost_usd / self.value_usd
 
 
@@ -117,7 +113,7 @@ class Comparison:
         return next(choice for choice in self.choices if choice.name == SLOW)
 
     def frontier(self) -> list[Choice]:
-        """Return all fixed choices, and the cascades that no cheaper cascade equals; from cheap to expensive."""
+        """All fixed choices, and the cascades that no cheaper cascade equals; from cheap to expensive."""
         shown = []
         most = -np.inf
         for choice in self.choices:
@@ -128,19 +124,16 @@ class Comparison:
         return shown
 
     def score(self, choice: Choice) -> Interval:
-        """Return the mean score with its interval."""
         return bootstrap_mean(choice.score, strata=self.sets)
 
     def gain(self, choice: Choice) -> Interval:
-        """Return the difference of the scores to one slow call."""
         return bootstrap_mean(choice.score - self.slow.score, strata=self.sets, shares=False)
 
     def cost(self, choice: Choice) -> float:
-        """Return the cost relative to one slow call."""
+        """Relative to one slow call."""
         return float(choice.cost_usd.mean() / self.slow.cost_usd.mean())
 
     def to_rows(self, choices: Sequence[Choice]) -> list[dict[str, Any]]:
-        """Return some of the choices as plain data."""
         return [
             {
                 "choice": each.name,
@@ -222,13 +215,12 @@ def best_choice(choices: Sequence[Choice], goal: Goal, policy: str = "cascade", 
 
 
 def _leads(best: Choice, other: Choice, goal: Goal, errors: float, least: float = 0.0) -> bool:
-    """Return whether a choice is worth more than another by some standard errors, and by at least so much."""
+    """Whether a choice is worth more than another by some standard errors, and by at least so much."""
     lead = goal.worth(best) - goal.worth(other)
     return bool(lead.mean() > max(least, errors * lead.std() / np.sqrt(len(lead))))
 
 
 def all_settings(table: ReplayTable, dial: str) -> list[dict[str, Setting]]:
-    """Return the settings of all choices for which the table has the answers."""
     fixed = [str(agent) for agent in table.agents] + [f"{SLOW}*{count}" for count in SELF_CONSISTENCY]
     found: list[dict[str, Setting]] = [{"policy": each} for each in fixed if _has(table, each)]
     if _has(table, FAST, f"{SLOW}:verify", f"{SLOW}*{table.settings.routing.samples}"):
@@ -256,7 +248,7 @@ def cascades(table: ReplayTable) -> list[dict[str, Setting]]:
 
 
 def walk_all(table: ReplayTable, tried: Sequence[Mapping[str, Setting]]) -> list[Choice]:
-    """Return how settings do on the items of a table, as the mean over the slow samples that come first."""
+    """How settings do on the items, as the mean over the slow samples that come first."""
     policies: dict[str, Policy] = {}  # dials share a policy, and with it tables of values
     found = []
     for settings in tried:
@@ -300,7 +292,7 @@ def guarantee(
 
 
 def _recorded_stages(table: ReplayTable) -> list[Stage]:
-    """Return the stages of the settings as far as the recording has enough answers for all of them together."""
+    """As far as the recording has enough answers for all stages together."""
     own = tuple(map(Stage.parse, table.settings.routing.stages)) or default_stages(table.agents)
     most = {agent: table.samples(agent) for agent in table.agents}
     kept: list[Stage] = []
@@ -318,12 +310,11 @@ def _losses(table: ReplayTable) -> Array:
 
 
 def _has(table: ReplayTable, *stages: str) -> bool:
-    """Return whether the table has the answers for each of these stages alone."""
+    """Whether the table has the answers for each of these stages alone."""
     return all(table.has(Stage.parse(stage)) for stage in stages)
 
 
 def _joined(parts: Sequence[Choice], folds: Sequence[Bools]) -> Choice:
-    """Return one choice on all items, given the same choice on each fold."""
     arrays = {name: np.empty(len(folds[0])) for name in ("score", "cost_usd", "calls")}
     for part, fold in zip(parts, folds, strict=True):
         for name, values in arrays.items():

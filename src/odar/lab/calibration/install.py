@@ -24,7 +24,6 @@ MIN_CHOICE = 100
 
 
 def statistics_calibration(table: ReplayTable, made: Mapping[str, Any]) -> Calibration:
-    """Return the statistics and skills of all items, and nothing else."""
     fitted = fit_calibration(table, np.ones(len(table), dtype=bool), belief=False)
     return replace(fitted, made=provenance(made))
 
@@ -58,7 +57,7 @@ def certified_calibration(
 
 
 def without_prompts(calibration: Calibration) -> Calibration:
-    """Return a calibration by answers to other prompts: energies and signals do not hold, accuracies are kept."""
+    """For answers to other prompts: energies and signals do not hold, accuracies are kept."""
     kept = {
         source: replace(each, mean=0.0, deviation=1.0, count=0, prompt_tokens=None, quantiles=None)
         for source, each in calibration.statistics.items()
@@ -67,12 +66,10 @@ def without_prompts(calibration: Calibration) -> Calibration:
 
 
 def provenance(made: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the origin of a calibration, with date and version."""
     return {**made, "date": datetime.now(UTC).date().isoformat(), "odar": __version__}
 
 
 def recommendation(items: ScoredItems, comparison: Comparison, goal: Goal) -> str:
-    """Return the result in one sentence."""
     best = comparison.best
     if best.is_cascade:
         stages = best.settings.get("routing.stages")

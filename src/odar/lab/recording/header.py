@@ -58,7 +58,7 @@ class Header:
     """Whether the answers come from files of another tool."""
 
     def to_row(self) -> dict[str, Any]:
-        """Return the first line of a JSONL recording as plain data; `format` comes first."""
+        """`format` comes first."""
         return asdict(self)
 
     @classmethod
@@ -87,11 +87,10 @@ class Header:
             raise InputError(f"the settings in the recording cannot be read: {error}") from None
 
     def to_calibration(self) -> Calibration:
-        """Return the calibration that was in use when the recording was made."""
         return Calibration.from_json(json.dumps(self.calibration), "the calibration in the recording")
 
     def prompt_md5s(self) -> dict[Step, str]:
-        """Return the MD5 of each step's prompt; empty for imported answers, whose prompts are unknown."""
+        """Empty for imported answers, whose prompts are unknown."""
         return {step: self.prompts.get(step.value, "") for step in Step}
 
 
@@ -144,7 +143,7 @@ def facts_of(odar: Odar) -> dict[str, Any]:
 
 
 def model_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts about the default model of each agent, without dispatch and the number of samples."""
+    """Facts about the default model of each agent, without dispatch and the number of samples."""
     agents = {name: dict(agent) for name, agent in (facts.get("agents") or {}).items()}
     for agent in agents.values():
         agent.pop("alternatives", None)
@@ -179,7 +178,6 @@ def changed_facts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tup
 
 
 def _flatten(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a tree with their dotted names."""
     for name, value in facts.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{name}.")
@@ -193,7 +191,7 @@ def digest_json(value: Any) -> str:
 
 
 def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:
-    """Return the identity of a model. Addresses and extra fields may hold a secret, so only their hash is kept."""
+    """Addresses and extra fields may hold a secret, so only their hash is kept."""
     provider = odar.settings.providers.get(card.provider)
     return {
         "provider": card.provider,
@@ -209,13 +207,13 @@ def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:
 
 
 def model_entry(card: ModelCard) -> dict[str, Any]:
-    """Return the catalogue entry of a model; extra fields may hold a secret, so they are left out."""
+    """Extra fields may hold a secret, so they are left out."""
     entry = {key: value for key, value in _plain(card).items() if key not in ("name", "extra")}
     return {**entry, "price": entry["price"] or {}}
 
 
 def _plain(value: Any) -> Any:
-    """Return settings ready for JSON: infinity is a string that `to_settings` reads."""
+    """Infinity is a string that `to_settings` reads."""
     if isinstance(value, float) and math.isinf(value):
         return str(value)
     if isinstance(value, Mapping):

@@ -192,7 +192,7 @@ def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
 
 
 def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
-    """Make an answer of the fields of a row; `number` is the id of a row without one."""
+    """`number` is the id of a row without one."""
     value = fields.get
     if value("text") is None and value("answer") is None and value("score") is None:
         raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
@@ -235,7 +235,7 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
 
 
 def _lm_eval(path: Path, options: ImportOptions) -> Reader:
-    """Return a `samples_TASK_TIME.jsonl` of `lm_eval --log_samples`; a document has a row for every filter."""
+    """A document has a row for every filter."""
     rows = list(read_table(path))
     filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
     chosen = options.filter or (filters or ["none"])[-1]
@@ -271,7 +271,7 @@ def _lm_eval_fields(row: Row, task: str, metric: str) -> Fields:
 
 
 def _prompt(argument: Any) -> str:
-    """Return the prompt of a request; a chat is a list with its messages as JSON, of which the last counts."""
+    """A chat is a list with its messages as JSON, of which the last counts."""
     text = str(argument[0] if isinstance(argument, list) and argument else argument)
     try:
         return _message_text(json.loads(text)[-1]["content"]) if text.startswith("[") else text
@@ -287,7 +287,7 @@ def _values(entries: Any) -> list[Any]:
 
 
 def _inspect(path: Path, options: ImportOptions) -> Reader:
-    """Return an `.eval` log of inspect_ai: a zip archive with one file per sample."""
+    """A zip archive with one file per sample."""
     with zipfile.ZipFile(path) as archive:
         files = {entry.filename: entry for entry in archive.infolist()}
     if "header.json" not in files:
@@ -299,7 +299,7 @@ def _inspect(path: Path, options: ImportOptions) -> Reader:
 
 
 def _member(path: Path, entry: zipfile.ZipInfo) -> bytes:
-    """Read a file of an archive. inspect_ai compresses with Zstandard, which `zipfile` does not know."""
+    """inspect_ai compresses with Zstandard, which `zipfile` does not know."""
     if entry.compress_type != _ZSTANDARD:
         with zipfile.ZipFile(path) as archive:
             return archive.read(entry)
@@ -338,7 +338,7 @@ def _inspect_fields(sample: Row, metric: str) -> dict[str, Any]:
 
 
 def _openai_batch(path: Path, options: ImportOptions) -> Reader:
-    """Return the output file of a batch of chat completions or responses; questions are joined by `custom_id`."""
+    """Questions are joined by `custom_id`."""
     return read_table(path), _openai_batch_fields
 
 
@@ -363,7 +363,7 @@ def _openai_batch_fields(row: Row) -> Fields | None:
 
 
 def _swe_bench(path: Path, options: ImportOptions) -> Reader:
-    """Return the report that the SWE-bench harness leaves as MODEL.RUN.json; patches are not in it."""
+    """Patches are not in it."""
     report, model = load_json(path.read_bytes()), path.name.split(".")[0]
     resolved = set(report["resolved_ids"])
     return report["submitted_ids"], lambda name: {"id": name, "score": name in resolved, "model": model}
@@ -373,7 +373,7 @@ def _swe_bench(path: Path, options: ImportOptions) -> Reader:
 
 
 def _table(path: Path, options: ImportOptions) -> Reader:
-    """Return a JSONL, CSV or Parquet file with a row per answer, or per question with answers of several models."""
+    """A row per answer, or per question with answers of several models."""
     given = dict(options.columns or {})
     if unknown := sorted(given.keys() - COLUMNS.keys()):
         raise InputError(f"--map: unknown field {unknown[0]!r} (known: {', '.join(COLUMNS)})")
@@ -453,7 +453,7 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
 
 
 def _value(row: Row, name: str, given: Mapping[str, str]) -> Any:
-    """Return a field of a row: from the given column, which must exist, or else from one of the usual names."""
+    """From the given column, which must exist, or else from one of the usual names."""
     known = [_value_at(row, path) for path in ([given[name]] if name in given else COLUMNS[name])]
     if (value := next((value for _, value in known if value is not None), None)) is not None:
         return value
@@ -487,7 +487,6 @@ def _value_at(value: Any, path: str) -> tuple[bool, Any]:
 
 
 def _table_rows(path: Path) -> Iterator[Row]:
-    """Return the rows of a table; empty cells of a CSV file are None."""
     rows = read_table(path)
     if path.suffix != ".csv":
         return rows
@@ -521,7 +520,7 @@ def _detect_format(path: Path, options: ImportOptions) -> str:
 
 @contextmanager
 def _row_errors(path: Path, number: int) -> Iterator[None]:
-    """Turn an error in a row into an InputError that names file and row."""
+    """Errors become an InputError that names file and row."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -547,7 +546,7 @@ def _find_answer(text: str) -> tuple[str, bool]:
 
 
 def _message_text(content: Any) -> str:
-    """Return the text of a message, which may be a list of parts."""
+    """A message may be a list of parts."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
     return str(content or "")

@@ -94,7 +94,7 @@ def _agent_name(model: str, taken: Container[str]) -> str:
 
 
 def mean_cost(answers: Sequence[ImportedAnswer], price: Price | None) -> float | None:
-    """Return the mean cost of some answers: as recorded, or by their tokens; by the price alone without tokens."""
+    """As recorded, or by their tokens; by the price alone without tokens."""
     known = [each.cost_usd for each in answers if each.cost_usd is not None]
     if not known and price is not None:
         usual = Usage(REFERENCE_TOKENS, 0, USUAL_TOKENS)
@@ -179,7 +179,7 @@ def import_models(
 
 
 def _implied_price(answers: Sequence[Sequence[ImportedAnswer]], cost: float | None) -> Price | None:
-    """Return the price of generated tokens that explains a recorded cost, for the decisions of the cascade."""
+    """The price of generated tokens that explains a recorded cost, for the decisions of the cascade."""
     if cost is None:
         return None
     written = [each.usage.output or USUAL_TOKENS for each in chain(*answers)]
@@ -237,7 +237,7 @@ def join_answers(
 def _ids_match(
     fast: Sequence[ImportedAnswer], others: Sequence[ImportedAnswer], known: Mapping[str, KnownQuestion]
 ) -> bool:
-    """Return whether answers with equal ids are mostly to the same question: texts may differ in their encoding."""
+    """Whether answers with equal ids are mostly to the same question: texts may differ in their encoding."""
     texts = {(each.set, each.id): _normalized(_question_text(each, known)) for each in fast}
     pairs = [
         (texts[each.set, each.id], _normalized(_question_text(each, known)))
@@ -339,7 +339,6 @@ def imported_header(
     files: Mapping[str, str],
     prices: Mapping[str, Price | None] | None = None,
 ) -> Header:
-    """Return the header of an imported recording, with the hash of each imported file."""
     models: dict[str, list[str]] = {}
     for attempt in (attempt for item in items for attempt in item.attempts):
         if attempt.model not in models.setdefault(attempt.agent, []):
@@ -373,13 +372,12 @@ def imported_header(
 
 
 def _agent(header: Header, agent: str, models: Sequence[str]) -> dict[str, object]:
-    """Return the settings of an agent, whose sampling is unknown, with the models that answered."""
+    """Sampling is unknown: that of the current settings stands in."""
     own = header.settings.get(agent) or header.settings[FAST]
     return {**own, "model": models[0], "alternatives": list(models[1:]), "fallbacks": []}
 
 
 def _card(settings: Settings, name: str, price: Price | None) -> ModelCard:
-    """Return the catalogue entry of a model, with another price if one is given."""
     try:
         card = settings.card(name)
     except UnknownName:

@@ -46,7 +46,7 @@ class Rate(NamedTuple):
     tokens: int | None = None
 
     def fits(self, counted: Amount, need: Amount) -> bool:
-        """Return whether the need can be added; one that exceeds the limit by itself waits until it is alone."""
+        """A need that exceeds the limit by itself waits until it is alone."""
         return all(
             limit is None or total + more <= limit or total == 0
             for limit, total, more in zip(self, counted, need, strict=True)
@@ -57,7 +57,7 @@ Rates = Mapping[str, Rate]
 
 
 def rates_of(settings: Settings) -> dict[str, Rate]:
-    """Return the limits in the settings, by provider; providers without a limit are left out."""
+    """Providers without a limit are left out."""
     found = {name: Rate(p.requests_per_min, p.tokens_per_min) for name, p in settings.providers.items()}
     return {name: rate for name, rate in found.items() if rate != Rate()}
 
@@ -88,7 +88,7 @@ class RateLimiter:
         self._settled = asyncio.Event()
 
     async def acquire(self, needs: Needs) -> int:
-        """Wait until the needs fit, reserve them, and return a ticket."""
+        """Wait until the needs fit and reserve them; returns a ticket."""
         while (wait := self.wait_s(needs)) > 0:
             self._settled.clear()
             with suppress(TimeoutError):
@@ -96,7 +96,7 @@ class RateLimiter:
         return self.reserve(needs)
 
     def wait_s(self, needs: Needs) -> float:
-        """Return the seconds until the needs fit; infinity if a running item must end first."""
+        """Infinity if a running item must end first."""
         now, longest = self._clock(), 0.0
         for provider in needs.keys() & self._rates.keys():
             counting = {n: each for n, each in self._counted[provider].items() if each[0] > now}
@@ -110,14 +110,12 @@ class RateLimiter:
         return longest
 
     def reserve(self, needs: Needs) -> int:
-        """Reserve the needs and return a ticket."""
         self._tickets += 1
         for provider in needs.keys() & self._rates.keys():
             self._counted[provider][self._tickets] = (math.inf, needs[provider])
         return self._tickets
 
     def settle(self, ticket: int, used: Needs) -> None:
-        """Replace a reservation by its actual use."""
         for provider, counted in self._counted.items():
             counted[ticket] = (self._clock() + WINDOW_S, used.get(provider, NOTHING))
         self._settled.set()

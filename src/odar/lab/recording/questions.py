@@ -41,7 +41,6 @@ class QueryLine(msgspec.Struct):
     reasoning: str = ""
 
     def to_query(self, folder: Path, read_conversation: ReadConversation | None = None) -> Query:
-        """Return the question, with its image if it has one."""
         if (self.query is None) == (self.messages is None):
             raise ValueError("must have either query or messages")
         if self.query is not None:
@@ -110,7 +109,6 @@ class QuestionSet:
     """Compares the accepted answers with an answer; None for equivalence."""
 
     def score(self, task: Task, response: str, answer: str) -> float:
-        """Return the score of an answer, from 0 to 1."""
         if self.scorer is not None:
             return self.scorer(task.gold, answer)
         return float(any(equivalent(answer, right) for right in task.gold))

@@ -104,11 +104,10 @@ class Attempt:
 
     @property
     def candidate(self) -> Candidate:
-        """The answer in the form that fusion and agents use."""
         return self.to_candidate()
 
     def to_candidate(self, energy: Energy | None = None) -> Candidate:
-        """Return the answer in the form that fusion and agents use, with its free energy."""
+        """The answer in the form that fusion and agents use."""
         return Candidate(
             step=self.step,
             agent=self.agent,
@@ -124,7 +123,6 @@ class Attempt:
         )
 
     def measured(self) -> Attempt:
-        """Return the attempt with the numbers of its tokens in place of the tokens."""
         if self.figures is not None:
             return self
         candidate = self.candidate
@@ -164,7 +162,6 @@ class RecordedItem:
     """A hash of question and reference answer: a row with another one is never reused."""
 
     def measured(self) -> RecordedItem:
-        """Return the item with the numbers of its tokens in place of the tokens."""
         if all(attempt.figures is not None for attempt in self.attempts):
             return self
         return replace(self, attempts=tuple(attempt.measured() for attempt in self.attempts))
@@ -200,7 +197,7 @@ def recorded_signals(attempt: Attempt, candidate: Candidate | None = None) -> An
 
 
 def features_of(estimate: Estimate) -> tuple[float, ...]:
-    """Return the 24 features that an estimate lists; empty if the estimator uses others."""
+    """Empty if the estimator uses others."""
     values = {name: value for name, value, _ in estimate.contributions}
     return tuple(values[name] for name in FEATURES) if values.keys() >= set(FEATURES) else ()
 
@@ -208,7 +205,7 @@ def features_of(estimate: Estimate) -> tuple[float, ...]:
 def attempts_of(
     candidates: Sequence[Candidate], first: int, request: int, usage: Usage, price: Price | None, seconds: float
 ) -> list[Attempt]:
-    """Make attempts of the candidates that one request gave; its generated tokens are divided among them."""
+    """Its generated tokens are divided among them."""
     shares = output_shares(usage.output, candidates)
     prompt_usd = price.cost(Usage(usage.input, usage.cached, 0, 0)) if price else None
     return [
@@ -250,7 +247,6 @@ def output_shares(total: int | None, candidates: Sequence[Candidate]) -> list[in
 
 
 def sort_attempts(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Sort attempts: cheap agents, verifications, then the samples of each of the others."""
     order = list(Step)
     agents = {FAST: 0, SECOND: 1, SLOW: 2}
     return sorted(
@@ -273,7 +269,7 @@ def total_cost(attempts: Iterable[Attempt]) -> float | None:
 
 
 def sum_costs(costs: Sequence[float | None]) -> float | None:
-    """Return the sum of costs; None if one of them is unknown."""
+    """None if one of them is unknown."""
     return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
@@ -298,7 +294,6 @@ def row_id(key: ItemKey) -> str:
 
 
 def key_of(row_id: str) -> ItemKey:
-    """Read an id that `row_id` wrote."""
     return ItemKey(*json.loads(row_id))
 
 
@@ -313,7 +308,7 @@ def without_defaults(instance: Any) -> dict[str, Any]:
 
 
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt as one JSON object; values that are the default, or follow from others, are left out."""
+    """Values that are the default, or follow from others, are left out."""
     row = without_defaults(replace(attempt, figures=None, signals=None))
     if attempt.text == _visible_text(attempt.tokens, attempt.control):
         row.pop("text", None)
@@ -326,7 +321,7 @@ def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
 
 
 def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
-    """Read what `attempt_to_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
+    """Raises KeyError, TypeError or ValueError for anything that `attempt_to_json` did not write."""
     tokens, marked = row.get("tokens", ()), set(row.get("control", ()))
     control = [i in marked for i in range(len(tokens))]
     attempt = msgspec.convert({"text": _visible_text(tokens, control), **row, "control": control}, Attempt)
@@ -338,7 +333,6 @@ def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
 
 
 def item_to_json(item: RecordedItem) -> dict[str, Any]:
-    """Return an item as a row of a JSONL recording."""
     values = without_defaults(item)
     return {
         "id": row_id(item.key),
@@ -351,7 +345,7 @@ def item_to_json(item: RecordedItem) -> dict[str, Any]:
 
 
 def item_from_json(row: Mapping[str, Any]) -> RecordedItem:
-    """Read what `item_to_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
+    """Raises KeyError, TypeError or ValueError for anything that `item_to_json` did not write."""
     own = {"key": key_of(row["id"]), "digest": str(row.get("digest") or ""), "attempts": []}
     item = msgspec.convert({**row["item"], **own}, RecordedItem)
     return replace(item, attempts=tuple(map(attempt_from_json, row["attempts"])))

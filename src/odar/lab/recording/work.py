@@ -54,7 +54,7 @@ def worst_case(odar: Odar, query: Query, asks: Iterable[Ask]) -> tuple[Needs, fl
 def worst_cost(
     card: ModelCard, messages: Sequence[Message], max_tokens: int, count: int, drafts: int = 0
 ) -> float | None:
-    """Return the maximum cost of this many calls; None if the price is unknown."""
+    """None if the price is unknown."""
     try:
         return count * Ledger.worst_cost(card, messages, max_tokens, drafts)
     except BudgetExceeded:
@@ -98,7 +98,6 @@ class RememberingProvider(ProviderWrapper):
     """A provider that makes no request twice for the same item; used as a guard of `Odar`."""
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Return the reply from the memo, or else the provider's, which is kept."""
         name = request_name(self.name, request)
         return await _recall_or_request(name, lambda: self._provider.complete(request, on_delta))
 
@@ -118,7 +117,7 @@ async def _recall_or_request(request: str, send: Callable[[], Awaitable[Reply]])
 
 
 def request_name(provider: str, request: Request) -> str:
-    """Return a name for a request; its timeout does not count."""
+    """The timeout does not count."""
     request = replace(request, timeout_s=0.0)
     return hashlib.sha256(f"{provider} {request!r}".encode()).hexdigest()[:32]
 

@@ -43,17 +43,14 @@ class Outcomes:
 
     @property
     def right(self) -> Bools:
-        """Whether the answer counts as right."""
         return self.score >= MIN_RIGHT_SCORE
 
     @property
     def mix(self) -> tuple[float, float, float]:
-        """Shares of simple, medium and hard."""
         simple, medium, hard = (float((self.path == number).mean()) for number in range(len(PATHS)))
         return simple, medium, hard
 
     def rows(self, index: Ints | Bools) -> Outcomes:
-        """Return some of the items."""
         stages = tuple(self.stages[row] for row in np.arange(len(self))[index]) if self.stages else ()
         return replace(self, **{name: getattr(self, name)[index] for name in ARRAYS}, stages=stages)
 
@@ -63,13 +60,12 @@ ARRAYS = ("score", "cost_usd", "calls", "seconds", "tokens", "path", "winner", "
 
 
 def mean_outcomes(runs: Sequence[Outcomes], note: str = "") -> Outcomes:
-    """Return the mean of several runs over the same items; the paths are those of the first."""
+    """The paths are those of the first."""
     means = {name: np.mean([getattr(run, name) for run in runs], axis=0) for name in ARRAYS if name != "path"}
     return replace(runs[0], **means | {"winner": np.full(len(runs[0]), -1)}, stages=(), note=note)
 
 
 def combine(outcomes: Sequence[Outcomes], pick: Ints, name: str = "", note: str = "") -> Outcomes:
-    """Return for each item the outcome of one of several policies."""
     rows = np.arange(len(pick))
     arrays: dict[str, Any] = {
         each: np.stack([getattr(outcome, each) for outcome in outcomes])[pick, rows] for each in ARRAYS
@@ -78,7 +74,7 @@ def combine(outcomes: Sequence[Outcomes], pick: Ints, name: str = "", note: str 
 
 
 def mixture(first: Outcomes, second: Outcomes, share: float, note: str = "") -> Outcomes:
-    """Return the expected outcome of asking the second policy with this probability, else the first."""
+    """The expected outcome of asking the second policy with this probability, else the first."""
     names = ("score", "cost_usd", "calls", "seconds", "tokens", "best")
     means = {
         each: (1 - share) * getattr(first, each) + share * getattr(second, each) if share else getattr(first, each)
@@ -126,7 +122,7 @@ def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
 
 
 def cost_at_accuracy(curve: Sequence[Outcomes], accuracy: float) -> float | None:
-    """Return the least cost at which mixtures of these outcomes reach an accuracy; None if they do not."""
+    """The least cost at which mixtures of these outcomes reach an accuracy; None if they do not."""
     hull = upper_hull([(float(each.cost_usd.mean()), float(each.score.mean())) for each in curve])
     costs = [cost for cost, _ in hull]
     reached = [value for _, value in hull]

@@ -39,7 +39,6 @@ class _KnownJudgment(NamedTuple):
     by_agent: Mapping[str, float]
 
     def q(self, agent: Agent) -> float:
-        """Return the probability that this agent, asked independently, would be right."""
         return self.by_agent[agent.name]
 
 
@@ -61,7 +60,7 @@ class RememberingBelief(Belief):
             self._judge_all(new, agents)
 
     def _judge_all(self, new: Sequence[State], agents: Mapping[str, Agent]) -> None:
-        """Judge states in which the same ranks are known."""
+        """In all of them the same ranks are known."""
         known: dict[Any, _KnownJudgment | None] = self.__dict__["known"]
         judgment = super().judge(stacked_state([each.plan for each in new], [each.opinions for each in new]))
         leaders = np.broadcast_to(judgment.leader, len(new)).tolist()
@@ -86,19 +85,18 @@ class RememberingBelief(Belief):
 
 
 def _memory_key(state: State) -> tuple[int, float, int]:
-    """Return the key of a state; the table keeps its opinions, so that their id is unique."""
+    """The table keeps its opinions, so that their id is unique."""
     return id(state.opinions), state.plan.estimate.difficulty, state.plan.plausible or 0
 
 
 def _known_ranks(opinions: Sequence[Opinion]) -> tuple[tuple[bool, ...], ...]:
-    """Return which ranks of each opinion are known: the belief is less sure without them."""
+    """The belief is less sure without some ranks."""
     return tuple(
         tuple(getattr(opinion, name) is not None for name in ("length", "logprob")) for opinion in opinions
     )
 
 
 def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) -> beliefs.State:
-    """Return the states of many items as one, with arrays for numbers."""
     return beliefs.State(
         tuple(_stacked(column) for column in zip(*opinions, strict=True)),
         plausible=np.array([plan.plausible or 0 for plan in plans]),
@@ -107,7 +105,7 @@ def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) 
 
 
 def stacked_agent(agents: Sequence[Agent]) -> Agent:
-    """Return one agent with its skill on each of many items; a number if it is the same on all."""
+    """A number if it is the same on all."""
     skills = [agent.skill for agent in agents]
     return replace(agents[0], skill=skills[0] if len(set(skills)) == 1 else np.array(skills), by_kind=())
 

@@ -58,7 +58,7 @@ MAX_STATES = 64
 
 @contextmanager
 def _garbage_collection_paused() -> Iterator[None]:
-    """Pause the search for cycles, a fifth of a replay: states are many small objects without cycles."""
+    """The search for cycles takes a fifth of a replay: states are many small objects without cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -196,7 +196,6 @@ class ReplayTable:
         calibration: Calibration | None = None,
         difficulty: Array | None = None,
     ) -> ReplayTable:
-        """Return a table with some of the items, other settings, another calibration or other difficulties."""
         picked = np.arange(len(self)) if rows is None else np.arange(len(self))[rows]
         return ReplayTable(
             [self.items[row] for row in picked],
@@ -214,13 +213,12 @@ class ReplayTable:
 
     @cached_property
     def _samples(self) -> dict[tuple[str, Step], int]:
-        """How many answers of each agent at each step every item has."""
+        """The number of answers that every item has."""
         keys = {key for row in self._rows for key in row.where}
         return {key: min(len(row.where.get(key, ())) for row in self._rows) for key in keys}
 
     @property
     def kinds(self) -> list[str]:
-        """The kind of each question."""
         return [row.plan.kind for row in self._rows]
 
     @property
@@ -230,24 +228,21 @@ class ReplayTable:
         return any(self.source(*each) in self.calibration.statistics for each in answers)
 
     def own_calibration(self) -> Calibration:
-        """Return the calibration with the recording's own statistics, without those that need labels."""
+        """The recording's own statistics, without those that need labels."""
         own = {source: replace(each, accuracy=None) for source, each in self.fitted_statistics().items()}
         return replace(self.calibration, statistics=own)
 
     def column(self, name: str) -> list[Any]:
-        """Return one field of all items."""
         return [getattr(item, name) for item in self.items]
 
     def sets(self) -> list[str]:
-        """Return the benchmarks, in the order in which they were recorded."""
         return list(dict.fromkeys(item.key.set for item in self.items))
 
     def of_set(self, name: str) -> Bools:
-        """Return a mask of the items of a benchmark."""
         return np.array([item.key.set == name for item in self.items], dtype=bool)
 
     def scores(self, agent: str) -> Array:
-        """Return the mean score of an agent's answers to each item; NaN without one."""
+        """NaN without one."""
         key = (agent, Ask(agent).step)
         return np.array(
             [
@@ -257,14 +252,14 @@ class ReplayTable:
         )
 
     def candidates_right(self) -> list[list[bool]]:
-        """Return whether each candidate of each item is right; verifications are not candidates."""
+        """Verifications are not candidates."""
         return [
             [(each.score or 0.0) >= MIN_RIGHT_SCORE for each in item.attempts if each.step is not Step.VERIFY]
             for item in self.items
         ]
 
     def is_confirmed(self, row: int, winner: int, agents: Collection[str]) -> bool:
-        """Return whether the first answer of another of these agents equals the winning attempt's."""
+        """Whether the first answer of another of these agents equals the winning attempt's."""
         known = self._rows[row]
         others = [
             known.where[agent, Ask(agent).step][0]
@@ -290,7 +285,7 @@ class ReplayTable:
         return np.array(right, dtype=np.float64)
 
     def fusion_of(self, settings: Settings) -> Fusion:
-        """Return the fusion that settings describe, with the calibrated skills."""
+        """With the calibrated skills."""
         if settings.fusion not in self._fusions:
             self._fusions[settings.fusion] = Fusion.from_settings(
                 settings.fusion, self.calibration.statistics, self._agent_sources
@@ -298,21 +293,21 @@ class ReplayTable:
         return self._fusions[settings.fusion]
 
     def samples(self, agent: str, step: Step | None = None) -> int:
-        """Return how many answers of an agent every item has, at its usual step or at this one."""
+        """How many answers of an agent every item has, at its usual step or at this one."""
         return self._samples.get((agent, step or Ask(agent).step), 0)
 
     def has(self, stage: Stage) -> bool:
-        """Return whether every item has the answers for a stage alone."""
+        """Whether every item has the answers for a stage alone."""
         return all(self.samples(ask.agent, ask.step) >= ask.samples for ask in stage.asks)
 
     def supported(self, policy: CascadePolicy) -> CascadePolicy:
-        """Return a cascade that asks for no more answers than were recorded."""
+        """A cascade that asks for no more answers than were recorded."""
         stages = tuple(stage for stage in policy.stages if self.has(stage))
         most = {agent: min(self.samples(agent), policy.max_samples.get(agent, MAX_STATES)) for agent in self.agents}
         return replace(policy, stages=stages, max_samples=most)
 
     def source(self, agent: str, model: str, step: Step) -> Source:
-        """Return the source of an answer, with the token limit that fits the model's context."""
+        """With the token limit that fits the model's context."""
         key = (agent, model, step)
         if key not in self._sources:
             own = configured_source(self.settings, self.prompts.get(step, ""), model, agent)
@@ -321,7 +316,7 @@ class ReplayTable:
         return self._sources[key]
 
     def _scale(self, attempt: Attempt) -> tuple[Alignment | None, QuantileTables | None]:
-        """Return what the energy and the signals of an answer are compared with, as far as they are calibrated."""
+        """What energy and signals are compared with, as far as they are calibrated."""
         key = (attempt.agent, attempt.model, attempt.step)
         if key not in self._scales:
             known = self.calibration.statistics.get(self.source(*key))
@@ -407,7 +402,6 @@ class ReplayTable:
         return self._cascades[key]
 
     def _remembering(self, belief: Belief) -> RememberingBelief:
-        """Return the belief with a memory of the states of this table."""
         key = tuple(belief.weights.items())
         if key not in self._beliefs:
             self._beliefs[key] = RememberingBelief(belief)
@@ -435,7 +429,6 @@ class ReplayTable:
                     groups.setdefault((*stages, stage), []).append(walk)
 
     def _ask(self, walk: _Walk, stage: Stage, policy: Policy, needs_opinions: bool, first: int) -> None:
-        """Add the answers of a stage."""
         row = walk.row
         if len(walk.taken) > 1 and any(ask.verify for ask in stage.asks):
             verdict = policy.verdict(walk.state)
@@ -465,7 +458,7 @@ class ReplayTable:
     def _outcome(
         self, walk: _Walk, policy: Policy, fusion: Fusion, decide: Callable[[State], Verdict | None]
     ) -> tuple[Any, ...]:
-        """Return the outcome of one item, in the order of `ARRAYS`, and its stages."""
+        """In the order of `ARRAYS`, followed by the stages."""
         row = walk.row
         taken = walk.taken
         if not taken:
@@ -491,7 +484,6 @@ class ReplayTable:
         )  # fmt: skip
 
     def _answers(self, row: _Row, ask: Ask, taken: Taken, first: int) -> list[int]:
-        """Return the attempts that answer a request."""
         known = row.where.get((ask.agent, ask.step), [])
         begin = sum(number in taken for number in known)
         if begin + ask.samples > len(known):
@@ -505,7 +497,7 @@ class ReplayTable:
         return [known[(first + begin + k) % len(known)] for k in range(ask.samples)]
 
     def _cost(self, row: _Row, numbers: Sequence[int]) -> float:
-        """Return the cost of a request; its samples share the prompt if the model can return several at once."""
+        """Its samples share the prompt if the model can return several at once."""
         if len(numbers) == 1:
             return sum(row.costs[numbers[0]])
         costs = [row.costs[number] for number in numbers]
@@ -514,7 +506,6 @@ class ReplayTable:
         return prompts + sum(output for _, output in costs)
 
     def _opinions(self, row: _Row, taken: Taken) -> tuple[Opinion, ...]:
-        """Return the opinions of a state."""
         if (known := row.opinions.get(taken)) is None:
             if not row.own:
                 agents = {name: agent.on(row.plan.kind) for name, agent in self.agents.items()}
@@ -572,7 +563,6 @@ class ReplayTable:
         return row
 
     def _add_attempt(self, row: _Row, attempt: Attempt, price: Price) -> None:
-        """Add an answer with its energy and its cost."""
         figures = attempt.figures
         energy = None
         if figures is not None and figures.energy is not None and figures.varentropy is not None:
@@ -665,7 +655,7 @@ def shared_rows(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[
 
 
 def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statistics:
-    """Return the statistics of the answers of one source, each with the length of its question in tokens."""
+    """Of one source; each answer is given with the length of its question in tokens."""
     attempts = [attempt for attempt, _ in answers]
     figures = [attempt.figures for attempt in attempts if attempt.figures is not None]
     energies = [
@@ -696,13 +686,12 @@ def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statis
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the values that are known; None if none is."""
     known = [value for value in values if value is not None]
     return round(float(np.mean(known)), 1) if known else None
 
 
 def _attempt_cost(attempt: Attempt, price: Price, prompt_tokens: int) -> tuple[float, float]:
-    """Return the dollars of prompt and generated tokens: as recorded, or else by the tokens at nominal prices."""
+    """As recorded, or else by the tokens at nominal prices."""
     prompt, output = attempt.prompt_usd, attempt.output_usd
     if prompt is not None and output is not None and prompt + output:
         return prompt, output

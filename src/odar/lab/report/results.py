@@ -44,7 +44,7 @@ HINDSIGHT = "oracle-router"
 
 
 def main_table(findings: Findings) -> list[Exhibit]:
-    """Return a row for each benchmark, the mean of each category, and the mean over benchmarks (SPEC 7.7)."""
+    """A row for each benchmark, the mean of each category, and the mean over benchmarks (SPEC 7.7)."""
     names = [*findings.compared[1:], "odar"]
     shown = "; ".join(map(policy_label, names))
     gains = f"gain on fast | +.3f; gain on {policy_label(findings.consistency)} | +.3f"
@@ -118,7 +118,6 @@ def dataset_table(findings: Findings) -> list[Exhibit]:
 
 
 def policy_table(findings: Findings) -> list[Exhibit]:
-    """Compare every baseline with ODAR, over all items."""
     rows = []
     for row in findings.main:
         cost = None if row.cost_usd is None else 1000 * row.cost_usd
@@ -157,7 +156,7 @@ def frontier_table(findings: Findings) -> list[Exhibit]:
 
 
 def pareto(findings: Findings) -> list[Exhibit]:
-    """Return accuracy against calls, and against cost; against tokens if the cost is zero or unknown."""
+    """Accuracy against calls, and against cost; against tokens if the cost is zero or unknown."""
     shown = [row.name for row in findings.main if row.name != "oracle"]
     found = [_pareto(findings, shown, "calls", "calls per item", lambda outcome: outcome.calls)]
     money = [mean_if_known(findings.outcomes[name].cost_usd) for name in shown]
@@ -210,12 +209,12 @@ MARKERS = "osD^v<>pP*XhdH"
 
 
 def published(_: Findings) -> list[Exhibit]:
-    """Return the figures that only the paper has, of methods without available weights (SPEC 7.2)."""
+    """The figures that only the paper has, of methods without available weights (SPEC 7.2)."""
     return [exhibit("published", TEXTS["published"]["rows"], folded=True)]
 
 
 def accuracy_figure(findings: Findings) -> list[Exhibit]:
-    """Return the accuracy by category, with a radar chart of the paper's eight if three of them were recorded."""
+    """By category, with a radar chart of the paper's eight if three of them were recorded."""
     shown = findings.compared
     members: dict[str, list[int]] = {}
     for number, name in enumerate(findings.benchmarks):
@@ -259,7 +258,6 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
 
 
 def mix_figure(findings: Findings) -> list[Exhibit]:
-    """Return the share of each path by benchmark, and its correlation with errors of the fast agent."""
     odar, masks = findings.odar, findings.benchmarks
     rows: list[list[Any]] = [["all", *odar.mix, float(odar.calls.mean())]]
     paper = findings.outcomes["paper"]
@@ -296,7 +294,7 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
 
 
 def strata_table(findings: Findings) -> list[Exhibit]:
-    """Return the gain by accuracy of the fast agent (the paper's difficulty strata)."""
+    """The gain by accuracy of the fast agent (the paper's difficulty strata)."""
     names = ["single-fast", "single-slow", "paper", findings.consistency, "odar"]
     means = np.array([findings.means(findings.outcomes[name]) for name in names])  # policies × benchmarks
     rows: list[list[Any]] = []
