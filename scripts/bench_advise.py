@@ -116,7 +116,7 @@ def judge(items: Sequence[RecordedItem], scored: Sequence[RecordedItem], setting
     chosen = set(np.random.default_rng(seed).permutation(len(items))[:QUESTIONS].tolist())
     advice = advise([items[i] for i in sorted(chosen)], settings, {}, "balanced")
     rest = [item for i, item in enumerate(scored) if i not in chosen]
-    table = ReplayTable(rest, settings, {}, advice.calibration)
+    table = ReplayTable(rest, settings, {}, advice.table.calibration)
     truth = {c.name: c for c in walk_all(table, [choice.settings for choice in advice.choices])}
     slow = float(truth[SLOW].cost_usd.mean())
     covers = {

@@ -10,8 +10,7 @@ import numpy as np
 
 from odar.agents.prompts import load_prompts
 from odar.errors import GradedElsewhere, InputError
-from odar.lab.benchmarks.base import Task
-from odar.lab.recording.collect import TaskSet
+from odar.lab.recording.schema import Task, TaskSet
 from odar.settings import Settings
 from odar.types import Step
 
@@ -79,8 +78,8 @@ def check_scorer(source: TaskSet, tasks: Sequence[Task]) -> None:
         GradedElsewhere: the benchmark has its own harness.
         InputError: answers cannot be scored here; the message names what is missing.
     """
-    if reason := getattr(source, "elsewhere", ""):
-        raise GradedElsewhere(reason)
+    if source.elsewhere:
+        raise GradedElsewhere(source.elsewhere)
     first_of_stratum = {task.stratum: task for task in reversed(tasks)}
     for task in list(first_of_stratum.values())[:_PROBES]:
         try:
@@ -97,7 +96,7 @@ def with_fitting_prompts(settings: Settings, sources: Sequence[TaskSet]) -> Sett
     Raises:
         InputError: some of the sets need such prompts and others do not; a recording has one set of prompts.
     """
-    plain = [source.name for source in sources if getattr(getattr(source, "about", None), "plain", False)]
+    plain = [source.name for source in sources if source.plain]
     prompts = load_prompts(settings.prompts).exact
     if not plain or not any(prompts[step].asks_for_marker for step in (Step.ANSWER, Step.VERIFY, Step.SOLVE)):
         return settings

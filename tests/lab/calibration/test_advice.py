@@ -60,7 +60,7 @@ def test_the_intervals_hold_the_truth_and_the_recommendation_is_right():
     for seed in range(6):
         items, _ = population(300, seed=seed)
         advice = advise(items, settings, {}, "balanced")
-        table = ReplayTable(everything, settings, {}, advice.calibration)
+        table = ReplayTable(everything, settings, {}, advice.table.calibration)
         truth = list(zip(advice.choices, walk_all(table, [c.settings for c in advice.choices]), strict=True))
         slow = next(real for choice, real in truth if choice is advice.slow).cost_usd.mean()
         for choice, real in truth:
@@ -144,7 +144,7 @@ def test_the_best_second_is_found():
 
     advice, points = best_second(list(both), with_candidate)
     assert set(points) == {"second", "none"} and points["second"] > points["none"]
-    assert advice.settings.second.model == "lite"
+    assert advice.table.settings.second.model == "lite"
 
 
 def test_kinds_have_rows_and_few_items_are_refused():

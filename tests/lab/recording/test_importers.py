@@ -216,7 +216,7 @@ def test_missing_files_and_unknown_fields_are_named(tmp_path):
 
 def test_questions_are_read_by_id():
     known = read_questions(FILES / "questions.jsonl")
-    assert known["math-001"] == ("What is 6 + 7?", "13")
+    assert (known["math-001"].query.text, known["math-001"].gold) == ("What is 6 + 7?", "13")
 
 
 def test_a_preference_is_read_as_a_score(tmp_path):

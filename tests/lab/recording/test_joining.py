@@ -9,11 +9,12 @@ from odar.catalogue import Price
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.lab.recording.files import open_recording, write_recording
-from odar.lab.recording.importers import ImportedAnswer, KnownQuestion
+from odar.lab.recording.importers import ImportedAnswer
 from odar.lab.recording.joining import assign_roles, imported_header, join_answers, to_items
+from odar.lab.recording.schema import Task
 from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import ReplayTable
-from odar.types import Step, Usage
+from odar.types import Query, Step, Usage
 from support import panels
 
 
@@ -49,7 +50,7 @@ def test_questions_with_the_same_text_are_joined_by_id():
 
 
 def test_answers_without_questions_are_joined_by_id():
-    known = {"a": KnownQuestion("2 + 2?", "4"), "b": KnownQuestion("3 + 3?", ["6", "six"])}
+    known = {"a": Task("a", Query("2 + 2?"), "4"), "b": Task("b", Query("3 + 3?"), ["6", "six"])}
     fast, slow = [said("a"), said("b", answer="six")], [said("b"), said("a", answer="5")]
     joined = join_answers({"fast": [fast], "slow": [slow]}, known)
     assert [listed(answers, "query", "score") for answers in joined] == [

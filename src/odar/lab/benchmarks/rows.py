@@ -1,6 +1,6 @@
 """Tasks of the rows of each benchmark, and scores of responses that need more than gold and answer.
 
-A function from rows to tasks has the name of its benchmark in benchmarks.toml; it takes a row and its position.
+A function that makes tasks takes a row, its config or file, and its number there: some rows have no id.
 """
 
 from __future__ import annotations
@@ -10,20 +10,33 @@ import random
 import re
 import statistics
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from odar.inputs import image_from_bytes
-from odar.lab.benchmarks.base import BenchmarkInfo, CustomBenchmark, Row, RowPosition, Task
 from odar.lab.graders.ifeval import CHECKS, check_instructions
 from odar.lab.graders.livebench import instruction_score
 from odar.lab.graders.livebench import livebench as score_ground_truth
-from odar.lab.graders.mathematics import math_equal, within_tolerance
-from odar.lab.graders.text import LETTERS, choice_match, chosen_letter, exact_match, f1, format_grid, grid_match
-from odar.lab.recording.questions import QuestionSet, starter_questions
+from odar.lab.graders.mathematics import math_equal, number_match, within_tolerance
+from odar.lab.graders.text import (
+    LETTERS,
+    bigbench,
+    choice_match,
+    chosen_letter,
+    exact_match,
+    f1,
+    format_grid,
+    grid_match,
+    yes_no_match,
+)
+from odar.lab.recording.schema import Task
 from odar.policy.answers import last_boxed
 from odar.types import Image, Query
+
+Row = dict[str, Any]
+MakeTasks = Callable[[Row, str, int], Task | list[Task]]
+Score = Callable[[Task, str, str], float]
 
 
 def question_with_options(question: str, options: Sequence[str], before: str = "") -> str:
@@ -64,18 +77,18 @@ def images_in(value: Any) -> tuple[Image, ...]:
     return (image_from_bytes(data, "a picture of this row"),) if data else ()
 
 
-def arc_challenge(row: Row, position: RowPosition) -> Task:
+def arc_challenge(row: Row, group: str, number: int) -> Task:
     """Some rows number their options, so the position of the key counts, not its name."""
     question = row["question_stem"] if "question_stem" in row else row["question"]
     choices, letter = row["choices"], LETTERS[row["choices"]["label"].index(row["answerKey"])]
     return choice_task(row["id"], question, choices["text"], letter)
 
 
-def mmlu_pro(row: Row, position: RowPosition) -> Task:
+def mmlu_pro(row: Row, group: str, number: int) -> Task:
     return choice_task(str(row["question_id"]), row["question"], row["options"], row["answer"], row["category"])
 
 
-def gpqa(row: Row, position: RowPosition) -> Task:
+def gpqa(row: Row, group: str, number: int) -> Task:
     """Options are shuffled by the record's id; the right answer has its own column."""
     wrong = [row[f"Incorrect Answer {i}"].strip() for i in (1, 2, 3)]
     options, letter = shuffle_options(row["Correct Answer"].strip(), wrong, row["Record ID"])
@@ -84,19 +97,19 @@ def gpqa(row: Row, position: RowPosition) -> Task:
     return choice_task(row["Record ID"], row["Question"], options, letter, row["High-level domain"], effort=effort)
 
 
-def truthfulqa(row: Row, position: RowPosition) -> Task:
+def truthfulqa(row: Row, group: str, number: int) -> Task:
     """Options are shuffled by the question; the files list the true option first."""
     targets = row["mc1_targets"]
     labels = dict(zip(targets["choices"], targets["labels"], strict=True)) if "choices" in targets else targets
     (right,) = (option for option, label in labels.items() if label)
     options, letter = shuffle_options(right, [option for option in labels if option != right], row["question"])
-    return choice_task(f"question-{position.number}", row["question"], options, letter)
+    return choice_task(f"question-{number}", row["question"], options, letter)
 
 
-def scienceqa(row: Row, position: RowPosition) -> Task:
+def scienceqa(row: Row, group: str, number: int) -> Task:
     """Without the lecture and the solution, which give the answer away."""
     return choice_task(
-        f"test-{position.number}",
+        f"test-{number}",
         row["question"],
         row["choices"],
         LETTERS[row["answer"]],
@@ -107,7 +120,7 @@ def scienceqa(row: Row, position: RowPosition) -> Task:
     )
 
 
-def aokvqa(row: Row, position: RowPosition) -> Task:
+def aokvqa(row: Row, group: str, number: int) -> Task:
     letter, images = LETTERS[row["correct_choice_idx"]], images_in(row["image"])
     stratum = "difficult" if row.get("difficult_direct_answer") else "plain"
     return choice_task(row["question_id"], row["question"], row["choices"], letter, stratum, images=images)
@@ -117,7 +130,7 @@ _MMMU_PRO_IMAGES = 7
 _MMMU_PRO_MARK = re.compile(r"<image (\d)>")
 
 
-def mmmu_pro(row: Row, position: RowPosition) -> Task:
+def mmmu_pro(row: Row, group: str, number: int) -> Task:
     """Marks such as `<image 2>` in its texts are numbered in the order of its images."""
     options = [str(option) for option in ast.literal_eval(row["options"])]
     marks = sorted(
@@ -132,25 +145,23 @@ def mmmu_pro(row: Row, position: RowPosition) -> Task:
     return choice_task(row["id"], question, renamed, row["answer"], row["subject"], images=images)
 
 
-def gsm8k(row: Row, position: RowPosition) -> Task:
+def gsm8k(row: Row, group: str, number: int) -> Task:
     """The worked solution ends in the number, after ####."""
     reasoning, marker, gold = row["answer"].rpartition("####")
     if not marker:
         raise ValueError("the answer has no ####")
     steps = reasoning.strip().count("\n") + 1
-    return Task(
-        f"test-{position.number}", Query(row["question"]), gold.strip(), f"{min(steps, 8)} steps", float(steps)
-    )
+    return Task(f"test-{number}", Query(row["question"]), gold.strip(), f"{min(steps, 8)} steps", float(steps))
 
 
-def math(row: Row, position: RowPosition) -> Task:
+def math(row: Row, group: str, number: int) -> Task:
     """The worked solution ends in a \\boxed answer."""
     solution = row["solution"]
     gold = last_boxed(solution, bare=True)
     if gold is None:
         raise ValueError("the solution has no \\boxed answer")
     return Task(
-        id=f"test-{row['idx']}" if "idx" in row else str(position),
+        id=f"test-{row['idx']}" if "idx" in row else f"{group}-{number}",
         query=Query(row["problem"]),
         gold=gold,
         stratum=f"{row['type']}, {row['level']}",
@@ -158,7 +169,7 @@ def math(row: Row, position: RowPosition) -> Task:
     )
 
 
-def mathvista(row: Row, position: RowPosition) -> Task:
+def mathvista(row: Row, group: str, number: int) -> Task:
     """Its gold depends on the type of answer: options, or a value and its precision."""
     options = row["choices"] or []
     precision = row.get("precision")
@@ -189,7 +200,7 @@ def score_mathvista(task: Task, response: str, answer: str) -> float:
     return exact_match([gold["answer"]], answer)
 
 
-def imo_2025(row: Row, position: RowPosition) -> Task:
+def imo_2025(row: Row, group: str, number: int) -> Task:
     """The grading scheme is the checklist."""
     checklist = [": ".join(filter(None, (item.get("title"), item["desc"]))) for item in row["grading_scheme"]]
     return Task(
@@ -205,13 +216,13 @@ def question_with_paragraphs(paragraphs: Sequence[tuple[str, str]], question: st
     return "\n\n".join([*read, f"Question: {question.strip()}", "Answer in as few words as possible."])
 
 
-def boolq(row: Row, position: RowPosition) -> Task:
+def boolq(row: Row, group: str, number: int) -> Task:
     text = f"{row['passage'].strip()}\n\nQuestion: {row['question'].strip().rstrip('?')}?\n\nAnswer with yes or no."
     gold = bool(row["answer"])
-    return Task(f"validation-{position.number}", Query(text), gold, "yes" if gold else "no")
+    return Task(f"validation-{number}", Query(text), gold, "yes" if gold else "no")
 
 
-def strategyqa(row: Row, position: RowPosition) -> Task:
+def strategyqa(row: Row, group: str, number: int) -> Task:
     """The official file has the steps of each question, the hub's copy does not."""
     steps = row.get("decomposition") or []
     return Task(
@@ -223,7 +234,7 @@ def strategyqa(row: Row, position: RowPosition) -> Task:
     )
 
 
-def hotpotqa(row: Row, position: RowPosition) -> Task:
+def hotpotqa(row: Row, group: str, number: int) -> Task:
     context = row["context"]
     paragraphs = [
         (title, "".join(sentences)) for title, sentences in zip(context["title"], context["sentences"], strict=True)
@@ -236,7 +247,7 @@ def hotpotqa(row: Row, position: RowPosition) -> Task:
     )
 
 
-def musique(row: Row, position: RowPosition) -> Task:
+def musique(row: Row, group: str, number: int) -> Task:
     paragraphs = [(paragraph["title"], paragraph["paragraph_text"]) for paragraph in row["paragraphs"]]
     hops = len(row["question_decomposition"])
     return Task(
@@ -248,11 +259,11 @@ def musique(row: Row, position: RowPosition) -> Task:
     )
 
 
-def truthfulqa_text(row: Row, position: RowPosition) -> Task:
+def truthfulqa_text(row: Row, group: str, number: int) -> Task:
     """From the hub's columns, or from those of the authors' CSV file."""
     row = {name.lower().replace(" ", "_"): value for name, value in row.items()}
     gold = {kind: _references(row[f"{kind}_answers"]) for kind in ("correct", "incorrect")}
-    return Task(f"question-{position.number}", Query(row["question"].strip()), gold, row.get("category", ""))
+    return Task(f"question-{number}", Query(row["question"].strip()), gold, row.get("category", ""))
 
 
 def _references(value: str | list[str]) -> list[str]:
@@ -268,7 +279,7 @@ def score_truthfulqa_text(task: Task, response: str, answer: str) -> float:
 _HLE_OPTION = re.compile(r"^\(?([A-Z])[.):]\s", re.MULTILINE)
 
 
-def hle(row: Row, position: RowPosition) -> Task:
+def hle(row: Row, group: str, number: int) -> Task:
     gold = {
         "answer": row["answer"],
         "type": row["answer_type"],
@@ -290,16 +301,16 @@ def score_hle(task: Task, response: str, answer: str) -> float:
     return max(exact_match([gold], answer), math_equal(gold, answer))
 
 
-def bbh(row: Row, position: RowPosition) -> Task:
+def bbh(row: Row, group: str, number: int) -> Task:
     """Its file is the stratum."""
-    return Task(str(position), Query(row["input"]), row["target"], position.group)
+    return Task(f"{group}-{number}", Query(row["input"]), row["target"], group)
 
 
-def bbeh(row: Row, position: RowPosition) -> Task:
+def bbeh(row: Row, group: str, number: int) -> Task:
     """The file of BBEH mini does not name the task of a row."""
     task = row.get("task") or ""
     return Task(
-        f"bbeh-{position.number}",
+        f"bbeh-{number}",
         Query(row["input"]),
         row["target"],
         task,
@@ -307,11 +318,11 @@ def bbeh(row: Row, position: RowPosition) -> Task:
     )
 
 
-def arc_agi_2(row: Row, position: RowPosition) -> list[Task]:
+def arc_agi_2(row: Row, group: str, number: int) -> list[Task]:
     """A task for every test input of a puzzle, as the official harness asks them."""
     examples = row["train"] if "train" in row else row["fewshots"]
     tests = row["test"] if "test" in row else row["question"]
-    puzzle = row.get("id") or f"puzzle-{position.number}"
+    puzzle = row.get("id") or f"puzzle-{number}"
     shown = "\n\n".join(
         f"Example {number}, {side}:\n{format_grid(pair[side])}"
         for number, pair in enumerate(examples, start=1)
@@ -337,7 +348,7 @@ def score_grid(task: Task, response: str, answer: str) -> float:
     return grid_match(task.gold, response or answer)
 
 
-def ifeval(row: Row, position: RowPosition) -> Task:
+def ifeval(row: Row, group: str, number: int) -> Task:
     names = row["instruction_id_list"]
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
@@ -356,7 +367,7 @@ def score_ifeval(task: Task, response: str, answer: str) -> float:
     return float(all(check_instructions(task.gold["instructions"], task.gold["arguments"], response)))
 
 
-def livebench(row: Row, position: RowPosition) -> list[Task]:
+def livebench(row: Row, group: str, number: int) -> list[Task]:
     """Empty for questions that a later release removed."""
     if row.get("livebench_removal_date"):
         return []
@@ -373,22 +384,45 @@ def score_livebench(task: Task, response: str, answer: str) -> float:
     return score_ground_truth(task.gold["task"], task.gold["truth"], response, answer)
 
 
-def swe_bench(row: Row, position: RowPosition) -> Task:
+def swe_bench(row: Row, group: str, number: int) -> Task:
     """The oracle form: `text` holds the issue and the files to change."""
     text = row.get("text") or f"{row['problem_statement'].strip()}\n\nAnswer with a patch in unified diff format."
     return Task(row["instance_id"], Query(text), row["instance_id"], row["repo"])
 
 
-def _load_starter(folder: Path | None = None) -> Iterator[Task]:
-    yield from starter_questions()
+def _by_gold(compare: Callable[[Any, str], float]) -> Score:
+    """The score of sets whose gold and answer are all that it takes."""
+    return partial(_compare_gold, compare)
 
 
-STARTER = CustomBenchmark(
-    "starter",
-    "Starter",
-    "accuracy",
-    BenchmarkInfo("shipped:odar/data/starter.jsonl", 236, "Apache-2.0", note="our own, not in the paper"),
-    _load_starter,
-    QuestionSet("starter").score,
-)
-"""The 236 original questions over eight domains that ship with ODAR, scored by equivalence."""
+def _compare_gold(compare: Callable[[Any, str], float], task: Task, response: str, answer: str) -> float:
+    return compare(task.gold, answer)
+
+
+BY_NAME: dict[str, tuple[MakeTasks, Score | None]] = {
+    "math": (math, _by_gold(math_equal)),
+    "gsm8k": (gsm8k, _by_gold(number_match)),
+    "imo_2025": (imo_2025, None),
+    "mathvista": (mathvista, score_mathvista),
+    "arc_challenge": (arc_challenge, score_choice),
+    "openbookqa": (arc_challenge, score_choice),
+    "boolq": (boolq, _by_gold(yes_no_match)),
+    "strategyqa": (strategyqa, _by_gold(yes_no_match)),
+    "mmlu_pro": (mmlu_pro, score_choice),
+    "gpqa": (gpqa, score_choice),
+    "hotpotqa": (hotpotqa, _by_gold(f1)),
+    "musique": (musique, _by_gold(f1)),
+    "scienceqa": (scienceqa, score_choice),
+    "aokvqa": (aokvqa, score_choice),
+    "mmmu_pro": (mmmu_pro, score_choice),
+    "bbh": (bbh, _by_gold(bigbench)),
+    "bbeh": (bbeh, _by_gold(bigbench)),
+    "truthfulqa": (truthfulqa, score_choice),
+    "hle": (hle, score_hle),
+    "swe_bench": (swe_bench, None),
+    "livebench": (livebench, score_livebench),
+    "ifeval": (ifeval, score_ifeval),
+    "arc_agi_2": (arc_agi_2, score_grid),
+    "truthfulqa_text": (truthfulqa_text, score_truthfulqa_text),
+}
+"""What makes tasks of the rows of each benchmark, and its score; None if its own harness scores."""

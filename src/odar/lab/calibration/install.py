@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from odar import __version__
-from odar.calibration_file import Calibration
-from odar.lab.calibration.compare import Choice, Comparison, Goal, cascades
+from odar.calibration_file import Calibration, Setting
+from odar.lab.calibration.compare import Comparison, Goal, cascades
 from odar.lab.calibration.fit import fit_calibration
 from odar.lab.calibration.guarantee import Certificate
 from odar.lab.calibration.items import ScoredItems
@@ -44,7 +44,7 @@ def chosen_calibration(table: ReplayTable, comparison: Comparison, made: Mapping
 def certified_calibration(
     fitted: Calibration,
     certificate: Certificate,
-    choice: Choice,
+    settings: Mapping[str, Setting],
     sources: Iterable[Source],
     made: Mapping[str, Any],
 ) -> Calibration:
@@ -53,7 +53,7 @@ def certified_calibration(
     `sources` are the model, prompt and sampling of each agent; others remove the certificate.
     """
     document = {**certificate.to_dict(), "sources": [asdict(source) for source in sources]}
-    return replace(fitted, settings=dict(choice.settings), made={**provenance(made), "certificate": document})
+    return replace(fitted, settings=dict(settings), made={**provenance(made), "certificate": document})
 
 
 def without_prompts(calibration: Calibration) -> Calibration:

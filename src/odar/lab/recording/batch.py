@@ -11,7 +11,8 @@ from typing import Any
 from odar.engine import Odar
 from odar.errors import OdarError
 from odar.lab.recording.executor import Item, Outcome, Work, failure
-from odar.lab.recording.journal import Memo, digest_of
+from odar.lab.recording.header import digest_json
+from odar.lab.recording.journal import Memo
 from odar.lab.recording.questions import Question
 from odar.lab.recording.work import RememberingProvider, use_memo, used_amounts, worst_case
 from odar.options import AskOptions
@@ -76,13 +77,14 @@ def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = Non
 
 def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
     settings = odar.settings
-    return digest_of(
+    facts = (
         *(question.query, question.path, question.max_cost_usd),
         *(seed if question.seed is None else question.seed, settings.seed),
         *(settings.agent(agent) for agent in settings.agent_names),
         *(settings.policy, settings.routing, settings.dispatch, settings.fusion, settings.limits),
         odar.agents.prompts.steps(),
     )
+    return digest_json(facts)
 
 
 def _longest_walk(odar: Odar, question: Question) -> list[Ask]:

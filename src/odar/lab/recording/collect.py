@@ -8,20 +8,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from odar.difficulty.base import estimate_turn
 from odar.difficulty.features import phi
 from odar.engine import Odar
 from odar.errors import OdarError
 from odar.lab.recording.executor import Item, Outcome, Work, failure
-from odar.lab.recording.journal import Memo, digest_of, write_in_thread
+from odar.lab.recording.header import digest_json
+from odar.lab.recording.journal import Memo, write_in_thread
 from odar.lab.recording.limits import Needs
 from odar.lab.recording.schema import (
     Attempt,
     ItemKey,
     RecordedItem,
     Task,
+    TaskSet,
     attempt_from_json,
     attempt_to_json,
     attempts_of,
@@ -35,27 +37,6 @@ from odar.lab.recording.schema import (
 from odar.lab.recording.work import used_amounts, worst_case
 from odar.settings import Settings
 from odar.types import SLOW, Ask, Assignment, Call, Candidate, Query, Stage
-
-
-class TaskSet(Protocol):
-    """A set of tasks with a scorer: a benchmark, or a user's file."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def category(self) -> str:
-        """Category of the questions: one of the paper's eight for a benchmark."""
-        ...
-
-    @property
-    def metric(self) -> str:
-        """Name of the score: accuracy, EM, F1, …"""
-        ...
-
-    def score(self, task: Task, response: str, answer: str) -> float:
-        """Score a response from 0 to 1; `answer` is the final answer that was parsed from it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +69,7 @@ def make_items(odar: Odar, jobs: Iterable[Job]) -> list[Item]:
         Item(
             row_id(job.key),
             job,
-            digest_of(job.task.query, job.task.gold, job.task.split, *_open_prompts(odar, job.task.query)),
+            digest_json([job.task.query, job.task.gold, job.task.split, *_open_prompts(odar, job.task.query)]),
             *worst_case(odar, job.task.query, job.asks or usual),
         )
         for job in jobs

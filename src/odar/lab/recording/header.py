@@ -12,7 +12,7 @@ import json
 import math
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +21,7 @@ from odar import __version__
 from odar.calibration_file import Calibration
 from odar.errors import InputError
 from odar.formats import check_format, load_json
+from odar.lab.recording.schema import without_defaults
 from odar.providers.weights import model_sha256
 from odar.settings import Settings
 from odar.types import Step
@@ -186,8 +187,25 @@ def _flatten(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def digest_json(value: Any) -> str:
-    """Return a short hash of plain data."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    """A short hash of plain data and dataclasses, of which fields with their default do not count.
+
+    >>> digest_json(["2 + 2?", 42]) == digest_json(("2 + 2?", 42)) != digest_json(["2 + 2?", 43])
+    True
+    """
+    text = json.dumps(_canonical(value), sort_keys=True, default=msgspec.to_builtins)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _canonical(value: Any) -> Any:
+    """A new field of a dataclass changes no digest while it has its default."""
+    if isinstance(value, tuple | list):
+        return list(map(_canonical, value))
+    if isinstance(value, Mapping):
+        return {str(name): _canonical(each) for name, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        shown = {each.name for each in fields(value) if each.repr}  # without callbacks and cached values
+        return {name: _canonical(each) for name, each in without_defaults(value).items() if name in shown}
+    return value
 
 
 def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:

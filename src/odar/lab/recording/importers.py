@@ -17,15 +17,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, NamedTuple
+from typing import Any
 
 from odar.errors import InputError, one_line
 from odar.files import user_path
 from odar.formats import load_json
 from odar.lab.recording.files import import_arrow, read_table, report_damage
-from odar.lab.recording.schema import Attempt, round_logprob
+from odar.lab.recording.schema import Attempt, Task, round_logprob
 from odar.policy.answers import find_answer
-from odar.types import Step, Usage
+from odar.types import Query, Step, Usage
 
 Row = Mapping[str, Any]
 FORMATS = ("auto", "lm-eval", "inspect", "openai-batch", "swe-bench", "table")
@@ -92,13 +92,6 @@ Fields = Mapping[str, Any]
 """An answer by the names of COLUMNS, and `cached_tokens`; unknown fields are None or missing."""
 Reader = tuple[Iterable[Any], Callable[[Any], Fields | None]]
 """The rows of a file, and a function that returns the fields of a row; None for a row without an answer."""
-
-
-class KnownQuestion(NamedTuple):
-    """The text of a question, empty if unknown, and its right answer."""
-
-    query: str
-    gold: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +420,7 @@ def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | 
     return texts, [_logprob(each) for each in logprobs] if isinstance(logprobs, list) else []
 
 
-def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) -> dict[str, KnownQuestion]:
+def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) -> dict[str, Task]:
     """Read questions and their right answers by id from a table, for answer files that do not hold them.
 
     A list in the column `options` becomes lettered lines after the question: its form decides how it is asked.
@@ -435,7 +428,7 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
     path, given = user_path(place), dict(columns or {})
     if not path.is_file():
         raise InputError(f"{place}: no such file")
-    found: dict[str, KnownQuestion] = {}
+    found: dict[str, Task] = {}
     for number, row in enumerate(_table_rows(path), 1):
         with _row_errors(path, number):
             there = {each: column for each, column in given.items() if each == "id" or _value_at(row, column)[0]}
@@ -448,7 +441,8 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
                 text += "".join(
                     f"\n{letter}. {each}" for letter, each in zip(ascii_uppercase, row["options"], strict=False)
                 )
-            found[str(number if name is None else name)] = KnownQuestion(text, gold)
+            name = str(number if name is None else name)
+            found[name] = Task(name, Query(text), gold)
     return found
 
 

@@ -14,7 +14,7 @@ from odar.difficulty.base import Estimator
 from odar.engine import Odar
 from odar.errors import InputError, UnknownName, one_line
 from odar.lab.recording.header import Header, digest_json, header_of, model_entry
-from odar.lab.recording.importers import ImportedAnswer, KnownQuestion
+from odar.lab.recording.importers import ImportedAnswer
 from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, Task, features_of, sort_attempts
 from odar.planning import REFERENCE_TOKENS, USUAL_TOKENS
 from odar.policy.equivalence import equivalent
@@ -143,7 +143,7 @@ def import_models(
     name: str,
     files: Mapping[str, str],
     *,
-    known: Mapping[str, KnownQuestion] | None = None,
+    known: Mapping[str, Task] | None = None,
     score: Score | None = None,
     kinds: Mapping[str, tuple[str, str]] | None = None,
 ) -> Imported:
@@ -188,7 +188,7 @@ def _implied_price(answers: Sequence[Sequence[ImportedAnswer]], cost: float | No
 
 def join_answers(
     answers: Mapping[str, Sequence[Sequence[ImportedAnswer]]],
-    known: Mapping[str, KnownQuestion] | None = None,
+    known: Mapping[str, Task] | None = None,
     score: Score | None = None,
 ) -> list[Joined]:
     """Join the answers of several agents by question: by set and id if the files name them, else by its text.
@@ -234,9 +234,7 @@ def join_answers(
     return labelled or joined
 
 
-def _ids_match(
-    fast: Sequence[ImportedAnswer], others: Sequence[ImportedAnswer], known: Mapping[str, KnownQuestion]
-) -> bool:
+def _ids_match(fast: Sequence[ImportedAnswer], others: Sequence[ImportedAnswer], known: Mapping[str, Task]) -> bool:
     """Whether answers with equal ids are mostly to the same question: texts may differ in their encoding."""
     texts = {(each.set, each.id): _normalized(_question_text(each, known)) for each in fast}
     pairs = [
@@ -248,8 +246,8 @@ def _ids_match(
     return bool(pairs) and 2 * same >= len(pairs)
 
 
-def _question_text(answer: ImportedAnswer, known: Mapping[str, KnownQuestion]) -> str:
-    return answer.query or (known[answer.id].query if answer.id in known else "")
+def _question_text(answer: ImportedAnswer, known: Mapping[str, Task]) -> str:
+    return answer.query or (known[answer.id].query.text if answer.id in known else "")
 
 
 def _normalized(text: str) -> str:
@@ -257,7 +255,7 @@ def _normalized(text: str) -> str:
 
 
 def _join(
-    answers: Mapping[str, Sequence[ImportedAnswer]], known: Mapping[str, KnownQuestion], score: Score | None
+    answers: Mapping[str, Sequence[ImportedAnswer]], known: Mapping[str, Task], score: Score | None
 ) -> Joined:
     first = answers[FAST][0]
     query = _question_text(first, known)

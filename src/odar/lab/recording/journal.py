@@ -12,14 +12,13 @@ has an error are tried again by the next run.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
@@ -29,7 +28,6 @@ from odar.errors import InputError
 from odar.formats import check_format, load_json
 from odar.lab.recording.header import describe_changes
 from odar.lab.recording.limits import Needs
-from odar.lab.recording.schema import without_defaults
 
 Row = dict[str, Any]
 _HEADER_START = b'{"format": '
@@ -250,24 +248,6 @@ async def write_in_thread(write: Callable[..., None], *arguments: Any) -> None:
     except asyncio.CancelledError:
         await asyncio.wait([writing])
         raise
-
-
-def digest_of(*facts: Any) -> str:
-    """Return a short hash of everything that a row depends on.
-
-    >>> digest_of("What is 2 + 2?", 42) == digest_of("What is 2 + 2?", 42) != digest_of("What is 2 + 2?", 43)
-    True
-    """
-    return hashlib.sha256(repr([_without_defaults(fact) for fact in facts]).encode()).hexdigest()[:16]
-
-
-def _without_defaults(fact: Any) -> Any:
-    """A dataclass by the fields that differ from their defaults, so that a new field changes no digest."""
-    if isinstance(fact, tuple):
-        return tuple(map(_without_defaults, fact))
-    if not is_dataclass(fact) or isinstance(fact, type):
-        return fact
-    return {name: _without_defaults(value) for name, value in without_defaults(fact).items()}
 
 
 def _row_info(row: Row, offset: int) -> RowInfo:

@@ -8,7 +8,7 @@ have this form, and calibration, replay, fusion studies and reports read it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -52,6 +52,23 @@ class Task:
     """JSON: anything else the scorer or a report needs."""
     split: str = ""
     """One of SPLITS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSet:
+    """A set of tasks with a scorer: a benchmark, or a user's file."""
+
+    name: str
+    category: str
+    """Category of the questions: one of the paper's eight for a benchmark."""
+    metric: str
+    """Name of the score: accuracy, EM, F1, …"""
+    score: Callable[[Task, str, str], float]
+    """Scores a response from 0 to 1, given the task, the response, and the final answer that was parsed from it."""
+    plain: bool = False
+    """Whether the form of the response is scored, so that prompts must not ask for a form of their own."""
+    elsewhere: str = ""
+    """Instructions for importing results of its own harness; empty if answers can be scored here."""
 
 
 class ItemKey(NamedTuple):

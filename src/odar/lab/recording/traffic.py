@@ -17,8 +17,8 @@ from odar.errors import InputError, one_line, plural
 from odar.files import user_path
 from odar.formats import load_json
 from odar.lab.recording.files import read_table, report_damage
+from odar.lab.recording.header import digest_json
 from odar.lab.recording.importers import COLUMNS
-from odar.lab.recording.journal import digest_of
 from odar.lab.recording.schema import Task
 from odar.policy.kinds import Kind, request_kind
 from odar.types import Query
@@ -128,7 +128,7 @@ def _to_task(row: Mapping[str, Any], read_chat: ReadChat) -> Task:
     if gold is None and "query" in row and "model" not in row:
         gold = row.get("answer")
     accepted = gold if isinstance(gold, list) else [] if gold is None else [str(gold)]
-    return Task(digest_of(query), query, [str(each) for each in accepted], request_kind(query).kind)
+    return Task(digest_json(query), query, [str(each) for each in accepted], request_kind(query).kind)
 
 
 def chat_body(row: Mapping[str, Any]) -> dict[str, Any]:

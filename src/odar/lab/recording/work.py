@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -16,6 +15,7 @@ from odar.conversation import Message
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
 from odar.lab.recording.executor import Work
+from odar.lab.recording.header import digest_json
 from odar.lab.recording.journal import Memo, write_in_thread
 from odar.lab.recording.limits import NOTHING, Amount, Needs
 from odar.lab.recording.schema import sum_costs
@@ -118,8 +118,7 @@ async def _recall_or_request(request: str, send: Callable[[], Awaitable[Reply]])
 
 def request_name(provider: str, request: Request) -> str:
     """The timeout does not count."""
-    request = replace(request, timeout_s=0.0)
-    return hashlib.sha256(f"{provider} {request!r}".encode()).hexdigest()[:32]
+    return digest_json([provider, replace(request, timeout_s=0.0)])
 
 
 @asynccontextmanager

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from odar.calibration_file import Setting
 from odar.lab.recording.schema import MIN_RIGHT_SCORE
 from odar.policy.arrays import Array, Bools, Ints
+from odar.policy.dial import Dial
 from odar.policy.paper import PATHS
 from odar.types import Stage
 
@@ -37,6 +39,9 @@ class Outcomes:
     name: str = ""
     note: str = ""
     """Explanation for readers of a table."""
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    """What was tried, such as {"policy": "slow*3"} or {"policy": "cascade", "routing.dial": "7"}; empty if the name
+    says it all."""
 
     def __len__(self) -> int:
         return len(self.score)
@@ -49,6 +54,20 @@ class Outcomes:
     def mix(self) -> tuple[float, float, float]:
         simple, medium, hard = (float((self.path == number).mean()) for number in range(len(PATHS)))
         return simple, medium, hard
+
+    @property
+    def is_cascade(self) -> bool:
+        return self.settings.get("policy") == "cascade"
+
+    @property
+    def cascade(self) -> str:
+        """Its name without the dial: cascades of other stages than those of the settings have another one."""
+        return self.name.partition(" ")[0]
+
+    @property
+    def points(self) -> float:
+        """The dial of a cascade, in points of accuracy."""
+        return Dial.parse(str(self.settings["routing.dial"])).points
 
     def rows(self, index: Ints | Bools) -> Outcomes:
         stages = tuple(self.stages[row] for row in np.arange(len(self))[index]) if self.stages else ()
@@ -71,6 +90,13 @@ def combine(outcomes: Sequence[Outcomes], pick: Ints, name: str = "", note: str 
         each: np.stack([getattr(outcome, each) for outcome in outcomes])[pick, rows] for each in ARRAYS
     }
     return Outcomes(**arrays, name=name, note=note)
+
+
+def concatenate(parts: Sequence[Outcomes], masks: Sequence[Bools]) -> Outcomes:
+    """The outcome of one policy on all items, given its outcome on each of several disjoint parts of them."""
+    order = np.argsort(np.concatenate([np.flatnonzero(mask) for mask in masks]))
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts])[order] for name in ARRAYS}
+    return replace(parts[0], **arrays, stages=())
 
 
 def mixture(first: Outcomes, second: Outcomes, share: float, note: str = "") -> Outcomes:

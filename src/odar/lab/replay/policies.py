@@ -174,8 +174,8 @@ def best_paths(table: ReplayTable) -> Ints:
 
 def escalation_score(table: ReplayTable) -> Array:
     """q − p of the belief: the expected gain of asking the slow agent after the fast one."""
-    column = next(each for each in table.states([Stage.parse(FAST)]) if each.stages)
-    judgment = table.calibration.load_belief().judge(column.state)
+    state, _ = table.state([Stage.parse(FAST)])
+    judgment = table.calibration.load_belief().judge(state)
     slow = stacked_agent([table.agents[SLOW].on(kind) for kind in table.kinds])
     return np.asarray(judgment.q(slow) - judgment.p)
 

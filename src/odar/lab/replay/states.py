@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from odar.policy import belief as beliefs
-from odar.policy.arrays import Array, Bools, Ints
+from odar.policy.arrays import Array
 from odar.policy.belief import Agent, Belief, Opinion
-from odar.types import Plan, Stage, State
-
-
-@dataclass(frozen=True, slots=True)
-class StateColumn:
-    """One reachable state of every item that has it, as arrays; `n` items, `k` answers."""
-
-    stages: tuple[Stage, ...]
-    rows: Ints
-    """(n,): the items."""
-    state: beliefs.State
-    """What a belief judges: the group and the ranks of each opinion are arrays over the items."""
-    right: Bools
-    """(n, k): whether each answer is right."""
-    groups: Ints
-    """(n, k): equal answers share a number; −1 without an answer."""
-    cost_usd: Array
-    """(n,): of all its answers."""
+from odar.types import Plan, State
 
 
 class _KnownJudgment(NamedTuple):

@@ -5,7 +5,7 @@ states as the engine does: free energies, groups of equal answers and opinions c
 `walk` asks a policy in every state, as the engine would, and looks up the answers in place of calls. So there is
 one implementation of each decision, and engine and replay agree.
 
-`states` gives the same states as arrays over all items, for fits that try hundreds of beliefs or dials.
+`state` gives one state of all items as arrays, for fits that try hundreds of beliefs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,8 +34,9 @@ from odar.lab.recording.files import Recording, open_recording
 from odar.lab.recording.header import Header
 from odar.lab.recording.schema import MIN_RIGHT_SCORE, Attempt, RecordedItem
 from odar.lab.replay.outcomes import ARRAYS, Outcomes
-from odar.lab.replay.states import RememberingBelief, StateColumn, stacked_state
+from odar.lab.replay.states import RememberingBelief, stacked_state
 from odar.planning import is_nominal, make_plan, reference_price, token_prices, usual_lengths, value_of
+from odar.policy import belief as beliefs
 from odar.policy.alignment import Source, Statistics
 from odar.policy.arrays import Array, Bools, Ints
 from odar.policy.belief import Agent, Belief, Opinion
@@ -52,8 +52,8 @@ from odar.types import FAST, Ask, Assignment, Candidate, Estimate, Plan, Query, 
 
 Taken = tuple[int, ...]
 """Numbers of the attempts of an item that a state holds, in the order in which they were asked for."""
-MAX_STATES = 64
-"""Maximum number of states of an item (SPEC 9.9)."""
+_After = tuple[Taken, tuple[Candidate, ...], float, float]
+"""All answers after a stage, their candidates, and the cost and seconds of the stage alone."""
 
 
 @contextmanager
@@ -68,19 +68,10 @@ def _garbage_collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-class _Asked(NamedTuple):
-    """A state after a stage, and what the stage took; the same for all policies."""
-
-    taken: Taken
-    candidates: tuple[Candidate, ...]
-    cost: float
-    seconds: float
-
-
 class _Row:
     """One item: its plan, its answers as candidates, and its states so far."""
 
-    __slots__ = ("asked", "attempts", "candidates", "costs", "opinions", "own", "plan", "query", "where", "winners")
+    __slots__ = ("after", "attempts", "candidates", "costs", "opinions", "own", "plan", "query", "where", "winners")
 
     def __init__(self, item: RecordedItem, plan: Plan) -> None:
         self.query = item.query
@@ -95,8 +86,8 @@ class _Row:
         """Numbers of the attempts of each agent at each step, in recorded order."""
         for number, attempt in enumerate(item.attempts):
             self.where.setdefault((attempt.agent, attempt.step), []).append(number)
-        self.asked: dict[tuple[Taken, Stage, int], _Asked] = {}
-        """What a stage gives after these attempts, beginning with this sample."""
+        self.after: dict[tuple[Taken, Stage, int], _After] = {}
+        """What a stage that begins with this sample gives after these attempts."""
         self.opinions: dict[Taken, tuple[Opinion, ...]] = {}
         self.winners: dict[tuple[int, Taken], int] = {}
         """Winner by the fusion rule, by the id of the rule and the candidates."""
@@ -303,7 +294,8 @@ class ReplayTable:
     def supported(self, policy: CascadePolicy) -> CascadePolicy:
         """A cascade that asks for no more answers than were recorded."""
         stages = tuple(stage for stage in policy.stages if self.has(stage))
-        most = {agent: min(self.samples(agent), policy.max_samples.get(agent, MAX_STATES)) for agent in self.agents}
+        recorded = {agent: self.samples(agent) for agent in self.agents}
+        most = {agent: min(count, policy.max_samples.get(agent, count)) for agent, count in recorded.items()}
         return replace(policy, stages=stages, max_samples=most)
 
     def source(self, agent: str, model: str, step: Step) -> Source:
@@ -376,16 +368,22 @@ class ReplayTable:
         }
         return Outcomes(**arrays, stages=tuple(columns[-1]), name=name or policy.name, note=note)
 
-    def states(self, stages: Sequence[Stage]) -> Iterator[StateColumn]:
-        """Iterate over all states that a cascade of these stages can reach, any of which can be skipped.
+    def state(self, stages: Sequence[Stage] = ()) -> tuple[beliefs.State, Bools]:
+        """The state of all items after some stages, as arrays over the items (n), and whether each of the k answers
+        is right (n, k).
 
-        The first one has no answers. Items that lack an answer are left out of a state.
+        Raises:
+            InputError: an item lacks an answer.
         """
-        walks = [walk for size in range(len(stages) + 1) for walk in combinations(stages, size)]
-        if len(set(walks)) > MAX_STATES:
-            raise InputError(f"{len(stages)} stages have {len(set(walks))} states; {MAX_STATES} are possible")
-        for walk in dict.fromkeys(walks):
-            yield self._column(walk)
+        walks = []
+        for row in self._rows:
+            taken: Taken = ()
+            for stage in stages:
+                taken = self._after(row, taken, stage, 0)[0]
+            walks.append((row, taken))
+        state = stacked_state([row.plan for row, _ in walks], [self._opinions(*each) for each in walks])
+        right = [[(row.attempts[n].score or 0.0) >= MIN_RIGHT_SCORE for n in taken] for row, taken in walks]
+        return state, np.array(right, dtype=bool)
 
     def policy_of(self, settings: Settings) -> Policy:
         """Return the policy that settings describe; a cascade without stages for which there are too few answers.
@@ -434,16 +432,18 @@ class ReplayTable:
             verdict = policy.verdict(walk.state)
             if walk.taken[verdict.winner if verdict else 0] not in row.where.get((FAST, Step.ANSWER), ()):
                 raise InputError("a verification of another answer than the fast one was not recorded")
-        key = (walk.taken, stage, first)
-        if (asked := row.asked.get(key)) is None:
-            asked = row.asked[key] = self._asked(row, *key)
-        walk.cost += asked.cost
-        walk.seconds += asked.seconds
-        walk.taken = asked.taken
-        opinions = self._opinions(row, asked.taken) if needs_opinions else ()
-        walk.state = State(walk.plan, (*walk.state.stages, stage), asked.candidates, opinions=opinions)
+        taken, candidates, cost, seconds = self._after(row, walk.taken, stage, first)
+        walk.cost += cost
+        walk.seconds += seconds
+        walk.taken = taken
+        opinions = self._opinions(row, taken) if needs_opinions else ()
+        walk.state = State(walk.plan, (*walk.state.stages, stage), candidates, opinions=opinions)
 
-    def _asked(self, row: _Row, taken: Taken, stage: Stage, first: int) -> _Asked:
+    def _after(self, row: _Row, taken: Taken, stage: Stage, first: int) -> _After:
+        """The answers after one more stage, and its cost and duration; the same for all policies."""
+        key = (taken, stage, first)
+        if (known := row.after.get(key)) is not None:
+            return known
         new: list[int] = []
         cost = 0.0
         for ask in stage.asks:
@@ -453,7 +453,8 @@ class ReplayTable:
         times = [row.attempts[number].seconds for number in new]
         seconds = math.nan if None in times else max(each for each in times if each is not None)
         taken = (*taken, *new)
-        return _Asked(taken, tuple([row.candidates[number] for number in taken]), cost, seconds)
+        row.after[key] = taken, tuple([row.candidates[number] for number in taken]), cost, seconds
+        return row.after[key]
 
     def _outcome(
         self, walk: _Walk, policy: Policy, fusion: Fusion, decide: Callable[[State], Verdict | None]
@@ -520,36 +521,6 @@ class ReplayTable:
     def _own_opinion(self, attempt: Attempt, candidate: Candidate, agent: Agent) -> Opinion:
         assert attempt.signals is not None
         return opinion_of(candidate, attempt.signals, self._scale(attempt)[1], agent)
-
-    def _column(self, stages: tuple[Stage, ...]) -> StateColumn:
-        rows = []
-        found = []
-        costs = []
-        for i, row in enumerate(self._rows):
-            taken: Taken = ()
-            cost = 0.0
-            try:
-                for ask in (ask for stage in stages for ask in stage.asks):
-                    numbers = self._answers(row, ask, taken, 0)
-                    cost += self._cost(row, numbers)
-                    taken += tuple(numbers)
-            except InputError:
-                continue
-            rows.append(i)
-            found.append((row, taken))
-            costs.append(cost)
-        opinions = [self._opinions(row, taken) for row, taken in found]
-        right = [[(row.attempts[n].score or 0.0) >= MIN_RIGHT_SCORE for n in taken] for row, taken in found]
-        groups = [[opinion.group for opinion in each] for each in opinions]
-        shape = (len(rows), sum(stage.calls for stage in stages))
-        return StateColumn(
-            stages,
-            np.array(rows, dtype=np.int64),
-            stacked_state([row.plan for row, _ in found], opinions),
-            np.array(right, dtype=bool).reshape(shape),
-            np.array(groups, dtype=np.int64).reshape(shape),
-            np.array(costs),
-        )
 
     def _make_row(self, item: RecordedItem, difficulty: float) -> _Row:
         models = {attempt.agent: attempt.model for attempt in item.attempts}

@@ -10,9 +10,9 @@ import numpy as np
 from odar.difficulty.base import ESTIMATORS
 from odar.errors import InputError
 from odar.lab.adversarial import ATTACKS, WORDING_SCORED
-from odar.lab.benchmarks.base import Task
 from odar.lab.calibration.bootstrap import Interval
 from odar.lab.recording.header import changed_facts
+from odar.lab.recording.schema import Task
 from odar.lab.replay.policies import SIZES, escalation_score, run_policy
 from odar.lab.replay.table import ReplayTable, shared_rows
 from odar.lab.report.draw import (
