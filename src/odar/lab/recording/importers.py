@@ -142,26 +142,23 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
 
 def read_models(
     files: Iterable[str], options: ImportOptions, columns: Callable[[str], Mapping[str, str]]
-) -> dict[str, list[list[ImportedAnswer]]]:
-    """Read the answers of any number of models, one list per file, by the name of the model.
+) -> dict[str, list[ImportedAnswer]]:
+    """Read the answers of any number of models, by the name of the model.
 
     Args:
         files: each is NAME=FILE, or FILE: then the model is that of each row, or else the name of the file.
         options: for all files; `columns` and `model` are replaced.
         columns: returns the column map of a model; its name is empty if only the rows name it.
     """
-    found: dict[str, list[list[ImportedAnswer]]] = {}
+    found: dict[str, list[ImportedAnswer]] = {}
     for each in files:
         name, equals, place = each.partition("=")
         if not equals or user_path(each).is_file():
             name = ""
             place = each
-        answers = read_answers(place, replace(options, columns=columns(name), model=name))
-        by_model: dict[str, list[ImportedAnswer]] = {}
-        for answer in answers:
-            by_model.setdefault(name or answer.model or Path(place).name.split(".")[0], []).append(answer)
-        for model, own in by_model.items():
-            found.setdefault(model, []).append([replace(answer, model=model) for answer in own])
+        for answer in read_answers(place, replace(options, columns=columns(name), model=name)):
+            model = name or answer.model or Path(place).name.split(".")[0]
+            found.setdefault(model, []).append(replace(answer, model=model))
     return found
 
 

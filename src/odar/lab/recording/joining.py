@@ -137,7 +137,7 @@ class Imported:
 
 def import_models(
     odar: Odar,
-    models: Mapping[str, Sequence[Sequence[ImportedAnswer]]],
+    models: Mapping[str, Sequence[ImportedAnswer]],
     prices: Mapping[str, Price],
     roles: Mapping[str, str | None],
     name: str,
@@ -151,7 +151,7 @@ def import_models(
 
     Args:
         odar: gives the difficulty, the catalogue and the other settings; makes no call.
-        models: the answers of each model, one list per file.
+        models: the answers of each model.
         prices: of some models, in place of the catalogue's.
         roles: the model of some agents; the others follow from the costs.
         name: set of the questions whose file names none.
@@ -163,7 +163,7 @@ def import_models(
     if unknown := prices.keys() - models.keys():
         raise InputError(f"--price {unknown.pop()}: no such model in the files (they have: {', '.join(models)})")
     cards = {model: _card(odar.settings, model, prices.get(model)) for model in models}
-    costs = {model: mean_cost([*chain(*own)], cards[model].price) for model, own in models.items()}
+    costs = {model: mean_cost(own, cards[model].price) for model, own in models.items()}
     families = {model: card.model_family for model, card in cards.items()}
     families |= {model: model for model, card in cards.items() if families[model] == card.provider}
     agents = assign_roles(costs, families, roles)
@@ -172,22 +172,22 @@ def import_models(
         agent: cards[model].price or _implied_price(models[model], costs[model]) for agent, model in agents.items()
     }
     items = to_items(joined, odar.estimator, name, by_agent, kinds)
-    questions = {(each.set, each.id) for each in chain(*models[agents[FAST]])}
+    questions = {(each.set, each.id) for each in models[agents[FAST]]}
     unpriced = {each.model for item in items for each in item.attempts if each.output_usd is None}
     header = imported_header(odar, items, files, by_agent)
     return Imported(header, items, agents, len(questions) - len(joined), tuple(sorted(unpriced)))
 
 
-def _implied_price(answers: Sequence[Sequence[ImportedAnswer]], cost: float | None) -> Price | None:
+def _implied_price(answers: Sequence[ImportedAnswer], cost: float | None) -> Price | None:
     """The price of generated tokens that explains a recorded cost, for the decisions of the cascade."""
     if cost is None:
         return None
-    written = [each.usage.output or USUAL_TOKENS for each in chain(*answers)]
+    written = [each.usage.output or USUAL_TOKENS for each in answers]
     return Price(0.0, 0.0, 1_000_000 * cost * len(written) / sum(written))
 
 
 def join_answers(
-    answers: Mapping[str, Sequence[Sequence[ImportedAnswer]]],
+    answers: Mapping[str, Sequence[ImportedAnswer]],
     known: Mapping[str, Task] | None = None,
     score: Score | None = None,
 ) -> list[Joined]:
@@ -197,8 +197,8 @@ def join_answers(
     score and without a right answer have the score None; if others have one, their questions are left out.
 
     Args:
-        answers: one list per file, by agent. Of the slow agent every answer to a question becomes a sample, of the
-            others the first one counts. A question needs an answer of every agent.
+        answers: by agent. Of the slow agent every answer to a question becomes a sample, of the others the first
+            one counts. A question needs an answer of every agent.
         known: texts and right answers, by id, for files that do not hold them.
         score: rates every answer; without it, the scores of the files count, or else equivalence.
 
@@ -206,77 +206,74 @@ def join_answers(
         InputError: no question is in all files.
     """
     known = known or {}
-    fast = [answer for file in answers[FAST] for answer in file]
-    others = [answer for agent, files in answers.items() if agent != FAST for file in files for answer in file]
-    has_text = all(_question_text(each, known) for each in (*fast, *others))
-    by_id = not has_text or (all(each.has_id for each in (*fast, *others)) and _ids_match(fast, others, known))
+    answers = {agent: [_completed(each, known) for each in own] for agent, own in answers.items()}
+    fast = answers[FAST]
+    others = [each for agent, own in answers.items() if agent != FAST for each in own]
+    has_text = all(each.query for each in (*fast, *others))
+    by_id = not has_text or (all(each.has_id for each in (*fast, *others)) and _ids_match(fast, others))
 
     ids: dict[str, set[str]] = {}
     for answer in () if by_id else fast:
-        ids.setdefault(_normalized(_question_text(answer, known)), set()).add(answer.id)
+        ids.setdefault(_normalized(answer.query), set()).add(answer.id)
 
     def key_of(answer: ImportedAnswer) -> str:
-        text = "" if by_id else _normalized(_question_text(answer, known))
+        text = "" if by_id else _normalized(answer.query)
         # Two questions may have the same text, and other options: then the id decides.
         return f"{answer.set}/{answer.id}" if by_id or len(ids.get(text, ())) > 1 else text
 
     found: dict[str, dict[str, list[ImportedAnswer]]] = {key_of(answer): {} for answer in fast}
-    for agent, files in answers.items():
-        for answer in (answer for file in files for answer in file):
+    for agent, given in answers.items():
+        for answer in given:
             if (own := found.get(key_of(answer))) is not None and (agent == SLOW or agent not in own):
                 own.setdefault(agent, []).append(answer)
-    joined = [_join(own, known, score) for own in found.values() if own.keys() == answers.keys()]
+    joined = [_scored(own, score) for own in found.values() if own.keys() == answers.keys()]
     if not joined:
         how = "id" if by_id else "text"
-        examples = " and ".join(repr(one_line(key_of(files[0][0]), 40)) for files in answers.values())
+        examples = " and ".join(repr(one_line(key_of(own[0]), 40)) for own in answers.values())
         raise InputError(f"no question is in all files, by {how}: the first are {examples}")
     labelled = [own for own in joined if all(each.score is not None for each in chain(*own.values()))]
     return labelled or joined
 
 
-def _ids_match(fast: Sequence[ImportedAnswer], others: Sequence[ImportedAnswer], known: Mapping[str, Task]) -> bool:
+def _completed(answer: ImportedAnswer, known: Mapping[str, Task]) -> ImportedAnswer:
+    """With text and right answer of its question, as far as the file does not hold them."""
+    task = known.get(answer.id)
+    if task is None:
+        return answer
+    gold = task.gold if answer.gold is None else answer.gold
+    return replace(answer, query=answer.query or task.query.text, gold=gold)
+
+
+def _ids_match(fast: Sequence[ImportedAnswer], others: Sequence[ImportedAnswer]) -> bool:
     """Whether answers with equal ids are mostly to the same question: texts may differ in their encoding."""
-    texts = {(each.set, each.id): _normalized(_question_text(each, known)) for each in fast}
-    pairs = [
-        (texts[each.set, each.id], _normalized(_question_text(each, known)))
-        for each in others
-        if (each.set, each.id) in texts
-    ]
+    texts = {(each.set, each.id): _normalized(each.query) for each in fast}
+    pairs = [(texts[each.set, each.id], _normalized(each.query)) for each in others if (each.set, each.id) in texts]
     same = sum(one == other for one, other in pairs)
     return bool(pairs) and 2 * same >= len(pairs)
-
-
-def _question_text(answer: ImportedAnswer, known: Mapping[str, Task]) -> str:
-    return answer.query or (known[answer.id].query.text if answer.id in known else "")
 
 
 def _normalized(text: str) -> str:
     return " ".join(text.split())
 
 
-def _join(
-    answers: Mapping[str, Sequence[ImportedAnswer]], known: Mapping[str, Task], score: Score | None
-) -> Joined:
-    first = answers[FAST][0]
-    query = _question_text(first, known)
-    golds = (each.gold for own in answers.values() for each in own)
-    gold = next((gold for gold in golds if gold is not None), None)
-    if gold is None and first.id in known:
-        gold = known[first.id].gold
-    return {
-        agent: [_score(replace(each, query=query, gold=gold), score) for each in own]
-        for agent, own in answers.items()
-    }
+def _scored(answers: Mapping[str, Sequence[ImportedAnswer]], score: Score | None) -> Joined:
+    """The answers to one question with their scores, the text of the fast one, and the first right answer."""
+    query = answers[FAST][0].query
+    gold = next((each.gold for own in answers.values() for each in own if each.gold is not None), None)
+    score = score or _score_by_equivalence
+
+    def scored(answer: ImportedAnswer) -> ImportedAnswer:
+        known = answer.score
+        if gold is not None and (known is None or score is not _score_by_equivalence):
+            known = float(score(Task(answer.id, Query(query), gold), answer.text, answer.answer))
+        return replace(answer, query=query, gold=gold, score=known)
+
+    return {agent: [scored(each) for each in own] for agent, own in answers.items()}
 
 
-def _score(answer: ImportedAnswer, score: Score | None) -> ImportedAnswer:
-    if answer.gold is None or (answer.score is not None and score is None):
-        return answer
-    if score is not None:
-        task = Task(answer.id, Query(answer.query), answer.gold)
-        return replace(answer, score=float(score(task, answer.text, answer.answer)))
-    accepted = answer.gold if isinstance(answer.gold, list) else [answer.gold]
-    return replace(answer, score=float(any(equivalent(answer.answer, str(each)) for each in accepted)))
+def _score_by_equivalence(task: Task, text: str, answer: str) -> float:
+    accepted = task.gold if isinstance(task.gold, list) else [task.gold]
+    return float(any(equivalent(answer, str(each)) for each in accepted))
 
 
 def to_items(

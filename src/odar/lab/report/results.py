@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odar.lab.calibration.bootstrap import Interval
-from odar.lab.replay.outcomes import Outcomes, best_mixture, cost_at_accuracy, upper_hull
+from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy, upper_hull
 from odar.lab.report.draw import (
     TEXTS,
     Colour,
@@ -28,6 +28,7 @@ from odar.lab.statistics import (
     fold_interval,
     mean_if_known,
     mean_over_sets,
+    summarize_policies,
 )
 from odar.policy.arrays import Array, Bools
 
@@ -136,22 +137,21 @@ def frontier_table(findings: Findings) -> list[Exhibit]:
     The paper's policy, the agents alone and self-consistency follow.
     """
     slow = findings.outcomes["single-slow"]
-    fixed = findings.suite("fixed")
+    slow_usd = float(slow.cost_usd.mean())
     curve = findings.suite("curve")
+    shown = [*curve, *(findings.outcomes[name] for name in findings.compared[1:])]
     rows: list[list[Any]] = []
-    for outcome in [*curve, *(findings.outcomes[name] for name in findings.compared[1:])]:
+    for outcome, row in zip(
+        shown, summarize_policies(findings.table, shown, slow, findings.suite("fixed")), strict=True
+    ):
+        name = policy_label(row.name).removeprefix("cascade, ")
         cost = float(outcome.cost_usd.mean())
-        over_fixed = None
-        if outcome.name not in {each.name for each in fixed}:
-            over_fixed = findings.gain(outcome, best_mixture(fixed, cost)).interval
-        over_slow = None if outcome is slow else findings.gain(outcome, slow).interval
-        name = policy_label(outcome.name).removeprefix("cascade, ")
-        share = cost / float(slow.cost_usd.mean())
-        rows.append([name, float(outcome.score.mean()), 1000 * cost, share, over_fixed, over_slow])
+        over_slow = None if row.gain is None else row.gain.interval
+        rows.append([name, row.accuracy.value, 1000 * cost, cost / slow_usd, row.over_fixed, over_slow])
     equal = cost_at_accuracy(curve, float(slow.score.mean()))
     note = "No dial is as accurate as the slow agent alone."
     if equal is not None:
-        note = f"As accurate as the slow agent alone at {equal / float(slow.cost_usd.mean()):.2f} of its cost."
+        note = f"As accurate as the slow agent alone at {equal / slow_usd:.2f} of its cost."
     return [exhibit("frontier", rows, notes=[note])]
 
 
