@@ -46,7 +46,6 @@ class Agreement(NamedTuple):
     agreed: float = 0.0
 
     def plus(self, other: Agreement, scale: float = 1.0) -> Agreement:
-        """Return the sum, with the other one scaled."""
         return Agreement(self.questions + scale * other.questions, self.agreed + scale * other.agreed)
 
 
@@ -97,7 +96,6 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
         return known.get(CURRENT_KEY.get()) or known.get(None, ())
 
     def questions(self) -> dict[str, float]:
-        """Return the number of counted questions by key."""
         if self.total is None:
             self.sync()
         with self._lock:

@@ -67,7 +67,6 @@ _PRIVATE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosn
 
 
 def dashboard_routes(service: Service) -> list[Route]:
-    """Return the routes of the dashboard."""
     data = _DataRoutes(service)
     return [
         Route("/", _serve_file, name=INDEX),
@@ -118,7 +117,6 @@ class _DataRoutes:
         self._service = service
 
     async def session(self, request: Request) -> Response:
-        """Return the key of the request, and the settings of this server."""
         key, settings = self._service.access.identify(request.scope), self._service.settings
         return await _private_json(
             {
@@ -135,7 +133,6 @@ class _DataRoutes:
         )
 
     async def overview(self, request: Request) -> Response:
-        """Return sums and distributions over the traces that match."""
         key, store, query = self._key_store_query(request)
         reads = self._service.reads
         async with reads.take(key):
@@ -153,7 +150,6 @@ class _DataRoutes:
         return await _private_json({**overview, "targets": targets, "warnings": warnings})
 
     async def observation(self, request: Request) -> Response:
-        """Return what observed questions say about the cascade, and the settings that put it to use."""
         key, store, query = self._key_store_query(request)
         settings, observer, reads = self._service.settings, self._service.observer, self._service.reads
         work = partial(store.observations.report, query.since, query.key, query.step, MAX_EXAMPLES)
@@ -224,7 +220,6 @@ class _DataRoutes:
         return StreamingResponse(parts(first), headers=headers, media_type="application/jsonl")
 
     async def models(self, request: Request) -> Response:
-        """Return the models."""
         key = self._service.access.identify(request.scope)
         async with self._service.reads.take(key):
             report = await self._service.reads.run(report_models, self._service, key)  # may wait for a file lock
@@ -278,7 +273,6 @@ class TraceQuery(Filter, frozen=True, kw_only=True):
         return convert({name: value for name, value in params.items() if value}, cls, strict=False)
 
     def cursor(self) -> Cursor | None:
-        """Return the cursor of the page."""
         try:
             return None if self.after is None else Cursor.parse(self.after)
         except InputError as error:
@@ -352,7 +346,6 @@ class PlaygroundBody(Struct, forbid_unknown_fields=True):
 
 
 def read_question(body: Any) -> ChatRequest:
-    """Read a question of the dashboard as a chat with one turn."""
     request = convert(body, PlaygroundBody)
     if not request.question.strip():
         raise bad_field("question", "is empty")
@@ -362,7 +355,6 @@ def read_question(body: Any) -> ChatRequest:
 
 
 def write_document(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return the trace with its texts in the format of stored traces."""
     document = to_document(Record(request.query, answer), content=True)
     return {"id": answer.trace.id, "document": document, "story": tell_story(document)}
 

@@ -92,7 +92,6 @@ class RequestState:
 
     @property
     def key_id(self) -> str | None:
-        """The id of the key; None without a key."""
         return self.key.id if self.key is not None else None
 
 
@@ -113,7 +112,6 @@ class Endpoint:
 
     @observed("request", outermost=True)
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         trace_id = secrets.token_hex(16)
         state = RequestState(Exchange(scope, receive, send, trace_id), trace_id, time.perf_counter())
         # The server runs each request in its own context.
@@ -183,7 +181,6 @@ class Endpoint:
         return body
 
     def _hold(self, state: RequestState, size: int) -> None:
-        """Count memory of the request; raise ApiError if its key holds too much."""
         self._service.concurrency_limit.hold(state.key, size)
         state.held += size
 
@@ -209,11 +206,9 @@ class Endpoint:
             await asyncio.wait([asyncio.wrap_future(state.charge())], timeout=_CHARGE_TIMEOUT_S)
 
     async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
-        """Parse a body, in a thread if it is large."""
         return await run_by_size(len(body), partial(self._read, body))
 
     def _read(self, body: bytes) -> ChatRequest:
-        """Parse a body; raise ApiError if it is invalid or too complex."""
         return self._parse(_read_values(body))
 
     def _parse(self, value: Any) -> ChatRequest:

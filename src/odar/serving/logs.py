@@ -47,7 +47,6 @@ def request_id(client_id: bytes | None, default: str) -> str:
 
 
 def request_line(entry: Entry) -> Line:
-    """Return the line of one request."""
     line: dict[str, Any] = {
         "time": time.time(),
         "level": "info" if entry.status < 500 else "error",
@@ -75,7 +74,6 @@ def request_line(entry: Entry) -> Line:
 
 
 def record_line(record: logging.LogRecord) -> Line:
-    """Return a line for a record of the logging module."""
     line: dict[str, Any] = {
         "time": record.created,
         "level": record.levelname.lower(),
@@ -98,7 +96,6 @@ def _describe_exception(error: BaseException) -> str:
 
 
 def as_json(line: Line) -> str:
-    """Return the line as a JSON object."""
     return json.dumps({**line, "time": _timestamp(line["time"])}, ensure_ascii=False, default=str) + "\n"
 
 
@@ -165,16 +162,13 @@ class Logs(logging.Handler):
         logging.captureWarnings(True)
 
     def info(self, message: str, **fields: Any) -> None:
-        """Write an informational line."""
         self._put({"time": time.time(), "level": "info", "logger": "odar", "message": message, **fields})
 
     def request(self, entry: Entry) -> None:
-        """Write the line of one request."""
         if self._requests:
             self._put(request_line(entry))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line for a record of the logging module."""
         self._put(record_line(record))
 
     def close(self) -> None:

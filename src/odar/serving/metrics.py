@@ -150,7 +150,6 @@ class Metrics(Collector):
         return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of all workers."""
         snapshots = [*self._inherited, *self._others()]
         for metric in self._own_metrics():
             yield _merge(metric, snapshots)
@@ -176,7 +175,6 @@ class Metrics(Collector):
         return msgspec.msgpack.encode(Snapshot(samples, routed, dict(breakers)))
 
     def breakers_elsewhere(self) -> list[Mapping[str, BreakerReport]]:
-        """Return the circuit breakers of the other workers, by provider."""
         return [each.breakers for each in self._others()]
 
     def _others(self) -> list[Snapshot]:
@@ -196,7 +194,6 @@ class Metrics(Collector):
 
 
 def _merge(metric: Metric, snapshots: Sequence[Snapshot]) -> Metric:
-    """Return a metric with the samples of other workers added."""
     if not snapshots:
         return metric
     values = {(each.name, tuple(each.labels.items())): each.value for each in metric.samples}
@@ -216,7 +213,6 @@ def _sum_routed(*totals: RoutedTotals) -> RoutedTotals:
 
 
 def breaker_metrics(breakers: dict[str, Breaker]) -> Iterator[Metric]:
-    """Yield the states of circuit breakers by provider."""
     states = {(name,): BREAKER_STATES.index(breaker.state) for name, breaker in breakers.copy().items()}
     yield _gauge("odar_breaker_state", "0 closed, 1 half open, 2 open.", states, "provider")
 
@@ -234,12 +230,10 @@ def target_metrics(report: Callable[[], list[TargetReport]]) -> Iterator[Metric]
 
 
 def certificate_metrics(problems: Callable[[], list[str]]) -> Iterator[Metric]:
-    """Yield whether the installed certificate holds."""
     yield _gauge("odar_certificate_holds", "1 while the installed certificate holds.", not problems())
 
 
 def connection_metrics(limits: ConnectionLimits) -> Iterator[Metric]:
-    """Yield the number of connections, and of those closed at a limit."""
     yield _gauge("odar_connections", "Connections of clients.", limits.open)
     refused = {(reason,): count for reason, count in sorted(limits.refused.items())}
     yield _counter("odar_refused_connections", "Connections closed for passing a limit.", refused, "reason")
@@ -257,7 +251,6 @@ def drift_metrics(report: Callable[[], list[AlignmentRow]]) -> Iterator[Metric]:
 
 
 def observer_metrics(observer: TrafficObserver) -> Iterator[Metric]:
-    """Yield how many questions were observed."""
     yield _counter("odar_observed", "Questions that were also answered in the background.", observer.observed)
     dropped = {(reason,): count for reason, count in sorted(observer.dropped.copy().items())}
     yield _counter("odar_observe_dropped", "Chosen questions that were not observed.", dropped, "reason")
@@ -279,7 +272,6 @@ def comparison_metrics(observations: Observations) -> Iterator[Metric]:
 
 
 def store_metrics(health: Callable[[], Health]) -> Iterator[Metric]:
-    """Yield the state of the store's writer."""
     current = health()
     yield _gauge("odar_store_up", "1 while the database takes what is written.", current.ok)
     yield _gauge("odar_store_queue", "Traces that wait to be written.", current.queued)
@@ -289,7 +281,6 @@ def store_metrics(health: Callable[[], Health]) -> Iterator[Metric]:
 
 
 def _savings_metrics(totals: RoutedTotals) -> Iterator[Metric]:
-    """Yield the savings of routing since the gateway started, as far as they are known."""
     saved = savings(totals)
     yield _gauge("odar_saved_calls", "Calls saved against one slow call a question.", saved["calls_saved"])
     known = {} if saved["usd_saved"] is None else {(): saved["usd_saved"]}

@@ -48,11 +48,9 @@ class Entry:
 
     @property
     def path(self) -> str | None:
-        """The path; None if nothing was decided."""
         return None if self.plan is None else path_name(self.plan, self.decisions)
 
     def record(self, profile: str) -> Record:
-        """Return the record for the store."""
         extra = {"endpoint": self.endpoint, "asked": self.model, "status": self.status, "stream": self.stream}
         outcome: Answer | Unanswered
         if self.trace is not None:
@@ -82,8 +80,6 @@ class Entry:
         return Record(query, outcome, self.key_id, extra, self.settled)
 
     def without_model_name(self) -> Entry:
-        """Return the record without the model's name, for a name that is not in the settings."""
-
         plan = self.plan and replace(self.plan, assignment=replace(self.plan.assignment, models={DIRECT: OTHER}))
         calls = tuple(replace(call, model=OTHER, error=call.error_summary) for call in self.calls)
         trace = self.trace and replace(

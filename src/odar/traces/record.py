@@ -120,7 +120,6 @@ def utc_or_error(text: str) -> str:
 
 
 def finite_or_none(value: float | None) -> float | None:
-    """Return the number, or None for NaN and infinity."""
     return value if value is not None and math.isfinite(value) else None
 
 

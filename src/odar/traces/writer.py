@@ -53,7 +53,6 @@ class Row(NamedTuple):
 
 
 def make_row(record: Record, *, content: bool) -> Row:
-    """Convert a record to rows of the database."""
     document, trace = to_document(record, content=content), record.trace
     spend, plan, verdict = trace.spend, trace.plan, document["verdict"]
     started_at = to_utc(trace.started_at)
@@ -234,7 +233,6 @@ class TraceWriter:
         return lost == 0
 
     def health(self) -> Health:
-        """Return the current state."""
         with self._wake:
             queued = len(self._queue)
             ok = self._error is None and queued < MAX_QUEUED

@@ -163,7 +163,6 @@ DONE = b"data: [DONE]\n\n"
 
 
 def write_chat(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return a chat completion."""
     options = request.query.options
     return {
         "id": f"chatcmpl-{answer.trace.id}",
@@ -210,11 +209,9 @@ class ChatStream:
         """Whether a part of the answer other than thinking has been sent."""
 
     def begin(self) -> bytes:
-        """Return nothing: the first chunk is sent with the first text."""
         return b""
 
     def piece(self, piece: Delta, index: int = 0) -> bytes:
-        """Return the events of a piece of the answer."""
         raw: Mapping[str, Any] = wire_value(piece.wire, PROTOCOL) or {}
         raw_delta = raw.get("delta") or {}
         delta = {name: value for name, value in raw_delta.items() if name not in MESSAGE_FIELDS and value}
@@ -237,7 +234,6 @@ class ChatStream:
         return self._open(index) + self._chunk(delta, index, logprobs=_logprobs(raw, self._request.query.options))
 
     def end(self, answer: Answer) -> bytes:
-        """Return the remaining events: the answer if none of it has been sent, finish reasons and usage."""
         out = b""
         options = self._request.query.options
         chosen = choices(answer, options.n)

@@ -152,7 +152,6 @@ class ChatRequest:
 
     @classmethod
     def of(cls, body: RequestBody, query: Query, **more: Any) -> ChatRequest:
-        """Return the request of a body; `more` sets further fields."""
         return cls(body.model, query, body.odar or NO_EXTRAS, bool(body.stream), **more)
 
 
@@ -227,7 +226,6 @@ def _read_part_image(part: Part, where: str) -> Image:
 
 
 def read_image(url: str | None, where: str) -> Image:
-    """Read an image from an http(s) or data: URL."""
     try:
         return _check_size(image_from_url(required(url, where)), where)
     except InputError as error:

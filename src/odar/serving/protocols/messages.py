@@ -189,7 +189,6 @@ _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filt
 
 
 def write_message(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return a message."""
     (winner,) = choices(answer, 1)
     return {
         "id": f"msg_{answer.trace.id}",
@@ -240,14 +239,12 @@ class MessageStream:
         self._shows_thinking = _shows_thinking(request)
 
     def begin(self) -> bytes:
-        """Return the event with the empty message."""
         usage = {"input_tokens": 0, "output_tokens": 0}
         stop = {"stop_reason": None, "stop_sequence": None}
         head = {"id": self._id, "type": "message", "role": "assistant", "model": self._request.model}
         return _event("message_start", message={**head, "content": [], **stop, "usage": usage})
 
     def piece(self, piece: Delta) -> bytes:
-        """Return the events of a piece of the answer."""
         out = self._write_thinking(piece)
         if piece.text:
             out += self._open_block("text", {"type": "text", "text": ""})
@@ -260,7 +257,6 @@ class MessageStream:
         return out
 
     def end(self, answer: Answer) -> bytes:
-        """Return the remaining events: the answer if none of it has been sent, stop reason and usage."""
         (winner,) = choices(answer, 1)
         out = b""
         if not self._answered:
@@ -273,7 +269,6 @@ class MessageStream:
         return out + _event("message_stop")
 
     def error(self, api_error: ApiError) -> bytes:
-        """Return the event of an error after the stream has begun."""
         return sse_event(anthropic_body(api_error), "error")
 
     def _write_thinking(self, piece: Delta) -> bytes:
@@ -324,7 +319,6 @@ def _content_blocks(candidate: Candidate, trace_id: str, request: ChatRequest) -
 
 
 def _shows_thinking(request: ChatRequest) -> bool:
-    """Return whether the client asked for thinking."""
     thinking = request.query.options.extra.get("thinking")
     return isinstance(thinking, dict) and thinking.get("type") != "disabled"
 

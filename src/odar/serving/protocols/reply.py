@@ -55,7 +55,6 @@ def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
 
 
 def extras_of(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return the `odar` object of a response."""
     trace = answer.trace
     winner = trace.candidates[trace.verdict.winner]
     reasons = [decision.reason for decision in trace.decisions if decision.reason != STOP]
@@ -93,13 +92,11 @@ def plan_headers(plan: Plan, decisions: Sequence[Decision], trace_id: str) -> li
 
 
 def spend_headers(spend: Spend) -> list[tuple[bytes, bytes]]:
-    """Return the headers with the calls and the cost of a request."""
     cost = b"unknown" if spend.cost_usd is None else b"%.6f" % spend.cost_usd
     return [(b"x-odar-calls", b"%d" % spend.calls), (b"x-odar-cost-usd", cost)]
 
 
 def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a finished answer."""
     trace = answer.trace
     headers = plan_headers(trace.plan, trace.decisions, trace.id) + spend_headers(trace.spend)
     if answer.degraded:
@@ -148,7 +145,6 @@ class AlreadyReported(Exception):
 
 
 async def _cancel(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks that are still running, and wait for their end."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()
@@ -176,7 +172,6 @@ class EventStream:
         self._wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_delta(self, delta: Delta) -> None:
-        """Queue a part of the answer."""
         self._pending.append(delta)
         self._unread += len(delta.text) + _PIECE_OVERHEAD
         if self._writing and self._unread > _MAX_UNREAD:
@@ -184,7 +179,6 @@ class EventStream:
         self._wake()
 
     def on_decision(self, decision: Decision, plan: Plan) -> None:
-        """Store a decision, for the headers."""
         self._plan = plan
         self._decisions.append(decision)
 

@@ -241,7 +241,6 @@ def _read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | 
 
 
 def write_response(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return a response."""
     (winner,) = choices(answer, 1)
     trace_id, output = answer.trace.id, []
     if thinking := thinking_of(winner):
@@ -285,7 +284,6 @@ class ResponseStream:
         self._text = ""
 
     def begin(self) -> bytes:
-        """Return the event with the empty response."""
         return self._event("response.created", response=_response(self._request, self._id, [], self._created))
 
     @property
@@ -295,7 +293,6 @@ class ResponseStream:
         return self._event("response.in_progress", response=response)
 
     def piece(self, piece: Delta) -> bytes:
-        """Return the events of a piece of the answer."""
         out = b""
         if piece.thinking:
             if self._open != "thinking":
@@ -322,7 +319,6 @@ class ResponseStream:
         return out
 
     def end(self, answer: Answer) -> bytes:
-        """Return the remaining events: the answer if none of it has been sent, and the completed response."""
         out = b""
         if self._open in (None, "thinking") and all(item["type"] == "reasoning" for item in self._items):
             (winner,) = choices(answer, 1)
@@ -332,7 +328,6 @@ class ResponseStream:
         return out + self._event(f"response.{response['status']}", response=response)
 
     def error(self, api_error: ApiError) -> bytes:
-        """Return the event of an error after the stream has begun."""
         error = openai_body(api_error)["error"]
         failed = _response(self._request, self._id, self._items, self._created) | {
             "status": "failed",
