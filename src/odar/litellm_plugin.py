@@ -93,7 +93,7 @@ class OdarLLM:
             answer = await work
         finally:
             work.cancel()
-        winner = answer.trace.candidates[answer.trace.verdict.winner]
+        winner = answer.trace.winner
         for part in () if streamed else deltas_of(winner, answer.trace.id):
             for chunk in _chunks(part):
                 yield chunk

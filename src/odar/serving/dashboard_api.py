@@ -355,7 +355,7 @@ def read_question(body: Any) -> ChatRequest:
 
 
 def write_document(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    document = to_document(Record(request.query, answer), content=True)
+    document = to_document(Record(request.query, answer.trace), content=True)
     return {"id": answer.trace.id, "document": document, "story": tell_story(document)}
 
 

@@ -22,13 +22,13 @@ from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport
 from odar.served.targets import TargetReport
 from odar.serving.access import ConcurrencyLimit
 from odar.serving.observation import TrafficObserver
-from odar.serving.records import Entry
 from odar.serving.server import ConnectionLimits
 from odar.serving.workers import Workers
 from odar.traces.observations import Observations
 from odar.traces.overview import RoutedTotals, savings
+from odar.traces.record import Record
 from odar.traces.writer import Health
-from odar.types import DIRECT, Route
+from odar.types import DIRECT, Route, Trace
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -102,13 +102,13 @@ class Metrics(Collector):
         """
         self._sources.append((partial(source, *args), shared))
 
-    def count(self, entry: Entry) -> None:
+    def count(self, record: Record) -> None:
         """Count one request; its model must be in the settings or `other`, because it becomes a label."""
-        add, trace = self._add, entry.trace
-        path = (entry.path if trace else None) or "none"
-        add("odar_requests", 1, entry.endpoint, path, str(entry.status))
-        self._seconds_of[path].observe(entry.seconds)
-        for call in entry.calls:
+        add, trace = self._add, record.trace
+        path = (record.path if isinstance(trace, Trace) else None) or "none"
+        add("odar_requests", 1, record.endpoint, path, str(record.http_status))
+        self._seconds_of[path].observe(record.seconds)
+        for call in trace.calls:
             add("odar_calls", call.samples, call.provider, call.model)
             if call.failed:
                 add("odar_call_failures", 1, call.provider, call.model)
@@ -119,12 +119,12 @@ class Metrics(Collector):
                 add("odar_unpriced_calls", 1)
             else:
                 add("odar_cost_usd", call.cost_usd)
-        if trace is None:
+        if not isinstance(trace, Trace):
             return
         if trace.plan.session is not None:
             add("odar_session_requests", 1, trace.plan.session.event)
         self._routed.add_trace(trace)
-        options = entry.query.options if entry.query else NO_OPTIONS
+        options = record.query.options if record.query else NO_OPTIONS
         for agent, (answers, cut) in cut_off_counts(trace.candidates, options).items():
             add("odar_answers", answers, agent)
             add("odar_cut_off_answers", cut, agent)

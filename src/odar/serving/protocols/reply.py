@@ -30,7 +30,7 @@ def choices(answer: Answer, n: int) -> list[Candidate]:
     """Return up to n of the best candidates, the winner first."""
     candidates = answer.trace.candidates
     if n == 1:
-        return [candidates[answer.trace.verdict.winner]]
+        return [answer.trace.winner]
     return [candidates[i] for i in rank(candidates, answer.trace.verdict)[:n]]
 
 
@@ -56,7 +56,7 @@ def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
 
 def extras_of(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     trace = answer.trace
-    winner = trace.candidates[trace.verdict.winner]
+    winner = trace.winner
     reasons = [decision.reason for decision in trace.decisions if decision.reason != STOP]
     extras: dict[str, Any] = {
         "trace_id": trace.id,
@@ -78,7 +78,7 @@ def extras_of(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     if trace.plan.session is not None:
         extras["session"] = dataclasses.asdict(trace.plan.session)
     if request.extras.explain:
-        extras["explanation"] = to_document(Record(request.query, answer), content=True)
+        extras["explanation"] = to_document(Record(request.query, answer.trace), content=True)
     return extras
 
 
