@@ -137,6 +137,14 @@ class AnswerFormat(Struct):
     json_schema: AnswerFormat | None = None
 
 
+class OutputOptions(Struct):
+    """Format and length of the answer, and effort of thinking; each protocol has some of the fields."""
+
+    format: AnswerFormat | None = None
+    verbosity: Any = None
+    effort: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A request in any protocol."""

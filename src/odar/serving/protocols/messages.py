@@ -15,9 +15,9 @@ from odar.providers.anthropic import PROTOCOL, tool_use
 from odar.providers.base import Delta, wire_value
 from odar.serving.errors import ApiError, anthropic_body
 from odar.serving.protocols.chat_request import (
-    AnswerFormat,
     ChatRequest,
     Content,
+    OutputOptions,
     Part,
     RequestBody,
     further_fields,
@@ -27,7 +27,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import choices, deltas_of, extras_of, sse_event, tool_calls_of
+from odar.serving.protocols.reply import deltas_of, extras_of, sse_event, tool_calls_of
 from odar.types import Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
@@ -58,13 +58,6 @@ class Choice(Struct):
     disable_parallel_tool_use: bool | None = None
 
 
-class OutputConfig(Struct):
-    """Effort of thinking, and format of the answer."""
-
-    effort: str | None = None
-    format: AnswerFormat | None = None
-
-
 class CountBody(RequestBody, kw_only=True):
     """The body of a request to count tokens."""
 
@@ -75,7 +68,7 @@ class CountBody(RequestBody, kw_only=True):
     stop_sequences: str | list[str] | None = None
     tools: list[MessagesTool] | None = None
     tool_choice: Choice | None = None
-    output_config: OutputConfig | None = None
+    output_config: OutputOptions | None = None
     metadata: dict[str, Any] | None = None
 
 
@@ -101,7 +94,7 @@ def read_messages(body: Any) -> ChatRequest:
 
 
 def _read_options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
-    config, tool_choice, parallel_tools, answer_format = request.output_config or OutputConfig(), None, None, None
+    config, tool_choice, parallel_tools, answer_format = request.output_config or OutputOptions(), None, None, None
     if (choice := request.tool_choice) is not None:
         tool_choice = _read_tool_choice(choice)
         if choice.disable_parallel_tool_use is not None:
@@ -189,7 +182,7 @@ _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filt
 
 
 def write_message(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    (winner,) = choices(answer, 1)
+    winner = answer.trace.winner
     return {
         "id": f"msg_{answer.trace.id}",
         "type": "message",
@@ -257,7 +250,7 @@ class MessageStream:
         return out
 
     def end(self, answer: Answer) -> bytes:
-        (winner,) = choices(answer, 1)
+        winner = answer.trace.winner
         out = b""
         if not self._answered:
             blocks = _content_blocks(winner, answer.trace.id, self._request)

@@ -13,7 +13,6 @@ from odar.agents.measure import size_of
 from odar.background import run_by_size
 from odar.conversation import ToolCall
 from odar.formats import dump_json
-from odar.policy.fusion import rank
 from odar.policy.paper import STOP
 from odar.providers.base import CallDelta, Delta
 from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError
@@ -24,14 +23,6 @@ from odar.types import Answer, Candidate, Decision, Plan, Spend
 
 _PIECE = re.compile(r"(?s).{1,23}\S*\s*")
 """A few words of a text."""
-
-
-def choices(answer: Answer, n: int) -> list[Candidate]:
-    """Return up to n of the best candidates, the winner first."""
-    candidates = answer.trace.candidates
-    if n == 1:
-        return [answer.trace.winner]
-    return [candidates[i] for i in rank(candidates, answer.trace.verdict)[:n]]
 
 
 def tool_calls_of(candidate: Candidate, trace_id: str) -> list[ToolCall]:
