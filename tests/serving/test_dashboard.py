@@ -247,7 +247,7 @@ def test_unknown_traces_and_files_are_404(busy, name):
 
 def test_hostile_texts_are_returned_as_json(tmp_path):
     text = "</script><script>alert(1)</script>\u202e\ud800\0" + "x" * 1_000_000
-    hostile = Record(Query(text.replace("\0", "")), make_answer(id="evil", text=text, cost=float("inf")))
+    hostile = Record(Query(text.replace("\0", "")), make_answer(id="evil", text=text, cost=float("inf")).trace)
     with board(tmp_path, [hostile], store__content=True) as running:
         reply = running.get("/traces/evil")
         assert reply.headers["content-type"] == "application/json"

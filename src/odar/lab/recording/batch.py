@@ -62,7 +62,7 @@ async def answer_question(odar: Odar, item: Item, seed: int | None, writer: Trac
         spent = _spend_fields(error.spend or NOTHING_SPENT)
         return failure(item, error, **unanswered, **spent, degradations=[], trace_id=None)
     if writer is not None:
-        writer.put(Record(question.query, answer))
+        writer.put(Record(question.query, answer.trace))
     return Outcome(_row(item, answer), used_amounts(answer.trace.calls, item.needs, RETRY.attempts))
 
 
