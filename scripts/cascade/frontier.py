@@ -10,7 +10,7 @@ import numpy as np
 
 from cascade.fit import Signals, difficulty, opinion
 from cascade.recorded import Recorded
-from odar.policy.belief import Agent, Belief, State
+from odar.policy.belief import Agent, Belief, Evidence
 from odar.policy.cascade_values import Outlook, Values
 
 STATES = ("", "F", "S", "L", "FS", "FL", "SL", "FSL")
@@ -75,14 +75,14 @@ def table(
     prior, plausible = difficulty(recorded, items), recorded.plausible[items]
     right, p, q = {}, {}, {}
     for name in STATES:
-        judgment = belief.judge(State([opinions[role] for role in name], plausible, prior))
+        posterior = belief.posterior(Evidence([opinions[role] for role in name], plausible, prior))
         right[name] = np.zeros(len(items))
         for role in name:
-            leads = (opinions[role].group == judgment.leader) & (judgment.leader >= 0)
+            leads = (opinions[role].group == posterior.leader) & (posterior.leader >= 0)
             right[name] = np.where(leads, given[role], right[name])
-        p[name] = np.broadcast_to(judgment.p, len(items)) if name else np.zeros(len(items))
+        p[name] = np.broadcast_to(posterior.p, len(items)) if name else np.zeros(len(items))
         if "L" not in name:
-            q[name] = np.broadcast_to(judgment.q(agents["L"]), len(items))
+            q[name] = np.broadcast_to(posterior.q(agents["L"]), len(items))
     gate = (opinions["F"].group != opinions["S"].group) | (opinions["F"].group < 0)
     return Table(agents, right, p, q, int(np.median(plausible)), gate)
 

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from odar.policy import belief as beliefs
-from odar.policy.belief import Agent, Belief, Judgment
+from odar.policy.belief import Agent, Belief, Evidence, Posterior
 from odar.policy.cascade_values import MARGIN, Outlook, Reached, Values
 from odar.policy.kinds import Kind
 from odar.types import (
@@ -89,46 +88,46 @@ class CascadePolicy:
         """None: the first stage depends on the difficulty."""
         return None
 
-    def judge(self, state: State) -> Judgment:
+    def posterior(self, state: State) -> Posterior:
         """Return the leading answer, and the probability that it is right."""
         plan = state.plan
-        return self.belief.judge(
-            beliefs.State(state.opinions, plausible=plan.plausible or 0, difficulty=plan.estimate.difficulty)
+        return self.belief.posterior(
+            Evidence(state.opinions, plausible=plan.plausible or 0, difficulty=plan.estimate.difficulty)
         )
 
     def verdict(self, state: State) -> Verdict | None:
         """Return the leading answer, in the words of its most skilled agent."""
-        judgment = self.judge(state)
+        posterior = self.posterior(state)
         opinions = state.opinions
-        members = [i for i, opinion in enumerate(opinions) if opinion.group == judgment.leader]
+        members = [i for i, opinion in enumerate(opinions) if opinion.group == posterior.leader]
         if not members:
             return None
         winner = max(members, key=lambda i: (opinions[i].agent.skill, -i))
         agree = f"{len(members)} of {len(opinions)} answers agree" if len(opinions) > 1 else "the only answer"
         if not _is_open_ended(state):
-            agree = f"{judgment.p:.0%} likely right; {agree}"
-        weights = tuple(float(opinion.group == judgment.leader) * judgment.p for opinion in opinions)
+            agree = f"{posterior.p:.0%} likely right; {agree}"
+        weights = tuple(float(opinion.group == posterior.leader) * posterior.p for opinion in opinions)
         return Verdict(winner, "belief", agree, weights)
 
     def next_stage(self, state: State) -> Decision:
         """Return the stage that is worth most, or stop."""
         plan = state.plan
-        judgment = self.judge(state)
+        posterior = self.posterior(state)
         if plan.keep or plan.one_call:
-            return self._one_call(state, judgment)
-        p = judgment.p if state.candidates else None
+            return self._one_call(state, posterior)
+        p = posterior.p if state.candidates else None
         if plan.kind == Kind.SHORT and any(map(_is_prose, state.candidates)):
             return Decision(None, "the reply is prose without a final answer, so there is nothing to compare", p=p)
         reached = self._reached(state)
         position = reached[-1] + 1 if reached else 0
         numbers = [i for i in range(position, len(self.stages)) if self._is_open(self.stages[i], state)]
         if not numbers and not state.candidates:
-            return self._one_call(state, judgment)
+            return self._one_call(state, posterior)
         if not numbers:
             left = position < len(self.stages)
             return Decision(None, "no further stage fits the limits" if left else "every stage was asked", p=p)
         reference = self.stages[-1].asks[-1].agent
-        q = judgment.q(self.agents[reference].on(plan.kind))
+        q = posterior.q(self.agents[reference].on(plan.kind))
         values = self.values(plan)
         worths = dict(zip(numbers, values.of_each(numbers, p or 0.0, q), strict=True))
         best = numbers[0]
@@ -143,15 +142,15 @@ class CascadePolicy:
         final = p is None and best == numbers[-1] and stage.calls == 1
         return Decision(stage, reason, final, p, q, price, gain)
 
-    def _one_call(self, state: State, judgment: Judgment) -> Decision:
+    def _one_call(self, state: State, posterior: Posterior) -> Decision:
         """Return one call to the agent that is worth most; no second opinion (SPEC 9.3b)."""
         plan = state.plan
         if state.candidates:
-            return Decision(None, "one call is enough", p=None if _is_open_ended(state) else judgment.p)
+            return Decision(None, "one call is enough", p=None if _is_open_ended(state) else posterior.p)
         stages = self._one_call_stages(state)
         if not stages:
             return Decision(None, "no agent is left")
-        chances = {stage: judgment.q(self.agents[stage.asks[0].agent].on(plan.kind)) for stage in stages}
+        chances = {stage: posterior.q(self.agents[stage.asks[0].agent].on(plan.kind)) for stage in stages}
         if _is_open_ended(state):
             share = max(0.0, (plan.estimate.difficulty - EASY) / (1 - EASY))
             chances = {stage: 1 - share + share * q for stage, q in chances.items()}

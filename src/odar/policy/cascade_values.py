@@ -28,8 +28,8 @@ from odar.policy.belief import (
     LOOKS_ALIKE,
     Agent,
     Belief,
+    Evidence,
     Opinion,
-    State,
     chance_level,
 )
 
@@ -88,10 +88,10 @@ class Outlook:
         every = range(len(stages))
         for reached in possible or [each for count in range(len(every) + 1) for each in combinations(every, count)]:
             opinions = [opinion for stage in reached for opinion in stages[stage]]
-            judgment = belief.judge(State(opinions, plausible, difficulty))
+            judgment = belief.posterior(Evidence(opinions, plausible, difficulty))
             p[reached] = np.broadcast_to(judgment.p, size)
             q[reached] = np.broadcast_to(judgment.q(reference), size)
-        nothing = belief.judge(State((), plausible, difficulty))
+        nothing = belief.posterior(Evidence((), plausible, difficulty))
         alone = [np.broadcast_to(nothing.q(stage[0].agent), size) for stage in stages]
         known = np.full(size, np.nan) if difficulty is None else np.broadcast_to(difficulty, size)
         return cls(p, q, alone, known, any(len(stage) > 1 for stage in stages))
@@ -156,7 +156,7 @@ class _Questions:
             for look, own in zip(self.looks, noise, strict=True)
         )
         opinion = Opinion(agent, np.zeros(size, dtype=np.int64), length, logprob)
-        answers, chance_right = self.belief.chances(agent, [self.ease], self.belief.own(opinion), self.guess)[0]
+        answers, chance_right = self.belief.chances(agent, [self.ease], self.belief.looks(opinion), self.guess)[0]
         right = (rng.random(size) < chance_right) & ~self.trap
         group = np.where(right, 0, self._wrong())
         chance, earlier = self.belief.repeats(agent, self.opinions)

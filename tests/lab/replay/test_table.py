@@ -14,8 +14,7 @@ from odar.lab.recording.files import open_recording, write_recording
 from odar.lab.replay.outcomes import mean_outcomes
 from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import ReplayTable, load_table, load_tables
-from odar.policy.belief import Belief
-from odar.policy.belief import State as BeliefState
+from odar.policy.belief import Belief, Evidence
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial
 from odar.policy.paper import FixedPolicy, PaperPolicy
@@ -127,10 +126,10 @@ def test_states_are_those_of_the_walks(tmp_path):
         walked = table.walk(FixedPolicy.parse(*names))
         assert column.cost_usd == pytest.approx(walked.cost_usd)
         assert column.right.any(axis=1).tolist() == (walked.best >= 0.5).tolist()
-        many = belief.judge(column.state)
+        many = belief.posterior(column.state)
         for row in range(10):
             opinions = table._opinions(table._rows[row], (0, 2, 3, 4)[: column.right.shape[1]])
-            one = belief.judge(BeliefState(opinions, difficulty=table.difficulty[row]))
+            one = belief.posterior(Evidence(opinions, difficulty=table.difficulty[row]))
             assert (many.leader[row], many.p[row]) == (one.leader, pytest.approx(one.p))
             assert many.q(table.agents[SLOW])[row] == pytest.approx(one.q(table.agents[SLOW]))
             assert column.groups[row].tolist() == [opinion.group for opinion in opinions]

@@ -179,9 +179,9 @@ def best_paths(table: ReplayTable) -> Ints:
 def escalation_score(table: ReplayTable) -> Array:
     """Return the expected gain of asking the slow agent after the fast one: q − p of the belief."""
     column = next(each for each in table.states([Stage.parse(FAST)]) if each.stages)
-    judgment = table.calibration.load_belief().judge(column.state)
+    posterior = table.calibration.load_belief().posterior(column.state)
     slow = stacked_agent([table.agents[SLOW].on(kind) for kind in table.kinds])
-    return np.asarray(judgment.q(slow) - judgment.p)
+    return np.asarray(posterior.q(slow) - posterior.p)
 
 
 def length_adaptive(table: ReplayTable) -> Outcomes:
