@@ -176,9 +176,9 @@ def best_paths(table: ReplayTable) -> Ints:
 def escalation_score(table: ReplayTable) -> Array:
     """q − p of the belief: the expected gain of asking the slow agent after the fast one."""
     state, _ = table.state([Stage.parse(FAST)])
-    judgment = table.calibration.load_belief().judge(state)
+    posterior = table.calibration.load_belief().posterior(state)
     slow = stacked_agent([table.agents[SLOW].on(kind) for kind in table.kinds])
-    return np.asarray(judgment.q(slow) - judgment.p)
+    return np.asarray(posterior.q(slow) - posterior.p)
 
 
 def length_adaptive(table: ReplayTable) -> Outcomes:
