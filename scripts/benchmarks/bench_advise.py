@@ -102,9 +102,7 @@ def table_of(data: Path, models: dict[str, tuple[float, float]]) -> tuple[list[R
     settings = load_settings("tiny", environ={}, calibration="")
     prices = {name: Price(price[0], price[0], price[1]) for name, price in models.items()}
     given = {SLOW: max(models, key=lambda name: models[name][1])}
-    imported = import_models(
-        Odar(settings), {n: [own] for n, own in answers.items()}, prices, given, "mmlu_pro", {}
-    )
+    imported = import_models(Odar(settings), answers, prices, given, "mmlu_pro", {})
     return [item.measured() for item in imported.items], imported.header.to_settings()
 
 
@@ -116,7 +114,7 @@ def judge(items: Sequence[RecordedItem], scored: Sequence[RecordedItem], setting
     chosen = set(np.random.default_rng(seed).permutation(len(items))[:QUESTIONS].tolist())
     advice = advise([items[i] for i in sorted(chosen)], settings, {}, "balanced")
     rest = [item for i, item in enumerate(scored) if i not in chosen]
-    table = ReplayTable(rest, settings, {}, advice.calibration)
+    table = ReplayTable(rest, settings, {}, advice.table.calibration)
     truth = {c.name: c for c in walk_all(table, [choice.settings for choice in advice.choices])}
     slow = float(truth[SLOW].cost_usd.mean())
     covers = {

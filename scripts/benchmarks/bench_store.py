@@ -79,7 +79,7 @@ def fill(store: Store, rows: int, key: str) -> None:
                 models=("rare", "dear") if rng.random() < 1e-4 else ("cheap", "dear"),
                 degradations=("slow agent: down",) if rng.random() < 0.01 else (),
             )
-            record = Record(make_record().query, answer, key if rng.random() < 0.3 else None)
+            record = Record(make_record().query, answer.trace, key if rng.random() < 0.3 else None)
             batch.append(make_row(record, content=store.settings.content))
         with store._database.write() as connection:
             write_rows(connection, batch)

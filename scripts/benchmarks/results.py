@@ -22,9 +22,9 @@ import numpy as np
 from odar.calibration_file import Calibration
 from odar.config import with_values
 from odar.lab.calibration.bootstrap import Interval, bootstrap_mean
-from odar.lab.calibration.compare import Choice, Goal, compare, walk_all
+from odar.lab.calibration.compare import Goal, compare, walk_all
 from odar.lab.calibration.fit import fit_calibration
-from odar.lab.replay.outcomes import upper_hull
+from odar.lab.replay.outcomes import Outcomes, upper_hull
 from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import ReplayTable, load_table
 from odar.policy.arrays import Array
@@ -75,7 +75,7 @@ def mixture(fixed: Sequence[Row], cost_usd: float) -> Array:
     return (1 - share) * points[low] + share * points[high]
 
 
-def row_of(name: str, choices: Sequence[Choice], fixed: Sequence[Row]) -> Row:
+def row_of(name: str, choices: Sequence[Outcomes], fixed: Sequence[Row]) -> Row:
     """A policy that was fitted to several draws, on the same questions."""
     over = [each.score - mixture(fixed, float(each.cost_usd.mean())) for each in choices] if fixed else []
     means = [np.mean([getattr(each, key) for each in choices], axis=0) for key in ("score", "cost_usd", "calls")]
@@ -90,7 +90,7 @@ def cascade(dial: str, **more: object) -> dict:
 def paper_row(table: ReplayTable, fixed: Sequence[Row]) -> Row:
     """The paper's policy as published: τ 0.3 and 0.7, argmin of F̃, equal votes."""
     found = run_policy(table, "paper")
-    return row_of("paper", [Choice({"policy": "paper"}, found.score, found.cost_usd, found.calls)], fixed)
+    return row_of("paper", [found], fixed)
 
 
 def why_paper(table: ReplayTable) -> str:
@@ -272,7 +272,7 @@ def calibrated_rows(
 ) -> list[Row]:
     """The cascade at each dial, calibrated with this many labels; means over draws."""
     plain = pool.replaced(calibration=Calibration())
-    found: list[list[Choice]] = []
+    found: list[list[Outcomes]] = []
     for seed in range(DRAWS):
         drawn = np.zeros(len(pool), dtype=bool)
         drawn[np.random.default_rng(seed).choice(len(pool), labels, replace=False)] = True

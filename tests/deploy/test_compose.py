@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from odar.config import load_settings
+from odar.serving.server import NOTICE_S
 from odar.serving.store import CLOSE_S
 from support.deploy_files import DEPLOY, read_yaml, seconds
 
@@ -137,7 +138,7 @@ def test_the_weights_are_pinned_or_wait_for_the_environment_file(service):
 
 
 def test_the_grace_period_covers_draining(settings):
-    needed = settings.gateway.notice_s + settings.gateway.drain_s + CLOSE_S
+    needed = NOTICE_S + settings.gateway.drain_s + CLOSE_S
     assert seconds(SERVICES["odar"]["stop_grace_period"]) >= needed
 
 

@@ -159,14 +159,6 @@ def test_contributions_add_up_to_the_logit(shipped: LearnedEstimator) -> None:
     assert estimate.estimator == "learned/3"
 
 
-def test_the_estimator_follows_the_scikit_learn_contract() -> None:
-    model = LearnedEstimator(epochs=1)
-    assert not [name for name in vars(model) if name.endswith("_")]
-    x = np.zeros((3, 24))
-    assert model.fit(x, [0.1, 0.2, 0.3]) is model
-    assert {"weights_", "bias_", "scaling_", "runs_"} <= set(vars(model))
-
-
 def test_the_seed_determines_the_weights() -> None:
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=(100, 24)), rng.uniform(size=100)
@@ -292,18 +284,6 @@ def test_other_files_are_rejected(tmp_path: Path, content: str) -> None:
     (tmp_path / "e.json").write_text(content)
     with pytest.raises(InputError):
         LearnedEstimator.load(tmp_path / "e.json")
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError):
-        LearnedEstimator.load(tmp_path / "none.json")
-
-
-@settings(max_examples=50)
-@given(st.lists(st.floats(-1e9, 1e9), min_size=24, max_size=24))
-def test_any_features_give_a_probability(values: list[float]) -> None:
-    d = LearnedEstimator.load().predict([values])[0]
-    assert 0 <= d <= 1
 
 
 def test_scaling_does_not_extrapolate() -> None:

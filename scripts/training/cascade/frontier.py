@@ -10,8 +10,8 @@ import numpy as np
 
 from cascade.fit import Signals, difficulty, opinion
 from cascade.recorded import Recorded
-from odar.policy.belief import Agent, Belief, State
-from odar.policy.cascade_values import Outlook, Values
+from odar.policy.belief import Agent, Belief, Evidence
+from odar.policy.cascade_values import Simulation, StageValues
 
 STATES = ("", "F", "S", "L", "FS", "FL", "SL", "FSL")
 DIAL = np.geomspace(1.2, 0.003, 28)
@@ -75,19 +75,19 @@ def table(
     prior, plausible = difficulty(recorded, items), recorded.plausible[items]
     right, p, q = {}, {}, {}
     for name in STATES:
-        judgment = belief.judge(State([opinions[role] for role in name], plausible, prior))
+        posterior = belief.posterior(Evidence([opinions[role] for role in name], plausible, prior))
         right[name] = np.zeros(len(items))
         for role in name:
-            leads = (opinions[role].group == judgment.leader) & (judgment.leader >= 0)
+            leads = (opinions[role].group == posterior.leader) & (posterior.leader >= 0)
             right[name] = np.where(leads, given[role], right[name])
-        p[name] = np.broadcast_to(judgment.p, len(items)) if name else np.zeros(len(items))
+        p[name] = np.broadcast_to(posterior.p, len(items)) if name else np.zeros(len(items))
         if "L" not in name:
-            q[name] = np.broadcast_to(judgment.q(agents["L"]), len(items))
+            q[name] = np.broadcast_to(posterior.q(agents["L"]), len(items))
     gate = (opinions["F"].group != opinions["S"].group) | (opinions["F"].group < 0)
     return Table(agents, right, p, q, int(np.median(plausible)), gate)
 
 
-def walk(found: Table, stages: str, prices: dict[str, float], values: Values) -> tuple[float, float]:
+def walk(found: Table, stages: str, prices: dict[str, float], values: StageValues) -> tuple[float, float]:
     """Mean cost and accuracy of a cascade of two or three stages, the last of which is slow."""
     size = len(found.gate)
     right = np.zeros(size)
@@ -100,7 +100,9 @@ def walk(found: Table, stages: str, prices: dict[str, float], values: Values) ->
         choice = np.full(size, -1)
         if "L" not in name:
             after = max((stages.index(role) + 1 for role in name), default=0)
-            choice[here] = values.next_stage(after, found.p[name][here], found.q[name][here])
+            choice[here] = values.next_stage(
+                range(after, len(stages)), found.p[name][here] if name else None, found.q[name][here]
+            )
         right = np.where(here & (choice < 0), found.right[name], right)
         for number, role in enumerate(stages):
             chosen = here & (choice == number)
@@ -110,14 +112,14 @@ def walk(found: Table, stages: str, prices: dict[str, float], values: Values) ->
 
 
 @lru_cache(maxsize=2000)
-def _outlook(belief_id: int, agents: tuple[Agent, ...], plausible: int) -> Outlook:
-    return Outlook.drawn(_KNOWN[belief_id], [(agent,) for agent in agents], plausible)
+def _simulation(belief_id: int, agents: tuple[Agent, ...], plausible: int) -> Simulation:
+    return Simulation.run(_KNOWN[belief_id], [(agent,) for agent in agents], plausible)
 
 
 @lru_cache(maxsize=20_000)
-def _values(belief_id: int, agents: tuple[Agent, ...], plausible: int, ratio: float, gain: float) -> Values:
+def _values(belief_id: int, agents: tuple[Agent, ...], plausible: int, ratio: float, gain: float) -> StageValues:
     prices = [ratio if agent.name == "L" else 1.0 for agent in agents]
-    return Values.by_induction(_outlook(belief_id, agents, plausible), prices, ratio / gain)
+    return StageValues.by_induction(_simulation(belief_id, agents, plausible), prices, ratio / gain)
 
 
 _KNOWN: dict[int, Belief] = {}

@@ -149,7 +149,7 @@ def outputs(data: Path, name: str) -> dict[str, np.ndarray]:
     by_model: list[dict[str, Attempt]] = []
     for model in models:
         answers = read_answers(file, ImportOptions(columns={"text": "outputs.{model}"}, model=model))
-        items = to_items(join_answers({FAST: [answers], SLOW: [answers]}), estimator, name, {})
+        items = to_items(join_answers({FAST: answers, SLOW: answers}), estimator, name, {})
         by_model.append({item.query: item.attempts[0] for item in items})
     everything = dict.fromkeys(query for answers in by_model for query in answers)
     shape = (len(models), len(everything))

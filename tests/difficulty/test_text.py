@@ -1,13 +1,15 @@
-"""The table of words: each is computed once, and the table is bounded."""
+"""The table of words, in which each is computed once; syllables, at the same places as pyphen's hyphens."""
 
 from __future__ import annotations
 
 import threading
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyphen import Pyphen
 
-from odar.difficulty.text import MAX_WORD_LENGTH, WordTable
+from odar.difficulty.text import MAX_WORD_LENGTH, WordTable, count_syllables, hyphen_positions
 
 
 @given(st.lists(st.text(max_size=3)), st.integers(1, 4))
@@ -80,3 +82,19 @@ def test_threads_can_use_the_table_concurrently() -> None:
         thread.join()
     assert not wrong
     assert len(table) <= 8 + len(threads)
+
+
+PYPHEN = Pyphen(lang="en_US", cache=False)
+PARTS = ["ab", "tion", "hy", "phen", "er", "ing", "graph", "qu", "x", "'", "é", "1", ".", "ß", "日"]
+
+
+@given(st.text("abcdefghijklmnopqrstuvwxyz'.", max_size=30) | st.lists(st.sampled_from(PARTS)).map("".join))
+def test_hyphens_stand_where_pyphen_puts_them(word: str) -> None:
+    assert hyphen_positions(word) == PYPHEN.positions(word)
+
+
+@pytest.mark.parametrize(
+    ("word", "count"), [("Photosynthesis,", 5), ("don't", 1), ("1,000", 1), ("--", 0), ("", 0), ("İstanbul", 3)]
+)
+def test_syllables_of_words_with_punctuation(word: str, count: int) -> None:
+    assert count_syllables(word) == count
