@@ -4,7 +4,7 @@
 
 Times are CPU times, so that other work on the machine counts less; each GSM8K test question (read for its text only) is
 timed --repeat times and the best counts. To compare two versions, run both in turn, with PYTHONPATH set to the sources of
-each. `scripts/bench.py difficulty` gives estimates a second and percentiles.
+each. `scripts/benchmarks/bench.py difficulty` gives estimates a second and percentiles.
 """
 
 from __future__ import annotations
