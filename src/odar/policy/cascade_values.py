@@ -191,6 +191,8 @@ class Values:
     """Coefficients of the value of asking a stage without any answer."""
     later: Mapping[int, Sequence[float]]
     """Coefficients of the value of asking a stage after an answer."""
+    last: frozenset[int] = frozenset()
+    """Stages after whose answer no other stage is worth its price, in none of the questions of the outlook."""
 
     @classmethod
     def by_induction(cls, outlook: Outlook, prices: Sequence[float], value_usd: float) -> Values:
@@ -214,7 +216,11 @@ class Values:
             first = _fitted(_of_q(q[start]), after[start], early)
             later = _fitted(_of_both(p[known], q[known]), after[known], late)
             values = replace(values, first={**values.first, number: first}, later={**values.later, number: later})
-        return values
+        alone = {reached: p for reached, p in outlook.p.items() if len(reached) == 1}
+        last = [
+            reached[0] for reached, p in alone.items() if (values.best(outlook, reached) <= p)[p >= NO_ANSWER].all()
+        ]
+        return replace(values, last=frozenset(last))
 
     def of_asking(self, number: int, p: Any, q: Any) -> Any:
         """Return the value of asking a stage, less its price."""

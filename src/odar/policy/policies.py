@@ -50,8 +50,8 @@ class Policy(Protocol):
         ...
 
     @property
-    def opening(self) -> Ask | None:
-        """The call with which every question begins, if there is one: it can start before the plan is made."""
+    def opening(self) -> Decision | None:
+        """The single call with which every question begins, if there is one: it can start before the plan is made."""
         ...
 
     def next_stage(self, state: State) -> Decision:
