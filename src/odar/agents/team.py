@@ -44,7 +44,7 @@ from odar.policy.response_format import canonical_json, format_fault
 from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings
-from odar.types import Ask, Call, Candidate, Decision, Query, Stage, Step
+from odar.types import Ask, Call, Candidate, Decision, Query, Stage
 
 _CONTINUE_PROMPT = (
     "Your answer was cut off. Continue exactly where it ends, without repeating anything, and end in the form that "
