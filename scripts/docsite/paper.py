@@ -182,7 +182,7 @@ def render(figures: dict[str, Any]) -> str:
     return environment.from_string(TEMPLATE.read_text("utf-8")).render(
         ours=_cell(figures), figures=figures, measured=measured, training=training(), **_importance(),
         statuses=statuses(), other=lambda name, column="paper's policy": _interval(figures["other"][name][column]), case=lambda name: case_sentence(measured, figures["difficulty"][name], name),
-        large_models=large_models(), vocabularies=vocabularies(),
+        large_models=large_models(), gains=sorted((over.split()[0] for _, over in large_models()), key=_number), vocabularies=vocabularies(),
         local=" ".join(RECORDINGS["local"][0]) + " --split judge", tiny="docs/data/embedded-*.jsonl.gz",
     )  # fmt: skip
 
@@ -273,6 +273,10 @@ def _cell(figures: dict[str, Any]) -> Callable[..., str]:
         return text.replace("-", "−")
 
     return cell
+
+
+def _number(text: str) -> float:
+    return float(text.replace("−", "-"))
 
 
 def _interval(found: list[float]) -> str:
