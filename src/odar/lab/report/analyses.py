@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,6 +52,9 @@ def ablations(findings: Findings) -> list[Exhibit]:
         name, change, calls = _variant(findings, other)
         rows.append([name, change, calls, calls / ours_calls])
 
+    names = [textwrap.fill(str(row[0]), 34) for row in rows]
+    height = 1.2 + 0.27 * len(rows) + 0.12 * sum("\n" in name for name in names)
+
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
         for y, (_, change, _, ratio) in enumerate(rows):
@@ -61,10 +65,10 @@ def ablations(findings: Findings) -> list[Exhibit]:
             axes.annotate(f"{ratio:.2f}×", (1, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
                           textcoords="offset points", va="center", fontsize=8, color=Colour.MUTED)  # fmt: skip
         axes.axvline(0, color=Colour.MUTED, linewidth=0.8)
-        name_rows(axes, [str(row[0])[:34] for row in rows])
+        name_rows(axes, names)
         axes.set_xlabel("points of accuracy; right: calls, ODAR = 1")
 
-    exhibits = [exhibit("ablations", rows, draw=draw, size=(4.9, 1.2 + 0.27 * len(rows)))]
+    exhibits = [exhibit("ablations", rows, draw=draw, size=(4.9, height))]
     if len(findings.benchmarks) > 1:
         heat = [Column(name, "+.1f", heat=True) for name in findings.benchmarks]
         columns = [Column("ablation", ""), *heat, Column("calls", ".2f")]

@@ -196,6 +196,7 @@ def _pareto(
                 label=text, zorder=4 if ours else 3,
             )  # fmt: skip
         axes.set(xlabel=axis, ylabel="accuracy")
+        axes.locator_params(axis="x", nbins=6)  # more figures would touch each other on a phone
         axes.set_xlim(left=0)
         axes.margins(y=0.12)
         canvas.legend(loc="outside lower center", ncols=3)
