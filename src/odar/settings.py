@@ -64,7 +64,7 @@ class AgentSettings:
 class RoutingSettings:
     """The difficulty and the thresholds of the paper's policy (SPEC 2), and the cascade (SPEC 9)."""
 
-    estimator: str = setting("difficulty estimator: a name, or a file of `odar calibrate --difficulty`")
+    estimator: str = setting("difficulty estimator: a name, or a file of `odar train`")
     tau1: float = setting("a lower difficulty takes the Simple path", ge=0, le=1)
     tau2: float = setting("this difficulty or more takes the Hard path", ge=0, le=1)
     tau1_by_expert: Mapping[str, float] = setting("tau1 of single experts, such as { math = 0.2 }", {}, ge=0, le=1)

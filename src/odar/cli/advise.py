@@ -14,7 +14,7 @@ from odar.cli.advise_report import html_page, print_report, report_body
 from odar.cli.collecting import RunOptions, confirm_run, record_items, run_options, with_long_timeouts
 from odar.cli.eval_import import parse_columns, parse_prices
 from odar.cli.local import fetch_weights
-from odar.cli.options import COUNT, FILE, announce_profile, command_line, json_option, settings_options
+from odar.cli.options import COUNT, FILE, announce_profile, command_line, dial_option, json_option, settings_options
 from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
@@ -63,7 +63,7 @@ class Answers:
 @click.argument("log", type=FILE)
 @click.option("--limit", type=COUNT, default=300, help="Requests of a log to sample.")
 @run_options(concurrency=4, engine=False)
-@click.option("--dial", "setting_routing__dial", metavar="DIAL", help="economy, balanced, quality, or points.")
+@dial_option
 @click.option("--fast", metavar="NAME", help="Fast model. Default: as configured; of a table, the cheapest.")
 @click.option("--second", metavar="NAME", help="Second model; auto tries those that are configured.")
 @click.option("--slow", metavar="NAME", help="Slow model, the reference. Default: of a table, the most expensive.")

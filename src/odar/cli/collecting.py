@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
@@ -21,18 +22,26 @@ from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
 from odar.cli.main import exit_code_of
 from odar.cli.options import COUNT, USD
 from odar.cli.terminal import format_known, notice
+from odar.engine import Odar
 from odar.errors import BudgetExceeded, InputError
-from odar.lab.recording.collect import collect_work
+from odar.files import cache_folder
+from odar.lab.calibration.items import usable_items
+from odar.lab.recording.collect import Job, collect_work, make_items, recorded_asks
 from odar.lab.recording.executor import Item, OpenWork, Progress
 from odar.lab.recording.executor import run as run_work
+from odar.lab.recording.header import header_of
 from odar.lab.recording.journal import Journal
 from odar.lab.recording.limits import check_needs, rates_of
+from odar.lab.recording.questions import Question, QuestionSet
+from odar.lab.recording.schema import RecordedItem, item_from_json
 from odar.lab.recording.work import open_engine_work
+from odar.lab.selection import select_tasks
 from odar.providers.base import Provider
 from odar.settings import Settings
 from odar.types import Query
 
 F = TypeVar("F", bound=Callable[..., Any])
+COLLECT_SEED = 42
 MAX_COPIES = 4
 """Maximum number of copies of the local models."""
 TIMEOUT_FACTOR = 10.0
@@ -58,8 +67,10 @@ def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
     engine_help = "Run in this process or on a Ray cluster."
     address_help = "Address of the Ray cluster, or local to start one. Default: $RAY_ADDRESS."
     options = [
-        click.option("--concurrency", type=COUNT, default=concurrency, help="Number of concurrent questions."),
-        click.option("--budget", type=USD, metavar="USD", help="Stop before this is spent, earlier runs included."),
+        click.option(
+            "--concurrency", type=COUNT, metavar="N", default=concurrency, help="Number of concurrent questions."
+        ),
+        click.option("--budget", type=USD, metavar="USD", help="Stop before this is spent, earlier runs too."),
         click.option("--yes", is_flag=True, help="Do not ask before spending money."),
     ]
     if engine:
@@ -176,6 +187,31 @@ def record_items(
     done, failed = run_items(run, settings, items, journal, work, quiet=quiet)
     report_failures(failed, done)
     return exit_code(failed, done.stopped)
+
+
+def collect_items(
+    settings: Settings, questions: list[Question], data: str, run: RunOptions, *, quiet: bool
+) -> tuple[Odar, list[RecordedItem]]:
+    """Record the answers to questions of a file `data` that are missing; return all items that have them.
+
+    Raises:
+        InputError: the questions are those of a benchmark, which scores them in its own way.
+    """
+    if any(question.by_benchmark for question in questions):
+        raise InputError("these questions are scored by a benchmark; record them with `odar eval collect`")
+    recorded = settings.with_default_models()
+    odar = Odar(recorded)  # makes no call
+    header = header_of(odar)
+    folds = {task.id: fold for task, fold in select_tasks(questions)}
+    source = QuestionSet(Path(data).stem)
+    items = make_items(odar, [Job(source, each, folds.get(each.id, 0), COLLECT_SEED) for each in questions])
+    path = cache_folder() / "calibration" / f"{header.made_by}.jsonl"
+    with Journal(path, header.to_row()) as journal:
+        calls = sum(ask.samples for ask in recorded_asks(settings))
+        confirm_run(run, settings, journal.missing(items), len(items), "items", f"{calls} calls each, ")
+        record_items(run, with_long_timeouts(recorded), items, journal, quiet=quiet)
+        rows = [item_from_json(row) for row in journal.rows(item.key for item in items)]
+    return Odar(settings), usable_items(rows, settings, settings.routing.samples)
 
 
 def run_items(

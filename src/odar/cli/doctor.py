@@ -256,5 +256,5 @@ def _check_certificate(odar: Odar) -> Iterator[Finding]:
     """Yield whether the installed certificate holds."""
     if odar.certificate is not None:
         problems = odar.certificate.problems()
-        again = "odar calibrate --at-most-worse 0.05" if problems else ""
+        again = "odar certify QUESTIONS.jsonl" if problems else ""
         yield Finding("certificate", True, odar.certificate.describe(problems), again)

@@ -41,6 +41,8 @@ SECTIONS = {
         "observe": "Show what observed questions say about the cascade.",
         "feedback": "Mark a recorded answer right or wrong.",
         "calibrate": "Fit ODAR to your own models and questions.",
+        "certify": "Find the cheapest dial that loses at most so much accuracy.",
+        "train": "Train the difficulty estimator on your own questions.",
     },
     "Evaluate": {
         "eval": "Record answers once, replay every policy, report.",
@@ -50,7 +52,10 @@ SECTIONS = {
         "pull": "Download weights of local models ahead of time.",
     },
 }
-LOCATIONS = {"feedback": "odar.cli.traces:feedback", "pull": "odar.cli.local:pull"}
+LOCATIONS = {
+    "feedback": "odar.cli.traces:feedback",
+    "pull": "odar.cli.local:pull",
+}
 """Commands that are not called `command` in the module of their name."""
 COMMANDS = {name: summary for commands in SECTIONS.values() for name, summary in commands.items()}
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
@@ -119,7 +124,7 @@ def cli() -> None:
     A fast model answers first. After every answer ODAR asks whether another call is worth its price: a second
     opinion of another model, the slow model, more samples of it; for hard questions it starts with the slow model.
 
-    Exit codes: 0 done · 1 not good enough (doctor, calibrate) · 2 your input or settings · 3 the provider ·
+    Exit codes: 0 done · 1 not good enough (doctor, train) · 2 your input or settings · 3 the provider ·
     4 a limit · 5 a local model's weights · 6 the store · 130 interrupted.
     """
 

@@ -80,6 +80,12 @@ def agent_options(command: F) -> F:
     return command
 
 
+def dial_option(command: F) -> F:
+    """Add --dial, which sets routing.dial."""
+    text = "economy, balanced, quality, or points."
+    return click.option("--dial", "setting_routing__dial", metavar="DIAL", help=text)(command)
+
+
 def json_option(summary: str = "Print a JSON object.") -> Callable[[F], F]:
     """Add --json; the command receives `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=summary)

@@ -236,7 +236,7 @@ class LearnedEstimator:
     def from_dict(cls, raw: Any, name: str) -> LearnedEstimator:
         """Return the estimator of `to_dict`; raise InputError for another version or shape."""
         saved_format = raw.get("format") if isinstance(raw, dict) else None
-        check_format(saved_format, FORMAT, name, "train it again (`odar calibrate --difficulty`)")
+        check_format(saved_format, FORMAT, name, "train it again (`odar train`)")
         try:
             training, scaling = raw["training"], raw["scaling"]
             hyperparameters = {name: training[name] for name in ("learning_rate", "l2", "epochs")}
