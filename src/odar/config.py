@@ -44,7 +44,7 @@ Layer = dict[KeyPath, tuple[Any, str]]
 
 
 def key_name(path: KeyPath) -> str:
-    """Return a key as a user writes it in odar.toml.
+    """A key as a user writes it in odar.toml.
 
     >>> key_name(("models", "gpt-4.1", "images"))
     'models."gpt-4.1".images'
@@ -115,7 +115,7 @@ def _describe(kind: Any) -> str:
 
 
 def short_repr(value: Any, name: str = "") -> str:
-    """Return a value for an error message: short, and hidden if its name says that it is a secret."""
+    """A value for an error message: short, and hidden if its name says that it is a secret."""
     if is_secret(name):
         return "(hidden)"
     try:
@@ -133,7 +133,7 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     **overrides: Any,
 ) -> Settings:
-    """Return the effective settings.
+    """Load the effective settings.
 
     Args:
         profile: a shipped profile or a path to a TOML file; None chooses one by the other settings, by the API keys
@@ -175,7 +175,7 @@ def load_settings(
 
 
 def environment_name(path: KeyPath) -> str:
-    """Return the environment variable of a setting.
+    """The environment variable of a setting.
 
     >>> environment_name(("fast", "max_tokens"))
     'ODAR_FAST_MAX_TOKENS'
@@ -194,7 +194,7 @@ def iter_settings() -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
 
 
 def _choose_profile(layers: Layer, environ: Mapping[str, str], *, servers: bool) -> tuple[str, str, Layer]:
-    """Return the default profile, the reason for it, and the models of both agents if the profile names none."""
+    """The default profile, the reason for it, and the models of both agents if the profile names none."""
     agents = [role for role in ("fast", "slow") if (role, "model") in layers]
     if len(agents) == 2:
         return "custom", BOTH_NAMED, {}
@@ -220,7 +220,7 @@ def _choose_profile(layers: Layer, environ: Mapping[str, str], *, servers: bool)
 
 @cache
 def _shipped_layer(package: str, file: str, origin: str) -> Layer:
-    """Return a file of the package, parsed once."""
+    """A file of the package, parsed once."""
     return _toml_layer(resources.files(package).joinpath(file), origin)
 
 
@@ -263,7 +263,7 @@ def _check_owner(path: Path) -> None:
 
 
 def _calibration_layer(layers: Layer) -> Layer:
-    """Return fitted settings, which override the profile, and which the user's settings override."""
+    """Fitted settings, which override the profile, and which the user's settings override."""
     name, _ = layers.get(("calibration",), ("", ""))
     fitted = {key.replace(".", "__"): value for key, value in load_calibration(name).settings.items()}
     return dict(_flatten(_nest(fitted), f"calibration {name}"))
@@ -329,7 +329,7 @@ def _set_path(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 @cache
 def _schema() -> dict[KeyPath, tuple[Any, dataclasses.Field[Any]]]:
-    """Return type and field of every setting by its path; `*` stands for the name of a model or provider."""
+    """Type and field of every setting by its path; `*` stands for the name of a model or provider."""
 
     def walk(table: Any, prefix: KeyPath) -> Iterator[tuple[KeyPath, tuple[Any, dataclasses.Field[Any]]]]:
         hints = typing.get_type_hints(table)
@@ -351,7 +351,6 @@ def _schema() -> dict[KeyPath, tuple[Any, dataclasses.Field[Any]]]:
 
 @cache
 def _table_keys(table: KeyPath) -> dict[str, None]:
-    """Return the keys of a table of the schema, in order."""
     return dict.fromkeys(path[len(table)] for path in _schema() if path[: len(table)] == table)
 
 
@@ -429,7 +428,7 @@ def _has_path(tree: Mapping[str, Any], path: KeyPath) -> bool:
 
 
 def with_values(settings: Settings, values: Mapping[str, Any], origin: str = "calibration") -> Settings:
-    """Return settings with other values by key, such as {"fusion.beta": "0.5", "policy": "paper"}.
+    """Settings with other values by key, such as {"fusion.beta": "0.5", "policy": "paper"}.
 
     Raises:
         SettingsError: a value is invalid, or the settings contradict each other.

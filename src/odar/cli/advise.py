@@ -134,7 +134,7 @@ def command(
 
 
 def _first_row(log: str) -> Mapping[str, Any]:
-    """Return the first row of a file, or nothing if it is none: that is reported when all is read."""
+    """The first row of a file, or nothing if it is none: that is reported when all is read."""
     path = user_path(log)
     try:
         return next(read_table(path), {}) if path.is_file() and path.suffix != ".json" else {}
@@ -143,7 +143,7 @@ def _first_row(log: str) -> Mapping[str, Any]:
 
 
 def _is_table(first: Mapping[str, Any]) -> bool:
-    """Return whether rows are answers of several models: with a column for the model, and one for the answer."""
+    """Whether rows are answers of several models: with a column for the model, and one for the answer."""
     names = {field for field in ("model", "text", "answer", "score") for name in COLUMNS[field] if name in first}
     is_text = all(not isinstance(first.get(name), dict | list) for name in (*COLUMNS["text"], *COLUMNS["query"]))
     return "model" in names and len(names) > 1 and is_text and not {"messages", "body", "request"} & first.keys()
@@ -181,7 +181,7 @@ def _from_table(
 def _recorded(
     items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[Step, str], *, imported: bool
 ) -> Answers:
-    """Return all recorded answers: they cost nothing, so that there is no need for a sample."""
+    """All recorded answers: they cost nothing, so that there is no need for a sample."""
     compared = [item for item in items if kind_of(item) not in NOT_COMPARED]
     others = [Task(each.key.id, Query(each.query), []) for each in items if kind_of(each) in NOT_COMPARED]
     if not compared:
@@ -237,12 +237,12 @@ def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: 
 
 
 def _prompts(settings: Settings) -> dict[Step, str]:
-    """Return the MD5 of the prompts in use, by which a calibration knows its agents."""
+    """The MD5 of the prompts in use, by which a calibration knows its agents."""
     return {step: prompt.md5 for step, prompt in Odar(settings).agents.prompts.exact.items()}
 
 
 def _cheap_models(settings: Settings) -> list[str]:
-    """Return the configured models that could be the second, besides the one that is."""
+    """The configured models that could be the second, besides the one that is."""
     named = [*settings.fast.alternatives, *settings.fast.fallbacks]
     named += [agent.model for agent in settings.agents.values()]
     taken = {settings.fast.model, settings.slow.model, settings.second.model if settings.second else ""}
@@ -270,7 +270,7 @@ def _collect(
 
 
 def _expected(settings: Settings, jobs: Sequence[Job]) -> str:
-    """Return the calls of some jobs, and their cost at the usual length."""
+    """The calls of some jobs, and their cost at the usual length."""
     cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
     calls = sum(ask.samples for job in jobs for ask in job.asks)
     if unknown := [card.name for card in cards.values() if card.price is None]:
@@ -291,7 +291,7 @@ def _read_chat(body: Mapping[str, Any]) -> Query:
 
 
 def _with_models(settings: Settings, models: Mapping[str, str]) -> Settings:
-    """Return the settings with other models of some agents."""
+    """The settings with other models of some agents."""
     for agent, name in models.items():
         settings.card(name)  # an unknown model is reported before anything is read
         own = settings.agent(agent) if agent in settings.agent_names else settings.fast
@@ -301,7 +301,6 @@ def _with_models(settings: Settings, models: Mapping[str, str]) -> Settings:
 
 
 def _describe(traffic: Traffic, sampled: int) -> str:
-    """Return what the log holds in one line."""
     found = len(traffic.tasks)
     of = f"{plural(found, 'request')} of {plural(traffic.rows, 'row')}"
     notes = [f"{plural(sampled, 'question')} sampled"]
@@ -319,7 +318,7 @@ def _describe(traffic: Traffic, sampled: int) -> str:
 
 
 def _advise(answers: Answers, dial: str, second: str | None) -> tuple[Advice, dict[str, float]]:
-    """Return the advice with the configured or the best second, and what each candidate is worth."""
+    """The advice with the configured or the best second, and what each candidate is worth."""
 
     def with_candidate(agent: str | None) -> Advice:
         model = "" if agent is None else answers.candidates[agent]

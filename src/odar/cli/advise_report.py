@@ -18,7 +18,6 @@ from odar.lab.calibration.compare import Choice
 
 
 def toml_lines(advice: Advice, calibration: str) -> list[str]:
-    """Return the lines for odar.toml."""
     best = advice.best
     lines = [f"policy = {json.dumps(best.settings['policy'])}"]
     lines += [f"calibration = {json.dumps(calibration)}"] if best.is_cascade else []
@@ -31,7 +30,7 @@ def toml_lines(advice: Advice, calibration: str) -> list[str]:
 def report_body(
     advice: Advice, log: str, seconds: Mapping[str, float], one_call: Mapping[str, Any] | None, calibration: str
 ) -> dict[str, Any]:
-    """Return everything that is shown as plain data.
+    """Everything that is shown as plain data.
 
     `log` says what the log holds, `seconds` what each second is worth, `one_call` what requests cost that have no
     comparable answer.
@@ -58,7 +57,6 @@ def report_body(
 
 
 def print_report(advice: Advice, body: Mapping[str, Any]) -> None:
-    """Print the tables, the notes, the sentence and the lines for odar.toml."""
     print_text(f"{_about(body)}; 95% intervals")
     click.echo()
     choices = body["choices"]
@@ -81,12 +79,11 @@ def _about(body: Mapping[str, Any]) -> str:
 
 
 def _shown(advice: Advice) -> Choice:
-    """Return the choice that is shown by kind of question: the recommended one, or a cascade if that is slow."""
+    """The choice that is shown by kind of question: the recommended one, or a cascade if that is slow."""
     return advice.best if advice.best is not advice.slow else next(c for c in advice.choices if c.is_cascade)
 
 
 def _choice_columns(body: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the cells of the table of choices by the titles of its columns."""
     rows = body["choices"]
     return {
         "choice": [row["choice"] for row in rows],
@@ -98,7 +95,7 @@ def _choice_columns(body: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _kind_columns(advice: Advice, body: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the cells of the table by kind of question, beside how often slow repeats itself."""
+    """The cells of the table by kind of question, beside how often slow repeats itself."""
     kinds = body["kinds"].values()
     rows = [each["choices"][advice.choices.index(_shown(advice))] for each in kinds]
     slow = [each["choices"][advice.choices.index(advice.slow)] for each in kinds]
@@ -124,7 +121,7 @@ def _share(interval: Interval) -> str:
 
 
 def _notes(advice: Advice, body: Mapping[str, Any]) -> list[str]:
-    """Return what a reader must know to read the tables."""
+    """What a reader must know to read the tables."""
     notes = []
     if not advice.labelled and advice.repeats:
         notes.append(
@@ -154,7 +151,7 @@ def _notes(advice: Advice, body: Mapping[str, Any]) -> list[str]:
 
 
 def html_page(advice: Advice, body: Mapping[str, Any]) -> str:
-    """Return one page with the plot, without scripts and network access."""
+    """One page with the plot, without scripts and network access."""
     style = resources.files("odar.lab.report").joinpath("page.css").read_text(encoding="utf-8")
     kinds = f"<h2>{_shown(advice).name}, by kind of question</h2>{_html_table(_kind_columns(advice, body))}"
     notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in _notes(advice, body))
@@ -174,7 +171,7 @@ def html_page(advice: Advice, body: Mapping[str, Any]) -> str:
 
 
 def _plot(body: Mapping[str, Any]) -> str:
-    """Return cost against score as an SVG element; figures with matplotlib would need another package."""
+    """Cost against score as an SVG element; figures with matplotlib would need another package."""
     rows = [row for row in body["choices"] if row["score"].value == row["score"].value]
     most = 1.25 * max(float(row["usd_per_1000"]) for row in rows)
     least = max(0.0, min(float(row["score"].low) for row in rows) - 0.02)

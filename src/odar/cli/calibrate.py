@@ -181,7 +181,7 @@ def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *
 
 
 def _cut_off_warnings(odar: Odar, items: Sequence[RecordedItem]) -> list[str]:
-    """Return a warning for each agent with more than 20% of its recorded answers cut off."""
+    """A warning for each agent with more than 20% of its recorded answers cut off."""
     settings = odar.settings
     counts = {}
     for agent in settings.agent_names:
@@ -213,7 +213,7 @@ def _from_recording(settings: Settings, place: str) -> tuple[Odar, list[Recorded
 
 
 def _with_recorded_models(settings: Settings, header: Header) -> Settings:
-    """Return the settings with the agents and models of an imported recording, which need no provider."""
+    """The settings with the agents and models of an imported recording, which need no provider."""
     recorded = header.to_settings()
     names = (*settings.agent_names, *recorded.agent_names)
     models = [[s.agent(name).model for name in names if name in s.agent_names] for s in (settings, recorded)]
@@ -255,7 +255,6 @@ def print_comparison(items: ScoredItems, comparison: Comparison, *, nominal: boo
 
 
 def print_statistics(calibration: Calibration) -> None:
-    """Print the statistics of each source."""
     for source, known in calibration.statistics.items():
         accuracy = "" if known.accuracy is None else f", accuracy {known.accuracy:.3f}"
         measured = f"μ = {known.mean:.4f}, σ = {known.deviation:.4f} of {known.count} answers"

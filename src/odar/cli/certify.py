@@ -61,7 +61,7 @@ def command(
 
 
 def certificate_sentence(certificate: Certificate, choice: Choice | None, reference: Choice) -> str:
-    """Return the result of a test in one sentence."""
+    """The result of a test in one sentence."""
     bound = certificate.bound
     claim = f"at most {bound.at_most_worse:g} less accurate than {bound.against}, {bound.confidence:.0%} confidence"
     more = "; more questions would not help"

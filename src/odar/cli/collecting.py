@@ -95,7 +95,6 @@ def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
 
 
 def on_engine(run: RunOptions, work: OpenWork) -> OpenWork:
-    """Return the work for the engine of the run: unchanged for this process, or for a Ray cluster."""
     if run.engine == "local":
         return work
     from odar.lab.recording.cluster import on_ray
@@ -104,7 +103,7 @@ def on_engine(run: RunOptions, work: OpenWork) -> OpenWork:
 
 
 def with_long_timeouts(settings: Settings) -> Settings:
-    """Return settings with longer timeouts if a model is local: no user waits for the answers."""
+    """Settings with longer timeouts if a model is local: no user waits for the answers."""
     if not uses_local_model(settings):
         return settings
     fast, slow = (replace(a, timeout_s=TIMEOUT_FACTOR * a.timeout_s) for a in (settings.fast, settings.slow))
@@ -113,7 +112,7 @@ def with_long_timeouts(settings: Settings) -> Settings:
 
 
 def copy_count(settings: Settings) -> int:
-    """Return the number of copies of the local models: one for each core, if the memory suffices.
+    """The number of copies of the local models: one for each core, if the memory suffices.
 
     Copies with one thread each are faster than one copy with many threads, and give the same answers.
     """
@@ -125,7 +124,7 @@ def copy_count(settings: Settings) -> int:
 
 
 def open_copies(settings: Settings) -> Mapping[str, Provider]:
-    """Return the local providers, each with several copies of its models."""
+    """The local providers, each with several copies of its models."""
     from odar.providers.local import LocalProvider
     from odar.providers.pool import LeastBusyProvider
 
@@ -251,7 +250,6 @@ def progress_bar(total: int, done: int = 0, *, quiet: bool) -> Iterator[Callable
 
 
 def read_conversation(messages: list[Any]) -> Query:
-    """Read messages in the form of OpenAI's clients."""
     from odar.serving.errors import ApiError
     from odar.serving.protocols.chat import read_chat
 
@@ -262,7 +260,7 @@ def read_conversation(messages: list[Any]) -> Query:
 
 
 def describe_costs(progress: Progress) -> str:
-    """Return the description of the progress bar.
+    """The description of the progress bar.
 
     >>> describe_costs(Progress(total=4, done=2, failed=0, cost_usd=0.5))
     '$0.5000 so far, about $0.5000 to go'
@@ -273,7 +271,7 @@ def describe_costs(progress: Progress) -> str:
 
 
 def read_failures(journal: Journal, items: Sequence[Item]) -> dict[str, Mapping[str, Any]]:
-    """Return type and message of the error of each item that failed."""
+    """Type and message of the error of each item that failed."""
     failed = [item.key for item in items if item.key in journal.entries and journal.entries[item.key].failed]
     return {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
 
@@ -290,7 +288,7 @@ def report_failures(failed: Mapping[str, Mapping[str, Any]], done: Progress) -> 
 
 
 def exit_code(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> int:
-    """Return the most important code: a provider that failed, then a limit, then the input."""
+    """The most important code: a provider that failed, then a limit, then the input."""
     codes = {exit_code_of(getattr(errors, error["type"], Exception)) for error in failed.values()}
     if stopped:
         codes.add(4)

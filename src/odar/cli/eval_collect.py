@@ -117,7 +117,6 @@ def _load_benchmark(benchmark: Benchmark, folder: Path | None) -> list[Task]:
 
 
 def _question_sets(name: str, score_by: str | None) -> Iterator[LoadedSet]:
-    """Yield the sets of a file of questions."""
     questions = load_questions(name, read_conversation, answers=True)
     scorer = TEXT_SCORERS[score_by] if score_by else None
     for own in dict.fromkeys(question.set for question in questions):
@@ -143,7 +142,6 @@ def _recorded_sets(name: str) -> Iterator[LoadedSet]:
 
 
 def _scorable_sets(sets: Iterable[LoadedSet]) -> list[LoadedSet]:
-    """Return the sets whose answers can be scored here; print how to import the results of the others."""
     scorable, reasons = [], []
     for source, tasks in sets:
         try:

@@ -65,7 +65,7 @@ PROMPT_FIGURES = {
 
 
 def prompt_rows(prompts: str, items: Iterable[RecordedItem]) -> list[dict[str, Any]]:
-    """Return the figures of a prompt set, means or shares, with a row for each step that has answers."""
+    """The figures of a prompt set, means or shares, with a row for each step that has answers."""
     attempts = [attempt for item in items for attempt in item.attempts]
     rows = []
     for step in Step:
@@ -85,7 +85,6 @@ def prompt_rows(prompts: str, items: Iterable[RecordedItem]) -> list[dict[str, A
 
 
 def print_prompts(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print a table of `prompt_rows`."""
     titles = ("prompts", "step", *(title for title, _ in PROMPT_FIGURES.values()))
     table = plain_table(*titles, gap=2, right=titles[2:])
     for row in rows:

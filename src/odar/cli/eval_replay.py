@@ -74,7 +74,6 @@ def replay_command(
 
 
 def fixed_outcomes(table: ReplayTable) -> list[Outcomes]:
-    """Return the fixed choices that a recording supports."""
     return [run_policy(table, spec) for spec in suites(table)["fixed"]]
 
 
@@ -121,7 +120,7 @@ def print_policies(rows: Sequence[PolicySummary], table: ReplayTable, score: str
 
 
 def _arena_score(row: PolicySummary) -> float | None:
-    """Return RouterArena's score, or None if the cost is unknown or 0."""
+    """RouterArena's score, or None if the cost is unknown or 0."""
     return arena_score(row.accuracy.value, row.cost_usd) if row.cost_usd else None
 
 

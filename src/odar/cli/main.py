@@ -83,7 +83,6 @@ class LazyGroup(click.Group):
         self._sections = sections
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
         return list(self._locations)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -150,7 +149,6 @@ def main(arguments: list[str] | None = None, group: click.Group = cli, prog: str
 
 
 def exit_code_of(error: type[BaseException]) -> int:
-    """Return the exit code for a type of error."""
     return next((code for kind, code in EXIT_CODES if issubclass(error, kind)), 1)
 
 

@@ -55,7 +55,7 @@ def _to_plain(tree: Any) -> Any:
 
 
 def format_known(value: float | None, spec: str, unknown: str = "unknown") -> str:
-    """Return a number in the format `${:.4f}` or the like, or `unknown` if it is None or NaN.
+    """A number in the format `${:.4f}` or the like, or `unknown` if it is None or NaN.
 
     >>> format_known(0.5, "${:.4f}"), format_known(None, "${:.4f}")
     ('$0.5000', 'unknown')
@@ -87,7 +87,7 @@ def fitting_columns(columns: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **options: Any) -> Table:
-    """Return a table with these columns, those of `right` aligned to the right; `options` apply to every column."""
+    """A table with these columns, those of `right` aligned to the right; `options` apply to every column."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
@@ -97,7 +97,7 @@ def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **optio
 
 
 def folded(text: str, indent: int = 0, *, stderr: bool = False) -> str:
-    """Return a text folded between words to the width of the terminal; unchanged in a pipe.
+    """A text folded between words to the width of the terminal; unchanged in a pipe.
 
     Args:
         text: one line.

@@ -86,7 +86,6 @@ def command(data: str, out: str, as_json: bool, settings: Settings) -> int:
 
 
 def _score(d: Array, target: Array, thresholds: tuple[float, float]) -> dict[str, Any]:
-    """Return correlation with the targets, accuracy of paths, and mean squared error."""
     return {
         "r": [*bootstrap_interval(pearson, d, target, rng=np.random.default_rng(0))],
         "path_accuracy": float((np.digitize(d, thresholds) == np.digitize(target, thresholds)).mean()),
@@ -103,7 +102,7 @@ class TrainingLine(QueryLine):
 
 
 def targets(lines: Iterable[TrainingLine]) -> Array:
-    """Return d* of every line: as given, or by `d_star` (SPEC 2.5)."""
+    """d* of every line: as given, or by `d_star` (SPEC 2.5)."""
     rows = list(lines)
     failure = [0.0 if row.correct is None else 1 - row.correct for row in rows]
     effort = [math.nan if row.effort is None or row.correct is None else row.effort for row in rows]
@@ -112,7 +111,6 @@ def targets(lines: Iterable[TrainingLine]) -> Array:
 
 
 def training_row(line: TrainingLine, number: int, folder: Path) -> tuple[Query, TrainingLine]:
-    """Return the query of a line, and the line."""
     query = line.to_query(folder)
     if (line.difficulty is None) == (line.correct is None):
         raise ValueError("it needs either difficulty or correct")
