@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from odar.cli.advise_report import html_page, print_report, report_body
-from odar.cli.collecting import RunOptions, confirm_run, record_items, run_options, with_long_timeouts
+from odar.cli.collecting import RunOptions, confirm_run, read_body, record_items, run_options, with_long_timeouts
 from odar.cli.eval_import import parse_columns, parse_prices
 from odar.cli.local import fetch_weights
 from odar.cli.options import COUNT, FILE, announce_profile, command_line, dial_option, json_option, settings_options
@@ -192,7 +192,7 @@ def _recorded(
 
 def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: int, *, quiet: bool) -> Answers:
     """Sample the requests of a log, and let the agents answer those whose answers can be compared."""
-    traffic = read_traffic(log, _read_chat)
+    traffic = read_traffic(log, read_body)
     tasks = [task for task, _ in select_tasks(traffic.compared, limit=limit)]
     about = _describe(traffic, len(tasks))
     notice(about)
@@ -278,16 +278,6 @@ def _expected(settings: Settings, jobs: Sequence[Job]) -> str:
     prices = [(job, call_prices(cards, job.task.query.estimated_tokens)[0]) for job in jobs]
     cost = sum(price[ask.agent] * ask.samples for job, price in prices for ask in job.asks)
     return f"{calls} calls, about ${cost:.4f} at the usual length, "
-
-
-def _read_chat(body: Mapping[str, Any]) -> Query:
-    from odar.serving.errors import ApiError
-    from odar.serving.protocols.chat import read_chat
-
-    try:
-        return read_chat({"model": "odar", **body}).query
-    except ApiError as error:
-        raise ValueError(error.message) from None
 
 
 def _with_models(settings: Settings, models: Mapping[str, str]) -> Settings:

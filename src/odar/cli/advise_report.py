@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from odar.cli.terminal import fitting_columns, plain_table, print_table, print_text
+from odar.cli.terminal import print_columns, print_text
 from odar.errors import plural
 from odar.lab.calibration.advice import Advice, percent
 from odar.lab.calibration.bootstrap import Interval
@@ -60,10 +60,12 @@ def print_report(advice: Advice, body: Mapping[str, Any]) -> None:
     print_text(f"{_about(body)}; 95% intervals")
     click.echo()
     choices = body["choices"]
-    _print_columns({"": ["→" if row["best"] else "" for row in choices], **_choice_columns(body)})
+    marks = ["→" if row["best"] else "" for row in choices]
+    left = ("choice", body["score"], "saving", "slow itself")
+    print_columns({"": marks, **_choice_columns(body)}, left=left, gap=2)
     if len(body["kinds"]) > 1:
         click.echo(f"\n{_shown(advice).name}, by kind of question\n")
-        _print_columns(_kind_columns(advice, body))
+        print_columns(_kind_columns(advice, body), left=left, gap=2)
     click.echo()
     for note in _notes(advice, body):
         print_text(note)
@@ -106,14 +108,6 @@ def _kind_columns(advice: Advice, body: Mapping[str, Any]) -> dict[str, list[str
         **({} if advice.labelled else {"slow itself": [_share(row["score"]) for row in slow]}),
         "saving": [percent(row["saving"], 0) for row in rows],
     }
-
-
-def _print_columns(columns: Mapping[str, Sequence[str]]) -> None:
-    shown = fitting_columns(columns)
-    table = plain_table(*shown, gap=2, right={"$/1000", "calls", "questions"} & set(shown), no_wrap=True)
-    for cells in zip(*(columns[name] for name in shown), strict=True):
-        table.add_row(*cells)
-    print_table(table)
 
 
 def _share(interval: Interval) -> str:

@@ -24,7 +24,7 @@ from odar.cli.options import (
     json_option,
     settings_options,
 )
-from odar.cli.terminal import notice, plain_table, print_json, print_table, print_text
+from odar.cli.terminal import notice, print_columns, print_json, print_text
 from odar.config import with_values
 from odar.engine import Odar
 from odar.errors import InputError
@@ -235,13 +235,16 @@ def print_comparison(items: ScoredItems, comparison: Comparison, *, nominal: boo
     slow = comparison.slow
     click.echo(f"{len(items)} questions, each judged by a fit to other questions; 95% intervals\n")
     score = "right" if items.labelled else "same as slow"
-    columns = ("", "choice", score, "against one slow call", "cost", "calls")
-    table = plain_table(*columns, gap=1, right=("cost", "calls"))
-    for choice in comparison.frontier():
-        mark = "→" if choice is comparison.best else ""
-        row = (mark, choice.name, str(comparison.score(choice)), comparison.gain(choice).signed())
-        table.add_row(*row, f"{comparison.cost(choice):.2f}", f"{choice.calls.mean():.2f}")
-    print_table(table)
+    choices = comparison.frontier()
+    columns = {
+        "": ["→" if choice is comparison.best else "" for choice in choices],
+        "choice": [choice.name for choice in choices],
+        score: [str(comparison.score(choice)) for choice in choices],
+        "against one slow call": [comparison.gain(choice).signed() for choice in choices],
+        "cost": [f"{comparison.cost(choice):.2f}" for choice in choices],
+        "calls": [f"{choice.calls.mean():.2f}" for choice in choices],
+    }
+    print_columns(columns, left=("choice", score, "against one slow call"))
     click.echo()
     notes = [f"cost: one slow call is 1.00, or ${slow.cost_usd.mean():.6f}" + " by nominal prices" * nominal]
     stages = {choice.cascade: choice.settings.get("routing.stages") for choice in comparison.choices}

@@ -249,14 +249,20 @@ def progress_bar(total: int, done: int = 0, *, quiet: bool) -> Iterator[Callable
         yield lambda progress: bar.update(task, completed=progress.done, description=describe_costs(progress))
 
 
-def read_conversation(messages: list[Any]) -> Query:
+def read_body(body: Mapping[str, Any]) -> Query:
+    """Read a chat body in the form of OpenAI's clients; ValueError if it is invalid."""
     from odar.serving.errors import ApiError
     from odar.serving.protocols.chat import read_chat
 
     try:
-        return read_chat({"model": "odar", "messages": messages}).query
+        return read_chat({"model": "odar", **body}).query
     except ApiError as error:
         raise ValueError(error.message) from None
+
+
+def read_conversation(messages: list[Any]) -> Query:
+    """Read messages in the form of OpenAI's clients; ValueError if they are invalid."""
+    return read_body({"messages": messages})
 
 
 def describe_costs(progress: Progress) -> str:

@@ -19,7 +19,7 @@ from odar.cli.collecting import (
 )
 from odar.cli.local import fetch_weights
 from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
-from odar.cli.terminal import notice, print_json
+from odar.cli.terminal import notice, print_columns, print_json
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Benchmark
@@ -189,10 +189,12 @@ def list_command(as_json: bool) -> None:
         rows = [{"name": b.name, "category": b.category, "metric": b.metric, **asdict(b.about)} for b in benchmarks]
         print_json(rows)
         return
-    click.echo(f"{'name':16}{'category':20}{'metric':11}{'size':>6}  licence")
-    for benchmark in benchmarks:
-        about = benchmark.about
-        size = "" if about.size is None else f"{about.size:,}"
-        terms = f"{about.licence}{', gated' * about.gated}"
-        click.echo(f"{benchmark.name:16}{benchmark.category:20}{benchmark.metric:11}{size:>6}  {terms}")
+    columns = {
+        "name": [b.name for b in benchmarks],
+        "category": [b.category for b in benchmarks],
+        "metric": [b.metric for b in benchmarks],
+        "size": ["" if b.about.size is None else f"{b.about.size:,}" for b in benchmarks],
+        "licence": [f"{b.about.licence}{', gated' * b.about.gated}" for b in benchmarks],
+    }
+    print_columns(columns, left=("category", "metric", "licence"), gap=2)
     click.echo("Sources, notes and what a benchmark needs: --json", err=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from odar.agents.prompts import load_prompts
 from odar.cli.collecting import RunOptions, collect_items, run_options
 from odar.cli.local import fetch_weights
 from odar.cli.options import FILE, json_option, settings_options
-from odar.cli.terminal import notice, plain_table, print_json, print_table
+from odar.cli.terminal import notice, print_columns, print_json
 from odar.lab.recording.questions import load_questions
 from odar.lab.recording.schema import RecordedItem
 from odar.settings import Settings
@@ -84,10 +84,7 @@ def prompt_rows(prompts: str, items: Iterable[RecordedItem]) -> list[dict[str, A
     return rows
 
 
-def print_prompts(rows: Iterable[Mapping[str, Any]]) -> None:
-    titles = ("prompts", "step", *(title for title, _ in PROMPT_FIGURES.values()))
-    table = plain_table(*titles, gap=2, right=titles[2:])
-    for row in rows:
-        figures = (format(row[name], form) for name, (_, form) in PROMPT_FIGURES.items())
-        table.add_row(row["prompts"], row["step"], *figures)
-    print_table(table)
+def print_prompts(rows: Sequence[Mapping[str, Any]]) -> None:
+    names = {title: [row[title] for row in rows] for title in ("prompts", "step")}
+    figures = {title: [format(row[name], form) for row in rows] for name, (title, form) in PROMPT_FIGURES.items()}
+    print_columns(names | figures, left=("step",), gap=2)

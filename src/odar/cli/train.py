@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from odar import __version__
 from odar.cli.options import FILE, command_line, json_option, settings_options
-from odar.cli.terminal import notice, print_json
+from odar.cli.terminal import notice, print_columns, print_json
 from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import phi_batch
 from odar.difficulty.training import check_row_count, cross_predict, d_star, fit_features
@@ -68,10 +68,14 @@ def command(data: str, out: str, as_json: bool, settings: Settings) -> int:
         print_json({**report, "written": None if refused else out})
     else:
         click.echo(f"{len(rows)} rows; after: on held-out folds; r with 95% interval\n")
-        click.echo(f"{'':8} {'Pearson r':>24} {'right path':>11} {'mean square error':>18}")
-        for name, score in (("shipped", before), ("after", after)):
-            figures = f"{score['path_accuracy']:>11.1%} {score['mse']:>18.4f}"
-            click.echo(f"{name:8} {Interval(*score['r'])!s:>24} {figures}")
+        scores = (before, after)
+        columns = {
+            "": ["shipped", "after"],
+            "Pearson r": [str(Interval(*score["r"])) for score in scores],
+            "right path": [f"{score['path_accuracy']:.1%}" for score in scores],
+            "mean square error": [f"{score['mse']:.4f}" for score in scores],
+        }
+        print_columns(columns, gap=2)
     if refused:
         notice("not written: the shipped estimator is nearer or finds more right paths")
         return 1
