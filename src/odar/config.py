@@ -384,47 +384,39 @@ def _flatten(
             raise _invalid(path, value, origin, "a table")
 
 
-def _required_paths(tree: Mapping[str, Any]) -> Iterator[KeyPath]:
-    """Yield the settings without a default, those of every agent, model and provider in the tree included."""
+def _build(layers: Layer, reason: str) -> Settings:
+    layers = {**_inherited(layers), **layers}
+    for path in _required_paths(layers):
+        if path not in layers:
+            raise SettingsError(f"setting {key_name(path)} is missing and has no default")
+    tree: dict[str, Any] = {}
+    for path, (value, _) in layers.items():
+        _set_path(tree, path, value)
+    origins = {path: origin for path, (_, origin) in layers.items()}
+    return dataclasses.replace(msgspec.convert(tree, Settings), origins=origins, profile_reason=reason)
+
+
+def _inherited(layers: Layer) -> Layer:
+    """The sampling of a second agent is that of the fast one, of further agents that of the slow one."""
+    inherited: Layer = {}
+    for agent in {path[:-1] for path in layers if path[0] in ("second", "agents")}:
+        like = "fast" if agent == ("second",) else "slow"
+        for name in ("temperature", "top_p", "max_tokens", "timeout_s"):
+            if (like, name) in layers:
+                inherited[*agent, name] = layers[like, name]
+    return inherited
+
+
+def _required_paths(layers: Layer) -> Iterator[KeyPath]:
+    """Yield the settings without a default, those of every agent, model and provider in the layers included."""
     for place, (_, field) in _schema().items():
         if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING:
             continue
         if "*" in place:
             table, _, key = place
-            yield from ((table, name, key) for name in tree.get(table, {}))
-        elif place[0] != "second" or "second" in tree:
+            yield from {(table, path[1], key): None for path in layers if path[0] == table}
+        elif place[0] != "second" or any(path[0] == "second" for path in layers):
             yield place
-
-
-def _build(layers: Layer, reason: str) -> Settings:
-    tree: dict[str, Any] = {}
-    for path, (value, _) in layers.items():
-        _set_path(tree, path, value)
-    _complete_agents(tree)
-    for path in _required_paths(tree):
-        if not _has_path(tree, path):
-            raise SettingsError(f"setting {key_name(path)} is missing and has no default")
-    origins = {path: origin for path, (_, origin) in layers.items()}
-    return dataclasses.replace(msgspec.convert(tree, Settings), origins=origins, profile_reason=reason)
-
-
-def _complete_agents(tree: dict[str, Any]) -> None:
-    """Give a second agent the sampling of the fast one, and further agents that of the slow one."""
-    inherited = ("temperature", "top_p", "max_tokens", "timeout_s")
-    others = [("fast", tree["second"])] if "second" in tree else []
-    others += [("slow", agent) for agent in tree.get("agents", {}).values()]
-    for like, agent in others:
-        for name in inherited:
-            if name in tree.get(like, {}):
-                agent.setdefault(name, tree[like][name])
-
-
-def _has_path(tree: Mapping[str, Any], path: KeyPath) -> bool:
-    for part in path:
-        if not isinstance(tree, Mapping) or part not in tree:
-            return False
-        tree = tree[part]
-    return True
 
 
 def with_values(settings: Settings, values: Mapping[str, Any], origin: str = "calibration") -> Settings:
@@ -434,12 +426,13 @@ def with_values(settings: Settings, values: Mapping[str, Any], origin: str = "ca
         SettingsError: a value is invalid, or the settings contradict each other.
     """
     for key, value in values.items():
+        path = tuple(key.split("."))
+        kind, field = _schema()[path]
+        value = coerce(parse_value(value, kind) if isinstance(value, str) else value, kind, field, path, origin)
         section, _, name = key.rpartition(".")
-        part: Any = getattr(settings, section) if section else settings
-        field = next(each for each in dataclasses.fields(part) if each.name == name)
-        kind = typing.get_type_hints(type(part))[name]
-        value = parse_value(value, kind) if isinstance(value, str) else value
-        changed = dataclasses.replace(part, **{name: coerce(value, kind, field, tuple(key.split(".")), origin)})
-        settings = dataclasses.replace(settings, **{section: changed}) if section else changed
+        changes = {name: value}
+        if section:
+            changes = {section: dataclasses.replace(getattr(settings, section), **changes)}
+        settings = dataclasses.replace(settings, **changes)
     settings.check_routing()
     return settings
