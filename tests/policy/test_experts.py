@@ -124,13 +124,6 @@ def test_every_phrase_with_another_sense_contains_a_word_that_is_searched_first(
     assert any(word in phrase for word in RULES["other_senses"]["words"])
 
 
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("unit", ["word ", "$", "1 ", "is ", " ", "c+", "\\sqr"])
-def test_a_long_text_takes_linear_time(unit):
-    """Quadratic time would exceed the limit of a test."""
-    assert route_expert(Query(unit * (2_000_000 // len(unit))))[0] in Expert
-
-
 DEFAULT = ModelCard("default", "p", "default", scores={"math": 0.6})
 SEER = ModelCard("seer", "p", "seer", images=True)
 MATHEMATICIAN = ModelCard("mathematician", "p", "mathematician", scores={"math": 0.9, "code": 0.4})
@@ -153,16 +146,6 @@ def test_another_model_needs_a_reason(expert, images, chosen):
 
 def test_without_a_model_for_images_the_default_model_is_assigned():
     assert route_model([DEFAULT, MATHEMATICIAN], Expert.MULTIMODAL, images=True) is DEFAULT
-
-
-def test_each_rule_can_be_switched_off():
-    cards = {"fast": [DEFAULT, MATHEMATICIAN], "slow": [SEER]}
-    query = Query("Solve the equation")
-    assert assign(query, cards).models["fast"] == "mathematician"
-    off = assign(query, cards, by_expert=False)
-    assert (off.expert, off.cue, off.models["fast"]) == ("general", "switched off", "default")
-    defaults = assign(query, cards, by_model=False)
-    assert (defaults.expert, defaults.models) == ("math", {"fast": "default", "slow": "seer"})
 
 
 def test_agents_that_cannot_see_an_image_are_left_out():

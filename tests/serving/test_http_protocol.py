@@ -273,7 +273,7 @@ async def test_a_client_that_does_not_read_is_disconnected(start, up):
                 await asyncio.sleep(0.01)
             while live.service.concurrency_limit.in_flight:
                 await asyncio.sleep(0.01)
-    assert (await live.entry()).status == 499
+    assert (await live.entry()).http_status == 499
     await up.until_idle()
 
 

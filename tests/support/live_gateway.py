@@ -21,7 +21,6 @@ from odar.policy.confidence_sequence import Differences
 from odar.providers.http import Retry
 from odar.serving.app import create_app
 from odar.serving.keys import PREFIX_LENGTH, Key, KeyCache, KeyLimits, digest_of
-from odar.serving.records import Entry
 from odar.serving.server import DrainingServer, make_server
 from odar.serving.service import Service
 from odar.traces.record import Record
@@ -39,7 +38,7 @@ class MemoryStore:
     """A store in memory that tests can read."""
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[Record] = []
         self.records: list[Record] = []
         self.marks: list[tuple[str, bool, str | None]] = []
         self.closed = False
@@ -93,7 +92,7 @@ class Live:
         async with self.http.post(self.url + path, json=body, **options) as response:
             return response.status, response.headers, await response.json()
 
-    async def entry(self) -> Entry:
+    async def entry(self) -> Record:
         """Wait for the first record, which is written after the answer was sent."""
         async with asyncio.timeout(60):
             while not self.memory_store.entries:
@@ -172,7 +171,7 @@ async def start(up: FaultServer, slow: FaultServer, monkeypatch: pytest.MonkeyPa
             service: Service = app.state.service
             finish = service.finish
 
-            def finish_and_note(entry: Entry) -> None:
+            def finish_and_note(entry: Record) -> None:
                 finish(entry)
                 memory_store.entries.append(entry)
 

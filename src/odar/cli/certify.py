@@ -8,9 +8,10 @@ from odar.cli.calibrate import measure, out_option
 from odar.cli.collecting import RunOptions, run_options
 from odar.cli.options import FILE, Finite, json_option, settings_options
 from odar.errors import InputError
-from odar.lab.calibration.compare import Choice, guarantee
+from odar.lab.calibration.compare import guarantee
 from odar.lab.calibration.guarantee import Certificate, LossBound
 from odar.lab.calibration.install import certified_calibration, statistics_calibration
+from odar.lab.replay.outcomes import Outcomes
 from odar.settings import Settings
 from odar.types import SLOW
 
@@ -55,12 +56,12 @@ def command(
         calibration = statistics_calibration(measured.table, measured.made)
     else:
         sources = measured.odar.agents.sources().values()
-        calibration = certified_calibration(fitted, certificate, choice, sources, measured.made)
+        calibration = certified_calibration(fitted, certificate, choice.settings, sources, measured.made)
     sentence = certificate_sentence(certificate, choice, reference)
     return measured.write(calibration, sentence, out, {"certificate": certificate.to_dict()}, as_json=as_json)
 
 
-def certificate_sentence(certificate: Certificate, choice: Choice | None, reference: Choice) -> str:
+def certificate_sentence(certificate: Certificate, choice: Outcomes | None, reference: Outcomes) -> str:
     """The result of a test in one sentence."""
     bound = certificate.bound
     claim = f"at most {bound.at_most_worse:g} less accurate than {bound.against}, {bound.confidence:.0%} confidence"

@@ -32,7 +32,7 @@ from odar.lab.recording.executor import run as run_work
 from odar.lab.recording.header import header_of
 from odar.lab.recording.journal import Journal
 from odar.lab.recording.limits import check_needs, rates_of
-from odar.lab.recording.questions import Question, QuestionSet
+from odar.lab.recording.questions import Question, question_set
 from odar.lab.recording.schema import RecordedItem, item_from_json
 from odar.lab.recording.work import open_engine_work
 from odar.lab.selection import select_tasks
@@ -202,7 +202,7 @@ def collect_items(
     odar = Odar(recorded)  # makes no call
     header = header_of(odar)
     folds = {task.id: fold for task, fold in select_tasks(questions)}
-    source = QuestionSet(Path(data).stem)
+    source = question_set(Path(data).stem)
     items = make_items(odar, [Job(source, each, folds.get(each.id, 0), COLLECT_SEED) for each in questions])
     path = cache_folder() / "calibration" / f"{header.made_by}.jsonl"
     with Journal(path, header.to_row()) as journal:

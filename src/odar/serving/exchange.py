@@ -77,12 +77,10 @@ class Exchange:
             extension["abort"]("slow_reader")
 
     async def respond(self, status: int, body: bytes, headers: Headers = JSON_HEADERS) -> None:
-        """Send a response."""
         await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
         await self._send({"type": "http.response.body", "body": body})
 
     async def start(self, status: int, headers: Headers) -> None:
-        """Send status and headers."""
         self.status = status
         headers = [*headers, *self.more_headers, (b"x-request-id", self.request_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})

@@ -45,13 +45,13 @@ from odar.serving.metrics import (
 )
 from odar.serving.observation import TrafficObserver
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.records import Entry
 from odar.serving.server import ConnectionLimits
 from odar.serving.store import Store
 from odar.serving.turns import Turns
 from odar.serving.workers import PUBLISH_S, Workers
 from odar.settings import ProviderSettings, Settings
 from odar.traces.observations import EVERY_KEY
+from odar.traces.record import Record
 from odar.types import CHEAP_AGENTS, Route
 
 ADAPTIVE = "odar"
@@ -252,18 +252,18 @@ class Service:
             message = f"model {model!r} is the slow agent's, which this key may not ask"
             raise ApiError(403, message, "path_not_allowed", "model")
 
-    def finish(self, entry: Entry) -> None:
+    def finish(self, record: Record) -> None:
         """Count, log and store a request that has ended; the store also charges its key."""
-        anonymous = entry if entry.model in self._known_models else entry.without_model_name()
+        anonymous = record if record.model in self._known_models else record.without_model_name()
         self.metrics.count(anonymous)
-        tell({"http.response.status_code": entry.status, "odar.request_id": entry.request_id})
+        tell({"http.response.status_code": record.http_status, "odar.request_id": record.request_id})
         if self.logs is not None:
             self.logs.request(anonymous)
-        if self.store is not None and entry.query is not None:  # invalid requests must not fill the store
-            stored = entry if self.settings.store.content else anonymous
-            self.store.put(stored.record(self.settings.profile))
+        if self.store is not None and record.query is not None:  # invalid requests must not fill the store
+            stored = record if self.settings.store.content else anonymous
+            self.store.put(stored.without_conversation())
         if self.observer is not None:
-            self.observer.offer(entry)
+            self.observer.offer(record)
 
     def breaker_reports(self) -> dict[str, BreakerReport]:
         """Return the circuit breaker of each provider that was used; of several workers' the worst."""
