@@ -336,8 +336,17 @@ async def test_an_alternative_model_is_used_for_images_or_a_higher_score():
     assert [call.model for call in answer.trace.calls] == ["sharp", "deep"]
     await odar.aask("What is this?", images=[Image("image/png", b"x")], path="simple")
     assert fast.requests[-1].model == "seer"
-    odar, fast, _ = engine(models=models, fast__alternatives=["sharp"], dispatch__models=False)
-    await odar.aask("Solve the equation x = 2 + 2.", path="simple")
+
+
+async def test_the_ablation_without_dispatch_asks_the_default_models():
+    models = {
+        "quick": {**MODELS["quick"], "scores": {"math": 0.5}},
+        "deep": MODELS["deep"],
+        "sharp": {**MODELS["quick"], "scores": {"math": 0.8}},
+    }
+    odar, fast, slow = engine(models=models, fast__alternatives=["sharp"])
+    async with Odar(odar.settings.with_default_models(), providers={"fast": fast, "slow": slow}) as without:
+        await without.aask("Solve the equation x = 2 + 2.", path="simple")
     assert fast.requests[-1].model == "quick"
 
 

@@ -15,10 +15,10 @@ import pytest
 from odar.difficulty.base import open_estimator
 from odar.difficulty.text import mask_latex
 from odar.policy.answers import extract_judgment, find_answer
-from odar.policy.equivalence import group_answers
+from odar.policy.equivalence import canonical_json, group_answers
 from odar.policy.experts import route_expert
 from odar.policy.kinds import request_kind
-from odar.policy.response_format import canonical_json
+from odar.policy.quantities import concluding_number
 from odar.policy.signals import answer_kind, answer_logprob
 from odar.policy.similarity import answer_form, asks_for_choice, lexical
 from odar.providers.openai import ThinkingFilter
@@ -97,6 +97,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "difficulty": lambda text: ESTIMATOR.estimate(Query(text)),
     "answer": find_answer,
     "judgment": extract_judgment,
+    "concluding number": concluding_number,
     "form": answer_form,
     "choice": asks_for_choice,
     "kind of answer": lambda text: answer_kind(text, text[-300:]),

@@ -106,10 +106,12 @@ def test_skills_of_a_calibration_stay() -> None:
     assert skills(counts) == ()
 
 
-@pytest.mark.parametrize("text", ["[]", '{"format": "odar-agreement-1", "pairs": [{}]}'])
-def test_a_damaged_file_is_reported(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "counts", ["", ', "counts": [{}]', ', "counts": [[["", "a", "b", 2], {"questions": 1.0, "agreed": 2.0}]]']
+)
+def test_a_damaged_file_is_reported(tmp_path: Path, counts: str) -> None:
     file = tmp_path / "odar.agreement.json"
-    file.write_text(text)
-    counts = served(file)
-    counts.sync()
-    assert "delete it" in str(counts.last_error)
+    file.write_text(f'{{"format": "odar-agreement-2"{counts}}}')
+    agreement = served(file)
+    agreement.sync()
+    assert "delete it" in str(agreement.last_error)

@@ -233,7 +233,7 @@ def is_proof(text: str) -> float:
 
 @cache
 def vocabularies() -> dict[str, dict[str, float]]:
-    """Return the idf of each term of each of `FIELDS`, as `scripts/build_vocabularies.py` wrote them."""
+    """Return the idf of each term of each of `FIELDS`, as `scripts/training/build_vocabularies.py` wrote them."""
     raw = json.loads(DATA.joinpath("vocabularies.json").read_text("utf-8"))["vocabularies"]
     return {field: dict(raw[field]) for field in FIELDS}
 

@@ -1,6 +1,6 @@
 """Sentences, clauses and depth (f9, f10, f13) from a dependency parse (SPEC 2.4); the trees equal spaCy's.
 
-The parser was trained with spaCy by `scripts/train_parser.py` on UD English EWT (CC BY-SA 4.0, see
+The parser was trained with spaCy by `scripts/training/train_parser.py` on UD English EWT (CC BY-SA 4.0, see
 data/parser.ATTRIBUTION.txt). It has two relations: "clause" for arcs that head a subordinate clause (advcl, acl,
 acl:relcl, ccomp, csubj and their subtypes), "dep" for all others. It is a greedy arc-eager parser.
 
@@ -160,7 +160,7 @@ class _Convolution(_Maxout):
 
 
 class TokenVectors:
-    """Vectors of tokens, with the weights that `scripts/train_parser.py` exported."""
+    """Vectors of tokens, with the weights that `scripts/training/train_parser.py` exported."""
 
     def __init__(self, arrays: Weights) -> None:
         self._mix = _Maxout(arrays, 0)
@@ -259,14 +259,14 @@ Parse = tuple[list[int], list[bool]]
 
 
 class GreedyParser:
-    """Parses token vectors with the weights that `scripts/train_parser.py` exported."""
+    """Parses token vectors with the weights that `scripts/training/train_parser.py` exported."""
 
     def __init__(self, arrays: Weights) -> None:
         weights, names = arrays["state_W"], arrays["moves"].tolist()
         if len(weights) != SLOTS or len(names) > _NUMBER + 1:
             raise ValueError(
                 f"parser.npz has {len(weights)} slots and {len(names)} transitions; expected {SLOTS} and at most "
-                f"{_NUMBER + 1}: make it again with scripts/train_parser.py"
+                f"{_NUMBER + 1}: make it again with scripts/training/train_parser.py"
             )
         # reversed: if two scores are the same, the first transition has the higher number and wins
         moves = names[::-1]
@@ -395,7 +395,7 @@ class Parser:
 @cache
 def shipped_parser() -> Parser:
     """Return the parser that comes with ODAR; loaded once."""
-    remedy = "make it again with scripts/train_parser.py"
+    remedy = "make it again with scripts/training/train_parser.py"
     rules = json.loads(DATA.joinpath("tokenizer.json").read_text("utf-8"))
     check_format(rules["format"], "odar-tokenizer/1", "tokenizer.json", remedy)
     with DATA.joinpath("parser.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:

@@ -14,8 +14,7 @@ import numpy as np
 
 from odar.policy.arrays import Array
 from odar.policy.energy import measure_energy
-from odar.policy.equivalence import group_answers
-from odar.policy.response_format import call_key
+from odar.policy.equivalence import call_key, group_answers
 from odar.policy.rules import RULES, Ballot, answer_energies, majority, same_answer, winners
 from odar.policy.similarity import (
     EXACT_ONLY,

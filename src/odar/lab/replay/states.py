@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from odar.policy.arrays import Array, Bools, Ints
+from odar.policy.arrays import Array
 from odar.policy.belief import Agent, Belief, Evidence, Opinion
-from odar.types import Plan, Stage, State
-
-
-@dataclass(frozen=True, slots=True)
-class StateColumn:
-    """One reachable state of every item that has it, as arrays; `n` items, `k` answers."""
-
-    stages: tuple[Stage, ...]
-    rows: Ints
-    """(n,): the items."""
-    state: Evidence
-    """What a belief judges: the group and the ranks of each opinion are arrays over the items."""
-    right: Bools
-    """(n, k): whether each answer is right."""
-    groups: Ints
-    """(n, k): equal answers share a number; −1 without an answer."""
-    cost_usd: Array
-    """(n,): of all its answers."""
+from odar.types import Plan, State
 
 
 class _KnownPosterior(NamedTuple):
@@ -38,7 +21,6 @@ class _KnownPosterior(NamedTuple):
     by_agent: Mapping[str, float]
 
     def q(self, agent: Agent) -> float:
-        """Return the probability that this agent, asked independently, would be right."""
         return self.by_agent[agent.name]
 
 
@@ -60,7 +42,7 @@ class RememberingBelief(Belief):
             self._judge_all(new, agents)
 
     def _judge_all(self, new: Sequence[State], agents: Mapping[str, Agent]) -> None:
-        """Judge states in which the same ranks are known."""
+        """In all of them the same ranks are known."""
         known: dict[Any, _KnownPosterior | None] = self.__dict__["known"]
         posterior = super().posterior(stacked_state([each.plan for each in new], [each.opinions for each in new]))
         leaders = np.broadcast_to(posterior.leader, len(new)).tolist()
@@ -77,7 +59,7 @@ class RememberingBelief(Belief):
             known[key] = found if known.get(key, found) == found else None
 
     def posterior(self, evidence: Evidence) -> Any:
-        """Return the judgment from memory, unless it is one of many drawn questions."""
+        """The posterior from memory, unless it is one of many drawn questions."""
         if isinstance(evidence.difficulty, np.ndarray):
             return super().posterior(evidence)
         key = (id(evidence.opinions), evidence.difficulty, evidence.plausible)
@@ -85,19 +67,18 @@ class RememberingBelief(Belief):
 
 
 def _memory_key(state: State) -> tuple[int, float, int]:
-    """Return the key of a state; the table keeps its opinions, so that their id is unique."""
+    """The table keeps its opinions, so that their id is unique."""
     return id(state.opinions), state.plan.estimate.difficulty, state.plan.plausible or 0
 
 
 def _known_ranks(opinions: Sequence[Opinion]) -> tuple[tuple[bool, ...], ...]:
-    """Return which ranks of each opinion are known: the belief is less sure without them."""
+    """The belief is less sure without some ranks."""
     return tuple(
         tuple(getattr(opinion, name) is not None for name in ("length", "logprob")) for opinion in opinions
     )
 
 
 def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) -> Evidence:
-    """Return the states of many items as one, with arrays for numbers."""
     return Evidence(
         tuple(_stacked(column) for column in zip(*opinions, strict=True)),
         plausible=np.array([plan.plausible or 0 for plan in plans]),
@@ -106,7 +87,7 @@ def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) 
 
 
 def stacked_agent(agents: Sequence[Agent]) -> Agent:
-    """Return one agent with its skill on each of many items; a number if it is the same on all."""
+    """A number if it is the same on all."""
     skills = [agent.skill for agent in agents]
     return replace(agents[0], skill=skills[0] if len(set(skills)) == 1 else np.array(skills), by_kind=())
 
