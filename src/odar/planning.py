@@ -156,6 +156,7 @@ class Planner:
         assignment = self.assign(query, options.session)
         team = agents.team(query, ledger, options.seed, assignment.models)
         team.paid = {} if options.paid is None else {SLOW: options.paid}
+        team.short = options.short
         return team, assignment
 
     def assign(self, query: Query, session: SessionRequest | None = None) -> Assignment:

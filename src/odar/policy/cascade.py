@@ -87,7 +87,7 @@ class CascadePolicy:
     name = "cascade"
 
     @property
-    def opening(self) -> Ask | None:
+    def opening(self) -> Decision | None:
         """None: the first stage depends on the difficulty."""
         return None
 
@@ -129,17 +129,20 @@ class CascadePolicy:
         if not numbers:
             left = position < len(self.stages)
             return Decision(None, "no further stage fits the limits" if left else "every stage was asked", p=p)
+        values = self.values(plan)
+        if reached and reached[-1] in values.last and _is_single_answer(state):
+            return Decision(None, "no other call could be worth its price", p=p)
         # the stage that is worth most, against stopping now
         reference = self.stages[-1].asks[-1].agent
         q = posterior.q(self.agents[reference].on(plan.kind))
-        best, worth = self.values(plan).best_stage(numbers, p or 0.0, q)
+        best, worth = values.best_stage(numbers, p or 0.0, q)
         stage = self.stages[best]
         price = stage_price(stage, plan)
         gain = worth + price / plan.value_usd - (p or 0.0)
         if p is not None and worth <= p:
             return Decision(None, f"p = {p:.2f}: no further call is worth its price", False, p, q, price, gain)
         reason = "first answer" if p is None else f"p = {p:.2f}, {reference} would be right with {q:.2f}"
-        final = p is None and best == numbers[-1] and stage.calls == 1
+        final = p is None and stage.calls == 1 and (best == numbers[-1] or best in values.last)
         return Decision(stage, reason, final, p, q, price, gain)
 
     def _one_call(self, state: State, posterior: Posterior) -> Decision:
@@ -268,6 +271,12 @@ class CascadePolicy:
 def _is_open_ended(state: State) -> bool:
     """Whether the request has no right answer, so that p means nothing."""
     return state.plan.kind == Kind.OPEN_ENDED
+
+
+def _is_single_answer(state: State) -> bool:
+    """Return whether the last stage was a single call, and its answer is the only one."""
+    last = state.stages[-1]
+    return last.calls == 1 and [each.agent for each in state.candidates] == [last.asks[0].agent]
 
 
 def _is_prose(candidate: Candidate) -> bool:

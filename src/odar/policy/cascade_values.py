@@ -172,6 +172,8 @@ class StageValues:
     """Coefficients of the value of asking a stage without any answer."""
     later: Mapping[int, Sequence[float]]
     """Coefficients of the value of asking a stage after an answer."""
+    last: frozenset[int] = frozenset()
+    """Stages after whose answer no other stage is worth its price, in none of the simulated questions."""
 
     @classmethod
     def by_induction(cls, simulation: Simulation, prices: Sequence[float], value_usd: float) -> StageValues:
@@ -197,7 +199,13 @@ class StageValues:
             first = _fitted(_terms_of_q(q[start]), after[start], early)
             later = _fitted(_terms_of_both(p[known], q[known]), after[known], late)
             values = replace(values, first={**values.first, number: first}, later={**values.later, number: later})
-        return values
+        alone = {reached: p for reached, p in simulation.p.items() if len(reached) == 1}
+        last = [
+            reached[0]
+            for reached, p in alone.items()
+            if (values.best(simulation, reached) <= p)[p >= NO_ANSWER].all()
+        ]
+        return replace(values, last=frozenset(last))
 
     def worths(self, numbers: Iterable[int], p: Any, q: Any) -> list[Any]:
         """Values of asking these stages, less their prices; p and q are numbers, or arrays over many questions."""

@@ -90,9 +90,9 @@ class PaperPolicy:
         return self.by_expert.get(expert, self.thresholds)
 
     @property
-    def opening(self) -> Ask | None:
+    def opening(self) -> Decision:
         """The fast call, with which every path begins."""
-        return Ask(FAST)
+        return Decision(Stage((Ask(FAST),)), "every path begins with it")
 
     def choose_path(self, plan: Plan) -> tuple[Route, str]:
         if self.forced is not None:
@@ -164,9 +164,10 @@ class FixedPolicy:
         return ", ".join(map(str, self.stages))
 
     @property
-    def opening(self) -> Ask | None:
-        """The first call, if the first stage is a single one."""
-        return self.stages[0].asks[0] if self.stages[0].calls == 1 else None
+    def opening(self) -> Decision | None:
+        """The first stage, if it is a single call."""
+        first = self.stages[0]
+        return Decision(first, "fixed", final=len(self.stages) == 1) if first.calls == 1 else None
 
     def next_stage(self, state: State) -> Decision:
         plan = state.plan
