@@ -157,7 +157,7 @@ def pearson(a: ArrayLike, b: ArrayLike) -> float:
 def bootstrap_interval(
     figure: Callable[..., float], *columns: ArrayLike, resamples: int = 1000, rng: np.random.Generator
 ) -> Interval:
-    """Return `figure(*columns)` with a 95% percentile interval over rows drawn with replacement.
+    """A 95% percentile interval over rows drawn with replacement.
 
     A resample on which the figure does not exist (no gap, no positives) is drawn again.
     """

@@ -30,8 +30,7 @@ def select_tasks(tasks: Sequence[Task], *, limit: int | None = None, seed: int =
     """Select tasks, each with one of five disjoint folds; every stratum is in proportion.
 
     A set of more than 5,000 tasks gives five folds of 1,000; a smaller one is taken whole; `limit` takes fewer.
-    Strata are the set's own subjects or levels crossed with quarters of question length, which depend on no model
-    and no answer.
+    Strata depend on no model and no answer.
     """
     size = FOLDS * FOLD_SIZE if len(tasks) > LARGE else len(tasks)
     strata = label_free_strata([task.stratum for task in tasks], [len(task.query.text) for task in tasks])

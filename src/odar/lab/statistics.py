@@ -83,11 +83,8 @@ def binomial_margin(accuracy: float, items: int) -> float:
 
 
 def mean_over_sets(values: Sequence[float]) -> Interval:
-    """Return the unweighted mean over benchmarks, with a bootstrap interval over benchmarks.
-
-    It asks how the mean would change with other benchmarks of this kind. With fewer than `MIN_SETS` of them, there
-    is no interval.
-    """
+    """The interval says how the mean would change with other benchmarks of this kind. With fewer than `MIN_SETS` of
+    them, there is none."""
     if len(values) < MIN_SETS:
         return Interval(float(np.mean(values)), float("nan"), float("nan"))
     return bootstrap_mean(np.asarray(values, float), shares=False)

@@ -277,10 +277,8 @@ def agreement_calibration(table: ReplayTable) -> Calibration:
 def best_second(
     candidates: Sequence[str], advise_with: Callable[[str | None], Advice]
 ) -> tuple[Advice, dict[str, float]]:
-    """Return the advice with the best second agent, or with none, and the points that each is worth.
-
-    The points are those of the best cascade at the user's dial, beyond one slow call.
-    """
+    """With the best second agent, or with none; the points are what the best cascade at the user's dial with each
+    is worth beyond one slow call."""
     found = {name: advise_with(name) for name in (*candidates, None)}
     points = {}
     for name, advice in found.items():

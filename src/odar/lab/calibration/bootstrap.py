@@ -77,11 +77,8 @@ def wilson_interval(share: float, n: int) -> Interval:
 def resampled_means(
     values: NDArray[np.float64], seed: int, resamples: int, strata: Sequence[Hashable] | None = None
 ) -> NDArray[np.float64]:
-    """Return the means of `resamples` stratified samples with replacement.
-
-    A stratum of n values is resampled with n − 1 draws, which makes the variance of its mean unbiased (Rao and Wu,
-    1988). Strata with fewer than `MIN_STRATUM` values are pooled.
-    """
+    """A stratum of n values is resampled with n − 1 draws, which makes the variance of its mean unbiased (Rao and
+    Wu, 1988). Strata with fewer than `MIN_STRATUM` values are pooled."""
     rng = np.random.default_rng(seed)
     numbers = pooled_strata(strata, len(values))
     total = np.zeros(resamples)
@@ -111,10 +108,7 @@ def pooled_strata(strata: Sequence[Hashable] | None, count: int) -> NDArray[np.i
 
 
 def _sums(values: NDArray[np.float64], draws: int, rng: np.random.Generator, resamples: int) -> NDArray[np.float64]:
-    """Return the sums of `resamples` samples of `draws` values with replacement.
-
-    If there are few distinct values, as with right and wrong, it draws the number of times that each occurs.
-    """
+    """Where few values are distinct, as with right and wrong, it draws the number of times that each occurs."""
     distinct, counts = np.unique(values, return_counts=True)
     use_counts = len(distinct) <= values.size // 8
     batch = max(1, _AT_ONCE // (len(distinct) if use_counts else values.size))

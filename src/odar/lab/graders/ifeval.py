@@ -56,11 +56,9 @@ def check_instructions(
 
 
 def figures(rows: Iterable[Mapping[str, Any]], responses: Iterable[str]) -> dict[str, float]:
-    """Return the four published figures: the shares of followed prompts and instructions, strict and loose.
+    """The four published figures: the shares of followed prompts and instructions, strict and loose.
 
-    Args:
-        rows: rows of IFEval's file, with `instruction_id_list` and `kwargs`.
-        responses: a response for each row, in the same order.
+    `rows` are those of IFEval's file, with `instruction_id_list` and `kwargs`; there is a response for each.
     """
     pairs, found = list(zip(rows, responses, strict=True)), {}
     for rule in ("strict", "loose"):
@@ -226,12 +224,9 @@ def _script(char: str) -> str:
 
 
 def count_sentences(text: str) -> int:
-    """Return the number of sentences in a text.
-
-    A sentence ends with . ! or ?, optional quotes or brackets, white space, and no lower-case letter after it. The
-    full stop of an abbreviation (`Dr.`, `e.g.`), of an initial (`J. Smith`) or of a list number (`1.`) does not end
-    a sentence; the end of the text does.
-    """
+    """A sentence ends with . ! or ?, optional quotes or brackets, white space, and no lower-case letter after it.
+    The full stop of an abbreviation (`Dr.`, `e.g.`), of an initial (`J. Smith`) or of a list number (`1.`) does not
+    end a sentence; the end of the text does."""
     words = text.split()
     ends = [place for place, word in enumerate(words) if _ends_sentence(word, words[place + 1 : place + 2])]
     after = words[ends[-1] + 1 :] if ends else words

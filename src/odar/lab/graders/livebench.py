@@ -34,7 +34,7 @@ def livebench(task: str, gold: str, response: str, answer: str) -> float:
 
 
 def instruction_score(names: list[str], arguments: list[dict[str, Any]], response: str) -> float:
-    """Return the mean of two scores: 1 if all instructions are followed, and the share of followed ones.
+    """The mean of two scores: 1 if all instructions are followed, and the share of followed ones.
 
     Instructions that are not among IFEval's 25 are left out; with none left, the score is 0.
     """

@@ -91,11 +91,7 @@ class Worker:
         self._lock = threading.Lock()
 
     def equal(self, gold: str, answer: str, seconds: float) -> bool:
-        """Return whether two answers are equal; False after the timeout.
-
-        Raises:
-            InputError: math-verify is not installed.
-        """
+        """False after the timeout; raises InputError if math-verify is not installed."""
         with self._lock:
             process = self._ensure_running()
             reply = _exchange(process, json.dumps([gold, answer]).encode() + b"\n", seconds)

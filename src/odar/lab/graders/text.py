@@ -100,10 +100,8 @@ def similarity(gold: Sequence[Hashable], given: Sequence[Hashable]) -> float:
 
 
 def order_similarity(gold: str, answer: str) -> float:
-    """Return the similarity of the order of sentences (LiveBench's plot unscrambling).
-
-    Every gold sentence is matched with the nearest given one, so that small changes of wording do not matter.
-    """
+    """Of sentences (LiveBench's plot unscrambling). Every gold sentence is matched with the nearest given one, so
+    that small changes of wording do not matter."""
     wanted, given = ([part.strip() for part in text.split(".") if part.strip()] for text in (gold, answer))
     if not wanted or not given:
         return float(wanted == given)

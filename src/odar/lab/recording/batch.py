@@ -26,7 +26,7 @@ from odar.types import SLOW, Answer, Ask, Route, Spend
 
 @asynccontextmanager
 async def open_batch_work(settings: Settings, seed: int | None = None) -> AsyncIterator[Work]:
-    """Open an engine and the store of traces, and yield the work; `seed` is for questions without their own.
+    """Opens an engine and the store of traces; `seed` is for questions without their own.
 
     A `partial` of it can be sent to another machine, which needs keys of its own.
     """

@@ -43,10 +43,8 @@ OpenWork = Callable[[], AbstractAsyncContextManager[Work]]
 
 
 def failure(item: Item, error: OdarError, used: Needs | None = None, **more: Any) -> Outcome:
-    """Return the outcome of an item that failed; its row describes the error.
-
-    `more` are further fields, `cost_usd` among them. Without `used`, the item counts with its maximum.
-    """
+    """`more` are further fields of the row, `cost_usd` among them. Without `used`, the item counts with its
+    maximum."""
     description: dict[str, Any] = {"type": type(error).__name__, "message": one_line(error)}
     if isinstance(error, ProviderError):
         description |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}

@@ -163,11 +163,8 @@ def read_models(
 
 
 def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
-    """Count an unmarked text as a stated answer unless most texts of its set are marked.
-
-    The file does not hold the prompt, so marked texts show whether it asks for a mark. A single word ("B") is
-    always an answer.
-    """
+    """An unmarked text counts as a stated answer unless most texts of its set are marked: the file does not hold
+    the prompt, so marked texts show whether it asks for a mark. A single word ("B") is always an answer."""
     marked: dict[tuple[str, str], list[bool]] = {}
     for each in answers:
         marked.setdefault((each.set, each.model), []).append(each.stated)
@@ -418,7 +415,7 @@ def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | 
 
 
 def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) -> dict[str, Task]:
-    """Read questions and their right answers by id from a table, for answer files that do not hold them.
+    """Questions and their right answers by id from a table, for answer files that do not hold them.
 
     A list in the column `options` becomes lettered lines after the question: its form decides how it is asked.
     """

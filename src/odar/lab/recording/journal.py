@@ -164,7 +164,7 @@ class Journal:
         return key in self.entries and not self.entries[key].failed
 
     def missing(self, items: Iterable[Item]) -> list[Item]:
-        """Return the items that have no row yet, or one with an error.
+        """Items that have no row yet, or one with an error.
 
         Raises:
             InputError: a row answers another question of the same id, or with other settings.
@@ -238,7 +238,7 @@ class Journal:
 
 
 async def write_in_thread(write: Callable[..., None], *arguments: Any) -> None:
-    """Call a function that waits for the disk, such as `Journal.write`, without blocking the event loop.
+    """`write` waits for the disk, as `Journal.write` does; the event loop goes on.
 
     If the caller is cancelled, the write is finished first, as the reply has been paid for.
     """
@@ -272,7 +272,7 @@ def _sync(file: IO[bytes]) -> None:
 
 
 def _read_lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
-    """Iterate over the offsets and objects of a file; an incomplete last line is cut off.
+    """Offsets and objects of a file; an incomplete last line is cut off.
 
     The first line must start with the first of `starts`, and so on; all further lines with the last.
     """

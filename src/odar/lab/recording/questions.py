@@ -154,7 +154,7 @@ def starter_questions(limit: int | None = None) -> list[Question]:
 
 
 def load_lines(path: str | Path, kind: type[L], decode: Decode[L, T], things: str) -> list[T]:
-    """Read the objects of a JSONL file; `things` names what it should hold, for the error message: "questions".
+    """The objects of a JSONL file; `things` names what it should hold, for the error message: "questions".
 
     Raises:
         InputError: the file cannot be read, is empty, or has bad lines; names the first of them.

@@ -95,7 +95,9 @@ def combine(outcomes: Sequence[Outcomes], pick: Ints, name: str = "", note: str 
 def concatenate(parts: Sequence[Outcomes], masks: Sequence[Bools]) -> Outcomes:
     """The outcome of one policy on all items, given its outcome on each of several disjoint parts of them."""
     order = np.argsort(np.concatenate([np.flatnonzero(mask) for mask in masks]))
-    arrays = {name: np.concatenate([getattr(part, name) for part in parts])[order] for name in ARRAYS}
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])[order] for name in ARRAYS
+    }
     return replace(parts[0], **arrays, stages=())
 
 
@@ -110,7 +112,7 @@ def mixture(first: Outcomes, second: Outcomes, share: float, note: str = "") -> 
 
 
 def best_mixture(fixed: Sequence[Outcomes], cost_usd: float) -> Outcomes:
-    """Return the most accurate random mixture of fixed choices that costs at most this much per item.
+    """The most accurate random mixture of fixed choices that costs at most this much per item.
 
     Its accuracy is the upper hull of the fixed choices; below the cheapest of them, the cheapest counts.
     """

@@ -165,11 +165,8 @@ class ReplayTable:
     def from_items(
         cls, items: Sequence[RecordedItem], header: Header, calibration: Calibration | None = None
     ) -> ReplayTable:
-        """Return the table of some recorded items.
-
-        If the calibration does not know these models, their energies and signals are compared with those of the
-        recording itself, which needs no labels.
-        """
+        """If the calibration does not know these models, their energies and signals are compared with those of the
+        recording itself, which needs no labels."""
         settings = header.to_settings()
         if calibration is not None:
             settings = with_values(settings, calibration.settings)
@@ -261,7 +258,7 @@ class ReplayTable:
         return groups[0] >= 0 and groups[0] in groups[1:]
 
     def fuse(self, fusion: Fusion, policy: Policy | None = None) -> Array:
-        """Return 1 for each item if the winner of all its candidates is right, else 0.
+        """1 for each item if the winner of all its candidates is right, else 0.
 
         The verdict of the policy counts, if one is given and has one, else that of the fusion rule.
         """
@@ -386,10 +383,8 @@ class ReplayTable:
         return state, np.array(right, dtype=bool)
 
     def policy_of(self, settings: Settings) -> Policy:
-        """Return the policy that settings describe; a cascade without stages for which there are too few answers.
-
-        A cascade is kept for further walks: what may happen in it does not depend on the dial.
-        """
+        """A cascade lacks the stages for which there are too few answers. It is kept for further walks: what may
+        happen in it does not depend on the dial."""
         policy = choose_policy(settings, self.calibration, self.agents)
         if not isinstance(policy, CascadePolicy):
             return policy
@@ -543,7 +538,7 @@ class ReplayTable:
         row.costs.append(_attempt_cost(attempt, price, len(row.query) // 4))
 
     def fitted_statistics(self, rows: Ints | Bools | None = None) -> dict[Source, Statistics]:
-        """Return the statistics of every source on the recorded answers, or on those of some items.
+        """Of every source, on all recorded answers or on those of some items.
 
         μ and σ have clipped tails, so that outliers do not move them. A source without log-probabilities has
         quantiles of lengths only: its μ is 0 and its σ is 1.
@@ -561,12 +556,10 @@ class ReplayTable:
 
 @_garbage_collection_paused()
 def load_table(place: str | Path, calibration: str | None = None, split: str = "") -> ReplayTable:
-    """Return the table of a recording, or of its items of one split (`calibrate` or `judge`).
+    """The items of a recording, or those of one split (`calibrate` or `judge`); raises InputError if there are
+    none.
 
     `calibration` is the name or the file of a calibration that replaces the one of the recording.
-
-    Raises:
-        InputError: there are no items.
     """
     recording = open_recording(place)
     items = list(recording.items(split, tokens=False))
@@ -582,7 +575,7 @@ def load_table(place: str | Path, calibration: str | None = None, split: str = "
 def load_tables(
     places: Sequence[str | Path], calibration: str | None = None, split: str = ""
 ) -> dict[str, ReplayTable]:
-    """Return the tables of several recordings by file name, joining those of the same models and settings.
+    """Tables by file name, joining recordings of the same models and settings.
 
     An item that is in several files counts once. A file without items of the split is skipped if others have some.
     """

@@ -171,7 +171,7 @@ def _shared_items(clean: ReplayTable, attacked: ReplayTable) -> tuple[ReplayTabl
 
 
 def _rerouted(clean: ReplayTable, attacks: Sequence[str]) -> dict[str, ReplayTable]:
-    """Return the table with the difficulties of the rewritten questions, by attack; empty for no attack.
+    """The table with the difficulties of the rewritten questions, by attack; empty for no attack.
 
     Both sides are estimated from the text, since a recorded difficulty may be of a whole conversation. It is empty
     if the texts or the estimator are unknown.
@@ -301,7 +301,7 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
 
 
 def routers(findings: Findings) -> list[Exhibit]:
-    """Return the router quality of difficulty, random scores, length and an oracle (SPEC 7.6).
+    """Difficulty, random scores, length and an oracle as routers (SPEC 7.6).
 
     Raises:
         InputError: the strong side is no better than the fast agent, or there are too few items.

@@ -123,7 +123,7 @@ def exhibit(
     words: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Exhibit:
-    """Return an exhibit with the title, the caption and, by default, the columns of exhibits.toml.
+    """Title, caption and, by default, columns are those of exhibits.toml.
 
     `words` are filled into title and caption; a slug with a suffix, such as sweep-beta, has the texts of sweep.
     Columns without a known value are left out.

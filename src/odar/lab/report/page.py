@@ -63,11 +63,7 @@ def exhibits(findings: Findings) -> tuple[dict[str, list[Exhibit]], list[str]]:
 
 
 def write_report(parts: Sequence[Findings], out: Path, command: str) -> None:
-    """Write the report to a file.
-
-    Raises:
-        InputError: a library is missing, or the file cannot be written.
-    """
+    """Raises InputError if a library is missing, or the file cannot be written."""
     text = render(parts, command)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

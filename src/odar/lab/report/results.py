@@ -86,7 +86,7 @@ def _mix(shares: Iterable[float]) -> str:
 
 
 def dataset_table(findings: Findings) -> list[Exhibit]:
-    """Return each benchmark with margins of error and tests, and the mean over benchmarks (the paper's appendix Y).
+    """Each benchmark with margins of error and tests, and the mean over benchmarks (the paper's appendix Y).
 
     p-values of both policies are adjusted together, over all benchmarks.
     """
@@ -132,7 +132,7 @@ def policy_table(findings: Findings) -> list[Exhibit]:
 
 
 def frontier_table(findings: Findings) -> list[Exhibit]:
-    """Return the cascade at several dials: against the fixed choices at equal dollars, and against slow alone.
+    """The cascade at several dials: against the fixed choices at equal dollars, and against slow alone.
 
     The paper's policy, the agents alone and self-consistency follow.
     """
