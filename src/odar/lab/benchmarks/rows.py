@@ -207,7 +207,6 @@ def imo_2025(row: Row, group: str, number: int) -> Task:
         id=f"problem-{row['problem_idx']}",
         query=Query(f"{row['problem'].strip()}\n\nGive a complete proof."),
         gold={"problem": row["problem"], "checklist": checklist},
-        meta={"points": row.get("points")},
     )
 
 
@@ -308,14 +307,7 @@ def bbh(row: Row, group: str, number: int) -> Task:
 
 def bbeh(row: Row, group: str, number: int) -> Task:
     """The file of BBEH mini does not name the task of a row."""
-    task = row.get("task") or ""
-    return Task(
-        f"bbeh-{number}",
-        Query(row["input"]),
-        row["target"],
-        task,
-        meta={"mini": bool(row.get("mini", True))},
-    )
+    return Task(f"bbeh-{number}", Query(row["input"]), row["target"], row.get("task") or "")
 
 
 def arc_agi_2(row: Row, group: str, number: int) -> list[Task]:
@@ -338,7 +330,6 @@ def arc_agi_2(row: Row, group: str, number: int) -> list[Task]:
             ),
             gold=test["output"],
             stratum=puzzle,
-            meta={"outputs": len(tests)},
         )
         for number, test in enumerate(tests, start=1)
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -48,8 +48,6 @@ class Task:
     """Subject, level or task within the set, for stratified sampling (SPEC 7.4)."""
     effort: float | None = None
     """Human time or length of the reference reasoning, if the data has it (SPEC 2.5)."""
-    meta: dict[str, Any] = field(default_factory=dict)
-    """JSON: anything else the scorer or a report needs."""
     split: str = ""
     """One of SPLITS."""
 

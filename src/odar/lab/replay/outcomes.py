@@ -16,7 +16,7 @@ from odar.policy.paper import PATHS
 from odar.types import Stage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
     """The outcome of one policy; every array has an entry for each item."""
 
