@@ -120,7 +120,7 @@ def test_the_questions_of_a_recording_can_be_collected_with_other_prompts(odar, 
 def test_recordings_with_other_prompts_or_models_are_ablations(odar, sums, provider, tmp_path):
     assert odar("eval", "collect", "sums", "--out", "a.jsonl", "--limit", "4", "--quiet").code == 0
     prompts = [f"prompts=paper without {part}" for part in ("self-check", "structure")]
-    others = {f"{i}.jsonl": ["--set", change] for i, change in enumerate([*prompts, "dispatch.models=false"])} | {
+    others = {f"{i}.jsonl": ["--set", change] for i, change in enumerate([*prompts, "fast.alternatives=[]"])} | {
         "n9.jsonl": ["--samples", "9"]
     }
     for out, options in others.items():

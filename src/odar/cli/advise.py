@@ -205,7 +205,7 @@ def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: 
         announce_profile(settings)
     fetch_weights(settings, quiet=quiet)
     further = _cheap_models(settings) if auto else []
-    settings = replace(settings, dispatch=replace(settings.dispatch, models=False), agents={})
+    settings = replace(settings.with_default_models(), agents={})
     is_labelled = all(task.gold for task in tasks)
     cheap = [Ask(agent) for agent in settings.agent_names if agent != SLOW]
 

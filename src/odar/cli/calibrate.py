@@ -225,8 +225,7 @@ def _collect(
     settings: Settings, questions: list[Question], data: str, run: RunOptions, *, quiet: bool
 ) -> tuple[Odar, list[RecordedItem]]:
     """Record the answers that are missing, and return all items that have them."""
-    # Only the default models are fitted: alternatives that dispatch may choose have statistics of their own.
-    recorded = replace(settings, dispatch=replace(settings.dispatch, models=False))
+    recorded = settings.with_default_models()
     odar = Odar(recorded)  # makes no call
     header = header_of(odar)
     folds = {task.id: fold for task, fold in select_tasks(questions)}

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from typing import Any, NamedTuple
 
 import pytest
@@ -96,28 +95,6 @@ async def test_a_second_run_repeats_only_failed_samples(tmp_path):
     (one,) = collected(tmp_path).values()
     assert [each.index for each in one.attempts[2:]] == [0, 1, 2, 3, 4]
     assert len({each.request for each in one.attempts}) == 7
-
-
-async def test_an_interrupted_run_keeps_finished_items_and_stops_all_calls(tmp_path):
-    odar, fast, slow = engine(fast=even_fast, slow=even_fast)
-    slow.delay_s = 0.03
-    some = asyncio.Event()
-
-    def seen(progress):
-        if progress.done == 3:
-            some.set()
-
-    task = asyncio.create_task(collect(odar, tmp_path, jobs(8), concurrency=2, on_progress=seen))
-    await some.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert fast.in_flight == slow.in_flight == 0
-    kept = len(collected(tmp_path))
-    assert 0 < kept < 8
-    await collect(odar, tmp_path, jobs(8))
-    assert len(collected(tmp_path)) == 8
-    assert len(fast.requests) == 8  # none of them was paid twice
 
 
 async def test_the_budget_includes_earlier_runs_and_is_not_exceeded(tmp_path):

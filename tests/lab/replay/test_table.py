@@ -14,8 +14,7 @@ from odar.lab.recording.files import open_recording, write_recording
 from odar.lab.replay.outcomes import mean_outcomes
 from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import ReplayTable, load_table, load_tables
-from odar.policy.belief import Belief
-from odar.policy.belief import State as BeliefState
+from odar.policy.belief import Belief, Evidence
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial
 from odar.policy.paper import FixedPolicy, PaperPolicy
@@ -124,10 +123,10 @@ def test_states_are_those_of_the_walks(tmp_path):
         state, right = table.state(stages[: len(names)])
         walked = table.walk(FixedPolicy.parse(*names))
         assert right.any(axis=1).tolist() == (walked.best >= 0.5).tolist()
-        many = belief.judge(state)
+        many = belief.posterior(state)
         for row in range(10):
             opinions = table._opinions(table._rows[row], (0, 2, 3, 4)[: right.shape[1]])
-            one = belief.judge(BeliefState(opinions, difficulty=table.difficulty[row]))
+            one = belief.posterior(Evidence(opinions, difficulty=table.difficulty[row]))
             assert (many.leader[row], many.p[row]) == (one.leader, pytest.approx(one.p))
             assert many.q(table.agents[SLOW])[row] == pytest.approx(one.q(table.agents[SLOW]))
             assert [each.group[row] for each in state.opinions] == [opinion.group for opinion in opinions]

@@ -60,8 +60,8 @@ def fit_kinds(table: ReplayTable, rows: Bools, agent: Agent, belief: Belief) -> 
     for kind in sorted(set(kinds[rows].tolist())):
         own = rows & (kinds == kind)
         state = replace(questions, plausible=questions.plausible[own], difficulty=questions.difficulty[own])
-        judgment = belief.judge(state)
-        expected = [float(judgment.q(replace(agent, skill=skill)).mean()) for skill in (agent.skill, *tried)]
+        posterior = belief.posterior(state)
+        expected = [float(posterior.q(replace(agent, skill=skill)).mean()) for skill in (agent.skill, *tried)]
         right = (scores[own].sum() + KIND_ITEMS * expected[0]) / (own.sum() + KIND_ITEMS)
         found[kind] = round(float(np.interp(right, expected[1:], tried)), 4)
     return found

@@ -17,6 +17,7 @@ from odar.lab.recording.questions import Question
 from odar.lab.recording.work import RememberingProvider, use_memo, used_amounts, worst_case
 from odar.options import AskOptions
 from odar.policy.policies import possible_walks
+from odar.providers.http import RETRY
 from odar.settings import Settings
 from odar.traces.database import Database
 from odar.traces.record import NOTHING_SPENT, Record
@@ -61,8 +62,8 @@ async def answer_question(odar: Odar, item: Item, seed: int | None, writer: Trac
         spent = _spend_fields(error.spend or NOTHING_SPENT)
         return failure(item, error, **unanswered, **spent, degradations=[], trace_id=None)
     if writer is not None:
-        writer.put(Record(question.query, answer))
-    return Outcome(_row(item, answer), used_amounts(answer.trace.calls, item.needs, odar.settings.retry.attempts))
+        writer.put(Record(question.query, answer.trace))
+    return Outcome(_row(item, answer), used_amounts(answer.trace.calls, item.needs, RETRY.attempts))
 
 
 def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = None) -> list[Item]:
@@ -81,7 +82,7 @@ def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
         *(question.query, question.path, question.max_cost_usd),
         *(seed if question.seed is None else question.seed, settings.seed),
         *(settings.agent(agent) for agent in settings.agent_names),
-        *(settings.policy, settings.routing, settings.dispatch, settings.fusion, settings.limits),
+        *(settings.policy, settings.routing, settings.fusion, settings.limits),
         odar.agents.prompts.steps(),
     )
     return digest_json(facts)

@@ -35,6 +35,7 @@ from odar.lab.recording.schema import (
     total_cost,
 )
 from odar.lab.recording.work import used_amounts, worst_case
+from odar.providers.http import RETRY
 from odar.settings import Settings
 from odar.types import SLOW, Ask, Assignment, Call, Candidate, Query, Stage
 
@@ -129,7 +130,7 @@ class ItemCalls:
 
     def used(self, item: Item) -> Needs:
         """Requests and tokens of this run, by provider."""
-        return used_amounts(self._calls, item.needs, self.odar.settings.retry.attempts)
+        return used_amounts(self._calls, item.needs, RETRY.attempts)
 
     def cost(self) -> float | None:
         """In all runs; None if a price is unknown."""

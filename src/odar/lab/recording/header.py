@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 FORMAT = "odar-recording-2"
 """The version of the schema; a recording of another version is refused."""
-_SECTIONS = ("profile", "prompts", "calibration", "policy", "fast", "second", "slow", "agents", "routing", "fusion",
-             "dispatch")  # fmt: skip
+_SECTIONS = (
+    *("profile", "prompts", "calibration", "policy"),
+    *("fast", "second", "slow", "agents", "routing", "fusion"),
+)
 """Sections of the settings that a header records."""
 
 
@@ -49,7 +51,7 @@ class Header:
     samples: int
     """Slow samples of each item."""
     settings: Mapping[str, Any]
-    """Agents, their models, routing, fusion and dispatch at the time of recording; `to_settings` reads them."""
+    """Agents, their models, routing and fusion at the time of recording; `to_settings` reads them."""
     prompts: Mapping[str, str]
     """The MD5 of each step's prompt for exact questions."""
     calibration: Mapping[str, Any]
@@ -114,25 +116,18 @@ def facts_of(odar: Odar) -> dict[str, Any]:
     agents = {name: _plain(settings.agent(name)) for name in settings.agent_names}
     for agent in agents.values():
         del agent["timeout_s"]
-        if not agent["effort"]:
-            del agent["effort"]
-        if not settings.dispatch.models:
-            del agent["alternatives"]
-    cards = [
-        card for each in odar.agents.cards.values() for card in (each if settings.dispatch.models else each[:1])
-    ]
+    cards = [card for each in odar.agents.cards.values() for card in each]
     facts: dict[str, Any] = {
         "agents": agents,
         "models": {card.name: _card_facts(odar, card) for card in cards},
         "prompts": {step.value: prompt.md5 for step, prompt in odar.agents.prompts.exact.items()},
         "samples": settings.routing.samples,
-        "dispatch": settings.dispatch.models,
     }
     return dict(json.loads(json.dumps(facts)))
 
 
 def model_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts about the default model of each agent, without dispatch and the number of samples."""
+    """Facts about the default model of each agent, without alternatives and the number of samples."""
     agents = {name: dict(agent) for name, agent in (facts.get("agents") or {}).items()}
     for agent in agents.values():
         agent.pop("alternatives", None)

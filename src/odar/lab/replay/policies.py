@@ -121,7 +121,8 @@ def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
     if switched:
         raise InputError(
             f"dispatch = off cannot be replayed: {switched} items were answered by an alternative model; "
-            "odar eval collect … --set dispatch.models=false records what the default models say"
+            "odar eval collect … --set fast.alternatives=[] --set slow.alternatives=[] records what the default "
+            "models say"
         )
     routing = settings.routing
     if settings.policy != "paper" or not {*routing.tau1_by_expert, *routing.tau2_by_expert}:
@@ -171,9 +172,9 @@ def best_paths(table: ReplayTable) -> Ints:
 def escalation_score(table: ReplayTable) -> Array:
     """q − p of the belief: the expected gain of asking the slow agent after the fast one."""
     state, _ = table.state([Stage.parse(FAST)])
-    judgment = table.calibration.load_belief().judge(state)
+    posterior = table.calibration.load_belief().posterior(state)
     slow = stacked_agent([table.agents[SLOW].on(kind) for kind in table.kinds])
-    return np.asarray(judgment.q(slow) - judgment.p)
+    return np.asarray(posterior.q(slow) - posterior.p)
 
 
 def length_adaptive(table: ReplayTable) -> Outcomes:

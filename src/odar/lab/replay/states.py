@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odar.policy import belief as beliefs
 from odar.policy.arrays import Array
-from odar.policy.belief import Agent, Belief, Opinion
+from odar.policy.belief import Agent, Belief, Evidence, Opinion
 from odar.types import Plan, State
 
 
-class _KnownJudgment(NamedTuple):
-    """The judgment of one state, from those of many."""
+class _KnownPosterior(NamedTuple):
+    """The posterior of one state, from those of many."""
 
     leader: int
     p: float
@@ -34,7 +33,7 @@ class RememberingBelief(Belief):
 
     def prepare(self, states: Sequence[State], agents: Mapping[str, Agent]) -> None:
         """Judge states in which the same agents were asked, all at once."""
-        known: dict[Any, _KnownJudgment | None] = self.__dict__["known"]
+        known: dict[Any, _KnownPosterior | None] = self.__dict__["known"]
         groups: dict[Any, list[State]] = {}
         for state in states:
             if _memory_key(state) not in known:
@@ -44,27 +43,27 @@ class RememberingBelief(Belief):
 
     def _judge_all(self, new: Sequence[State], agents: Mapping[str, Agent]) -> None:
         """In all of them the same ranks are known."""
-        known: dict[Any, _KnownJudgment | None] = self.__dict__["known"]
-        judgment = super().judge(stacked_state([each.plan for each in new], [each.opinions for each in new]))
-        leaders = np.broadcast_to(judgment.leader, len(new)).tolist()
-        chances = np.broadcast_to(judgment.p, len(new)).tolist()
+        known: dict[Any, _KnownPosterior | None] = self.__dict__["known"]
+        posterior = super().posterior(stacked_state([each.plan for each in new], [each.opinions for each in new]))
+        leaders = np.broadcast_to(posterior.leader, len(new)).tolist()
+        chances = np.broadcast_to(posterior.p, len(new)).tolist()
         kinds = [state.plan.kind for state in new]
         by_agent = {
-            name: np.broadcast_to(judgment.q(stacked_agent([agent.on(kind) for kind in kinds])), len(new)).tolist()
+            name: np.broadcast_to(posterior.q(stacked_agent([agent.on(kind) for kind in kinds])), len(new)).tolist()
             for name, agent in agents.items()
         }
         for i, state in enumerate(new):
             q = {name: values[i] for name, values in by_agent.items()}
-            found = _KnownJudgment(leaders[i], chances[i], q)
+            found = _KnownPosterior(leaders[i], chances[i], q)
             key = _memory_key(state)  # questions of two kinds without an answer can share it: judged one by one
             known[key] = found if known.get(key, found) == found else None
 
-    def judge(self, state: beliefs.State) -> Any:
+    def posterior(self, evidence: Evidence) -> Any:
         """Return the judgment from memory, unless it is one of many drawn questions."""
-        if isinstance(state.difficulty, np.ndarray):
-            return super().judge(state)
-        key = (id(state.opinions), state.difficulty, state.plausible)
-        return self.__dict__["known"].get(key) or super().judge(state)
+        if isinstance(evidence.difficulty, np.ndarray):
+            return super().posterior(evidence)
+        key = (id(evidence.opinions), evidence.difficulty, evidence.plausible)
+        return self.__dict__["known"].get(key) or super().posterior(evidence)
 
 
 def _memory_key(state: State) -> tuple[int, float, int]:
@@ -79,8 +78,8 @@ def _known_ranks(opinions: Sequence[Opinion]) -> tuple[tuple[bool, ...], ...]:
     )
 
 
-def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) -> beliefs.State:
-    return beliefs.State(
+def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) -> Evidence:
+    return Evidence(
         tuple(_stacked(column) for column in zip(*opinions, strict=True)),
         plausible=np.array([plan.plausible or 0 for plan in plans]),
         difficulty=np.array([plan.estimate.difficulty for plan in plans]),

@@ -36,10 +36,9 @@ from odar.lab.recording.schema import MIN_RIGHT_SCORE, Attempt, RecordedItem
 from odar.lab.replay.outcomes import ARRAYS, Outcomes
 from odar.lab.replay.states import RememberingBelief, stacked_state
 from odar.planning import is_nominal, make_plan, reference_price, token_prices, usual_lengths, value_of
-from odar.policy import belief as beliefs
 from odar.policy.alignment import Source, Statistics
 from odar.policy.arrays import Array, Bools, Ints
-from odar.policy.belief import Agent, Belief, Opinion
+from odar.policy.belief import Agent, Belief, Evidence, Opinion
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial, TargetState
 from odar.policy.energy import Alignment, align_energy
@@ -365,7 +364,7 @@ class ReplayTable:
         }
         return Outcomes(**arrays, stages=tuple(columns[-1]), name=name or policy.name, note=note)
 
-    def state(self, stages: Sequence[Stage] = ()) -> tuple[beliefs.State, Bools]:
+    def state(self, stages: Sequence[Stage] = ()) -> tuple[Evidence, Bools]:
         """The state of all items after some stages, as arrays over the items (n), and whether each of the k answers
         is right (n, k).
 

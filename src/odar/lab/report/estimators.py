@@ -10,9 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from odar.difficulty.estimator import LearnedEstimator, shipped_estimator
+from odar.difficulty.estimator import (
+    EPOCHS,
+    STEPS,
+    LearnedEstimator,
+    check_row_count,
+    cross_predict,
+    d_star,
+    shipped_estimator,
+)
 from odar.difficulty.features import GROUPS
-from odar.difficulty.training import EPOCHS, STEPS, check_row_count, cross_predict, d_star
 from odar.errors import InputError
 from odar.lab.replay.policies import SEEDS, best_paths, run_paper
 from odar.lab.replay.table import ReplayTable
