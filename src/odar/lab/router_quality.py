@@ -137,8 +137,10 @@ def oracle_score(weak: ArrayLike, strong: ArrayLike) -> Array:
 
 def auroc(score: ArrayLike, label: ArrayLike) -> float:
     """The probability that a positive outranks a negative; ties count half (Mann-Whitney)."""
-    s, positive = np.asarray(score, float), np.asarray(label).astype(bool)
-    n, m = int(positive.sum()), int((~positive).sum())
+    s = np.asarray(score, float)
+    positive = np.asarray(label).astype(bool)
+    n = int(positive.sum())
+    m = int((~positive).sum())
     if not n or not m:
         raise InputError("AUROC needs both positives and negatives")
     _, inverse, counts = np.unique(s, return_inverse=True, return_counts=True)
@@ -149,7 +151,8 @@ def auroc(score: ArrayLike, label: ArrayLike) -> float:
 def pearson(a: ArrayLike, b: ArrayLike) -> float:
     """0 if one side is constant."""
     x, y = (np.asarray(each, float) for each in (a, b))
-    x, y = x - x.mean(), y - y.mean()
+    x = x - x.mean()
+    y = y - y.mean()
     norm = float(np.sqrt((x @ x) * (y @ y)))
     return float(np.clip(x @ y / norm, -1, 1)) if norm > 0 else 0.0
 
@@ -162,7 +165,8 @@ def bootstrap_interval(
     A resample on which the figure does not exist (no gap, no positives) is drawn again.
     """
     arrays = [np.asarray(c) for c in columns]
-    value, drawn = figure(*arrays), []
+    value = figure(*arrays)
+    drawn = []
     for _ in range(resamples * 20):
         rows = rng.integers(0, len(arrays[0]), len(arrays[0]))
         try:

@@ -84,7 +84,8 @@ class Advice:
 
     def saving(self, choice: Outcomes) -> Interval:
         """The interval is of a ratio of means, linearised."""
-        cost, slow = choice.cost_usd, self.slow.cost_usd
+        cost = choice.cost_usd
+        slow = self.slow.cost_usd
         ratio = cost.mean() / slow.mean()
         values = 1 - ratio - (cost - ratio * slow) / slow.mean()
         return bootstrap_mean(values, strata=self.kinds, shares=False)

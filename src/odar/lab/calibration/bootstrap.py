@@ -56,7 +56,8 @@ def bootstrap_mean(
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0:
         return Interval(float("nan"), float("nan"), float("nan"))
-    mean, ones = float(data.mean()), int((data == 1).sum())
+    mean = float(data.mean())
+    ones = int((data == 1).sum())
     if shares and np.isin(data, (0, 1)).all() and min(ones, data.size - ones) < 10:
         return wilson_interval(mean, data.size)
     low, high = np.percentile(resampled_means(data, seed, resamples, strata), [2.5, 97.5])
@@ -118,5 +119,6 @@ def _sums(values: NDArray[np.float64], draws: int, rng: np.random.Generator, res
         if use_counts:
             sums.append(rng.multinomial(draws, counts / values.size, size) @ distinct)
         else:
+            # resamples × draws
             sums.append(values[rng.integers(0, values.size, (size, draws))].sum(axis=1))
     return np.concatenate(sums)

@@ -108,6 +108,7 @@ def choose_bet(loss: Array, allowed: float) -> float:
     bets = _BETS / (1 - allowed)  # the worst factor, at a loss of 1, is 1 − bet·(1 − allowed)
     # one further lost item, so that a few items without loss do not lead to the highest bet
     losses = np.append(loss, 1.0)
+    # bets × losses
     growth = np.log1p(bets[:, None] * (allowed - losses[None, :])).mean(axis=1)
     return float(bets[int(np.argmax(growth))])
 

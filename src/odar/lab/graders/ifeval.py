@@ -45,7 +45,8 @@ def check_instructions(
     Raises:
         KeyError: an instruction is not one of the 25.
     """
-    lines, versions = response.split("\n"), [response]
+    lines = response.split("\n")
+    versions = [response]
     if loose:
         versions += ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
         versions += [version.replace("*", "") for version in versions]
@@ -60,7 +61,8 @@ def figures(rows: Iterable[Mapping[str, Any]], responses: Iterable[str]) -> dict
 
     `rows` are those of IFEval's file, with `instruction_id_list` and `kwargs`; there is a response for each.
     """
-    pairs, found = list(zip(rows, responses, strict=True)), {}
+    pairs = list(zip(rows, responses, strict=True))
+    found = {}
     for rule in ("strict", "loose"):
         followed = [
             check_instructions(row["instruction_id_list"], row["kwargs"], text, loose=rule == "loose")
@@ -89,7 +91,8 @@ def _paragraphs(text: str, given: Arguments) -> bool:
 
 def _nth_paragraph(text: str, given: Arguments) -> bool:
     parts = [part.strip() for part in re.split(r"\n\n", text)]
-    nth, filled = given["nth_paragraph"], [part for part in parts if part]
+    nth = given["nth_paragraph"]
+    filled = [part for part in parts if part]
     if nth > len(filled) or not parts[nth - 1]:
         return False
     word = re.match(r"[^\s.,?!'\"]*", parts[nth - 1].split()[0].lstrip("'\""))
@@ -205,7 +208,8 @@ def language(text: str) -> str | None:
     if scripts["HIRAGANA"] + scripts["KATAKANA"]:
         scripts["HIRAGANA"] += scripts.pop("CJK", 0)  # Japanese is written with Han characters too
     script = scripts.most_common(1)[0][0]
-    words, known = Counter(_WORD.findall(text.lower())), _languages().get(script, {script.lower(): frozenset()})
+    words = Counter(_WORD.findall(text.lower()))
+    known = _languages().get(script, {script.lower(): frozenset()})
     return max(known, key=lambda code: sum(words[word] for word in known[code]))
 
 

@@ -62,7 +62,8 @@ def _connections(gold: str, final: str, response: str) -> float:
     """The share of groups of four that were found, in any order."""
     bold = _BOLD.findall(response)
     words = final if final.count(",") >= gold.count(",") or not bold else bold[-1]
-    found, wanted = _word_groups(words), _word_groups(gold)
+    found = _word_groups(words)
+    wanted = _word_groups(gold)
     return len(found & wanted) / len(wanted) if wanted else 0.0
 
 

@@ -42,12 +42,14 @@ def number_match(gold: str, answer: str) -> float:
     in GSM8K's own script. Thousands separators, currency signs, a closing full stop, bold marks and Unicode minus
     signs do not matter; rounding does.
     """
-    wanted, given = parse_number(gold), parse_number(answer)
+    wanted = parse_number(gold)
+    given = parse_number(answer)
     return float(wanted is not None and wanted == given)
 
 
 def within_tolerance(gold: str, answer: str, tolerance: float) -> float:
-    wanted, given = parse_number(gold), parse_number(answer)
+    wanted = parse_number(gold)
+    given = parse_number(answer)
     return float(wanted is not None and given is not None and abs(wanted - given) <= Fraction(str(tolerance)))
 
 
@@ -110,7 +112,8 @@ class Worker:
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self.close()
             self._owner = os.getpid()
-            command, pipe = [sys.executable, "-m", "odar.lab.graders.mathematics"], subprocess.PIPE
+            command = [sys.executable, "-m", "odar.lab.graders.mathematics"]
+            pipe = subprocess.PIPE
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0)
             if _exchange(self._process, b"", 60.0) != b"ready\n":  # sympy takes a second to import, or more
                 self.close()

@@ -50,7 +50,8 @@ def f1(golds: Sequence[str], answer: str) -> float:
 def _f1(gold: str, answer: str) -> float:
     if gold in _UNSPLIT or answer in _UNSPLIT or not gold or not answer:
         return float(gold == answer)
-    wanted, given = gold.split(), answer.split()
+    wanted = gold.split()
+    given = answer.split()
     common = sum((Counter(wanted) & Counter(given)).values())
     return 2 * common / (len(wanted) + len(given))
 
@@ -203,7 +204,8 @@ def chosen_letter(answer: str, options: Sequence[str]) -> str | None:
     >>> chosen_letter("The answer is C because it is blue.", ["red", "green", "blue"])
     'C'
     """
-    text, valid = _unmarked(answer), LETTERS[: len(options)]
+    text = _unmarked(answer)
+    valid = LETTERS[: len(options)]
     if (match := _LETTER_ALONE.fullmatch(text)) and match[1].upper() in valid:
         return match[1].upper()
     for form in (_unmarked, _plain):

@@ -114,5 +114,6 @@ def _row(item: Item, answer: Answer) -> dict[str, Any]:
 
 
 def _spend_fields(spend: Spend) -> dict[str, Any]:
-    usage, seconds = asdict(spend.usage), round(spend.seconds, 3)
+    usage = asdict(spend.usage)
+    seconds = round(spend.seconds, 3)
     return {"calls": spend.calls, "cost_usd": spend.cost_usd, "usage": usage, "seconds": seconds}

@@ -96,7 +96,8 @@ async def run(
         BudgetExceeded: there is a budget, and the price of an item, or of another row, is unknown.
         InputError: the journal holds rows of other items under the same ids.
     """
-    todo, stopped = journal.missing(items), None
+    todo = journal.missing(items)
+    stopped = None
     if budget_usd is not None and any(item.worst_cost_usd is None for item in todo):
         raise BudgetExceeded("the budget cannot be kept while a price is unknown; add it to odar.toml")
     state = _RunState(journal, RateLimiter(rates or {}), len(items), budget_usd, on_progress)
@@ -171,7 +172,8 @@ class _RunState:
         return None
 
     async def _do(self, work: Work, item: Item, ticket: int) -> None:
-        before, used = self.journal.entries.get(item.key), item.needs
+        before = self.journal.entries.get(item.key)
+        used = item.needs
         try:
             outcome = await work(item, self.journal.memo(item))
             used = outcome.used

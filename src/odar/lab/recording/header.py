@@ -156,7 +156,8 @@ def changed_facts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tup
     >>> changed_facts({"slow": {"model": "a"}}, {"slow": {"model": "b"}})
     [('slow.model', 'b', 'a')]
     """
-    old, new = dict(_flatten(before)), dict(_flatten(now))
+    old = dict(_flatten(before))
+    new = dict(_flatten(now))
     changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     return [(name, old.get(name, "missing"), new.get(name, "missing")) for name in changed]
 

@@ -317,7 +317,8 @@ def to_items(
 
 
 def _attempt(answer: ImportedAnswer, agent: str, index: int, request: int, price: Price | None) -> Attempt:
-    usage, paid = answer.usage, answer.cost_usd
+    usage = answer.usage
+    paid = answer.cost_usd
     prompt_usd, output_usd = (None, None) if paid is None else (0.0, paid)
     if paid is None and price is not None:
         prompt_usd = price.cost(replace(usage, output=0))

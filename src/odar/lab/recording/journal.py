@@ -222,7 +222,8 @@ class Journal:
     def sort(self, items: Iterable[Item]) -> None:
         """Atomic: one row per item, in the order of the items, then rows of other items."""
         keys = dict.fromkeys(item.key for item in items if item.key in self.entries) | dict.fromkeys(self.entries)
-        draft, entries = self.path.with_name(self.path.name + ".tmp"), {}
+        draft = self.path.with_name(self.path.name + ".tmp")
+        entries = {}
         with draft.open("wb") as file:
             if self._header is not None:
                 file.write(to_line(self._header))
@@ -278,7 +279,8 @@ def _read_lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
     """
     if not path.exists():
         return
-    offset, torn = 0, False
+    offset = 0
+    torn = False
     with path.open("rb") as file:
         for number, line in enumerate(file):
             torn = not line.endswith(b"\n")

@@ -83,7 +83,8 @@ class RateLimiter:
 
     def wait_s(self, needs: Needs) -> float:
         """Infinity if a running item must end first."""
-        now, longest = self._clock(), 0.0
+        now = self._clock()
+        longest = 0.0
         for provider in needs.keys() & self._rates.keys():
             counting = {n: each for n, each in self._counted[provider].items() if each[0] > now}
             self._counted[provider] = counting

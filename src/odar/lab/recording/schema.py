@@ -197,8 +197,11 @@ def recorded_signals(attempt: Attempt, candidate: Candidate | None = None) -> An
         signals = replace(signals, answer_logprob=attempt.answer_logprob)
     if attempt.tokens:
         return signals
-    kind, length, answer_logprob = signals.kind, signals.length, signals.answer_logprob
-    generated, mean = attempt.usage.output, attempt.mean_logprob
+    kind = signals.kind
+    length = signals.length
+    answer_logprob = signals.answer_logprob
+    generated = attempt.usage.output
+    mean = attempt.mean_logprob
     if generated and attempt.text.strip() == attempt.answer.strip():
         length = CHARACTERS_PER_TOKEN * generated
         if generated > 2 * len(attempt.text.split()) + _SCAFFOLD_TOKENS:
@@ -337,7 +340,8 @@ def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
 
 def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
     """Raises KeyError, TypeError or ValueError for anything that `attempt_to_json` did not write."""
-    tokens, marked = row.get("tokens", ()), set(row.get("control", ()))
+    tokens = row.get("tokens", ())
+    marked = set(row.get("control", ()))
     control = [i in marked for i in range(len(tokens))]
     attempt = msgspec.convert({"text": _visible_text(tokens, control), **row, "control": control}, Attempt)
     if len(attempt.logprobs) != len(tokens):

@@ -80,6 +80,7 @@ ARRAYS = ("score", "cost_usd", "calls", "seconds", "tokens", "path", "winner", "
 
 def mean_outcomes(runs: Sequence[Outcomes], note: str = "") -> Outcomes:
     """The paths are those of the first."""
+    # runs × items
     means = {name: np.mean([getattr(run, name) for run in runs], axis=0) for name in ARRAYS if name != "path"}
     return replace(runs[0], **means | {"winner": np.full(len(runs[0]), -1)}, stages=(), note=note)
 
@@ -123,7 +124,8 @@ def best_mixture(fixed: Sequence[Outcomes], cost_usd: float) -> Outcomes:
     if after in (0, len(hull)):
         only = chosen[min(after, len(hull) - 1)]
         return replace(only, note=only.name)
-    low, high = hull[after - 1][0], hull[after][0]
+    low = hull[after - 1][0]
+    high = hull[after][0]
     share = (cost_usd - low) / (high - low)
     note = f"{1 - share:.0%} {chosen[after - 1].name}, {share:.0%} {chosen[after].name}"
     return replace(mixture(chosen[after - 1], chosen[after], share, note), name="best-mixture")

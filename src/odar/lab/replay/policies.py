@@ -223,6 +223,7 @@ def oracle(table: ReplayTable) -> Outcomes:
 def _cheapest_best(outcomes: Sequence[Outcomes], note: str) -> Outcomes:
     scores = np.stack([each.score for each in outcomes])
     costs = np.stack([each.cost_usd for each in outcomes])
+    # policies × items
     pick = np.where(scores >= scores.max(axis=0), costs, np.inf).argmin(axis=0)
     return combine(outcomes, pick, note=note)
 

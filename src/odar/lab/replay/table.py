@@ -655,7 +655,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _attempt_cost(attempt: Attempt, price: Price, prompt_tokens: int) -> tuple[float, float]:
     """As recorded, or else by the tokens at nominal prices."""
-    prompt, output = attempt.prompt_usd, attempt.output_usd
+    prompt = attempt.prompt_usd
+    output = attempt.output_usd
     if prompt is not None and output is not None and prompt + output:
         return prompt, output
     usage = attempt.usage

@@ -146,7 +146,8 @@ def _about(findings: Findings) -> str:
 def _verdict(findings: Findings) -> str:
     """The main result in words, as far as it is significant."""
     rows = {row.name: row for row in findings.main}
-    ours, hard = rows["odar"], rows["always-hard"]
+    ours = rows["odar"]
+    hard = rows["always-hard"]
 
     def against(other: PolicySummary, name: str) -> str:
         assert other.gain is not None, "only the reference has no gain, and that is ODAR"
@@ -170,7 +171,8 @@ def _verdict(findings: Findings) -> str:
 
 def _origin(findings: Findings, command: str) -> dict[str, str]:
     settings = findings.table.settings
-    routing, fusion = settings.routing, settings.fusion
+    routing = settings.routing
+    fusion = settings.fusion
     header = findings.header
     versions = {"odar": __version__, "python": platform.python_version(), **{n: version(n) for n in LIBRARIES}}
     agents = {}
