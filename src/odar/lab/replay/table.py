@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -553,21 +553,10 @@ class ReplayTable:
         return {source: _statistics(found, weight) for source, found in answers.items()}
 
 
-@_garbage_collection_paused()
 def load_table(place: str | Path, calibration: str | None = None, split: str = "") -> ReplayTable:
-    """The items of a recording, or those of one split (`calibrate` or `judge`); raises InputError if there are
-    none.
-
-    `calibration` is the name or the file of a calibration that replaces the one of the recording.
-    """
-    recording = open_recording(place)
-    items = list(recording.items(split, tokens=False))
-    if not items:
-        kind = f"items to {split} with" if split else "finished items yet; collect them with odar eval collect"
-        raise InputError(f"{recording.path} holds no {kind}")
-    _check_labels(items, place)
-    known = None if calibration is None else load_calibration(calibration)
-    return ReplayTable.from_items(items, recording.header, known)
+    """The table of one recording; see `load_tables`."""
+    (table,) = load_tables([place], calibration, split).values()
+    return table
 
 
 @_garbage_collection_paused()
@@ -577,6 +566,14 @@ def load_tables(
     """Tables by file name, joining recordings of the same models and settings.
 
     An item that is in several files counts once. A file without items of the split is skipped if others have some.
+
+    Args:
+        places: the recordings.
+        calibration: name or file of a calibration that replaces the one of the recordings.
+        split: only items of this split (`calibrate` or `judge`) and those without one.
+
+    Raises:
+        InputError: there are no items, or an answer has no score.
     """
     groups: dict[str, list[tuple[str, Recording]]] = {}
     for place in places:
@@ -584,25 +581,21 @@ def load_tables(
         header = recording.header
         made = json.dumps([header.made_by, header.samples, header.settings, header.calibration], sort_keys=True)
         groups.setdefault(made, []).append((str(place), recording))
+    known = None if calibration is None else load_calibration(calibration)
     found = {}
     for members in groups.values():
         items = {item.key: item for _, each in reversed(members) for item in each.items(split, tokens=False)}
+        if any(attempt.score is None for item in items.values() for attempt in item.attempts):  # it would be wrong
+            raise InputError(
+                f"{members[0][0]} has no right answers; odar advise and odar calibrate take slow's as the reference"
+            )
         if items:
-            _check_labels(items.values(), members[0][0])
-            known = None if calibration is None else load_calibration(calibration)
             name = " ".join(name for name, _ in members)
             found[name] = ReplayTable.from_items(list(items.values()), members[0][1].header, known)
     if not found:
-        raise InputError(f"none of {', '.join(map(str, places))} holds items{f' to {split} with' * bool(split)}")
+        kind = f"items to {split} with" if split else "finished items yet; collect them with odar eval collect"
+        raise InputError(f"{', '.join(map(str, places))} holds no {kind}")
     return found
-
-
-def _check_labels(items: Iterable[RecordedItem], place: str | Path) -> None:
-    """Raise InputError if an answer has no score: it would count as wrong."""
-    if any(attempt.score is None for item in items for attempt in item.attempts):
-        raise InputError(
-            f"{place} has no right answers; odar advise and odar calibrate take slow's as the reference"
-        )
 
 
 def shared_rows(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[Ints, Ints]:
