@@ -32,7 +32,7 @@ from odar.conversation import NO_OPTIONS
 from odar.errors import InputError
 from odar.lab.recording.files import Recording, open_recording
 from odar.lab.recording.header import Header
-from odar.lab.recording.schema import MIN_RIGHT_SCORE, Attempt, RecordedItem
+from odar.lab.recording.schema import CHARACTERS_PER_TOKEN, MIN_RIGHT_SCORE, Attempt, RecordedItem
 from odar.lab.replay.outcomes import ARRAYS, Outcomes
 from odar.lab.replay.states import RememberingBelief, stacked_state
 from odar.planning import is_nominal, make_plan, reference_price, token_prices, usual_lengths, value_of
@@ -534,7 +534,7 @@ class ReplayTable:
             weight = self.settings.fusion.varentropy_weight
             energy = align_energy(figures.energy, figures.varentropy, weight, self._scale(attempt)[0])
         row.candidates.append(attempt.to_candidate(energy))
-        row.costs.append(_attempt_cost(attempt, price, len(row.query) // 4))
+        row.costs.append(_attempt_cost(attempt, price, int(len(row.query) // CHARACTERS_PER_TOKEN)))
 
     def fitted_statistics(self, rows: Ints | Bools | None = None) -> dict[Source, Statistics]:
         """Of every source, on all recorded answers or on those of some items.
@@ -654,5 +654,5 @@ def _attempt_cost(attempt: Attempt, price: Price, prompt_tokens: int) -> tuple[f
         return prompt, output
     usage = attempt.usage
     read = prompt_tokens if usage.input is None else usage.input
-    written = len(attempt.text) // 4 if usage.output is None else usage.output
+    written = len(attempt.text) // CHARACTERS_PER_TOKEN if usage.output is None else usage.output
     return read * price.input / 1_000_000, written * price.output / 1_000_000
