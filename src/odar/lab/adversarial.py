@@ -38,7 +38,7 @@ def inject_complexity(task: Task) -> Task:
 
 
 def mask_complexity(task: Task) -> Task:
-    """Return the task with formulas in words, everyday words for technical ones, and a casual opening.
+    """The task with formulas in words, everyday words for technical ones, and a casual opening.
 
     Code, quotations and lettered options are kept, because an answer may have to repeat them.
     """

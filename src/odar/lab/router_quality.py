@@ -28,7 +28,7 @@ _ARENA_BETA = 0.1
 
 
 def accuracy_curve(score: ArrayLike, weak: ArrayLike, strong: ArrayLike) -> Array:
-    """Return the accuracy with the 0, 1, ..., n queries of highest score sent to the strong model.
+    """The accuracy with the 0, 1, ..., n queries of highest score sent to the strong model.
 
     Tied queries share their gain evenly, the mean over random orders: a constant score gives the straight line of
     a random router.
@@ -54,7 +54,7 @@ def gap_recovered(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, shares: 
 
 
 def apgr(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, bins: int = BINS) -> float:
-    """Return the average performance gap recovered: trapezoids over bins of the share of strong calls.
+    """The average performance gap recovered: trapezoids over bins of the share of strong calls.
 
     >>> round(apgr([0, 0, 0, 0], weak=[0, 1, 0, 1], strong=[1, 1, 1, 1]), 6)
     0.5
@@ -64,7 +64,7 @@ def apgr(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, bins: int = BINS)
 
 
 def cpt(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, target: float) -> float:
-    """Return the call-performance threshold: the least share of strong calls that recovers `target` of the gap.
+    """The call-performance threshold: the least share of strong calls that recovers `target` of the gap.
 
     >>> cpt([4, 3, 2, 1], weak=[0, 0, 1, 1], strong=[1, 1, 1, 1], target=0.5)
     0.25
@@ -75,7 +75,7 @@ def cpt(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, target: float) -> 
 
 
 def arena_score(accuracy: float, cost_usd: float) -> float:
-    """Return RouterArena's score (arXiv 2510.00202), a weighted harmonic mean of accuracy and log₂ cost (SPEC 7.9).
+    """RouterArena's score (arXiv 2510.00202), a weighted harmonic mean of accuracy and log₂ cost (SPEC 7.9).
 
     The cost term is 1 at 0.0044 dollars per 1,000 questions or less, and 0 at 200 dollars or more.
 
@@ -92,7 +92,7 @@ def arena_score(accuracy: float, cost_usd: float) -> float:
 
 
 def path_robustness(before: ArrayLike, after: ArrayLike) -> tuple[float, float]:
-    """Return the share of paraphrased questions that keep their path, and the same corrected for chance (SPEC 7.9).
+    """The share of paraphrased questions that keep their path, and the same corrected for chance (SPEC 7.9).
 
     A router that sends everything down one path keeps every path. The correction is Cohen's kappa: 0 is the
     expected agreement of two independent choices with these path mixes, 1 is every path kept.

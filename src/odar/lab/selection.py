@@ -42,7 +42,7 @@ def select_tasks(tasks: Sequence[Task], *, limit: int | None = None, seed: int =
 
 
 def stratified_order(strata: Sequence[tuple[Hashable, ...]], rng: np.random.Generator) -> list[int]:
-    """Return positions in an order of which every prefix holds each stratum in proportion; random within a stratum.
+    """Positions in an order of which every prefix holds each stratum in proportion; random within a stratum.
 
     A stratum is a tuple: its first element is kept in proportion first, within it the second, and so on.
 
@@ -88,7 +88,7 @@ def check_scorer(source: TaskSet, tasks: Sequence[Task]) -> None:
 
 
 def with_fitting_prompts(settings: Settings, sources: Sequence[TaskSet]) -> Settings:
-    """Return the settings with prompts that ask for no marked answer, if the form of the answers is scored.
+    """The settings with prompts that ask for no marked answer, if the form of the answers is scored.
 
     Prompts of a user that ask for no marked answer are kept.
 

@@ -59,7 +59,7 @@ class Difference:
 
 
 def fold_interval(values: ArrayLike, folds: ArrayLike) -> Interval:
-    """Return the mean over folds with its t-based interval; NaN bounds for a single fold.
+    """The mean over folds with its t-based interval; NaN bounds for a single fold.
 
     >>> fold_interval([1, 0, 1, 1], [0, 0, 1, 1]).value
     0.75
@@ -75,7 +75,7 @@ def fold_interval(values: ArrayLike, folds: ArrayLike) -> Interval:
 
 
 def binomial_margin(accuracy: float, items: int) -> float:
-    """Return half the width of the 95% interval of a simple random sample; NaN with fewer than `MIN_ITEMS` items.
+    """Half the width of the 95% interval of a simple random sample; NaN with fewer than `MIN_ITEMS` items.
 
     >>> round(binomial_margin(0.982, 1000), 4)
     0.0082
@@ -110,7 +110,7 @@ def difference(
     strata: Sequence[Hashable] | None = None,
     resamples: int = RESAMPLES,
 ) -> Difference:
-    """Return the mean of first minus second on the same items, with an interval and a p-value.
+    """The mean of first minus second on the same items, with an interval and a p-value.
 
     The interval is a stratified paired bootstrap. With few items, or few on which the two differ, it is the
     interval of Bonett and Price (2012), which adds one item in favour of each side and so never has zero width.

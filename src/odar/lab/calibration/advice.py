@@ -163,7 +163,7 @@ def kind_of(item: RecordedItem) -> str:
 
 
 def percent(interval: Interval, digits: int = 1) -> str:
-    """Return a share with its interval.
+    """A share with its interval.
 
     >>> percent(Interval(0.921, 0.898, 0.94)), percent(Interval(0.58, 0.52, 0.63), 0)
     ('92.1% [89.8, 94.0]', '58% [52, 63]')
@@ -311,7 +311,7 @@ def with_second(
 
 
 def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[Query], float]) -> dict[str, Any]:
-    """Return what requests without a comparable answer cost at one call each, by estimated lengths.
+    """What requests without a comparable answer cost at one call each, by estimated lengths.
 
     The recommended choice asks one agent; nothing says whether its answer is as good as slow's.
     """

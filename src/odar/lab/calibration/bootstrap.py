@@ -44,7 +44,7 @@ def bootstrap_mean(
     *,
     shares: bool = True,
 ) -> Interval:
-    """Return the mean with its percentile bootstrap interval; pass paired differences to compare two rules.
+    """The mean with its percentile bootstrap interval; pass paired differences to compare two rules.
 
     The interval is widened by the ratio of the t to the normal quantile, which matters below about 100 values.
     If all values are 0 or 1 and fewer than 10 of either occur, the interval is Wilson's instead. Use `shares=False`
@@ -91,7 +91,7 @@ def resampled_means(
 
 
 def pooled_strata(strata: Sequence[Hashable] | None, count: int) -> NDArray[np.int64]:
-    """Return a number for the stratum of each value; small strata share one.
+    """A number for the stratum of each value; small strata share one.
 
     >>> pooled_strata(["a"] * 6 + ["b", "c"] + ["d"] * 5, 13).tolist()
     [0, 0, 0, 0, 0, 0, 0, 0, 3, 3, 3, 3, 3]

@@ -36,7 +36,7 @@ _END_MARKS = ".!?"
 def check_instructions(
     instructions: Sequence[str], arguments: Sequence[Arguments], response: str, *, loose: bool = False
 ) -> tuple[bool, ...]:
-    """Return whether a response follows each instruction of a prompt; an empty response follows none.
+    """Whether a response follows each instruction of a prompt; an empty response follows none.
 
     Strict checks take the response as it is. Loose checks also try the response without its first line, its last
     line, or both, each with and without asterisks; an instruction is followed if one of these versions follows it.

@@ -21,7 +21,7 @@ _boxed = partial(last_boxed, bare=True)  # LiveBench's answers are LaTeX
 
 
 def livebench(task: str, gold: str, response: str, answer: str) -> float:
-    """Return the score of a response to a question with a ground truth.
+    """The score of a response to a question with a ground truth.
 
     The final answer is the content of the last <solution> tags or fenced block, else the answer that ODAR parsed.
 

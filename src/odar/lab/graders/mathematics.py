@@ -36,7 +36,7 @@ _CONSISTENT_LINE = re.compile(r"^[*_ \t]*CONSISTENT[*_ \t]*:[*_ \t]*(YES|NO)\b",
 
 
 def number_match(gold: str, answer: str) -> float:
-    """Return 1 if the answer is the gold number, in any unit.
+    """1 if the answer is the gold number, in any unit.
 
     An answer may be a quantity (`$1,000`, `3/4`, `18 dollars`, `1.5e3`); of a sentence, the last number counts, as
     in GSM8K's own script. Thousands separators, currency signs, a closing full stop, bold marks and Unicode minus
@@ -70,7 +70,7 @@ def parse_number(text: str) -> Fraction | None:
 
 
 def math_equal(gold: str, answer: str) -> float:
-    """Return 1 if the answer is mathematically equal to the gold one: `\\frac12` is `0.5`, `x+1` is `1+x`.
+    """1 if the answer is mathematically equal to the gold one: `\\frac12` is `0.5`, `x+1` is `1+x`.
 
     Algebra runs in a worker process with limits on memory and time, because models may write `9^{9^{9^9}}`. An
     answer that cannot be parsed, takes too long, or has more than 1,000 characters is not equal.
@@ -172,7 +172,7 @@ def _equal(gold: str, answer: str) -> bool:
 
 
 def proof_score(problem: str, checklist: Sequence[str], proof: str, verifier: Verifier) -> float:
-    """Return the share of the checklist that a verifier confirms; 0 if it finds the proof inconsistent.
+    """The share of the checklist that a verifier confirms; 0 if it finds the proof inconsistent.
 
     An empty proof costs no call and scores 0. A claim that the verifier does not mention is not confirmed; one that
     it mentions twice needs YES both times. Without a line on consistency the score is 0.

@@ -138,7 +138,7 @@ def model_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_changes(now: Any, before: Any) -> str:
-    """Return the differences of two trees of facts in parentheses, the first three by name; empty if unknown.
+    """The differences of two trees of facts in parentheses, the first three by name; empty if unknown.
 
     >>> describe_changes({"slow": {"temperature": 0.3}}, {"slow": {"temperature": 1.0}})
     ' (slow.temperature was 1.0 and is 0.3)'
@@ -151,7 +151,7 @@ def describe_changes(now: Any, before: Any) -> str:
 
 
 def changed_facts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return the names of the facts that differ, with their values before and now.
+    """The names of the facts that differ, with their values before and now.
 
     >>> changed_facts({"slow": {"model": "a"}}, {"slow": {"model": "b"}})
     [('slow.model', 'b', 'a')]

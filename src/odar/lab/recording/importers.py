@@ -409,7 +409,7 @@ def _table(path: Path, options: ImportOptions) -> Reader:
 
 
 def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | None]]:
-    """Return tokens and log-probabilities from two lists, or from a list of objects as in chat completions.
+    """Tokens and log-probabilities from two lists, or from a list of objects as in chat completions.
 
     >>> _listed_tokens(None, {"content": [{"token": "B", "logprob": -0.5}]}), _listed_tokens(["B"], "[-0.5]")
     ((['B'], [-0.5]), (['B'], [-0.5]))
@@ -530,7 +530,7 @@ def _row_errors(path: Path, number: int) -> Iterator[None]:
 
 
 def _find_answer(text: str) -> tuple[str, bool]:
-    r"""Return the final answer of a text, and whether it was marked: a JSON field `answer`, or the usual phrases.
+    r"""The final answer of a text, and whether it was marked: a JSON field `answer`, or the usual phrases.
 
     >>> _find_answer('{"reasoning": "…", "answer": 4}'), _find_answer("So it is 5.\nAnswer: 5")
     (('4', True), ('5', True))
@@ -574,7 +574,7 @@ def _number(value: Any) -> float | None:
 
 
 def _logprob(logprob: Any, probability: Any = None) -> float | None:
-    """Return a log-probability, which a table may hold as a probability instead; −Infinity is a small one.
+    """A log-probability, which a table may hold as a probability instead; −Infinity is a small one.
 
     >>> _logprob(-0.5), _logprob("-Infinity") == _logprob(None, 0.0)
     (-0.5, True)

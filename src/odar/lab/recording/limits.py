@@ -26,7 +26,7 @@ class Amount(NamedTuple):
     tokens: float = 0
 
     def plus(self, other: Amount, sign: int = 1) -> Amount:
-        """Return the sum, or the difference if `sign` is −1.
+        """The sum, or the difference if `sign` is −1.
 
         >>> Amount(1, 10).plus(Amount(2, 5))
         Amount(requests=3, tokens=15)

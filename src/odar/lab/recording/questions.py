@@ -142,7 +142,7 @@ def load_questions(
 
 
 def starter_questions(limit: int | None = None) -> list[Question]:
-    """Return the original questions over eight domains that ship with ODAR, or some of them, evenly spread.
+    """The original questions over eight domains that ship with ODAR, or some of them, evenly spread.
 
     >>> len(starter_questions()), len(starter_questions(160))
     (236, 160)

@@ -183,7 +183,7 @@ class RecordedItem:
 
 
 def recorded_signals(attempt: Attempt, candidate: Candidate | None = None) -> AnswerSignals:
-    """Return the signals of a recorded answer (SPEC 5.11), as the engine would see them.
+    """The signals of a recorded answer (SPEC 5.11), as the engine would see them.
 
     A table may hold only the final answer and the number of generated tokens, which then give the length. An answer
     whose probability is all that is known is rated like a direct one.
@@ -273,7 +273,7 @@ def sort_attempts(attempts: Iterable[Attempt]) -> list[Attempt]:
 
 
 def total_cost(attempts: Iterable[Attempt]) -> float | None:
-    """Return the cost of all answers to one item; None if a price is unknown.
+    """The cost of all answers to one item; None if a price is unknown.
 
     Samples of one request share its prompt, which counts once.
 
@@ -303,7 +303,7 @@ def round_logprob(logprob: float | None) -> float | None:
 
 
 def row_id(key: ItemKey) -> str:
-    """Return the id of an item's row in the journal; `key_of` reads it.
+    """The id of an item's row in the journal; `key_of` reads it.
 
     >>> key_of(row_id(ItemKey("gsm8k", "17", 42)))
     ItemKey(set='gsm8k', id='17', seed=42)
@@ -316,7 +316,7 @@ def key_of(row_id: str) -> ItemKey:
 
 
 def without_defaults(instance: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that differ from their defaults, by name.
+    """The fields of a dataclass that differ from their defaults, by name.
 
     >>> without_defaults(Usage(input=3))
     {'input': 3}

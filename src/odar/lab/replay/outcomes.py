@@ -132,7 +132,7 @@ def best_mixture(fixed: Sequence[Outcomes], cost_usd: float) -> Outcomes:
 
 
 def upper_hull(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the corners of the upper hull of (cost, accuracy), from the cheapest point to the most accurate.
+    """The corners of the upper hull of (cost, accuracy), from the cheapest point to the most accurate.
 
     >>> upper_hull([(1, 0.5), (2, 0.55), (3, 0.7), (4, 0.6)])
     [(1, 0.5), (3, 0.7)]

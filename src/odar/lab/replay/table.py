@@ -324,7 +324,7 @@ class ReplayTable:
         name: str = "",
         note: str = "",
     ) -> Outcomes:
-        """Return the outcome of a policy on every item.
+        """The outcome of a policy on every item.
 
         Args:
             policy: decides in every state.
@@ -599,7 +599,7 @@ def load_tables(
 
 
 def shared_rows(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[Ints, Ints]:
-    """Return the positions of the shared elements in each of two lists, in the order of the first.
+    """The positions of the shared elements in each of two lists, in the order of the first.
 
     >>> [rows.tolist() for rows in shared_rows("abc", "ca")]
     [[0, 2], [1, 0]]

@@ -106,7 +106,7 @@ def render(parts: Sequence[Findings], command: str) -> str:
 
 
 def cell(value: Any, column: Column) -> tuple[str, str]:
-    """Return the text of a cell, and of its interval.
+    """The text of a cell, and of its interval.
 
     >>> cell(-0.5, Column("x")), cell(Interval(0.5, 0.25, 0.75), Column("x", ".2f")), cell(None, Column("x"))
     (('−0.500', ''), ('0.50', '0.25 to 0.75'), ('–', ''))
