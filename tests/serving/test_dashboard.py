@@ -262,7 +262,7 @@ def test_without_keys_other_machines_and_pages_are_rejected(busy):
         ({"max_difficulty": "nan"}, "max_difficulty"),
         ({"since": "yesterday"}, "since"),
         ({"since": "0001-01-01T00:00:00+23:59"}, "since"),
-        ({"until": "9999-12-31T23:59:59-23:59"}, "since"),
+        ({"until": "9999-12-31T23:59:59-23:59"}, "until"),
         ({"limit": "0"}, "limit"),
         ({"limit": "201"}, "limit"),
         ({"limit": "²"}, "limit"),

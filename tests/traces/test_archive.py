@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from odar.errors import InputError, UnknownName
-from odar.traces.record import DIRECT, Cursor, Filter, Record, Unanswered
+from odar.traces.record import DIRECT, Filter, Record, Unanswered
 from odar.types import Candidate, Query, Step
 from support.traces import ago, make_answer, make_record
 
@@ -80,30 +80,30 @@ FILTERS = [
 async def test_filters(filled):
     for wanted, ids in FILTERS:
         page = filled.archive.page(wanted)
-        assert [trace["id"] for trace in page.traces] == ids.split(), wanted
-        assert page.next is None
+        assert [trace["id"] for trace in page["traces"]] == ids.split(), wanted
+        assert page["next"] is None
 
 
 async def test_pages_neither_repeat_nor_skip_even_at_the_same_millisecond(filled):
     seen, cursor = [], None
     while True:
         page = filled.archive.page(after=cursor, limit=2)
-        seen += [trace["id"] for trace in page.traces]
+        seen += [trace["id"] for trace in page["traces"]]
         filled.put(make_record())  # newer ones do not disturb
-        if page.next is None:
+        if page["next"] is None:
             break
-        cursor = Cursor.parse(str(page.next))
+        cursor = page["next"]
     assert seen == ["d1", "c1", "b2", "b1", "a2", "a1"]
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "x_"])
-def test_an_invalid_cursor_is_rejected(cursor):
+async def test_an_invalid_cursor_is_rejected(filled, cursor):
     with pytest.raises(InputError, match="cursor"):
-        Cursor.parse(cursor)
+        filled.archive.page(after=cursor)
 
 
 async def test_a_row_has_figures_but_no_internal_columns(filled):
-    (row,) = filled.archive.page(Filter(path="hard")).traces
+    (row,) = filled.archive.page(Filter(path="hard"))["traces"]
     assert row["models"] == ["cheap", "dear"]
     assert (row["cost_usd"], row["calls"], row["tokens_in"], row["feedback"]) == (0.1, 6, 20, None)
     assert (row["query_characters"], row["day"]) == (11, "2026-11-15")
@@ -142,8 +142,8 @@ async def test_the_last_feedback_counts(filled):
     filled.archive.mark("c1", True)
     await filled.mark("c1", False, "it is 5\0\ud800")
     await filled.mark("a2", True)
-    assert [t["id"] for t in filled.archive.page(Filter(feedback="wrong")).traces] == ["c1"]
-    assert [t["id"] for t in filled.archive.page(Filter(feedback="right")).traces] == ["a2"]
+    assert [t["id"] for t in filled.archive.page(Filter(feedback="wrong"))["traces"]] == ["c1"]
+    assert [t["id"] for t in filled.archive.page(Filter(feedback="right"))["traces"]] == ["a2"]
     said = (await filled.get("c1"))["feedback"]
     assert (said["correct"], said["note"]) == (False, "it is 5\ufffd?")
     assert filled.archive.overview()["feedback"] == {"right": 1, "wrong": 1}
@@ -234,14 +234,14 @@ async def test_an_answer_of_a_named_model_is_not_in_the_difficulty_histogram(ope
     view = store.archive.overview()
     assert list(view["paths"]) == ["direct"]
     assert view["difficulty"]["routed"] == {}
-    assert store.archive.page(Filter(path="direct")).traces[0]["id"] == answer.trace.id
+    assert store.archive.page(Filter(path="direct"))["traces"][0]["id"] == answer.trace.id
 
 
 async def test_a_page_shows_the_beginning_of_a_stored_question(opened, url):
     store = opened(url, content=True)
     store.put(make_record("Why? " * 100))
     await store.flush()
-    assert store.archive.page(Filter(text="why")).traces[0]["question"] == "Why? " * 32
+    assert store.archive.page(Filter(text="why"))["traces"][0]["question"] == "Why? " * 32
     assert [t["id"] for t in store.archive.export(Filter(text="why"))] == [t["id"] for t in store.archive.export()]
 
 

@@ -27,7 +27,7 @@ def test_a_repeated_trace_is_stored_once(url, settings_of):
     assert record_trace(answer, QUERY, settings) is None
     assert record_trace(answer, QUERY, settings) is None
     database = Database(settings.store)
-    assert len(Archive(database).page().traces) == 1
+    assert len(Archive(database).page()["traces"]) == 1
     database.close()
 
 

@@ -37,7 +37,7 @@ from odar.serving.service import ADAPTIVE, Service
 from odar.serving.store import Store
 from odar.traces.observations import settings_lines
 from odar.traces.overview import warnings_of
-from odar.traces.record import Cursor, Filter, Record, Text, to_document
+from odar.traces.record import Filter, Record, Text, to_document, utc_or_error
 from odar.traces.story import tell_story
 from odar.types import Answer
 
@@ -177,8 +177,8 @@ class _DataRoutes:
     async def page(self, request: Request) -> Response:
         """Return a page of traces, newest first, and the cursor of the next page."""
         key, store, query = self._key_store_query(request)
-        page = await self._read(key, partial(store.archive.page, query, query.cursor(), query.limit))
-        return await _private_json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
+        work = partial(store.archive.page, query, query.after, query.limit)
+        return await _private_json(await self._read(key, work))
 
     async def trace(self, request: Request) -> Response:
         """Return one trace with its document; a trace of another key is reported as unknown."""
@@ -242,7 +242,7 @@ def _api_errors(trace_id: str = "") -> Iterator[None]:
     except UnknownName:
         raise _trace_not_found(trace_id) from None
     except InputError as error:
-        raise ApiError(400, str(error), "invalid_value", "since") from None
+        raise bad_field("after", str(error)) from None
     except StoreError as error:
         raise dataclasses.replace(operator_error(error), code="store_unavailable", retry_after=2.0) from None
 
@@ -270,13 +270,13 @@ class TraceQuery(Filter, frozen=True, kw_only=True):
     @classmethod
     def read(cls, params: Mapping[str, str]) -> Self:
         """Read the parameters; empty ones are ignored."""
-        return convert({name: value for name, value in params.items() if value}, cls, strict=False)
-
-    def cursor(self) -> Cursor | None:
-        try:
-            return None if self.after is None else Cursor.parse(self.after)
-        except InputError as error:
-            raise bad_field("after", str(error)) from None
+        query = convert({name: value for name, value in params.items() if value}, cls, strict=False)
+        for name in ("since", "until"):
+            try:
+                _ = (moment := getattr(query, name)) and utc_or_error(moment)
+            except InputError as error:
+                raise bad_field(name, str(error)) from None
+        return query
 
 
 _CARD_FIELDS = (

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -198,35 +198,6 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """`UNMARKED` ("none") matches answers without a mark."""
     text: Text | None = None
     """Text in question or answer, case-insensitive; matches only traces stored with content."""
-
-
-class Cursor(NamedTuple):
-    """A position in a list of traces: after this one.
-
-    >>> Cursor.parse(str(Cursor("2026-11-15T10:00:00.000+00:00", "ab12"))).id
-    'ab12'
-    """
-
-    started_at: str
-    id: str
-
-    def __str__(self) -> str:
-        return f"{self.started_at}_{self.id}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read a cursor that `str` wrote."""
-        started_at, _, id_ = text.partition("_")
-        if not id_:
-            raise InputError(f"cursor {text!r} is not valid; copy it from a list of traces")
-        return cls(started_at, id_)
-
-
-class Page(NamedTuple):
-    """Some traces, and the position of the next ones; None after the last page."""
-
-    traces: list[dict[str, Any]]
-    next: Cursor | None
 
 
 VERSION = 2
