@@ -65,7 +65,6 @@ _MEDIA_TYPES = {
     "svg": "image/svg+xml",
 }
 MAX_EXAMPLES = 20
-"""Maximum number of differing answers on the page of observations."""
 _PRIVATE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -120,7 +119,8 @@ class _DataRoutes:
         self._service = service
 
     async def session(self, request: Request) -> Response:
-        key, settings = self._service.access.identify(request.scope), self._service.settings
+        key = self._service.access.identify(request.scope)
+        settings = self._service.settings
         return await _private_json(
             {
                 "version": __version__,
@@ -137,11 +137,11 @@ class _DataRoutes:
 
     async def overview(self, request: Request) -> Response:
         key, store, query = self._key_store_query(request)
-        certificate, targets = self._service.odar.certificate, self._service.odar.targets
+        odar = self._service.odar
 
         def read() -> tuple[dict[str, Any], list[str], list[TargetReport]]:
-            figures = store.archive.overview(query, query.step)
-            return figures, [] if certificate is None else certificate.problems(), targets.report()
+            problems = [] if odar.certificate is None else odar.certificate.problems()
+            return store.archive.overview(query, query.step), problems, odar.targets.report()
 
         overview, problems, rows = await self._read(key, read)
         shown = [dataclasses.asdict(row) for row in rows if query.key is None or f"key {query.key}" in row.scope]
@@ -149,15 +149,16 @@ class _DataRoutes:
         if (since := store.observations.fallback_at) is not None:
             whose = "every request" if store.observations.fell_back(query.key) else "requests of some keys"
             warnings.append(f"slow answers {whose} since {since}: the cascade differed too often from it")
-        warnings += warnings_of(overview, self._service.odar.settings)
+        warnings += warnings_of(overview, odar.settings)
         return await _private_json({**overview, "targets": shown, "warnings": warnings})
 
     async def observation(self, request: Request) -> Response:
         key, store, query = self._key_store_query(request)
-        settings, observer = self._service.settings, self._service.observer
+        settings = self._service.settings
+        observer = self._service.observer
         work = partial(store.observations.report, query.since, query.key, query.step, MAX_EXAMPLES)
         report = await self._read(key, work)
-        agents = self._service.odar.believed_agents
+        agents = self._service.odar.believed_agents.items()
         learned = self._service.odar.agreement.skills()
         return await _private_json(
             {
@@ -168,7 +169,7 @@ class _DataRoutes:
                 "dropped": {} if observer is None else dict(observer.dropped),
                 "skills": [
                     {"agent": name, "expected": agent.skill, "learned": learned[i] if learned else None}
-                    for i, (name, agent) in enumerate(agents.items())
+                    for i, (name, agent) in enumerate(agents)
                 ],
                 "toml": settings_lines(settings),
             }
@@ -263,7 +264,6 @@ class TraceQuery(Filter, frozen=True, kw_only=True):
     after: Text | None = None
     """The cursor of the page, from the previous page."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
-    """Traces per page."""
     step: Literal["day", "hour", "minute"] = "day"
     """The interval of time series."""
 

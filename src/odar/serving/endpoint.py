@@ -129,7 +129,8 @@ class Endpoint:
                 if state.charge is not None:
                     state.charge()
         except ClientLeft as left:
-            error, state.exchange.status = left, CLIENT_LEFT
+            error = left
+            state.exchange.status = CLIENT_LEFT
         except asyncio.CancelledError:
             # Shutdown timed out: tell the client and record the request before re-raising.
             if not state.exchange.status:
@@ -189,7 +190,8 @@ class Endpoint:
         self, state: RequestState, request: ChatRequest, options: AskOptions
     ) -> tuple[Ledger, AskOptions]:
         """Open the request's ledger; for a key with limits, first reserve the request's highest cost."""
-        service, key = self._service, state.key
+        service = self._service
+        key = state.key
         if key is None or service.store is None or not key.limits.needs_reservation:
             state.ledger = request_ledger(service.odar, request)
             return state.ledger, dataclasses.replace(options, ledger=state.ledger)
@@ -283,7 +285,8 @@ class Endpoint:
 
     def _record(self, state: RequestState, error: BaseException | None) -> None:
         """Count, log and store the request, once it has ended."""
-        request, ledger = state.request, state.ledger
+        request = state.request
+        ledger = state.ledger
         seconds = time.perf_counter() - state.started
         if isinstance(error, AlreadyReported):
             error = error.__cause__
@@ -335,7 +338,8 @@ class StoredResponses(Endpoint):
         value = await run_by_size(len(body), partial(_read_values, body))
         if not isinstance(value, dict):
             return self._parse(value)
-        items, previous = value.get("input"), value.pop("previous_response_id", None)
+        items = value.get("input")
+        previous = value.pop("previous_response_id", None)
         if isinstance(items, str):
             items = [{"role": "user", "content": items}]
         if isinstance(items, list):

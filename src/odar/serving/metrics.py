@@ -104,7 +104,8 @@ class Metrics(Collector):
 
     def count(self, record: Record) -> None:
         """Count one request; its model must be in the settings or `other`, because it becomes a label."""
-        add, trace = self._add, record.trace
+        add = self._add
+        trace = record.trace
         path = (record.path if isinstance(trace, Trace) else None) or "none"
         add("odar_requests", 1, record.endpoint, path, str(record.http_status))
         self._seconds_of[path].observe(record.seconds)

@@ -59,8 +59,8 @@ class Archive:
         query = query.order_by(traces.c.started_at.desc(), traces.c.id.desc()).limit(limit + 1)
         with self._database.read() as connection:
             rows = [_row(row) for row in connection.execute(query).mappings()]
-        more, rows = len(rows) > limit, rows[:limit]
-        return {"traces": rows, "next": f"{rows[-1]['started_at']}_{rows[-1]['id']}" if more else None}
+        last = rows[limit - 1] if len(rows) > limit else None
+        return {"traces": rows[:limit], "next": last and f"{last['started_at']}_{last['id']}"}
 
     def full_id(self, prefix: str) -> str:
         """Return the id of the trace whose id begins with this prefix; raise UnknownName for none or several."""
@@ -202,8 +202,8 @@ def _row(mapping: Any, read: Callable[[str], Any] = load_json) -> dict[str, Any]
     row = dict(mapping)
     row.pop("bin")
     row["models"] = [name for name in row["models"].split(",") if name]
-    correct, note, at = row.pop("correct"), row.pop("note"), row.pop("at")
-    row["feedback"] = None if correct is None else {"correct": bool(correct), "note": note, "at": at}
+    mark = {name: row.pop(name) for name in ("correct", "note", "at")}
+    row["feedback"] = None if mark["correct"] is None else {**mark, "correct": bool(mark["correct"])}
     if "body" in row:
         row["document"] = read(row.pop("body"))
     return row

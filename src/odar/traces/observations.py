@@ -107,6 +107,7 @@ class Observations:
             found = self._count(connection, row.key_id, row.same, row.slow_same)
             if at_most_differ is None:
                 return None
+            # whose questions decide: its own key's, or everybody's without any one key
             whose, judged = row.key_id, found[row.key_id]
             total = Differences(*map(sum, zip(*found.values(), strict=True)))
             rests = (Differences(*(a - b for a, b in zip(total, each, strict=True))) for each in found.values())
@@ -114,6 +115,7 @@ class Observations:
                 whose, judged = EVERY_KEY, total
             elif not judged.exceeds(at_most_differ):
                 return None
+            # only the process that notices it first falls back
             c = comparisons.c
             own = (c.cascade == self._cascade, c.key_id.in_((whose, EVERY_KEY)), c.fallback_at.is_not(None))
             if connection.scalar(select(func.count()).where(*own)):

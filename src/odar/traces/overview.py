@@ -55,7 +55,8 @@ class RoutedTotals:
     """Compared questions whose returned answer is not the fast agent's."""
 
     def add_trace(self, trace: Trace) -> None:
-        cost, baseline = finite_or_none(trace.spend.cost_usd), finite_or_none(trace.baseline_usd)
+        cost = finite_or_none(trace.spend.cost_usd)
+        baseline = finite_or_none(trace.baseline_usd)
         priced = cost is not None and baseline is not None
         changed = changed_by_others(trace.candidates, trace.verdict.winner)
         self.add_cell(
@@ -138,7 +139,8 @@ def _mean(total: float, count: int) -> float | None:
 
 
 def _warning(totals: RoutedTotals) -> str | None:
-    cost, slow = totals.cost_usd, totals.baseline_usd
+    cost = totals.cost_usd
+    slow = totals.baseline_usd
     if totals.priced < MIN_QUESTIONS or cost <= slow:
         return None
     more = f"{cost / slow - 1:.0%} more than" if slow > 0 else "more than"

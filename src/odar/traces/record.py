@@ -205,13 +205,10 @@ VERSION = 2
 
 def to_document(record: Record, *, content: bool) -> dict[str, Any]:
     """Return the record as plain data; unknown is None."""
-    trace, candidates, query = record.trace, record.trace.candidates, record.query or _NO_QUERY
-    request = {
-        "endpoint": record.endpoint,
-        "asked": record.model,
-        "status": record.http_status,
-        "stream": record.stream,
-    }
+    trace = record.trace
+    candidates = trace.candidates
+    query = record.query or _NO_QUERY
+    request = {"endpoint": record.endpoint, "asked": record.model, "status": record.http_status}
     document: dict[str, Any] = {
         "version": VERSION,
         "id": trace.id,
@@ -228,7 +225,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "groups": Fusion().groups(candidates) if len(candidates) > 1 else [0] * len(candidates),
         "calls": [_call(call, content) for call in trace.calls],
         "spend": _plain(trace.spend),
-        "extra": request if record.endpoint else {},
+        "extra": request | {"stream": record.stream} if record.endpoint else {},
         "status": record.status,
         "error": None,
         "path": record.path,

@@ -53,8 +53,11 @@ class Row(NamedTuple):
 
 
 def make_row(record: Record, *, content: bool) -> Row:
-    document, trace = to_document(record, content=content), record.trace
-    spend, plan, verdict = trace.spend, trace.plan, document["verdict"]
+    document = to_document(record, content=content)
+    trace = record.trace
+    spend = trace.spend
+    plan = trace.plan
+    verdict = document["verdict"]
     started_at = to_utc(trace.started_at)
     query = record.query or Query("")
     answer = trace.candidates[0].text if trace.candidates else None

@@ -59,11 +59,12 @@ def convert(value: Any, kind: type[T], where: str = "", *, strict: bool = True) 
 
 def _validation_error(error: str, kind: Any, where: str) -> ApiError:
     """Reword an error of msgspec, which can quote the value and does not list the allowed ones."""
-    message, path = error, ""
-    before, located, after = error.rpartition(" - at `$")
-    if located and after.endswith("`"):
-        message = before
-        path = after[:-1]
+    message, located, path = error.rpartition(" - at `$")
+    if located and path.endswith("`"):
+        path = path[:-1]
+    else:
+        message = error
+        path = ""
     param = (where + path).lstrip(".")
     if match := _FIELD_ERROR.fullmatch(message):
         name = one_line(match[2], 60)
