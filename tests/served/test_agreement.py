@@ -9,7 +9,7 @@ import pytest
 
 from odar.background import CURRENT_KEY
 from odar.policy.belief import Agent, Belief
-from odar.policy.cascade_values import drawn_answers
+from odar.policy.cascade_values import draw_answers
 from odar.served.agreement import MAX_QUESTIONS, MIN_QUESTIONS, ServedAgreement
 
 BELIEF = Belief.load()
@@ -34,7 +34,7 @@ def served(file: Path | None = None, belief: Belief | None = BELIEF) -> ServedAg
 
 
 def ask(counts: ServedAgreement, questions: int, key: str = "", *, gibberish: bool = False) -> None:
-    opinions, _ = drawn_answers(BELIEF, TRUE, plausible=10, size=questions, seed=1)
+    opinions, _ = draw_answers(BELIEF, TRUE, plausible=10, size=questions, seed=1)
     for number in range(questions):
         groups = {
             f"{opinion.agent.name} model": i if gibberish else int(opinion.group[number])

@@ -124,8 +124,8 @@ async def test_an_upstream_error_is_passed_on(live, up):
 
 class TestKeys:
     @pytest.fixture
-    async def store(self, tmp_path):
-        self.settings = load_settings("tiny", store__url=str(tmp_path / "store.db"), store__flush_interval_s=0.05)
+    async def store(self, tmp_path, quick_flush):
+        self.settings = load_settings("tiny", store__url=str(tmp_path / "store.db"))
         store = Store(self.settings)
         yield store
         await store.close()

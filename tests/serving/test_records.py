@@ -26,8 +26,8 @@ BODY = {"model": "odar-simple", "messages": [{"role": "user", "content": "What i
 
 
 @pytest.fixture
-def settings(tmp_path):
-    return load_settings("tiny", store__url=str(tmp_path / "store.db"), store__flush_interval_s=0.05)
+def settings(tmp_path, quick_flush):
+    return load_settings("tiny", store__url=str(tmp_path / "store.db"))
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ async def test_a_request_becomes_a_trace_under_its_key(store, settings, recorded
 async def test_a_budget_holds_across_gateways_on_one_database(start, up, settings, request, kind):
     if kind == "postgres":
         url = request.getfixturevalue("postgres_url")
-        settings = load_settings("tiny", store__url=url, store__flush_interval_s=0.05)
+        settings = load_settings("tiny", store__url=url)
     up.behave(answer(chat_payload("Four.", usage={"prompt_tokens": 10, "completion_tokens": 5})))
     stores = [Store(settings) for _ in range(2)]
     try:

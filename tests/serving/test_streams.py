@@ -53,7 +53,7 @@ async def test_an_upstream_that_fails_before_the_first_token_is_replaced(live, u
 
 @pytest.mark.parametrize("path", ["medium", "hard"])
 async def test_keepalives_are_sent_at_once_and_every_few_seconds(start, up, slow, path):
-    live = await start(gateway__keepalive_s=0.05)
+    live = await start(constants={"odar.serving.protocols.reply.KEEPALIVE_S": 0.05})
     may_answer = asyncio.Event()
 
     async def answers_when_told(exchange):
@@ -74,7 +74,7 @@ async def test_keepalives_are_sent_at_once_and_every_few_seconds(start, up, slow
 
 
 async def test_responses_send_keepalives_as_events_for_codex(start, up, slow):
-    live = await start(gateway__keepalive_s=0.05)
+    live = await start(constants={"odar.serving.protocols.reply.KEEPALIVE_S": 0.05})
     may_answer = asyncio.Event()
 
     async def answers_when_told(exchange):

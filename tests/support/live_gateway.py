@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +18,7 @@ import pytest
 from odar.config import load_settings
 from odar.errors import UnknownName
 from odar.policy.confidence_sequence import Differences
+from odar.providers.http import Retry
 from odar.serving.app import create_app
 from odar.serving.keys import PREFIX_LENGTH, Key, KeyCache, KeyLimits, digest_of
 from odar.serving.server import DrainingServer, make_server
@@ -121,8 +122,11 @@ Start = Callable[..., Awaitable[Live]]
 
 
 @pytest.fixture
-async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
-    """Return a function that starts gateways; they are stopped after the test, and no upstream request may be left."""
+async def start(up: FaultServer, slow: FaultServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
+    """Return a function that starts gateways; they are stopped after the test, and no upstream request may be left.
+
+    Failed calls are not repeated, and a gateway stops at once, unless `constants` of the code say otherwise.
+    """
     async with AsyncExitStack() as stack:
 
         async def go(
@@ -130,8 +134,12 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
             store: Any = None,
             slow_kind: str = "openai",
             app_options: Any = None,
+            constants: Mapping[str, Any] | None = None,
             **overrides: Any,
         ) -> Live:
+            once = {"odar.providers.http.RETRY": Retry(attempts=1), "odar.serving.server.NOTICE_S": 0.0}
+            for name, value in (once | dict(constants or {})).items():
+                monkeypatch.setattr(name, value)
             base = {
                 "providers": {
                     "f": {"kind": "openai", "base_url": up.url},
@@ -155,9 +163,7 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
                 },
                 "fast__model": "quick",
                 "slow__model": "deep",
-                "retry": {"attempts": 1},
                 "gateway__port": 0,
-                "gateway__notice_s": 0,
             }
             settings = load_settings("tiny", environ={}, **{**base, **overrides})
             memory_store = MemoryStore(keys)

@@ -28,7 +28,15 @@ from odar.policy.session import SessionRequest
 from odar.providers.base import OnDelta
 from odar.question import core_question
 from odar.serving.errors import INTERNAL, SHUTDOWN_TIMEOUT, ApiError, api_error_of, bad_field, rate_headers
-from odar.serving.exchange import JSON_HEADERS, CancelOnDisconnect, ClientLeft, Exchange, Receive, Scope, Send
+from odar.serving.exchange import (
+    JSON_HEADERS,
+    CancelOnDisconnect,
+    ClientLeft,
+    Exchange,
+    Receive,
+    Scope,
+    Send,
+)
 from odar.serving.keys import Key
 from odar.serving.logs import CURRENT_REQUEST
 from odar.serving.protocols.chat_request import ChatRequest, check_addresses, with_headers
@@ -176,7 +184,7 @@ class Endpoint:
 
     async def _read_body(self, state: RequestState) -> bytes:
         hold = partial(self._hold, state)
-        body = await state.exchange.body(self._limit, self._gateway.body_timeout_s, hold)
+        body = await state.exchange.body(self._limit, hold)
         state.size = len(body)
         values = await run_by_size(len(body), partial(max_values, body))
         hold(_VALUE_BYTES * min(values, MAX_VALUES))  # with more, it is refused before it is parsed
@@ -230,11 +238,9 @@ class Endpoint:
 
     async def _stream(self, state: RequestState, request: ChatRequest, options: AskOptions, ledger: Ledger) -> None:
         writer = self._protocol.stream(request, state.trace_id)
-        stream = EventStream(state.exchange, writer, state.trace_id, self._gateway.keepalive_s)
+        stream = EventStream(state.exchange, writer, state.trace_id)
         answer = self._ask(state, request, options, on_delta=stream.on_delta, on_decision=stream.on_decision)
-        # The engine keeps the deadline; a client that is still reading some time after it is disconnected.
-        timeout_s = ledger.time_left() + self._gateway.write_timeout_s
-        timer = asyncio.get_running_loop().call_later(timeout_s, state.exchange.abort)
+        timer = state.exchange.abort_after(ledger.time_left())  # the engine keeps the deadline
         try:
             await stream.send(answer, self._api_error)
         finally:

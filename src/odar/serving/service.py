@@ -26,6 +26,7 @@ from odar.policy.alignment import AlignmentRow
 from odar.policy.dial import Dial
 from odar.providers.base import Provider
 from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport, GuardedProvider
+from odar.providers.http import HttpProvider
 from odar.secrets import api_key
 from odar.serving.access import AccessPolicy, ConcurrencyLimit
 from odar.serving.errors import ApiError, bad_field
@@ -56,6 +57,8 @@ from odar.types import CHEAP_AGENTS, Route
 ADAPTIVE = "odar"
 MAX_RETRY_AFTER_S = 2.0
 """Longest `retry-after` of a provider that the gateway waits for; otherwise its 429 is passed on."""
+BODIES_IN_MEMORY = 8
+"""Size of all concurrent requests together, in bodies of `gateway.max_body_mb`."""
 _CHECK_AGAIN_S = 30.0
 _CHECK_TIMEOUT_S = 3.0
 _BUILT_IN_ORIGINS = frozenset(f"profile {name}" for name in PROFILES)
@@ -91,7 +94,7 @@ class Service:
         self.workers = workers or Workers(sessions=gateway.sessions)
         keys = KeyCache() if store is None else store.key_cache
         self.access = AccessPolicy(keys, gateway, self.workers)
-        max_bytes = 1e6 * gateway.max_bodies_mb
+        max_bytes = BODIES_IN_MEMORY * 1e6 * gateway.max_body_mb
         self.concurrency_limit = ConcurrencyLimit(gateway.max_in_flight, max_bytes=max_bytes, workers=self.workers)
         self.reads = Turns("odar-reads", 2)
         """Of the dashboard and of feedback."""
@@ -100,12 +103,9 @@ class Service:
         self.sessions = self.workers.sessions
         self.sessions.stored = None if store is None else store.sessions
         self.sessions.explicit = {name for name, each in settings.providers.items() if each.kind == "anthropic"}
-        self.connections = ConnectionLimits(gateway, workers=self.workers)
+        self.connections = ConnectionLimits(workers=self.workers)
         self.breakers: dict[str, Breaker] = {}
-        max_retry_after_s = min(settings.retry.max_retry_after_s, MAX_RETRY_AFTER_S)
-        retry = dataclasses.replace(settings.retry, max_retry_after_s=max_retry_after_s)
-        engine_settings = dataclasses.replace(settings, retry=retry)
-        self.odar = Odar(engine_settings, guard=self._with_breaker, **engine_options)
+        self.odar = Odar(settings, guard=self._with_breaker, **engine_options)
         agents = (name for agent in settings.agent_names for name in settings.models_of(agent))
         models = dict.fromkeys([*settings.models, *agents])
         self._known_models = frozenset(["", *DIAL_MODELS, *_PATH_MODELS, *models])
@@ -331,9 +331,9 @@ class Service:
         raise ApiError(404, message, "model_not_found", "model")
 
     def _with_breaker(self, provider: Provider) -> Provider:
-        gateway = self.settings.gateway
-        breaker = Breaker(gateway.breaker_failures, gateway.breaker_cooldown_s)
-        self.breakers[provider.name] = breaker
+        if isinstance(provider, HttpProvider):
+            provider.retry = dataclasses.replace(provider.retry, max_retry_after_s=MAX_RETRY_AFTER_S)
+        self.breakers[provider.name] = breaker = Breaker()
         return GuardedProvider(provider, breaker)
 
 

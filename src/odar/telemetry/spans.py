@@ -76,7 +76,6 @@ class Spans:
         self._duration = histogram("operation.duration", "s", "GenAI operation duration.", _SECONDS)
         first = "Time to receive the first chunk."
         self._first_chunk = histogram("operation.time_to_first_chunk", "s", first, _SECONDS)
-        self._propagate = settings.telemetry.propagate
         self._content = settings.telemetry.content
         providers = settings.providers.items()
         self._servers = {name: server_attributes(name, provider) for name, provider in providers}
@@ -150,8 +149,7 @@ class Spans:
     def headers(self) -> Mapping[str, str]:
         """Return `traceparent`, and `tracestate` if the client sent one."""
         carrier: dict[str, str] = {}
-        if self._propagate:
-            _PROPAGATOR.inject(carrier)
+        _PROPAGATOR.inject(carrier)
         return carrier
 
     def _span_arguments(

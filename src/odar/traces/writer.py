@@ -34,6 +34,8 @@ MAX_QUEUED_BYTES = 64 << 20
 """Approximate maximum memory of queued traces."""
 CLOSE_S = 10.0
 """Longest time to write the queue when the writer closes."""
+FLUSH_INTERVAL_S = 0.5
+"""Longest delay before traces are written."""
 _MAX_RETRY_PAUSE_S = 10.0
 """Longest pause between two attempts while the database fails."""
 _YIELD_EVERY = 4
@@ -247,7 +249,7 @@ class TraceWriter:
     def _run(self) -> None:
         while not self._closing:
             with self._wake:
-                self._wake.wait_for(self._is_urgent, self._settings.flush_interval_s)
+                self._wake.wait_for(self._is_urgent, FLUSH_INTERVAL_S)
                 flushes, self._flushes = self._flushes, []
                 waiting = len(self._queue)
             done = self._write(waiting) if flushes or time.monotonic() >= self._retry_at else not waiting
@@ -332,5 +334,5 @@ class TraceWriter:
                 self._error, self._pause, self._retry_at = None, 0.0, 0.0
                 return
             self._error = one_line(error)
-            self._pause = min(_MAX_RETRY_PAUSE_S, max(2 * self._pause, self._settings.flush_interval_s))
+            self._pause = min(_MAX_RETRY_PAUSE_S, max(2 * self._pause, FLUSH_INTERVAL_S))
             self._retry_at = time.monotonic() + self._pause

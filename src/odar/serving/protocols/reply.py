@@ -105,6 +105,8 @@ def sse_event(data: Any, name: str = "") -> bytes:
     return b"%bdata: %b\n\n" % (head, dump_json(data))
 
 
+KEEPALIVE_S = 5.0
+"""Seconds between keep-alive events in a stream that has no text yet."""
 _MAX_UNREAD = 4_000_000
 """Size of the queue for a slow client, in characters; far more than a model writes at once."""
 _PIECE_OVERHEAD = 200
@@ -144,16 +146,15 @@ async def _cancel(*tasks: asyncio.Future[Any]) -> None:
 
 
 class EventStream:
-    """Sends one answer to the client while it is generated, and a keep-alive after `keepalive_s` idle seconds.
+    """Sends one answer to the client while it is generated, and a keep-alive after `KEEPALIVE_S` idle seconds.
 
     The status is sent with the first piece, so that an error before it has its own status.
     """
 
-    def __init__(self, exchange: Exchange, writer: EventWriter, trace_id: str, keepalive_s: float) -> None:
+    def __init__(self, exchange: Exchange, writer: EventWriter, trace_id: str) -> None:
         self._exchange = exchange
         self._writer = writer
         self._trace_id = trace_id
-        self._keepalive_s = keepalive_s
         self._pending: list[Delta] = []
         self._unread = 0
         """Size of `_pending`."""
@@ -217,7 +218,7 @@ class EventStream:
                 self._writing = False
                 continue
             events: set[asyncio.Future[Any]] = {work, disconnect, self._wake_up}
-            done, _ = await asyncio.wait(events, timeout=self._keepalive_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(events, timeout=KEEPALIVE_S, return_when=asyncio.FIRST_COMPLETED)
             if disconnect in done and not work.done():
                 raise ClientLeft
             if self._wake_up.done():

@@ -270,7 +270,8 @@ class ResponseStream:
         self._item: dict[str, Any] = {}
         self._call_name = ""
         """The models' name of the function of the open call."""
-        self._text = ""
+        self._parts: list[str] = []
+        """The text or the arguments of the open item."""
 
     def begin(self) -> bytes:
         return self._event("response.created", response=_response(self._request, self._id, [], self._created))
@@ -288,13 +289,13 @@ class ResponseStream:
                 out += self._close_item()  # the id is the number of closed items
                 out += self._open_item("thinking", _reasoning_item(f"{self._id}_{len(self._items)}"))
                 out += self._item_event("response.reasoning_summary_part.added", part=_summary_part(""))
-            self._text += piece.thinking
+            self._parts.append(piece.thinking)
             out += self._item_event("response.reasoning_summary_text.delta", delta=piece.thinking)
         if piece.text:
             if self._open != "text":
                 out += self._open_item("text", _message_item(self._id, "in_progress"))
                 out += self._item_event("response.content_part.added", part=_text_part(""))
-            self._text += piece.text
+            self._parts.append(piece.text)
             out += self._item_event("response.output_text.delta", delta=piece.text, logprobs=[])
         for call in piece.calls:
             if self._open != call.index:
@@ -302,7 +303,7 @@ class ResponseStream:
                 out += self._open_item(call.index, _call_item(empty, self._request, "in_progress"))
                 self._call_name = call.name
             if call.arguments:
-                self._text += call.arguments
+                self._parts.append(call.arguments)
                 if self._item["type"] == "function_call":
                     out += self._item_event("response.function_call_arguments.delta", delta=call.arguments)
         return out
@@ -326,26 +327,25 @@ class ResponseStream:
 
     def _open_item(self, part: str | int, item: dict[str, Any]) -> bytes:
         out = self._close_item()
-        self._open, self._item, self._text = part, item, ""
+        self._open, self._item, self._parts = part, item, []
         return out + self._event("response.output_item.added", output_index=len(self._items), item=item)
 
     def _close_item(self) -> bytes:
         if self._open is None:
             return b""
+        text = "".join(self._parts)
         if self._open == "text":
-            item = _message_item(self._id, "completed", self._text)
-            out = self._item_event("response.output_text.done", text=self._text, logprobs=[])
-            out += self._item_event("response.content_part.done", part=_text_part(self._text))
+            item = _message_item(self._id, "completed", text)
+            out = self._item_event("response.output_text.done", text=text, logprobs=[])
+            out += self._item_event("response.content_part.done", part=_text_part(text))
         elif self._open == "thinking":
-            item = {**self._item, "summary": [_summary_part(self._text)]}
-            out = self._item_event("response.reasoning_summary_text.done", text=self._text)
-            out += self._item_event("response.reasoning_summary_part.done", part=_summary_part(self._text))
+            item = {**self._item, "summary": [_summary_part(text)]}
+            out = self._item_event("response.reasoning_summary_text.done", text=text)
+            out += self._item_event("response.reasoning_summary_part.done", part=_summary_part(text))
         else:
-            item = _call_item(
-                ToolCall(self._item["call_id"], self._call_name, self._text), self._request, "completed"
-            )
+            item = _call_item(ToolCall(self._item["call_id"], self._call_name, text), self._request, "completed")
             if item["type"] == "function_call":
-                done = {"arguments": self._text, "name": item["name"]}
+                done = {"arguments": text, "name": item["name"]}
                 out = self._item_event("response.function_call_arguments.done", **done)
             else:
                 out = self._item_event("response.custom_tool_call_input.delta", delta=item["input"])
