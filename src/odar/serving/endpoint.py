@@ -48,7 +48,7 @@ from odar.serving.protocols.fields import (
     max_values,
     read_json,
 )
-from odar.serving.protocols.reply import AlreadyReported, EventStream, EventWriter, answer_headers
+from odar.serving.protocols.reply import EventStream, EventWriter, answer_headers
 from odar.serving.reservations import request_ledger, reserve, settle, with_max_tokens
 from odar.serving.service import DIAL_MODELS, Service
 from odar.serving.store import Store
@@ -81,7 +81,6 @@ class RequestState:
     started: float
     key: Key | None = None
     size: int = 0
-    """Bytes of the body."""
     held: int = 0
     """Bytes of memory for the body and for what it is parsed into, about."""
     request: ChatRequest | None = None
@@ -141,8 +140,7 @@ class Endpoint:
             state.exchange.status = CLIENT_LEFT
         except asyncio.CancelledError:
             # Shutdown timed out: tell the client and record the request before re-raising.
-            if not state.exchange.status:
-                await self._send_error(state, SHUTDOWN_TIMEOUT)
+            await self._send_error(state, SHUTDOWN_TIMEOUT)
             state.exchange.status = SHUTDOWN_TIMEOUT.status
             self._record(state, SHUTDOWN_TIMEOUT)
             raise
@@ -277,7 +275,7 @@ class Endpoint:
         return state.answer
 
     async def _send_error(self, state: RequestState, error: Exception) -> None:
-        if isinstance(error, AlreadyReported):
+        if state.exchange.status:  # a response has begun, and said so
             return
         api_error = self._api_error(error)
         headers = [*JSON_HEADERS, *api_error.headers, (b"x-odar-trace", state.trace_id.encode())]
@@ -294,8 +292,6 @@ class Endpoint:
         request = state.request
         ledger = state.ledger
         seconds = time.perf_counter() - state.started
-        if isinstance(error, AlreadyReported):
-            error = error.__cause__
         trace = (
             state.answer.trace
             if state.answer is not None

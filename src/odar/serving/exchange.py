@@ -49,7 +49,6 @@ class Exchange:
         self.status = 0
         """The status that was sent; 0 before."""
         self.more_headers: Headers = ()
-        """Further headers of the response."""
         self.aborted = False
         """Whether the connection was closed because the client was too slow."""
         self._scope = scope

@@ -51,7 +51,6 @@ _SHARED = frozenset({
 _SECONDS = [0.01 * 2**i for i in range(14)]
 _TOKENS = [4**i for i in range(14)]
 _CALL: ContextVar[Attributes | None] = ContextVar("odar_call", default=None)
-"""The attributes of the call that is measured."""
 
 
 class Spans:

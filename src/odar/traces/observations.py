@@ -28,7 +28,6 @@ EVERY_KEY = "*"
 LIVE_SHARE = 0.05
 """Share of questions that are compared with slow, in the suggested settings."""
 MAX_TEXT = 20_000
-"""Maximum number of characters of a stored text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,6 @@ class Observation:
     slow_usd: float | None
     cascade_usd: float | None
     spent_usd: float
-    """What observing it cost."""
     same: bool | None
     """Whether the cascade gives slow's answer; None for open-ended requests."""
     slow_same: bool | None = None

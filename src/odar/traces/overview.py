@@ -21,7 +21,6 @@ from odar.traces.record import ERROR, OK, finite_or_none, path_name
 from odar.types import CHEAP_AGENTS, FAST, Call, Candidate, Route, Trace
 
 BINS = 100
-"""Resolution of the difficulty histogram."""
 ASSUMPTION = (
     "always slow: one slow call for each question, with the tokens of its own slow call, or of its fast answer if "
     "slow was not asked. Questions whose path or model the caller chose are left out."
@@ -40,7 +39,6 @@ class RoutedTotals:
     """Sums over the questions whose path ODAR chose."""
 
     questions: int = 0
-    """Answered questions."""
     calls: int = 0
     """Calls, including those of failed questions."""
     slow_calls: int = 0

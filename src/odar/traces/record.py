@@ -76,7 +76,6 @@ class Record:
     """The prompts; None if the request could not be read."""
     trace: Trace | Unanswered
     key_id: str | None = None
-    """The API key of the request, if any."""
     settled: bool = False
     """Whether its cost is already in the spending of its key, as for keys with limits."""
     error: str | None = None
@@ -185,7 +184,6 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     degraded: bool | None = None
     model: Text | None = None
     key: Text | None = None
-    """Id of a key."""
     min_cost: Number | None = None
     max_cost: Number | None = None
     """Traces of unknown cost match neither limit."""

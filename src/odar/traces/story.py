@@ -11,7 +11,6 @@ from odar.errors import one_line
 from odar.policy.paper import STOP
 
 _MAX_ANSWER = 36
-"""Characters of an answer to show."""
 _JUDGMENTS = {True: "says CORRECT, ", False: "says INCORRECT, ", None: ""}
 _WITHOUT_ARTICLE = ("yes/no", "open-ended")
 

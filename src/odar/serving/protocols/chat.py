@@ -278,8 +278,8 @@ def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -
     """Return one choice, with all fields of the message that a provider of this protocol sent."""
     raw: Mapping[str, Any] = (wire_value(candidate.wire, PROTOCOL) or {}).get("message") or {}
     message = {name: value for name, value in raw.items() if name not in MESSAGE_FIELDS}
-    if thinking := thinking_of(candidate):
-        message.setdefault("reasoning_content", thinking)
+    if not raw and (thinking := thinking_of(candidate)):
+        message["reasoning_content"] = thinking
     message |= {"role": "assistant", "content": candidate.text or None, "refusal": None}
     if raw.get("content") is None and isinstance(raw.get("refusal"), str):
         message |= {"content": None, "refusal": raw["refusal"]}

@@ -27,7 +27,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, extras_of, sse_event, tool_calls_of
+from odar.serving.protocols.reply import deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
 from odar.types import Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
@@ -304,10 +304,8 @@ def _content_blocks(candidate: Candidate, trace_id: str, request: ChatRequest) -
     if content := (wire_value(candidate.wire, PROTOCOL) or {}).get("content"):
         return list(content)
     blocks = []
-    if candidate.wire is not None and _shows_thinking(request):
-        message = candidate.wire.value.get("message") or {}
-        if thinking := message.get("reasoning_content") or message.get("reasoning"):
-            blocks.append({"type": "thinking", "thinking": str(thinking), "signature": ""})
+    if _shows_thinking(request) and (thinking := thinking_of(candidate)):
+        blocks.append({"type": "thinking", "thinking": thinking, "signature": ""})
     if candidate.text:
         blocks.append({"type": "text", "text": candidate.text})
     return [*blocks, *map(tool_use, tool_calls_of(candidate, trace_id))]
