@@ -176,7 +176,6 @@ class _DataRoutes:
         )
 
     async def page(self, request: Request) -> Response:
-        """Return a page of traces, newest first, and the cursor of the next page."""
         key, store, query = self._key_store_query(request)
         work = partial(store.archive.page, query, query.after, query.limit)
         return await _private_json(await self._read(key, work))
@@ -253,7 +252,6 @@ def _trace_not_found(trace_id: str) -> ApiError:
 
 
 async def _private_json(value: Any) -> Response:
-    """Return a JSON response that must not be cached."""
     body = await run_by_size(json_size(value, MAX_INLINE_BYTES), partial(dump_json, value))
     return Response(body, headers=_PRIVATE_HEADERS, media_type="application/json")
 

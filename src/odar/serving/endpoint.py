@@ -115,7 +115,6 @@ class Endpoint:
 
     @property
     def observer(self) -> Observer | None:
-        """The engine's observer, which also receives requests."""
         return self._service.odar.observer
 
     @observed("request", outermost=True)
@@ -169,7 +168,6 @@ class Endpoint:
         return dataclasses.replace(options, session=state.session)
 
     async def _receive(self, state: RequestState) -> tuple[ChatRequest, AskOptions]:
-        """Read the request; return it and the engine's options for it."""
         body = await self._read_body(state)
         state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
         options = self._service.route(request, state.key)

@@ -72,7 +72,6 @@ class ApiError(Exception):
 
     @property
     def type(self) -> str:
-        """The error type, from the types that both protocols share."""
         default = "invalid_request_error" if self.status < 500 else "api_error"
         return _ERROR_TYPES.get(self.status, default)
 

@@ -171,5 +171,4 @@ def _too_large(limit: int) -> ApiError:
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON response, serialized with `dump_json`."""
     return Response(dump_json(content), status, headers, "application/json")

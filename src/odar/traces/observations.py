@@ -80,7 +80,6 @@ class Observations:
         return min(self._fallbacks.values(), default=None)
 
     def fell_back(self, key_id: str | None) -> bool:
-        """Return whether slow answers the questions of a key."""
         return not self._fallbacks.keys().isdisjoint((key_id or "", EVERY_KEY))
 
     def add(self, row: Observation, at_most_differ: float | None = None) -> Differences | None:
@@ -146,7 +145,6 @@ class Observations:
         connection.execute(statement.on_conflict_do_update(index_elements=["cascade", "key_id"], set_=changed))
 
     def comparison(self, connection: Connection | None = None) -> Differences:
-        """Return the counts of the confidence sequence."""
         sums = [func.coalesce(func.sum(comparisons.c[name]), 0) for name in Differences._fields]
         statement = select(*sums).where(comparisons.c.cascade == self._cascade)
         with nullcontext(connection) if connection is not None else self._database.read() as own:
@@ -228,7 +226,6 @@ def _sums(by: ColumnElement[Any] | None, conditions: Sequence[ColumnElement[bool
 
 
 def _figures(row: Any) -> dict[str, Any]:
-    """Return sums with the share that is saved, and agreement with its confidence sequence."""
     sums = {name: value if name == "name" else value or 0 for name, value in row.items()}
     slow_usd = sums["slow_usd"]
     return {

@@ -235,7 +235,6 @@ def _total(value: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def _stages(connection: Connection, conditions: Conditions) -> dict[str, int]:
-    """Return how many routed questions were asked each sequence of stages, the most frequent first."""
     c = traces.c
     wanted = (*conditions, c.path.in_(_ROUTED), c.forced.is_(False), c.stages.is_not(None))
     rows = connection.execute(select(c.stages, func.count()).where(*wanted).group_by(c.stages))

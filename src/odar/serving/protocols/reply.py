@@ -207,7 +207,6 @@ class EventStream:
             del work  # the traceback of its error refers to this frame: break the reference cycle
 
     async def _send_pieces(self, work: asyncio.Future[Answer], disconnect: asyncio.Future[None]) -> None:
-        """Write pieces and keep-alives until the work is done."""
         while not work.done() or self._pending:
             if self._pending:
                 await self._send_head()

@@ -356,7 +356,6 @@ class ResponseStream:
         return out
 
     def _item_event(self, kind: str, **fields: Any) -> bytes:
-        """Return an event of the open item, or of its only part."""
         part = {"thinking": {"summary_index": 0}, "text": {"content_index": 0}}.get(str(self._open), {})
         return self._event(kind, item_id=self._item["id"], output_index=len(self._items), **part, **fields)
 
