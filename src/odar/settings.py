@@ -166,7 +166,7 @@ class GatewaySettings:
     header_timeout_s: float = setting("seconds a client has to send the headers of a request", 10.0, gt=0)
     write_timeout_s: float = setting("seconds a client has to read what was sent", 10.0, gt=0)
     max_connections_per_peer: int = setting(
-        "connections from one address (IPv6: one /64) to a worker, at most", 1024, ge=1
+        "connections from one address (IPv6: one /64), at most; workers share them evenly", 1024, ge=1
     )
     stream_progress: bool = setting("stream drafts and progress as reasoning until the answer is chosen", True)
     keepalive_s: float = setting("seconds between keep-alive events in a stream that has no text yet", 5.0, gt=0)

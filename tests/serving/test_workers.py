@@ -23,6 +23,7 @@ from odar.serving.access import AccessPolicy, ConcurrencyLimit
 from odar.serving.errors import ApiError
 from odar.serving.keys import KeyCache, KeyLimits, create_key
 from odar.serving.metrics import Metrics
+from odar.serving.server import ConnectionLimits
 from odar.serving.workers import MAX_DEFAULT_WORKERS, Workers, worker_count
 from odar.settings import GatewaySettings, StoreSettings
 from odar.traces.database import Database
@@ -83,6 +84,16 @@ def test_a_key_leaves_half_of_the_places_of_all_workers():
     for limit in limits:
         with pytest.raises(ApiError, match="4 more must stay free"):
             limit.acquire(key)
+
+
+def test_workers_share_large_requests_and_connections_evenly():
+    for worker in pair():
+        limit = ConcurrencyLimit(8, max_bytes=100, workers=worker)
+        limit.hold(None, 50)
+        with pytest.raises(ApiError, match="max_bodies_mb allows"):
+            limit.hold(None, 1)
+        connections = ConnectionLimits(GatewaySettings(max_connections_per_peer=6), workers=worker)
+        assert [connections.acquire("a") for _ in range(4)] == [True] * 3 + [False]
 
 
 def test_keys_stay_required_for_workers_that_start_later():

@@ -69,7 +69,7 @@ class ConnectionLimits:
     """Limits on the connections of a server, and the number of connections of each peer.
 
     A peer can have as many connections as it leaves free, so that one alone has half of them; `most` is by default
-    half of the file descriptors that the system allows.
+    half of the file descriptors that the system allows. Workers share `max_connections_per_peer` evenly.
 
     >>> limits = ConnectionLimits(GatewaySettings(max_connections_per_peer=1))
     >>> limits.acquire("10.0.0.1"), limits.acquire("10.0.0.1"), limits.acquire("10.0.0.2")
@@ -83,7 +83,7 @@ class ConnectionLimits:
         self._workers = workers or Workers()
         self.header_timeout_s = gateway.header_timeout_s
         self.write_timeout_s = gateway.write_timeout_s
-        self.per_peer = gateway.max_connections_per_peer
+        self.per_peer = max(1, gateway.max_connections_per_peer // self._workers.count)
         self.last_requests = False
         """Whether each connection is closed after its next answer."""
         self.refused: Counter[str] = Counter()
