@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import errno
 import os
 import re
 import signal
@@ -24,7 +25,7 @@ from odar.serving.errors import ApiError
 from odar.serving.keys import KeyCache, KeyLimits, create_key
 from odar.serving.metrics import Metrics
 from odar.serving.server import ConnectionLimits
-from odar.serving.workers import MAX_DEFAULT_WORKERS, Workers, worker_count
+from odar.serving.workers import MAX_DEFAULT_WORKERS, Workers, _Supervisor, worker_count
 from odar.settings import GatewaySettings, StoreSettings
 from odar.traces.database import Database
 from support.entries import entry
@@ -138,6 +139,23 @@ def test_a_snapshot_that_is_not_whole_is_left_out():
     assert one.snapshot(1) is None
     other.publish(b"y" * (1 << 21))
     assert one.snapshot(1) is None, "too large"
+
+
+def test_a_worker_is_replaced_when_the_system_can_fork_again(monkeypatch):
+    said, outcomes = [], iter([OSError(errno.ENOMEM, "Cannot allocate memory"), 4711])
+
+    def fork():
+        outcome = next(outcomes)
+        if isinstance(outcome, OSError):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(os, "fork", fork)
+    monkeypatch.setattr("odar.serving.workers._RESTART_PAUSE_S", 0)
+    supervisor = _Supervisor(Workers(2), said.append)
+    assert not supervisor._fork(1, replacement=True)
+    assert supervisor._pids == {4711: 1}
+    assert said == ["worker 1 cannot be replaced yet: Cannot allocate memory"]
 
 
 # ── real processes ──────────────────────────────────────────────────────────────────────────────────────────
