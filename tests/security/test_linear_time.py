@@ -15,7 +15,7 @@ import pytest
 
 from odar.difficulty.base import open_estimator
 from odar.difficulty.text import mask_latex
-from odar.policy.answers import extract_judgment, find_answer
+from odar.policy.answers import concluding_number, extract_judgment, find_answer
 from odar.policy.equivalence import group_answers
 from odar.policy.experts import route_expert
 from odar.policy.kinds import request_kind
@@ -104,6 +104,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "difficulty": lambda text: ESTIMATOR.estimate(Query(text)),
     "answer": find_answer,
     "judgment": extract_judgment,
+    "concluding number": concluding_number,
     "form": answer_form,
     "choice": asks_for_choice,
     "kind of answer": lambda text: answer_kind(text, text[-300:]),

@@ -91,9 +91,9 @@ def test_workers_share_large_requests_and_connections_evenly():
     for worker in pair():
         limit = ConcurrencyLimit(8, max_bytes=100, workers=worker)
         limit.hold(None, 50)
-        with pytest.raises(ApiError, match="max_bodies_mb allows"):
+        with pytest.raises(ApiError, match="too many large requests"):
             limit.hold(None, 1)
-        connections = ConnectionLimits(GatewaySettings(max_connections_per_peer=6), workers=worker)
+        connections = ConnectionLimits(6, workers=worker)
         assert [connections.acquire("a") for _ in range(4)] == [True] * 3 + [False]
 
 
@@ -273,7 +273,7 @@ async def test_a_worker_that_is_killed_under_load_loses_no_charge_and_charges_no
 async def test_a_worker_restarts_without_losing_a_request(tmp_path):
     async with FaultServer() as up, aiohttp.ClientSession() as http:
         up.behave(priced(0.02))
-        async with serving(tmp_path, up, 2, "--set", "gateway.notice_s=5") as gateway:
+        async with serving(tmp_path, up, 2, constants={"odar.serving.server": "NOTICE_S = 5.0"}) as gateway:
             statuses: Counter[int] = Counter()
             stopping = False
 

@@ -271,9 +271,7 @@ class ConcurrencyLimit:
         held, free = self._bytes[id_], self._max_bytes - self._bytes.total()
         share = size if key is None or not held else held + size
         if self._bytes.total() and share > free:
-            message = (
-                f"too many large requests: gateway.max_bodies_mb allows {self._max_bytes / 1e6:g} MB at a time"
-            )
+            message = f"too many large requests: {self._max_bytes / 1e6:g} MB for all, by gateway.max_body_mb"
             raise ApiError(429, f"{message}, of which {free / 1e6:.0f} are free", "overloaded", retry_after=RETRY_S)
         self._bytes[id_] += size
 
