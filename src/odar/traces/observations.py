@@ -184,7 +184,8 @@ class Observations:
         moment = func.substr(c.at, 1, STEPS[step])
         differing = select(observations).where(*conditions, c.same.is_(False)).order_by(c.at.desc(), c.id)
         today = datetime.now(UTC).date().isoformat()
-        spent = select(spending.c.cost_usd).where(spending.c.key_id == OBSERVATION, spending.c.day == today)
+        of_observing = spending.c.key_id.startswith(OBSERVATION), spending.c.day == today
+        spent = select(func.sum(spending.c.cost_usd)).where(*of_observing)
         with self._database.read() as connection:
             rows = {
                 name: [_figures(row) for row in connection.execute(_sums(by, conditions)).mappings()]
