@@ -87,7 +87,8 @@ def command(
     pictures = [load_image(image) for image in images]
     if not as_json:
         announce_profile(settings)
-    options = AskOptions(**limits, images=pictures, dial=None if dial is None else Dial.parse(dial))
+    parsed = None if dial is None else Dial.parse(dial)
+    options = AskOptions(**limits, images=pictures, dial=parsed, short=short)
     if dry_run:
         with Odar(settings, served=alignment_file(settings.store)) as odar:
             step = odar.decide(text, (), options)
