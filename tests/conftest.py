@@ -17,24 +17,22 @@ settings.load_profile("odar")
 gc.disable()  # collected modules and tests live until the end: scanning them for garbage takes seconds in each process
 
 LONGEST = (
-    "attack/test_attack.py",
     "docs/test_blocks.py",
+    "qa/test_attack.py",
     "security/test_planted_secret.py",
-    "cli/test_batch.py",
-    "chaos/test_chaos.py",
     "providers/test_local.py",
+    "cli/test_batch.py",
+    "qa/test_chaos.py",
     "cli/test_eval_report.py",
-    "cli/test_calibrate_kill.py",
-    "recording/test_kill.py",
-    "cli/test_eval_fuse.py",
-    "evals/scorers/test_mathematics.py",
-    "dashboard/test_playground.py",
-    "evals/report/test_report.py",
+    "lab/recording/test_kill.py",
     "cli/test_calibrate.py",
+    "lab/graders/test_mathematics.py",
+    "serving/dashboard/test_playground.py",
+    "lab/report/test_report.py",
     "cli/test_terminal.py",
-    "gateway/test_kill.py",
-    "scripts/test_load_generator.py",
-    "scripts/test_bench.py",
+    "serving/test_workers.py",
+    "serving/test_kill.py",
+    "scripts/test_everyday.py",
 )
 """The slowest files. They run first, so that none of them starts when the other workers are nearly done."""
 

@@ -11,7 +11,7 @@ from templates import multiple_choice, open_answer  # scripts is on the path
 from odar.conversation import Message
 from odar.difficulty.base import estimate_turn, open_estimator
 from odar.policy.experts import route_expert
-from odar.question import core_question, earlier_questions, own_words
+from odar.question import core_question, earlier_questions
 from odar.serving.protocols.messages import read_messages
 from odar.serving.protocols.responses import read_responses
 from odar.types import Query
@@ -213,26 +213,3 @@ def test_demands_on_the_form_are_set_apart(demand):
 
 def test_a_demand_alone_is_the_question():
     assert core_question(Query("Answer with the letter only.")).text == "Answer with the letter only."
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    "unit",
-    (
-        "word ",
-        "<a_file>",
-        "<a_file> </a_file>\n",
-        "A) x\n",
-        "(A) ",
-        "Q: a\nA: b\n",
-        "? answer with ",
-        "Options:\n- a\n",
-        "\n",
-        "# ",
-    ),
-)
-def test_a_megabyte_of_anything_is_read_in_linear_time(unit):
-    text = unit * (1_000_000 // len(unit))
-    assert core_question(Query(text)).characters == len(text)
-    assert own_words(text) in text
-    assert core_question(Query(text[:50_000])).characters == 50_000

@@ -208,7 +208,7 @@ class Odar:
 
     async def warm_up(self) -> None:
         """Load everything that the first question needs."""
-        await run_in_thread(self.alignment.warm_up)
+        await run_in_thread(self.alignment.read)
         await run_in_thread(self.agreement.sync)
         await self.planner.estimates(Query("Ready?"))
 

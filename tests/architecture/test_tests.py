@@ -53,3 +53,9 @@ def test_no_test_module_imports_another(file):
     """Shared code belongs in tests/support."""
     found = re.search(r"^\s*(?:from|import) \S*\b(?:test_\w+|conftest)\b", file.read_text(), re.MULTILINE)
     assert found is None, found[0]
+
+
+def test_the_list_of_shared_fakes_is_complete():
+    listed = (TESTS / "support" / "README.md").read_text()
+    modules = {file.stem for file in (TESTS / "support").glob("*.py")}
+    assert {name for name in modules if not re.search(rf"`{name}[`.]", listed)} == set()

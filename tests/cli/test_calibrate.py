@@ -173,11 +173,11 @@ def test_a_guarantee(odar, data, tmp_path):
 
 
 def test_an_unwritable_output_keeps_the_answers(odar, data, provider, tmp_path):
-    result = odar("calibrate", str(data), "--out", "nowhere/c.json")
+    result = odar("calibrate", str(data), "--statistics-only", "--out", "nowhere/c.json")
     assert result.code == 2
     assert "odar: nowhere/c.json cannot be written: No such file or directory" in result.err
     asked = len(provider.requests)
-    assert odar("calibrate", str(data), "--out", "c.json").code == 0
+    assert odar("calibrate", str(data), "--statistics-only", "--out", "c.json").code == 0
     assert len(provider.requests) == asked  # the answers were kept
     assert sorted(path.name for path in tmp_path.glob("c.json*")) == ["c.json"]
 
@@ -211,9 +211,8 @@ def test_a_recording_can_be_used_for_calibration(odar, data, provider, tmp_path)
     fresh = json.loads(odar("calibrate", str(data), "--json").out)
     asked = len(provider.requests)
     (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress((tmp_path / "r.jsonl").read_bytes()))
-    for file in ("r.jsonl", "r.jsonl.gz"):
-        used = odar("calibrate", file, "--json")
-        assert used.code == 0 and json.loads(used.out) == fresh
+    used = odar("calibrate", "r.jsonl.gz", "--json")
+    assert used.code == 0 and json.loads(used.out) == fresh
     assert len(provider.requests) == asked
 
 

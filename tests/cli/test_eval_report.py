@@ -7,13 +7,6 @@ import pytest
 from support.panels import handmade_panel, synthetic_panel
 
 
-def test_report_writes_a_page(odar, tmp_path):
-    path, out = synthetic_panel(tmp_path, 30), tmp_path / "a" / "r.html"
-    result = odar("eval", "report", str(path), "--out", str(out))
-    assert (result.code, "30 items" in result.out) == (0, True)
-    assert "<!doctype html>" in out.read_text(encoding="utf-8")
-
-
 def test_a_missing_panel_is_an_error(odar, tmp_path):
     result = odar("eval", "report", str(tmp_path / "recording.jsonl"))
     assert (result.code, "no such recording" in result.err) == (2, True)
@@ -70,6 +63,7 @@ def test_a_report_names_what_cannot_be_measured(odar, tmp_path, answers, said):
     handmade_panel(tmp_path, answers, [FLAT] * len(answers))
     page = tmp_path / "r.html"
     assert odar("eval", "report", str(tmp_path / "recording.jsonl"), "--out", str(page)).code == 0
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert said in page.read_text(encoding="utf-8")
 
 
@@ -113,7 +107,7 @@ def test_an_unknown_policy_gets_a_suggestion(odar, tmp_path):
 
 def test_the_report_has_attacks_and_transfer(odar, tmp_path):
     benchmarks = (("alpha", "Mathematics"), ("beta", "Coding"))
-    place = str(synthetic_panel(tmp_path, 120, benchmarks=benchmarks))
+    place = str(synthetic_panel(tmp_path, 100, benchmarks=benchmarks))
     (part,) = json.loads(odar("eval", "report", place, "--json").out)
     attacks, transfer = (json.dumps(part["tables"][name]) for name in ("attacks", "transfer"))
     assert "alpha" in attacks and "injection" in attacks and "masking" in attacks

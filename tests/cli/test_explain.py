@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -106,3 +107,26 @@ def test_hostile_answers_are_shown_safely(explain):
     lines, _ = explain(changed, verbose=True)
     assert any("* fast answer [/red]" in line for line in lines)
     assert "\x1b" not in "".join(lines)
+
+
+def test_explain_and_traces_show_print_the_same(odar, provider):
+    asked = odar("ask", "--verbose", "--path", "hard", "--set", "store.content=true", "What is 2 + 2?")
+    trace_id = re.search(r"^trace +(\w+)", asked.err, re.MULTILINE)[1]
+    recorded = odar("traces", "show", trace_id, "--verbose")
+    table = asked.err.partition("  agent")[2]
+    assert table.count("slow solve") == 5
+    assert recorded.out.partition("  agent")[2] == table
+    facts = set(asked.err.splitlines()) & set(recorded.out.splitlines())
+    names = {line.split("  ")[0] for line in facts}
+    assert {
+        "start",
+        "fast+slow*5",
+        "answer",
+        "path",
+        "models",
+        "difficulty",
+        "features",
+        "expert",
+        "calls",
+        "cost",
+    } <= names

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
@@ -48,66 +47,3 @@ def test_every_page_is_in_the_navigation_once():
     listed = re.findall(r"'([^']+\.md)'", str(settings["project"]["nav"]))
     written = sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
     assert sorted(listed) == written, "put the page into `nav` of zensical.toml"
-
-
-@pytest.mark.parametrize(
-    ("target", "wrong"),
-    [
-        ("nowhere.md", "is not there"),
-        ("README.md#no-such-heading", "names no heading"),
-        ("../../../etc/passwd", "outside"),
-        ("README.md#development", None),
-        ("src/odar/engine.py#L3", None),
-        ("docs", None),
-        ("#development", None),
-        ("https://example.com/x", None),
-        ("mailto:a@example.com", None),
-    ],
-)
-def test_broken_links_are_recognised(target, wrong):
-    fault = fault_of(Link(ROOT / "README.md", 1, target))
-    assert fault is None if wrong is None else wrong in fault
-
-
-@pytest.mark.parametrize(
-    ("words", "anchor"),
-    [
-        ("Limits, honestly", "limits-honestly"),
-        ("`[models.NAME]`", "[models.NAME]"),
-        ("Up to six, not always six", "up-to-six-not-always-six"),
-        ("2. Difficulty estimator (DE)", "2-difficulty-estimator-de"),
-        ("2026-11-16 · The store", "2026-11-16--the-store"),
-    ],
-)
-def test_anchors_follow_the_rules_of_github(words, anchor):
-    expected = "modelsname" if words.startswith("`") else anchor
-    assert slugify(words.strip("`")) == expected
-
-
-def test_equal_headings_are_numbered(tmp_path):
-    file = tmp_path / "page.md"
-    file.write_text('# A\n\n## B\n\n## B\n\n<a id="own"></a>\n')
-    assert Page(file).anchors == {"a", "b", "b-1", "own"}
-
-
-def test_blocks_links_and_remarks_of_a_page_are_found(tmp_path):
-    file = tmp_path / "page.md"
-    file.write_text(
-        "# `odar` page\n\n[a link](x.md)\n![a picture](y.png) and `odar ask`\n\n<!-- not run: because -->\n\n"
-        '```bash title="run.sh"\nls\n```\n\nwords\n\n    indented\n\n| a | b |\n|---|---|\n| [cell](z.md) | |\n'
-    )
-    page = Page(file)
-    assert [(link.target, link.line) for link in page.links] == [("x.md", 3), ("y.png", 4), ("z.md", 18)]
-    assert [code for code, _ in page.code] == ["odar ask"] or [code for code, _ in page.code] == [
-        "odar",
-        "odar ask",
-    ]
-    fenced, indented = page.blocks
-    assert (fenced.language, fenced.title, fenced.text, fenced.line) == ("bash", "run.sh", "ls\n", 8)
-    assert fenced.remarks == {"not run": "because"} and not indented.remarks and not indented.fenced
-
-
-def test_a_remark_applies_only_to_the_next_block(tmp_path):
-    file = Path(tmp_path / "page.md")
-    file.write_text("<!-- output: varies -->\n\nWords between.\n\n```console\n$ ls\n```\n")
-    assert not Page(file).blocks[0].remarks

@@ -1,4 +1,4 @@
-"""The tree and the links of the README."""
+"""The tree of the source on the architecture page, and what README and the home page link to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ README = Page(ROOT / "README.md")
 
 
 def test_the_tree_lists_the_modules_of_the_package():
-    (tree,) = [block.text for block in README.blocks if block.text.startswith("src/odar/\n")]
+    page = Page(ROOT / "docs" / "architecture.md")
+    (tree,) = [block.text for block in page.blocks if block.text.startswith("src/odar/\n")]
     named = re.findall(r"(?m)^  ([\w.]+)", tree)
     there = {
         path.name for path in (ROOT / "src" / "odar").iterdir() if path.suffix in (".py", ".toml") or path.is_dir()

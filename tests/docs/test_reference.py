@@ -6,11 +6,11 @@ import re
 
 import pytest
 from docsite.cli_page import cli_page
-from docsite.equations import IN_TESTS_ONLY, NOT_IN_CODE, TITLES, equations_page, mentions, places, specified
+from docsite.equations import IN_TESTS_ONLY, NOT_IN_CODE, TITLES, mentions, places, specified
 from docsite.figures import FIGURES, digest
 from docsite.http_page import http_page
 from docsite.markdown import ROOT
-from docsite.plots import FOLDER, drawn_from, write_plots
+from docsite.plots import FOLDER, drawn_from
 from docsite.python_page import python_page
 from docsite.reference import PAGES, generated
 from docsite.settings_page import settings_page
@@ -34,20 +34,6 @@ def test_a_figure_is_up_to_date(name):
     assert drawn_from(svg) == digest(FIGURES[name]()), REMEDY
     assert len(svg) < 60_000
     assert not re.search(r'(?:href|src)="https?:', svg)
-
-
-def test_a_figure_with_other_numbers_is_drawn_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("docsite.plots.FOLDER", tmp_path / "concepts")
-    monkeypatch.setattr("docsite.plots.ROOT", tmp_path)
-    data = FIGURES["difficulty"]()
-    monkeypatch.setattr("docsite.plots.FIGURES", {"difficulty": lambda: data})
-    assert list(write_plots()) == ["concepts/difficulty.svg"]
-    first = (tmp_path / "concepts" / "difficulty.svg").read_text()
-    assert list(write_plots()) == []
-    data["difficulty"]["Is Paris the capital of France?"] = 0.5
-    assert list(write_plots()) == ["concepts/difficulty.svg"]
-    assert drawn_from(first) != drawn_from((tmp_path / "concepts" / "difficulty.svg").read_text())
-    assert drawn_from("<svg/>") == ""
 
 
 def test_every_command_is_in_the_reference():
@@ -103,30 +89,3 @@ def test_a_number_of_the_specification_is_in_the_code(number):
 def test_an_equation_is_in_a_function_that_computes_it(number):
     in_code = [place for place in places()[number] if place.file.endswith(".py") and place.symbol]
     assert in_code, f"SPEC {number} is mentioned, but by no function or class"
-
-
-def test_listed_places_mention_their_number():
-    for number, found in places().items():
-        for place in found:
-            line = (ROOT / place.file).read_text().splitlines()[place.line - 1]
-            assert number in [n for n, _ in mentions(line)], place
-
-
-def test_line_numbers_are_only_on_the_site():
-    committed, on_site = equations_page(lines=False), equations_page(lines=True)
-    assert "#L" not in committed and "policy/energy.py:" in on_site
-    assert committed.count("\n") == on_site.count("\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("", []),
-        ("SPEC 5.3", ["5.3"]),
-        ("(SPEC 5.7, 5.9, 5.10)", ["5.7", "5.9", "5.10"]),
-        ("SPEC 5.10b and 5.11; SPEC 1", ["5.10b", "5.11", "1"]),
-        ("spec 5.3, or 5.4 alone", []),
-    ],
-)
-def test_mentions_of_the_specification_are_found(text, found):
-    assert [number for number, _ in mentions(text)] == found

@@ -124,13 +124,6 @@ def test_every_phrase_with_another_sense_contains_a_word_that_is_searched_first(
     assert any(word in phrase for word in RULES["other_senses"]["words"])
 
 
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("unit", ["word ", "$", "1 ", "is ", " ", "c+", "\\sqr"])
-def test_a_long_text_takes_linear_time(unit):
-    """Quadratic time would exceed the limit of a test."""
-    assert route_expert(Query(unit * (2_000_000 // len(unit))))[0] in Expert
-
-
 DEFAULT = ModelCard("default", "p", "default", scores={"math": 0.6})
 SEER = ModelCard("seer", "p", "seer", images=True)
 MATHEMATICIAN = ModelCard("mathematician", "p", "mathematician", scores={"math": 0.9, "code": 0.4})

@@ -91,11 +91,3 @@ def test_tools_and_response_format_count(text, options, kind):
 def test_a_turn_in_a_tool_loop_is_a_tool_call():
     turns = (Message("user", "Write a story."), Message("assistant", ""), Message("tool", "done", tool_call_id="1"))
     assert request_kind(Query.from_messages(turns)).kind is Kind.TOOL_CALL
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    "unit", ["please ", "can you ", "? ", ", or a", "1 ", "$x", "how many ", "is ", "\n", "i "]
-)
-def test_a_megabyte_of_anything_has_a_kind(unit):
-    assert request_kind(Query(unit * (1_000_000 // len(unit)))).kind in Kind

@@ -108,13 +108,3 @@ async def test_python_attribute_names_are_plain_fields(live, up):
     assert status == 200
     assert not {"__class__", "constructor"} & set(up.requests[0].json)  # dropped, like any field that is not listed
     assert reply["odar"]["notes"] == ["f: fields of the request were not sent on: 2 unknown"]
-
-
-@pytest.mark.parametrize(
-    "path", ["/v1/models", "/metrics", "/", "/dashboard/api/session", "/openapi.json", "/nowhere"]
-)
-async def test_no_cors_header_is_sent(live, path):
-    origin = {"origin": "http://127.0.0.1:1", "access-control-request-method": "POST"}
-    for method in ("GET", "OPTIONS", "POST"):
-        async with live.http.request(method, live.url + path, headers=origin) as response:
-            assert not [name for name in response.headers if name.lower().startswith("access-control")]

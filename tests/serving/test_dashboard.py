@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from odar.errors import ProviderUnreachable
 from odar.policy.alignment import AlignmentRow
@@ -74,38 +71,6 @@ def test_a_time_range_limits_the_overview(busy):
     assert len(busy.get("/traces", since=since, limit=200).json["traces"]) == recent
 
 
-def test_pages_neither_repeat_nor_skip(busy):
-    seen, after = [], ""
-    while after is not None:
-        page = busy.get("/traces", limit=50, after=after).json
-        seen += [trace["id"] for trace in page["traces"]]
-        after = page["next"]
-    assert len(seen) == len(set(seen)) == 120
-    assert seen == sorted(seen, reverse=True)  # ids count upwards, the newest comes first
-
-
-@pytest.mark.parametrize(
-    ("params", "holds"),
-    [
-        ({"path": "hard"}, lambda t: t["path"] == "hard"),
-        ({"status": "error"}, lambda t: t["status"] == "error"),
-        ({"model": "deep"}, lambda t: "deep" in t["models"]),
-        ({"min_difficulty": 0.5}, lambda t: t["difficulty"] >= 0.5),
-        ({"max_difficulty": 0.2}, lambda t: t["difficulty"] <= 0.2),
-        ({"degraded": "true"}, lambda t: t["degraded"]),
-        ({"text": "planar"}, lambda t: "planar" in t["question"]),
-        ({"id": "0" * 30 + "3"}, lambda t: t["id"].startswith("0" * 30 + "3")),
-    ],
-    ids=lambda value: str(value) if isinstance(value, dict) else "",
-)
-def test_traces_can_be_filtered(busy, params, holds):
-    found = busy.get("/traces", limit=200, **params).json["traces"]
-    assert 0 < len(found) < 120
-    assert all(map(holds, found))
-    exported = [json.loads(line) for line in busy.get("/export", **params).body.splitlines()]
-    assert [t["id"] for t in exported] == [t["id"] for t in reversed(found)]
-
-
 def test_a_trace_has_everything_the_page_shows(busy):
     row = busy.get("/traces", path="hard", limit=1).json["traces"][0]
     trace = busy.get(f"/traces/{row['id']}").json
@@ -150,9 +115,10 @@ def test_drift_is_shown_with_its_model(tmp_path, monkeypatch):
     assert shown == [dataclasses.asdict(rows[0])]
 
 
-def test_an_open_breaker_is_shown(tmp_path):
+def test_an_open_breaker_is_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr("odar.providers.breaker.FAILURES", 1)
     down = ScriptedProvider(lambda request, index: ProviderUnreachable("p: gone", provider="p"), "p")
-    with board(tmp_path, provider=down, gateway__breaker_failures=1, retry__attempts=1) as running:
+    with board(tmp_path, provider=down) as running:
         assert running.post("/dashboard/api/ask", {"question": "Hi", "path": "simple"}).status >= 500
         breaker = running.get("/models").json["breakers"]["p"]
         assert breaker["state"] == "open"
@@ -254,21 +220,11 @@ def test_without_keys_other_machines_and_pages_are_rejected(busy):
 @pytest.mark.parametrize(
     ("params", "param"),
     [
-        ({"path": "scenic"}, "path"),
-        ({"status": "fine"}, "status"),
-        ({"degraded": "perhaps"}, "degraded"),
-        ({"feedback": "meh"}, "feedback"),
-        ({"min_difficulty": "low"}, "min_difficulty"),
-        ({"max_difficulty": "nan"}, "max_difficulty"),
         ({"since": "yesterday"}, "since"),
         ({"since": "0001-01-01T00:00:00+23:59"}, "since"),
         ({"until": "9999-12-31T23:59:59-23:59"}, "since"),
-        ({"limit": "0"}, "limit"),
-        ({"limit": "201"}, "limit"),
         ({"limit": "²"}, "limit"),
         ({"after": "nowhere"}, "after"),
-        ({"text": "x" * 201}, "text"),
-        ({"text": "a\0b"}, "text"),
     ],
 )
 def test_an_invalid_parameter_is_named(busy, params, param):
@@ -281,32 +237,6 @@ def test_an_invalid_filter_is_rejected_everywhere(busy, address):
     assert busy.get(address, since="yesterday").status == 400
 
 
-NAMES = [
-    "path",
-    "model",
-    "since",
-    "until",
-    "after",
-    "limit",
-    "text",
-    "id",
-    "min_difficulty",
-    "step",
-    "status",
-    "key",
-]
-
-
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
-@given(
-    st.sampled_from(["/traces", "/overview", "/export"]),
-    st.dictionaries(st.sampled_from(NAMES), st.text(max_size=12)),
-)
-def test_no_query_string_causes_a_server_error(busy, address, params):
-    params = {name: value.encode("utf-8", "replace").decode() for name, value in params.items()}
-    assert busy.get(address, **params).status in (200, 400)
-
-
 @pytest.mark.parametrize("name", ["nothing", "%2e%2e%2ffiles.py", "..%2f..%2fconfig.py", "%00", "é"])
 def test_unknown_traces_and_files_are_404(busy, name):
     from urllib.parse import quote
@@ -317,7 +247,7 @@ def test_unknown_traces_and_files_are_404(busy, name):
 
 def test_hostile_texts_are_returned_as_json(tmp_path):
     text = "</script><script>alert(1)</script>\u202e\ud800\0" + "x" * 1_000_000
-    hostile = Record(Query(text.replace("\0", "")), make_answer(id="evil", text=text, cost=float("inf")))
+    hostile = Record(Query(text.replace("\0", "")), make_answer(id="evil", text=text, cost=float("inf")).trace)
     with board(tmp_path, [hostile], store__content=True) as running:
         reply = running.get("/traces/evil")
         assert reply.headers["content-type"] == "application/json"

@@ -56,36 +56,19 @@ class NearlyEmptyBudgets:
     [
         (CHAT, {}, "model"),
         (CHAT, {"model": "odar"}, "messages"),
-        (CHAT, {"model": "odar", "messages": []}, "messages"),
-        (CHAT, {"model": "odar", "messages": [{"role": "user"}]}, "messages[0].content"),
         (CHAT, {"model": "odar", "messages": [{"role": "king", "content": ""}]}, "messages[0].role"),
         (CHAT, {"model": "odar", "messages": [{"role": "tool", "content": ""}]}, "messages[0].tool_call_id"),
-        (CHAT, BODY | {"n": 0}, "n"),
         (CHAT, BODY | {"top_logprobs": 3}, "top_logprobs"),
         (CHAT, BODY | {"stop": [1]}, "stop[0]"),
-        (CHAT, BODY | {"tools": [{"type": "custom"}]}, "tools[0].type"),
         (CHAT, BODY | {"tool_choice": "maybe"}, "tool_choice"),
         (CHAT, BODY | {"odar": {"path": "harder"}}, "odar.path"),
         (CHAT, BODY | {"odar": {"max_csot": 1}}, "odar.max_csot"),
         (CHAT, BODY | {"odar": {"path": "hard"}}, "odar.path"),
-        (
-            CHAT,
-            BODY
-            | {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": 1}}}},
-            "response_format.json_schema.schema",
-        ),
-        (
-            CHAT,
-            {"model": "odar", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
-            "messages[0].content[0].image_url.url",
-        ),
         ("/v1/responses", {"model": "odar"}, "input"),
-        ("/v1/responses", {"model": "odar", "input": [{"type": "novel_call"}]}, "input[0].type"),
         ("/v1/feedback", {"trace_id": "x"}, "correct"),
         ("/v1/feedback", {"trace_id": "x", "correct": "yes"}, "correct"),
         ("/v1/feedback", {"trace_id": "x", "correct": True, "nte": "five"}, "nte"),
         (CHAT, BODY | {"odar": {"deadline_s": 0}}, "odar.deadline_s"),
-        (CHAT, BODY | {"odar": {"deadline_s": -1}}, "odar.deadline_s"),
         (CHAT, BODY | {"odar": {"max_cost_usd": "1"}}, "odar.max_cost_usd"),
         (CHAT, BODY | {"odar": {"max_calls": 0}}, "odar.max_calls"),
         (CHAT, BODY | {"odar": {"explain": "yes"}}, "odar.explain"),
@@ -127,7 +110,7 @@ async def test_a_body_over_the_limit_is_413(start):
 
 
 async def test_a_body_that_does_not_arrive_times_out(start):
-    live = await start(gateway__body_timeout_s=0.1)
+    live = await start(constants={"odar.serving.exchange.BODY_TIMEOUT_S": 0.1})
 
     async def slowly():
         yield b"{"
@@ -248,7 +231,7 @@ async def test_a_deadline_that_cannot_be_met_is_an_error(live):
 
 
 async def test_the_breaker_opens_and_closes(start, up, slow):
-    live = await start(gateway__breaker_failures=2, gateway__breaker_cooldown_s=600)
+    live = await start(constants={"odar.providers.breaker.FAILURES": 2, "odar.providers.breaker.COOLDOWN_S": 600})
     up.behave(faults.status(500))
     for _ in range(2):
         assert (await live.post(CHAT, {"model": "quick", "messages": turn()}))[0] == 500

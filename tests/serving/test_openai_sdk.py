@@ -269,37 +269,15 @@ async def test_a_follow_up_is_not_sent_to_the_weakest_model(live):
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("model", ["quick", "odar-simple"])
-async def test_upstream_errors_keep_status_and_body(live, up, slow, code, kind, stream, model):
+async def test_upstream_errors_keep_status_and_body(live, up, code, kind, stream):
     body = {"error": {"message": "the upstream's own words", "type": "t", "param": "p", "code": "c"}}
     up.behave(status(code, body=body, retry_after=7))
-    slow.behave(status(code, body=body, retry_after=7))
     with pytest.raises(kind) as caught:
-        await live.openai.chat.completions.create(model=model, messages=turn(), stream=stream)
+        await live.openai.chat.completions.create(model="quick", messages=turn(), stream=stream)
     error = caught.value
     assert (error.status_code, error.code, error.param, error.type) == (code, "c", "p", "t")
     assert "the upstream's own words" in error.message
     assert error.response.headers["retry-after"] == "7"
-
-
-async def test_a_wrong_field_is_named(live):
-    with pytest.raises(openai.BadRequestError) as caught:
-        await live.openai.chat.completions.create(model="odar", messages=turn(), temperature=3)
-    assert caught.value.param == "temperature"
-    with pytest.raises(openai.NotFoundError) as missing:
-        await live.openai.chat.completions.create(model="nothing", messages=turn())
-    assert missing.value.code == "model_not_found"
-
-
-async def test_models_are_listed(live):
-    names = [model.id async for model in live.openai.models.list()]
-    assert names[:3] == ["odar", "odar-economy", "odar-quality"]
-    assert names[3:6] == ["odar-simple", "odar-medium", "odar-hard"]
-    assert {"quick", "deep"} <= set(names)
-    assert "gpt-4.1" not in names  # its provider has no key here
-    assert (await live.openai.models.retrieve("quick")).owned_by == "f"
-    with pytest.raises(openai.NotFoundError):
-        await live.openai.models.retrieve("gpt-4.1")
 
 
 class TestResponses:

@@ -4,31 +4,11 @@ import pytest
 
 from odar.cli import ask
 from odar.cli.ask import preload_store, record_trace
-from odar.traces.archive import Archive
 from odar.traces.database import Database
 from odar.types import Query
 from support.traces import make_answer
 
 QUERY = Query("Where is zanzibar?")
-
-
-@pytest.mark.parametrize("content", [False, True])
-def test_a_trace_is_stored_with_or_without_content(url, settings_of, content):
-    settings = settings_of(url, content=content)
-    assert record_trace(make_answer(id="t1"), QUERY, settings) is None
-    database = Database(settings.store)
-    trace = Archive(database).get("t1")
-    database.close()
-    assert ("zanzibar" in str(trace)) is content
-
-
-def test_a_repeated_trace_is_stored_once(url, settings_of):
-    settings, answer = settings_of(url), make_answer(id="t1")
-    assert record_trace(answer, QUERY, settings) is None
-    assert record_trace(answer, QUERY, settings) is None
-    database = Database(settings.store)
-    assert len(Archive(database).page().traces) == 1
-    database.close()
 
 
 def test_a_disabled_store_creates_no_file(tmp_path, settings_of):

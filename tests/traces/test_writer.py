@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from functools import partial
@@ -14,7 +11,6 @@ import pytest
 from sqlalchemy import event, select, text
 
 from odar.errors import StoreError
-from odar.settings import StoreSettings
 from odar.traces.database import Database, traces
 from odar.traces.record import Record, Unanswered
 from odar.traces.writer import TraceWriter
@@ -217,7 +213,7 @@ async def test_a_batch_retried_after_its_commit_is_counted_once(opened, sqlite_u
     "bad",
     [
         Record(Query("?"), Unanswered(id="bad", started_at="yesterday", profile="p")),
-        Record(Query("?"), make_record(id="bad").outcome, extra={("x",): 1}),
+        Record(Query("?"), make_record(id="bad").trace, endpoint=object()),
         Record(
             Query("?"),
             Unanswered(id="bad", started_at="2026-11-15", profile="p", spend=Spend(2**80, NO_USAGE, 0.0, 0.0)),
@@ -251,11 +247,11 @@ async def test_invalid_characters_and_numbers_can_be_stored(opened, url):
     assert (await store.get("huge"))["tokens_in"] is None
 
 
-async def test_the_writer_thread_survives_failing_maintenance(database, settings_of):
+async def test_the_writer_thread_survives_failing_maintenance(database, settings_of, quick_flush):
     def fails() -> bool:
         raise RuntimeError("no luck")
 
-    writer = TraceWriter(database, settings_of("x", flush_interval_s=0.01).store, maintain=fails)
+    writer = TraceWriter(database, settings_of("x").store, maintain=fails)
     await until(lambda: writer.health().error is not None)
     assert writer.health().error == "no luck"
     writer.put(make_record())
@@ -283,52 +279,18 @@ async def test_concurrent_threads_and_stores_lose_no_record(opened, url):
     assert tuple(row) == (600, 300.0)
 
 
-def test_flushed_records_survive_kill_9(url):
-    code = (
-        "import asyncio\nfrom odar.config import load_settings\nfrom odar.serving.store import Store\n"
-        "from support.traces import make_record\n"
-        "async def main():\n"
-        f"    store = Store(load_settings('tiny', environ={{}}, store={{'url': {url!r}}}))\n"
-        "    while True:\n"
-        "        records = [make_record() for _ in range(20)]\n"
-        "        for record in records: store.put(record)\n"
-        "        assert await store.flush()\n"
-        "        print(*(record.outcome.trace.id for record in records), flush=True)\n"
-        "asyncio.run(main())"
-    )
-    tests = str(Path(__file__).parent.parent)
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": tests}
-    )
-    flushed: set[str] = set()
-    for _ in range(5):
-        flushed |= set(process.stdout.readline().split())
-    process.send_signal(signal.SIGKILL)
-    flushed |= set(process.stdout.read().split())
-    process.wait()
-    process.stdout.close()
-
-    database = Database(StoreSettings(url=url))
-    with database.read() as connection:
-        there = set(connection.scalars(select(traces.c.id)))
-        if database.is_sqlite:
-            assert connection.execute(text("PRAGMA integrity_check")).scalar() == "ok"
-    database.close()
-    assert len(flushed) >= 100
-    assert flushed <= there
-
-
 @pytest.mark.parametrize("content", [False, True])
 async def test_without_content_no_text_is_in_the_files(opened, sqlite_url, content):
     store = opened(sqlite_url, content=content, flush_interval_s=0.05)
     phrase = "zanzibar marmalade"
-    failed = Unanswered(id="f", started_at="2026-11-15", profile="p", error=f"HTTP 400: cannot parse '{phrase}'")
+    failed = Unanswered(id="f", started_at="2026-11-15", profile="p")
+    message = f"HTTP 400: cannot parse '{phrase}'"
     store.put(
         make_record(
             f"Where is my {phrase} today?", text=f"Your {phrase} is gone. Answer: gone", cue=f"keywords: {phrase}"
         )
     )
-    store.put(Record(Query(f"Where is my {phrase} today?"), failed))
+    store.put(Record(Query(f"Where is my {phrase} today?"), failed, error=message))
     assert await store.flush()
     raw = b"".join(path.read_bytes() for path in Path(sqlite_url).parent.iterdir())
     assert (b"zanzibar" in raw) == content

@@ -60,7 +60,7 @@ class Agents:
         open_ended = self.prompts.is_open(query)
         team = Team(self.settings, chosen, self.prompts, self.providers, query, ledger, open_ended=open_ended)
         team.seed = self.settings.seed if seed is None else seed
-        team.continues = self.settings.limits.continue_cut_off
+        team.continues = self.settings.policy != "paper"  # SPEC 3.6 is not in the paper
         if blind := sorted(set(self.cards) - set(chosen)):
             team.shortcuts.append(f"the model of {', '.join(blind)} cannot see images")
         if query.options is NO_OPTIONS and seed is None:

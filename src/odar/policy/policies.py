@@ -113,7 +113,7 @@ def choose_policy(
         except ValueError:
             raise InputError(f"path {path!r} is not one of: {', '.join(Route)}") from None
     if settings.policy == "paper":
-        return PaperPolicy.from_settings(settings.routing, settings.dispatch.strategy)
+        return PaperPolicy.from_settings(settings.routing)
     if settings.policy == "cascade":
         stages = tuple(map(Stage.parse, settings.routing.stages)) or default_stages(agents)
         most = max(settings.routing.samples, *(ask.samples for stage in stages for ask in stage.asks))

@@ -60,7 +60,7 @@ def test_rows_are_sorted_in_the_order_of_the_items(out):
     assert json.loads(out.read_text().splitlines()[1])["text"] == "now"
 
 
-@pytest.mark.parametrize("cut", range(1, 20))
+@pytest.mark.parametrize("cut", [1, 10, 19])
 def test_a_half_written_line_is_dropped(out, cut):
     with Journal(out) as journal:
         journal.write(row("a"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 
@@ -20,8 +18,8 @@ from odar.lab.recording.header import header_of
 from odar.lab.recording.journal import Journal
 from odar.lab.recording.work import open_engine_work
 from odar.lab.selection import select_tasks
-from support.benchmarks import Sums
-from support.ray_cluster import engine, kill_a_worker, needs_ray, ray_marks
+from support.benchmarks import sums
+from support.ray_cluster import engine, needs_ray, ray_marks
 from support.upstream import Upstream
 
 pytestmark = ray_marks
@@ -36,9 +34,9 @@ class Panel:
         server.configure(folder, limits)
         self.folder = folder
         self.settings = load_settings(config=folder / "odar.toml", store__enabled=False)
-        sums = Sums(items)
-        drawn = select_tasks(list(sums.load()))
-        self.jobs = [Job(sums, task, fold, 42) for task, fold in drawn]
+        source = sums(items)
+        drawn = select_tasks(list(source.load()))
+        self.jobs = [Job(source, task, fold, 42) for task, fold in drawn]
 
     async def collect(self, out, address=None, **options):
         opened = engine(partial(open_engine_work, self.settings, collect_work), address)
@@ -68,29 +66,6 @@ async def test_ray_and_local_engine_collect_the_same_panel(cluster, tmp_path):
         assert (done.done, done.failed) == (6, 0)
         assert (len(server.paid), set(server.paid.values())) == (6 * CALLS, {2})  # once by each engine
         assert comparable(panel.entries("ray")) == comparable(panel.entries("local"))
-
-
-@needs_ray
-async def test_items_of_a_killed_worker_are_collected_once_and_paid_once(cluster, tmp_path):
-    """8 items are 56 calls. After 19 replies one of two workers is killed while both have calls in progress."""
-    async with Upstream() as server:
-        panel = Panel(tmp_path, server, 8)
-        server.free = 19
-        running = asyncio.create_task(panel.collect("p", cluster.address, concurrency=4))
-        parts = tmp_path / "p.jsonl.parts"
-        lost = await kill_a_worker(
-            server, running, lambda: parts.exists() and parts.read_text().count('"answer":') == 19
-        )
-        assert lost >= 1
-        server.free = None
-        done = await running
-        assert (done.done, done.failed, done.asked) == (8, 0, 8)
-        entries = panel.entries("p")
-        assert Counter(entry.key.id for entry in entries) == {str(i): 1 for i in range(8)}  # none lost, none twice
-        assert all(len(entry.attempts) == CALLS for entry in entries)
-        assert all(each.score == 1 for entry in entries for each in entry.attempts)
-        assert (len(server.paid), set(server.paid.values())) == (8 * CALLS, {1})  # none paid twice
-        assert not parts.exists()
 
 
 @pytest.mark.parametrize("name", [*NAMES, "starter+masking"])

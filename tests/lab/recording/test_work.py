@@ -58,17 +58,6 @@ async def test_one_engine_serves_all_items(tmp_path):
     assert len(ASKED) == 3
 
 
-async def test_a_kept_reply_is_not_requested_again():
-    known: dict = {}
-    memo = Memo(known, lambda name, value: None)
-    async with partial(open_engine_work, settings(), shouting, providers)() as work:
-        await work(Item("a", "What?"), memo)
-    async with partial(open_engine_work, settings(), shouting, providers)() as work:
-        again = await work(Item("a", "What?"), Memo(memo.known, lambda name, value: None))
-    assert again.row["text"] == "YES"
-    assert len(ASKED) == 1
-
-
 async def test_providers_are_closed_after_an_error():
     opened = providers(None)
     with pytest.raises(InputError):

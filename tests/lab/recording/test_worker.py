@@ -43,22 +43,6 @@ async def test_the_outcome_comes_last():
     assert await sent_by(work) == [("x", 1), ("y", 2), DONE]
 
 
-async def test_an_item_without_kept_parts_sends_only_its_outcome():
-    async def work(item, memo):
-        return DONE
-
-    assert await sent_by(work) == [DONE]
-
-
-async def test_parts_kept_together_are_sent_in_order():
-    async def work(item, memo):
-        for name in "xyz":
-            memo.keep(name, name * 2)
-        return DONE
-
-    assert await sent_by(work) == [("x", "xx"), ("y", "yy"), ("z", "zz"), DONE]
-
-
 async def test_parts_kept_while_a_message_is_being_sent_are_not_lost():
     """Ray suspends the generator until a message is sent; the item continues meanwhile and can end."""
     taken, ended = asyncio.Event(), asyncio.Event()

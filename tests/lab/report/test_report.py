@@ -12,7 +12,6 @@ import pytest
 
 from odar.lab.recording.files import open_recording, write_recording
 from odar.lab.replay.table import load_tables
-from odar.lab.report.draw import Colour
 from odar.lab.report.findings import replay_recordings
 from odar.lab.report.page import exhibits, to_json, write_report
 from support.panels import header, synthetic_panel
@@ -96,17 +95,6 @@ def test_the_page_is_self_contained(written):
     assert len(text) < 1_000_000
 
 
-def test_figures_use_the_colours_of_the_page_in_light_and_dark(written):
-    text = written[1]
-    assert not [colour for colour in Colour if colour in text]
-    light, _, dark = text[: text.index("</style>")].partition("prefers-color-scheme:dark")
-    for colour in Colour:
-        assert f"--{colour.name.lower()}:#" in light
-        assert f"--{colour.name.lower()}:#" in dark
-    drawings = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))
-    assert drawings.count("var(--ink)") > 50
-
-
 def test_the_page_has_every_table_and_figure(written):
     findings, text = written
     sections, reasons = exhibits(findings)
@@ -159,16 +147,3 @@ def test_several_recordings_make_several_parts_with_distinct_ids(tmp_path):
     checker = check(text)
     assert [list(part.benchmarks)[-1] for part in parts] == ["alpha", "delta"]
     assert len(checker.ids) == len(set(checker.ids))
-
-
-def test_without_a_gap_the_report_explains_the_missing_figure(tmp_path):
-    path = synthetic_panel(tmp_path, 30)
-    entries = [
-        replace(
-            e, attempts=tuple(replace(a, score=float(a.index == 0 and i == 0)) for i, a in enumerate(e.attempts))
-        )
-        for e in open_recording(path).items()
-    ]
-    write_recording(path, header(), entries)
-    _, text = written_to(tmp_path / "r.html", path)
-    assert "no gap that a router could recover" in text

@@ -10,7 +10,6 @@ from odar.serving.dashboard_api import HEADERS, INDEX, POLICY, files
 from support.dashboard import board
 
 SCRIPTS = sorted(name for name in files() if name.endswith(".js"))
-STYLES = sorted(name for name in files() if name.endswith(".css"))
 
 
 @pytest.fixture(scope="module")
@@ -29,25 +28,6 @@ def test_referenced_files_exist():
     imported = {name for script in SCRIPTS for name in re.findall(r'from "\./([^"]+)"', text(script))}
     assert imported <= set(files())
     assert imported | named | {INDEX} == set(files())  # and none that nobody uses
-
-
-@pytest.mark.parametrize("name", sorted(files()))
-def test_no_file_refers_to_another_host(name):
-    addresses = re.findall(r"https?://[^\s\"'`<)]+|\burl\(|@import", text(name))
-    assert set(addresses) <= {"http://www.w3.org/2000/svg"}, name
-
-
-def test_the_page_has_no_inline_style_or_script():
-    page = text(INDEX)
-    assert not re.search(r"\sstyle=|\son\w+=|<style|javascript:", page)
-    assert not re.search(r"<script(?![^>]*\bsrc=)", page)
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_no_script_evaluates_strings(name):
-    assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|srcdoc", text(name)
-    )
 
 
 def test_the_policy_allows_only_this_server():

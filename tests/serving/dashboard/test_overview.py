@@ -10,11 +10,11 @@ def test_the_figures_equal_those_of_the_store(visit, busy):
     view = busy.get("/overview").json
     assert page.locator(".figure .value").nth(0).inner_text() == "300"
     assert page.locator(".figure .value").nth(1).inner_text() == f"{view['calls_per_query']:.2f}"
-    assert f"{view['cost_unknown']} queries of unknown cost" in page.locator(".figure").nth(2).inner_text()
+    assert f"{view['cost_unknown']} questions of unknown cost" in page.locator(".figure").nth(2).inner_text()
     assert "of 20 marked" in page.locator(".figure").nth(3).inner_text()
     rows = page.locator("section", has_text="Paths").locator("tbody tr").all_inner_texts()
     assert len(rows) == 4
-    assert page.locator("svg[aria-label^='Queries over time: 300']").count() == 1
+    assert page.locator("svg[aria-label^='Questions over time: 300']").count() == 1
 
 
 def test_savings_are_shown(visit, busy):
@@ -67,7 +67,7 @@ def test_a_time_range_is_in_the_address_and_survives_a_reload(visit, busy):
 
 def test_an_empty_store_shows_the_first_steps(visit, empty):
     page = visit(empty)
-    assert page.get_by_role("heading", name="No queries in the last 24 h").is_visible()
+    assert page.get_by_role("heading", name="No questions in the last 24 h").is_visible()
     assert f"curl {empty.url}/v1/chat/completions" in page.locator("pre").inner_text()
     page.get_by_role("main").get_by_role("link", name="playground").click()
     page.wait_for_selector("textarea")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from support.dashboard import board
 from support.traces import make_record
 
@@ -39,23 +37,6 @@ def test_filters_are_kept_in_the_address(visit, busy):
     assert ids(page) == [trace["id"] for trace in wanted]
     page.go_back()
     page.wait_for_url("**/#/traces?path=hard")
-
-
-def test_model_outcome_and_feedback_filters(visit, busy):
-    page = visit(busy, "#/traces")
-    page.wait_for_selector("select[aria-label=Model] option[value=deep]", state="attached")
-    for label, choice, params in (
-        ("Model", "deep", {"model": "deep"}),
-        ("Outcome", "error", {"status": "error"}),
-        ("Degraded", "true", {"degraded": "true"}),
-        ("Feedback", "wrong", {"feedback": "wrong"}),
-    ):
-        page.goto(f"{busy.url}/#/traces")
-        page.wait_for_selector("tbody tr")
-        page.get_by_label(label, exact=True).select_option(choice)
-        page.wait_for_url("**/#/traces?*")
-        page.wait_for_selector("main[aria-busy=false]")
-        assert ids(page) == [trace["id"] for trace in busy.get("/traces", **params).json["traces"]], label
 
 
 def test_search_finds_texts_and_ids(visit, busy, hard):
@@ -115,17 +96,3 @@ def test_missing_texts_are_explained(visit, tmp_path):
         assert "Texts are not kept here" in page.locator(".empty").inner_text()
         page.get_by_role("button", name="Clear filters").click()
         assert page.locator("td.what").inner_text() == "17 characters"
-
-
-def test_export_uses_the_filters(visit, busy):
-    page = visit(busy, "#/traces?path=hard")
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Export JSONL").click()
-    lines = [json.loads(line) for line in download.value.path().read_text().splitlines()]
-    assert {line["path"] for line in lines} == {"hard"}
-    assert len(lines) == busy.get("/overview").json["paths"]["hard"]["queries"]
-
-
-def test_an_empty_store_shows_a_hint(visit, empty):
-    page = visit(empty, "#/traces")
-    assert page.get_by_role("heading", name="No queries yet").is_visible()

@@ -46,7 +46,7 @@ export const bars = (rows) => h("div", { class: "bars" }, rows.map((row) => [
 const STEP_MS = { minute: 60e3, hour: 3600e3, day: 86400e3 };
 const TAIL = { minute: ":00Z", hour: ":00:00Z", day: "T00:00:00Z" };
 
-/** Queries over time, stacked by path. `points` come as the server sums them, in UTC. */
+/** Questions over time, stacked by path. `points` come as the server sums them, in UTC. */
 export function series(points, step, since, paths) {
   const size = STEP_MS[step];
   const at = (name) => Date.parse(name + TAIL[step]);
@@ -61,7 +61,7 @@ export function series(points, step, since, paths) {
   const sums = table.map((slot) => Object.values(slot).reduce((a, b) => a + b, 0));
   const top = nice(Math.max(...sums, 1));
   const total = sums.reduce((a, b) => a + b, 0);
-  const label = `Queries over time: ${count(total)} in ${slots} ${step}s, at most ${count(Math.max(...sums))} in one`;
+  const label = `Questions over time: ${count(total)} in ${slots} ${step}s, at most ${count(Math.max(...sums))} in one`;
   return responsive((width) => drawSeries(width, { table, sums, top, from, size, step, paths, label }));
 }
 
@@ -86,7 +86,7 @@ function drawSeries(width, { table, sums, top, from, size, step, paths, label })
       base += n;
     }
     const moment = new Date(from + i * size);
-    const text = `${stamp(moment, step)}\n${count(sums[i])} ${sums[i] === 1 ? "query" : "queries"}` + paths.filter((p) => slot[p]).map((p) => `\n${pathName(p)} ${count(slot[p])}`).join("");
+    const text = `${stamp(moment, step)}\n${count(sums[i])} ${sums[i] === 1 ? "question" : "questions"}` + paths.filter((p) => slot[p]).map((p) => `\n${pathName(p)} ${count(slot[p])}`).join("");
     svg.append(s("rect", { x, y: 0, width: each, height: height - bottom, fill: "transparent",
       onmouseenter: (event) => showTip(text, event.target), onmouseleave: () => showTip(null) }));
   });

@@ -70,7 +70,7 @@ function askKey(problem = "") {
   const dialog = h("dialog", { "aria-label": "API key", onclose: () => dialog.remove() },
     h("form", { onsubmit: (event) => { event.preventDefault(); key.set(field.value.trim()); session = null; dialog.close(); render(); } },
       h("h2", {}, "This server asks for a key"),
-      h("p", { class: "dim" }, "One made by odar keys create. It is kept in this tab until you close it, and sent as a header. A key sees its own queries; one made with --admin sees all."),
+      h("p", { class: "dim" }, "One made by odar keys create. It is kept in this tab until you close it, and sent as a header. A key sees its own questions; one made with --admin sees all."),
       problem && h("p", { class: "problem", role: "alert" }, problem), field,
       h("div", { class: "row" }, forget, h("button", { type: "submit", class: "primary" }, "Continue"))));
   document.body.append(dialog);
@@ -115,7 +115,7 @@ function help() {
   const dialog = h("dialog", { "aria-label": "Help", onclose: () => dialog.remove() }, h("h2", {}, "Keyboard"),
     h("div", { class: "keys" }, SHORTCUTS.map(([keys, what]) => [h("span", {}, keys.map((k) => [h("kbd", {}, k), " "])), h("span", {}, what)])),
     h("h2", { class: "second" }, "Words"),
-    h("p", { class: "dim" }, "d(x) is the estimated difficulty of a query. After every answer ODAR asks whether another call is worth its price; p is the probability that the leading answer is right. Simple, Medium and Hard tell what happened: no slow call, one, several. Direct queries name their model."),
+    h("p", { class: "dim" }, "d(x) is the estimated difficulty of a question. After every answer ODAR asks whether another call is worth its price; p is the probability that the leading answer is right. Simple, Medium and Hard tell what happened: no slow call, one, several. Direct queries name their model."),
     h("div", { class: "row" }, session && h("span", { class: "dim version" }, `odar ${session.version}`), h("button", { type: "button", class: "primary", autofocus: true, onclick: () => dialog.close() }, "Close")));
   document.body.append(dialog);
   dialog.showModal();

@@ -29,11 +29,11 @@ export async function overviewPage(main, { query, session, go, alive }) {
     view.warnings.map((text) => h("div", { class: "aside", role: "status" }, text)),
     figures(view, session),
     h("div", { class: "grid" },
-      card("w7", "Queries over time", pathLegend(paths), series(view.timeline, range.step, since, paths)),
+      card("w7", "Questions over time", pathLegend(paths), series(view.timeline, range.step, since, paths)),
       card("w5", "Paths", null, pathTable(view, paths))),
     h("div", { class: "grid" },
       card("w6", "Stages", h("p", {}, "what was asked before ODAR stopped"), stages(view.stages)),
-      card("w6", "Difficulty", h("p", {}, "d(x) of the questions, by path"), histogram(view.difficulty))),
+      card("w6", "Difficulty", h("p", {}, "how hard the questions looked, from 0 to 1, by path"), histogram(view.difficulty))),
     h("div", { class: "grid" },
       card("w6", "Savings", h("p", {}, "against one slow call for every question"), savings(view.savings)),
       card("w6", "Latency", h("p", {}, "median, and the 95th percentile in pale"), latency(view, paths))),
@@ -47,10 +47,10 @@ function figures(view, session) {
   const { always_slow_usd: slow, usd_saved: usd } = view.savings;
   const saved = slow ? usd / slow : null;
   return h("div", { class: "grid figures" },
-    figure("Queries", count(view.queries), trouble || "no errors"),
-    figure("Calls per query", fixed(view.calls_per_query), session.policy === "cascade" ? `dial ${session.dial}` : `policy ${session.policy}`),
+    figure("Questions", count(view.queries), trouble || "no errors"),
+    figure("Calls per question", fixed(view.calls_per_query), session.policy === "cascade" ? `dial ${session.dial}` : `policy ${session.policy}`),
     figure("Spent", known ? money(view.cost_usd) : money(null),
-      view.cost_unknown ? `${plural(view.cost_unknown, "query", "queries")} of unknown cost not in it` : saved === null ? `${money(view.cost_usd / known)} per query` : `${percent(Math.abs(saved))} ${saved < 0 ? "more" : "less"} than always slow`),
+      view.cost_unknown ? `${plural(view.cost_unknown, "question")} of unknown cost not in it` : saved === null ? `${money(view.cost_usd / known)} per question` : `${percent(Math.abs(saved))} ${saved < 0 ? "more" : "less"} than always slow`),
     marked
       ? figure("Right, by feedback", percent(view.feedback.right / marked), `${count(view.feedback.right)} of ${count(marked)} marked, 95% interval ${interval(view.feedback.right, marked)}`)
       : figure("Right, by feedback", "–", "no answer has been marked"));
@@ -64,7 +64,7 @@ function interval(right, n) {
   return `${percent(Math.max(0, middle - half))} to ${percent(Math.min(1, middle + half))}`;
 }
 
-/** Mean cost of a query that took this path, over those whose cost is known; null where none is. */
+/** Mean cost of a question that took this path, over those whose cost is known; null where none is. */
 function meanCost(path) {
   const known = path.queries - path.cost_unknown;
   return known > 0 ? path.cost_usd / known : null;
@@ -95,7 +95,7 @@ function pathTable(view, paths) {
   return h("div", {},
     mix(Object.fromEntries(paths.map((p) => [p, view.paths[p].queries])), "Path mix"),
     h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", {}, "Path"), h("th", { class: "r" }, "Share"), h("th", { class: "r wide" }, "Queries"), h("th", { class: "r" }, "Calls"), h("th", { class: "r" }, "Mean cost"), h("th", { class: "r" }, "Right"))),
+      h("thead", {}, h("tr", {}, h("th", {}, "Path"), h("th", { class: "r" }, "Share"), h("th", { class: "r wide" }, "Questions"), h("th", { class: "r" }, "Calls"), h("th", { class: "r" }, "Mean cost"), h("th", { class: "r" }, "Right"))),
       h("tbody", {}, paths.map((p) => {
         const path = view.paths[p];
         const cost = meanCost(path);
@@ -113,7 +113,7 @@ function savings(found) {
   const row = (name, value, className) => ({ name: h("strong", {}, name), value: value === null ? h("span", { class: "dim" }, money(null)) : money(value), share: (value ?? 0) / top, className });
   const whole = (value) => count(Math.round(value)).replace("-", "−");
   return h("div", {},
-    bars([row("As it was", found.cost_usd, "medium"), row("Always slow", slow, "direct")]),
+    bars([row("With ODAR", found.cost_usd, "medium"), row("Always slow", slow, "direct")]),
     h("table", { class: "saved" },
       h("thead", {}, h("tr", {}, h("th", {}, "Saved"), h("th", { class: "r" }, "Dollars"), h("th", { class: "r" }, "Calls"), h("th", { class: "r" }, "Slow calls"))),
       h("tbody", {}, h("tr", {}, h("td", {}, "Against always slow"), [money(found.usd_saved), whole(found.calls_saved), whole(found.slow_calls_saved)].map((cell) => h("td", { class: "r" }, cell))))),

@@ -1,4 +1,4 @@
-// Parts that several pages share: controls, whose queries are shown, marks of a trace, the empty state, a failure.
+// Parts that several pages share: controls, whose questions are shown, marks of a trace, the empty state, a failure.
 
 import { api } from "./api.js";
 import { fill, fresh, h } from "./dom.js";
@@ -34,9 +34,9 @@ export function select(label, choices, chosen, changed) {
   return node;
 }
 
-/** Whose queries a page shows. */
+/** Whose questions a page shows. */
 export const scopeOf = (session) =>
-  session.key === null ? `Profile ${session.profile}` : session.key.admin ? `Profile ${session.profile}, every key's queries` : `Profile ${session.profile}, queries of key ${session.key.name}`;
+  session.key === null ? `Profile ${session.profile}` : session.key.admin ? `Profile ${session.profile}, every key's questions` : `Profile ${session.profile}, questions of key ${session.key.name}`;
 
 /** What became of a trace, where that is worth a word. */
 export const marks = (row) => [
@@ -52,7 +52,7 @@ export function noTraces(session, time) {
     return h("div", { class: "card empty" }, h("h2", {}, "Nothing is recorded"),
       h("p", {}, "This server keeps no traces. Set store.enabled = true and start it again; the playground works without."));
   }
-  return h("div", { class: "card empty" }, h("h2", {}, `No queries ${time}`),
+  return h("div", { class: "card empty" }, h("h2", {}, `No questions ${time}`),
     h("p", {}, "Ask something in the ", h("a", { href: "#/playground" }, "playground"), ", or point a client here:"),
     h("pre", {}, `curl ${location.origin}/v1/chat/completions -d '{\n  "model": "odar",\n  "messages": [{"role": "user", "content": "Is Paris the capital of France?"}]}'`));
 }
@@ -76,7 +76,7 @@ export function feedbackButtons(id, given) {
       wrong.setAttribute("aria-pressed", String(!correct));
       said.textContent = "Saved";
     } catch (error) {
-      said.textContent = error.status === 404 ? "This query was not recorded, so it cannot be marked." : error.message;
+      said.textContent = error.status === 404 ? "This question was not recorded, so it cannot be marked." : error.message;
     }
     right.disabled = wrong.disabled = false;
   }

@@ -31,7 +31,7 @@ export function traceView(row, session) {
     summary(row, document),
     !document.content && h("p", { class: "aside" }, "Stored without its texts (store.content = false): no question, answers or words, only lengths, log-probabilities and figures. New traces keep them with store.content = true."),
     row.story?.length > 0 && storyCard(row.story, document),
-    document.plan ? difficultyCard(document.plan) : h("p", { class: "aside" }, document.path === "direct" ? "The caller named the model: there was nothing to decide." : "The query failed before a stage was chosen."),
+    document.plan ? difficultyCard(document.plan) : h("p", { class: "aside" }, document.path === "direct" ? "The caller named the model: there was nothing to decide." : "The question failed before a stage was chosen."),
     document.candidates.length > 0 && verdictCard(document),
     document.candidates.length > 0 && candidatesCard(document),
     document.calls.length > 0 && ledger(document),
