@@ -35,7 +35,6 @@ _RIGHT_ALIGNED = ("d", "calls", "cost", "time")
 
 
 def filter_options(command: F) -> F:
-    """Add the filters; the command receives `conditions`."""
 
     @click.option("--since", metavar="TIME", help="Started at or after: 2026-11-15, 2026-11-15T10:30, 24h, 7d.")
     @click.option("--until", metavar="TIME", help="Started before.")
@@ -156,7 +155,7 @@ def export(conditions: Filter, out: str, settings: Settings) -> None:
 
 
 def parse_time(text: str, now: datetime | None = None) -> str:
-    """Return a time as ISO 8601; "36h" is 36 hours ago.
+    """A time as ISO 8601; "36h" is 36 hours ago.
 
     >>> parse_time("36h", datetime(2026, 11, 15, 12, tzinfo=UTC))
     '2026-11-14T00:00:00+00:00'
@@ -177,7 +176,6 @@ def _open_archive(settings: Settings) -> Iterator[Archive]:
 
 
 def print_list(traces: Sequence[dict[str, Any]]) -> None:
-    """Print a line for each trace."""
     table = plain_table()
     for title, width in _COLUMNS.items():
         table.add_column(
@@ -218,7 +216,7 @@ def _trace_facts(trace: dict[str, Any], *, verbose: bool) -> Iterator[tuple[str,
 
 
 def _marks(trace: dict[str, Any]) -> str:
-    """Return the marks of a trace: E or C, D, and + or -."""
+    """The marks of a trace: E or C, D, and + or -."""
     marks = {"error": "E", "cancelled": "C"}.get(trace["status"], "")
     if trace["degraded"]:
         marks += "D"

@@ -69,7 +69,7 @@ class Breaker:
         self._until = 0.0
 
     def admit(self) -> float | None:
-        """Return None if a request may be sent, otherwise the seconds until the next attempt."""
+        """None if a request may be sent, otherwise the seconds until the next attempt."""
         if self.state == "closed":
             return None
         now = self._clock()
@@ -80,11 +80,10 @@ class Breaker:
         return None
 
     def waiting(self) -> float | None:
-        """Return the seconds until a probe is allowed, or None if the breaker is closed; changes no state."""
+        """The seconds until a probe is allowed, or None if the breaker is closed; changes no state."""
         return None if self.state == "closed" else max(0.0, self._until - self._clock())
 
     def report(self) -> BreakerReport:
-        """Return the state; changes nothing."""
         return BreakerReport(self.state, self.failures, self.waiting())
 
     def succeeded(self) -> None:
@@ -92,7 +91,6 @@ class Breaker:
         self.state, self.failures, self._cooldown = "closed", 0, self._first
 
     def failed(self) -> None:
-        """Record a failure of the upstream."""
         self.failures += 1
         if self.state == "half_open":
             self._cooldown = min(2 * self._cooldown, _MAX_GROWTH * self._first)
@@ -114,7 +112,6 @@ class GuardedProvider(ProviderWrapper):
         self.breaker = breaker
 
     async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
-        """Run the call unless the breaker is open, and record its result."""
         background = BACKGROUND.get()
         wait = self.breaker.waiting() if background else self.breaker.admit()
         if wait is not None:
@@ -148,7 +145,7 @@ class GuardedProvider(ProviderWrapper):
 
 
 def is_down(error: ProviderError) -> bool:
-    """Return whether the error is a failure of the upstream, and not of a single request.
+    """Whether the error is a failure of the upstream, and not of a single request.
 
     >>> is_down(ProviderError("", status=429)), is_down(ProviderError("", status=503)), is_down(ProviderTimeout(""))
     (False, True, True)
@@ -159,7 +156,7 @@ def is_down(error: ProviderError) -> bool:
 
 
 def _is_not_its_fault(error: ProviderError, request: Request) -> bool:
-    """Return whether a limit of this process or a choice of the caller, timeout or model, caused the failure."""
+    """Whether a limit of this process or a choice of the caller, timeout or model, caused the failure."""
     if error.local:
         return True
     if isinstance(error, ProviderTimeout) and request.short_timeout:

@@ -20,7 +20,8 @@ from importlib import resources
 
 from odar.errors import InputError
 from odar.files import install_command
-from odar.policy.equivalence import equivalent, parse_quantity
+from odar.policy.equivalence import equivalent
+from odar.policy.quantities import parse_quantity
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?|(?<![\w.])[-+]?\.\d+")
 TIMEOUT_S = 5.0

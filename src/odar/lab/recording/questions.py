@@ -79,7 +79,7 @@ class _Line(QueryLine, forbid_unknown_fields=True):
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
     meta: Any = None
     difficulty: Any = None
-    """This one and the next are for `odar calibrate --difficulty`."""
+    """This one and the next are for `odar train`."""
     correct: Any = None
     level: Any = None
     """This one and the next are notes of the starter questions."""

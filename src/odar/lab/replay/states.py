@@ -59,7 +59,7 @@ class RememberingBelief(Belief):
             known[key] = found if known.get(key, found) == found else None
 
     def posterior(self, evidence: Evidence) -> Any:
-        """Return the judgment from memory, unless it is one of many drawn questions."""
+        """The posterior from memory, unless it is one of many drawn questions."""
         if isinstance(evidence.difficulty, np.ndarray):
             return super().posterior(evidence)
         key = (id(evidence.opinions), evidence.difficulty, evidence.plausible)
