@@ -56,6 +56,7 @@ async def answer_question(odar: Odar, item: Item, seed: int | None, writer: Trac
             path=question.path,
             seed=seed if question.seed is None else question.seed,
             max_cost_usd=question.max_cost_usd,
+            short=bool(question.gold),  # `final` is compared with it
         )
     except OdarError as error:
         unanswered = dict.fromkeys(("text", "final", "path", "difficulty"))
