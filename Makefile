@@ -55,16 +55,16 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python scripts/audit.py
+	$(BIN)/python scripts/release/audit.py
 	$(BIN)/pytest tests/architecture
 
 # The audit of `make check`, and pip-audit if it is installed and the network is available.
 audit: $(VENV)/.dev
-	$(BIN)/python scripts/audit.py --online
+	$(BIN)/python scripts/release/audit.py --online
 
 # Ask the package index for the newest packages of the container image, and write deploy/requirements.txt with their hashes.
 lock: $(VENV)/.dev
-	$(BIN)/python scripts/lock.py
+	$(BIN)/python scripts/release/lock.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python scripts/bench.py startup
@@ -92,11 +92,11 @@ coverage: $(VENV)/.dev
 dist: $(VENV)/.dev
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
-	$(BIN)/python scripts/check_dist.py dist
+	$(BIN)/python scripts/release/check_dist.py dist
 
 # Test the wheel in an empty folder with an empty home: install, ask, serve, calibrate, evaluate, uninstall.
 smoke: dist
-	$(PYTHON) scripts/smoke.py dist/*.whl
+	$(PYTHON) scripts/release/smoke.py dist/*.whl
 
 # Inject faults into everything the gateway depends on, under load, and write docs/reference/chaos.md.
 chaos: $(VENV)/.dev
@@ -140,8 +140,8 @@ docs-reference: $(VENV)/.dev
 DATA ?= $(wildcard ../shared/data)
 docs-recordings: $(VENV)/.dev
 	$(BIN)/odar eval report docs/data/embedded-*.jsonl.gz runs/local-pair/recording.jsonl.gz --split judge --out docs/reports/recordings.html
-	$(BIN)/python scripts/results.py $(if $(DATA),--data $(DATA))
-	$(BIN)/python scripts/bench_freetext.py . --only pair
+	$(BIN)/python scripts/benchmarks/results.py $(if $(DATA),--data $(DATA))
+	$(BIN)/python scripts/benchmarks/bench_freetext.py . --only pair
 	PYTHONPATH=scripts $(BIN)/python -m docsite paper
 
 # Mutation testing of the pure core by mutmut, with the tests of tests/policy: a surviving mutant shows a missing test.

@@ -83,7 +83,7 @@ def _questions(data: str | None) -> list[Query]:
 def _shares(queries: list[Query]) -> dict[str, float]:
     """What part of the time goes to the parse and to each group of features."""
     from odar.difficulty.features import lexical_features, logical_connectives, semantic_features
-    from odar.difficulty.syntax import analyse
+    from odar.difficulty.parser import analyse
     from odar.difficulty.text import clean, mask_latex
 
     texts = [clean(query.text) for query in queries]

@@ -19,7 +19,7 @@ from odar.errors import InputError
 from odar.lab.graders.text import LETTERS
 from odar.lab.recording.files import import_arrow
 from odar.lab.router_quality import RouterRow, oracle_score, router_row
-from odar.policy.belief import Agent, Belief, Opinion, State
+from odar.policy.belief import Agent, Belief, Evidence, Opinion
 from odar.policy.signals import QuantileTables
 from odar.types import Query
 
@@ -109,8 +109,8 @@ def _expected_gain(outcomes: Outcomes, prior: Array) -> Array:
     }
     missing = np.zeros(len(prior)) if outcomes.unanswered is None else outcomes.unanswered
     opinion = Opinion(weak, np.where(missing > 0, -1, 0), ranks["length"], ranks["mean_logprob"])
-    judgment = Belief.load().judge(State([opinion], plausible=10, difficulty=prior))
-    return np.asarray(judgment.q(strong) - judgment.p)
+    posterior = Belief.load().posterior(Evidence([opinion], plausible=10, difficulty=prior))
+    return np.asarray(posterior.q(strong) - posterior.p)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -1,13 +1,14 @@
 """Ask the everyday set through `odar serve`: the paths, calls and cost of each kind, against always asking the slow model.
 
-    python scripts/everyday.py                     # stub models, slow 3 and 10 times as expensive as fast
-    python scripts/everyday.py --ratio 20 --json   # another price ratio, as JSON
-    python scripts/everyday.py --local --limit 10  # the local pair (profile local) and its nominal prices, in minutes
+    python scripts/everyday.py                     # stub models, slow 3, 10 and 20 times as expensive as fast
+    python scripts/everyday.py --dial economy --ratio 10 --json  # another dial, one price ratio, as JSON
+    python scripts/everyday.py --local --keep FILE # the local pair (profile local) and its nominal prices; FILE resumes it
     python scripts/everyday.py --transcript docs/transcript.md  # 20 prompts by command, Python and gateway, as a page
 
 docs/data/everyday.jsonl has 80 prompts of 11 kinds, the right answer of each exact question, and for each prompt a reply
 of a fast and a slow model with token log-probabilities, written before the estimator was looked at. The stub server
-gives these replies in OpenAI's protocol, so that only the models are simulated. Always-slow is the same gateway with
+gives these replies in OpenAI's protocol, so that only the models are simulated: the cheap and the strong one of a vendor, of which
+nothing is measured. Always-slow is the same gateway with
 the slow model by name: one call, the client's own prompt. Ends with 1 if the set costs more than that, or if an
 open-ended request takes more than one call.
 """
@@ -25,7 +26,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -44,6 +45,8 @@ STUBS = """
 [providers.stub]
 kind = "openai"
 base_url = "{url}/v1"
+cheap = "quick"
+strong = "deep"
 [models.quick]
 provider = "stub"
 logprobs = true
@@ -195,10 +198,25 @@ def ask(connection: HTTPConnection, model: str, item: Item) -> Asked:
     )
 
 
-def run(settings: str, items: Sequence[Item], slow: str) -> list[dict[str, Any]]:
+def ask_once(connection: HTTPConnection, model: str, item: Item, keep: Path | None) -> Asked:
+    """Ask a prompt, unless the file `keep` has what it took; add it to the file."""
+    if keep is None:
+        return ask(connection, model, item)
+    rows = map(json.loads, keep.read_text("utf-8").splitlines()) if keep.exists() else ()
+    known = {(row.pop("id"), row.pop("model")): Asked(**row) for row in rows}
+    if (item["id"], model) not in known:
+        known[item["id"], model] = found = ask(connection, model, item)
+        with keep.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"id": item["id"], "model": model, **asdict(found)}) + "\n")
+    return known[item["id"], model]
+
+
+def run(
+    settings: str, items: Sequence[Item], slow: str, model: str = "odar", keep: Path | None = None
+) -> list[dict[str, Any]]:
     """Ask every item through routing and to the slow model alone; return a row for each kind, and one for all."""
     with gateway(settings) as connection:
-        asked = [(item, ask(connection, "odar", item), ask(connection, slow, item)) for item in items]
+        asked = [(item, *(ask_once(connection, each, item, keep) for each in (model, slow))) for item in items]
     kinds = list(dict.fromkeys(item["kind"] for item in items))
     named = {kind: [each for each in asked if each[0]["kind"] == kind] for kind in kinds}
     named["open-ended"] = [each for each in asked if each[0]["answer"] is None]
@@ -328,8 +346,10 @@ def _settings(stub: Stub, ratio: float) -> str:
 def main() -> int:
     """Run the set and print the tables."""
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    options.add_argument("--ratio", type=float, action="append", help="price of slow in units of fast (3 and 10)")
+    options.add_argument("--ratio", type=float, action="append", help="price of slow in units of fast (3, 10, 20)")
+    options.add_argument("--dial", choices=("economy", "balanced", "quality"), default="balanced")
     options.add_argument("--local", action="store_true", help="the models of profile local instead of stubs")
+    options.add_argument("--keep", type=Path, metavar="FILE", help="with --local: keep what was asked, and resume")
     options.add_argument("--limit", type=int, help="number of prompts, spread over the kinds")
     options.add_argument("--transcript", type=Path, help="write a page with prompts (20, or --limit) and replies")
     options.add_argument("--json", action="store_true", help="print JSON")
@@ -339,17 +359,18 @@ def main() -> int:
         given.limit = 20
     if given.limit:
         items = [items[index * len(items) // given.limit] for index in range(given.limit)]
+    model = {"balanced": "odar"}.get(given.dial, f"odar-{given.dial}")
     tables: dict[str, list[dict[str, Any]]] = {}
     if given.local:
-        tables["local pair"] = run(LOCAL, items, "qwen2.5-coder-1.5b")
+        tables["local pair"] = run(LOCAL, items, "qwen2.5-coder-1.5b", model, given.keep)
     else:
         stub = Stub(items)
         threading.Thread(target=stub.serve_forever, daemon=True).start()
         if given.transcript:
             given.transcript.write_text(transcript(_settings(stub, 10.0), items), "utf-8")
             return 0
-        for ratio in given.ratio or (3.0, 10.0):
-            tables[f"price ratio {ratio:g}"] = run(_settings(stub, ratio), items, "deep")
+        for ratio in given.ratio or (3.0, 10.0, 20.0):
+            tables[f"price ratio {ratio:g}"] = run(_settings(stub, ratio), items, "deep", model)
         stub.shutdown()
     if given.json:
         print(json.dumps(tables, indent=1))

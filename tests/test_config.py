@@ -300,27 +300,18 @@ def test_a_cascade_with_too_many_stages_is_refused():
         load_settings("tiny", environ={}, routing__stages=["slow"] * 9)
 
 
-def test_the_effort_of_an_agent_is_part_of_its_models_name(tmp_path):
+def test_an_effort_is_part_of_a_models_name(tmp_path):
     toml = """
     [fast]
     model = "gpt-5.4"
     [slow]
-    model = "gpt-5.4"
-    effort = "high"
-    [agents.expert]
-    model = "claude-opus-5-5@low"
-    effort = "medium"
+    model = "gpt-5.4@high"
     [models."gpt-5.4-mini@low"]
     provider = "openai"
     scores = { math = 0.9 }
     """
     settings = load(tmp_path, toml)
-    assert [settings.agent(name).model for name in settings.agent_names] == [
-        "gpt-5.4",
-        "gpt-5.4@high",
-        "claude-opus-5-5@medium",
-    ]
+    slow = settings.card(settings.slow.model)
+    assert (slow.id, slow.effort) == ("gpt-5.4", "high")
     listed = settings.card("gpt-5.4-mini@low")
     assert (listed.id, listed.effort, listed.scores) == ("gpt-5.4-mini", "low", {"math": 0.9})
-    with pytest.raises(SettingsError, match=r"slow\.effort"):
-        load(tmp_path, "[slow]\neffort = 'hard'")

@@ -11,7 +11,7 @@ from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, ProviderError, ProviderTimeout, UnknownName
 from odar.options import AskKeywords, AskOptions
-from odar.policy.cascade_values import Values
+from odar.policy.cascade_values import StageValues
 from odar.types import Image, Query, Route, Usage
 from support.engine import MODELS, engine, steps, talk
 from support.scripted import ScriptedProvider, completion
@@ -336,8 +336,17 @@ async def test_an_alternative_model_is_used_for_images_or_a_higher_score():
     assert [call.model for call in answer.trace.calls] == ["sharp", "deep"]
     await odar.aask("What is this?", images=[Image("image/png", b"x")], path="simple")
     assert fast.requests[-1].model == "seer"
-    odar, fast, _ = engine(models=models, fast__alternatives=["sharp"], dispatch__models=False)
-    await odar.aask("Solve the equation x = 2 + 2.", path="simple")
+
+
+async def test_the_ablation_without_dispatch_asks_the_default_models():
+    models = {
+        "quick": {**MODELS["quick"], "scores": {"math": 0.5}},
+        "deep": MODELS["deep"],
+        "sharp": {**MODELS["quick"], "scores": {"math": 0.8}},
+    }
+    odar, fast, slow = engine(models=models, fast__alternatives=["sharp"])
+    async with Odar(odar.settings.with_default_models(), providers={"fast": fast, "slow": slow}) as without:
+        await without.aask("Solve the equation x = 2 + 2.", path="simple")
     assert fast.requests[-1].model == "quick"
 
 
@@ -380,13 +389,13 @@ def test_the_keywords_are_options():
 async def test_values_of_a_cascade_are_not_computed_in_the_event_loop(monkeypatch):
     """New prices or dials take tens of milliseconds, and clients can choose both."""
     threads = []
-    by_induction = Values.by_induction
+    by_induction = StageValues.by_induction
 
     def noting(*arguments):
         threads.append(threading.current_thread() is threading.main_thread())
         return by_induction(*arguments)
 
-    monkeypatch.setattr(Values, "by_induction", noting)
+    monkeypatch.setattr(StageValues, "by_induction", noting)
     odar, _, _ = engine(policy="cascade")
     for dial in ("economy", 7, "quality"):
         await odar.aask("What is 2 + 2?", dial=dial)

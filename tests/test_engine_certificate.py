@@ -12,7 +12,6 @@ from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import SettingsError
-from odar.lab.calibration.compare import Choice
 from odar.lab.calibration.guarantee import Certificate, LossBound
 from odar.lab.calibration.install import certified_calibration
 from odar.policy.dial import Dial
@@ -43,10 +42,9 @@ def engine(calibration="", difficulty=0.1, **overrides):
 def certified(tmp_path):
     """A calibration file with a certificate for the agents of this test."""
     certificate = Certificate(LossBound(0.05), points=7.0, items=400, loss=0.01, more_items=None)
-    choice = Choice(FITTED, *[None] * 3)
     sources = engine().agents.sources().values()
     file = tmp_path / "calibration.json"
-    file.write_text(certified_calibration(Calibration(), certificate, choice, sources, {}).to_json())
+    file.write_text(certified_calibration(Calibration(), certificate, FITTED, sources, {}).to_json())
     return file
 
 

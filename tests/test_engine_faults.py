@@ -10,6 +10,7 @@ import pytest
 
 from odar.config import load_settings
 from odar.engine import Odar
+from odar.providers.http import Retry
 from support.fault_server import (
     Behaviour,
     FaultServer,
@@ -49,8 +50,9 @@ FAULTS: dict[str, Behaviour] = {
 
 
 @pytest.fixture
-async def servers() -> AsyncIterator[tuple[FaultServer, FaultServer]]:
+async def servers(monkeypatch) -> AsyncIterator[tuple[FaultServer, FaultServer]]:
     """A fast and a slow server; fails the test if a task or connection outlives the engine."""
+    monkeypatch.setattr("odar.providers.http.RETRY", Retry(2, 0.01, 0.02))
     async with FaultServer() as fast, FaultServer() as slow:
         before = asyncio.all_tasks()
         fast.behave(ok())
@@ -79,7 +81,6 @@ def engine(fast: FaultServer, slow: FaultServer, **overrides) -> Odar:
         policy="paper",
         fast__model="quick",
         slow__model="deep",
-        retry={"attempts": 2, "base_s": 0.01, "max_s": 0.02},
         **overrides,
     )
     return Odar(settings)

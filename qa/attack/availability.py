@@ -166,7 +166,7 @@ async def endless_headers(scene: Scene) -> None:
     scene.check(most < 10_000_000, f"{most / 1e6:.1f} MB of headers were taken")
 
 
-@attack(8, "half a head", settings={"gateway.header_timeout_s": 1}, brief=True)
+@attack(8, "half a head", constants={"odar.serving.server": "NOTICE_S = 0.0; HEADER_TIMEOUT_S = 1.0"}, brief=True)
 async def half_open(scene: Scene) -> None:
     """200 connections that send half a head, and nothing more."""
     closed = await closed_by_server(scene, 200, b"POST /v1/chat/completions HTTP/1.1\r\nhost: loc")
@@ -174,7 +174,9 @@ async def half_open(scene: Scene) -> None:
     scene.check(closed == 200, f"{200 - closed} connections stay open")
 
 
-@attack(8, "connections that say nothing", settings={"gateway.header_timeout_s": 1})
+@attack(
+    8, "connections that say nothing", constants={"odar.serving.server": "NOTICE_S = 0.0; HEADER_TIMEOUT_S = 1.0"}
+)
 async def silent_connections(scene: Scene) -> None:
     """200 connections that send nothing at all."""
     closed = await closed_by_server(scene, 200, b"")
@@ -182,7 +184,7 @@ async def silent_connections(scene: Scene) -> None:
     scene.check(closed == 200, f"{200 - closed} connections stay open")
 
 
-@attack(8, "half a body", settings={"gateway.body_timeout_s": 1})
+@attack(8, "half a body", constants={"odar.serving.exchange": "BODY_TIMEOUT_S = 1.0"})
 async def half_bodies(scene: Scene) -> None:
     """200 connections that announce a body and send half of it; half of them to an address that takes none."""
     where = (b"POST /v1/chat/completions", b"GET /healthz")
@@ -192,7 +194,9 @@ async def half_bodies(scene: Scene) -> None:
     scene.check(closed == 200, f"{200 - closed} connections stay open")
 
 
-@attack(8, "too many connections", settings={"gateway.max_connections_per_peer": 50})
+@attack(
+    8, "too many connections", constants={"odar.serving.server": "NOTICE_S = 0.0; MAX_CONNECTIONS_PER_PEER = 50"}
+)
 async def many_connections(scene: Scene) -> None:
     """One address opens 300 connections, of which it may have 50."""
     await scene.http.close()
@@ -207,7 +211,7 @@ async def many_connections(scene: Scene) -> None:
     scene.check(refused >= 250, f"only {refused} were refused")
 
 
-@attack(8, "streams that are not read", settings={"gateway.write_timeout_s": 1}, brief=True)
+@attack(8, "streams that are not read", constants={"odar.serving.exchange": "WRITE_TIMEOUT_S = 1.0"}, brief=True)
 async def unread_streams(scene: Scene) -> None:
     """30 clients ask for a stream that fills every buffer and read nothing of it; each must lose its slot."""
     text = "word " * 8_000

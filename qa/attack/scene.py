@@ -1,6 +1,6 @@
 """An attack, the gateway that it is made against, and the promises that must hold while it runs.
 
-    @attack(8, "half-open connections", settings={"gateway.header_timeout_s": 1})
+    @attack(8, "half-open connections", constants={"odar.serving.server": "HEADER_TIMEOUT_S = 1.0"})
     async def half_open(scene: Scene) -> None:
         ...                                          # attack for about scene.seconds
         scene.check(left == 0, f"{left} connections stay open")
@@ -27,11 +27,12 @@ from typing import Any
 
 import aiohttp
 from chaos.environment import until
-from chaos.gateway import CODE, PAIR_TOML, Footprint, Gateway, worker_count
+from chaos.gateway import PAIR_TOML, Footprint, Gateway, worker_count
 from chaos.promises import short
 from chaos.upstream import CountingUpstream
 
 from odar.serving.workers import PUBLISH_S
+from support.constants import odar_code
 
 ROOT = Path(__file__).parents[2]
 HEALTHY = "healthy"
@@ -50,11 +51,9 @@ model = "deep"
 deadline_s = {deadline}
 [gateway]
 metrics_allow = ["127.0.0.1"]
-notice_s = 0
 drain_s = 1
 [store]
 url = "{store}"
-flush_interval_s = 0.2
 """
 
 
@@ -72,6 +71,7 @@ class Attack:
     brief: bool
     arguments: tuple[str, ...]
     prefix: tuple[str, ...]
+    constants: Mapping[str, str]
 
     @property
     def number(self) -> str:
@@ -85,6 +85,7 @@ class Attack:
         return (self.run.__doc__ or "").split("\n")[0]
 
 
+CONSTANTS = {"odar.serving.server": "NOTICE_S = 0.0", "odar.traces.writer": "FLUSH_INTERVAL_S = 0.2"}
 ATTACKS: dict[str, Attack] = {}
 """By name."""
 
@@ -99,6 +100,7 @@ def attack(
     brief: bool = False,
     arguments: tuple[str, ...] = (),
     prefix: tuple[str, ...] = (),
+    constants: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[Scene], Awaitable[None]]], Callable[[Scene], Awaitable[None]]]:
     """Register an attack.
 
@@ -112,10 +114,14 @@ def attack(
         brief: also run by `make test`, for a moment and without a stopwatch.
         arguments: further arguments of `odar serve`.
         prefix: a command to start it under.
+        constants: assignments in modules of the gateway, besides `CONSTANTS`.
     """
 
     def register(function: Callable[[Scene], Awaitable[None]]) -> Callable[[Scene], Awaitable[None]]:
-        ATTACKS[name] = Attack(item, name, function, settings or {}, keys or {}, healthy, brief, arguments, prefix)
+        others = CONSTANTS | dict(constants or {})
+        ATTACKS[name] = Attack(
+            item, name, function, settings or {}, keys or {}, healthy, brief, arguments, prefix, others
+        )
         return function
 
     return register
@@ -237,7 +243,7 @@ async def run_odar(folder: Path, *arguments: str) -> str:
     """Run an `odar` command in this folder, as the gateway's operator would; its standard output."""
     own = {"ODAR_CONFIG": str(folder / "odar.toml"), "XDG_DATA_HOME": str(folder)}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CODE, *arguments,
+        sys.executable, "-c", odar_code(), *arguments,
         cwd=folder, env=os.environ | own, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, err = await process.communicate()
@@ -259,7 +265,9 @@ async def _scene(attack: Attack, folder: Path, seconds: float) -> AsyncIterator[
         )
         keys = {name: json.loads(text)["secret"] for name, text in zip(names, made, strict=True)}
         sets = [part for key, value in attack.settings.items() for part in ("--set", f"{key}={value}")]
-        gateway = await Gateway.launch(folder, toml, *attack.arguments, *sets, prefix=attack.prefix)
+        gateway = await Gateway.launch(
+            folder, toml, *attack.arguments, *sets, prefix=attack.prefix, constants=attack.constants
+        )
         try:
             connector = aiohttp.TCPConnector(limit=0)
             async with aiohttp.ClientSession(connector=connector) as http:

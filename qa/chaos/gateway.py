@@ -17,6 +17,8 @@ from pathlib import Path
 import aiohttp
 from chaos.upstream import CountingUpstream
 
+from support.constants import odar_code
+
 DEADLINE_S = 3.0
 FLUSH_S = 0.2
 PAIR_TOML = """
@@ -47,24 +49,22 @@ model = "deep"
 timeout_s = 1.5
 [limits]
 deadline_s = {deadline}
-[retry]
-attempts = 3
-base_s = 0.05
-max_s = 0.2
 [gateway]
 metrics_allow = ["127.0.0.1"]
-breaker_cooldown_s = 0.5
-notice_s = 0
 drain_s = 5
-keepalive_s = 0.5
 [store]
 url = "{store}"
 content = true
-flush_interval_s = {flush}
 """
 _COMPLAINT = re.compile(r"unforeseen|never retrieved|never awaited|Traceback|Unclosed|was destroyed but")
 """Log messages of asyncio, aiohttp and odar about leaks and unexpected errors."""
-CODE = "from odar.cli.main import main; main()"
+CONSTANTS = {
+    "odar.providers.http": "RETRY = Retry(3, 0.05, 0.2)",
+    "odar.providers.breaker": "COOLDOWN_S = 0.5",
+    "odar.serving.protocols.reply": "KEEPALIVE_S = 0.5",
+    "odar.serving.server": "NOTICE_S = 0.0",
+    "odar.traces.writer": f"FLUSH_INTERVAL_S = {FLUSH_S}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +111,8 @@ class Gateway:
             environ: further variables of its environment.
             prefix: a command to start it under.
         """
-        toml = (PAIR_TOML + _TOML).format(
-            fast=fast.url, slow=slow.url, store=store, deadline=DEADLINE_S, flush=FLUSH_S
-        )
-        return await cls.launch(folder, toml, environ=environ, prefix=prefix)
+        toml = (PAIR_TOML + _TOML).format(fast=fast.url, slow=slow.url, store=store, deadline=DEADLINE_S)
+        return await cls.launch(folder, toml, environ=environ, prefix=prefix, constants=CONSTANTS)
 
     @classmethod
     async def launch(
@@ -124,6 +122,7 @@ class Gateway:
         *arguments: str,
         environ: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
+        constants: Mapping[str, str] | None = None,
     ) -> Gateway:
         """Start one with these settings and further arguments of `odar serve`; wait until it answers."""
         folder.mkdir(exist_ok=True)
@@ -139,7 +138,7 @@ class Gateway:
         with log.open("ab") as said:
             start = said.tell()
             process = await asyncio.create_subprocess_exec(
-                *prefix, sys.executable, "-c", CODE, "serve", "--port", str(port), *arguments,
+                *prefix, sys.executable, "-c", odar_code(constants), "serve", "--port", str(port), *arguments,
                 stdin=asyncio.subprocess.DEVNULL, stderr=said, cwd=folder, env=os.environ | own,
             )  # fmt: skip
         gateway = cls(process, f"http://127.0.0.1:{port}", log, start)

@@ -95,7 +95,7 @@ TITLES = {
 IN_TESTS_ONLY = {"2.9", "5.8"}
 """Examples, not mechanisms: what holds them is a test."""
 NOT_IN_CODE = {
-    "2.11": "measured by [scripts/acc_fast.py](../../scripts/acc_fast.py)",
+    "2.11": "measured by [scripts/training/acc_fast.py](../../scripts/training/acc_fast.py)",
     "2.12": "not built",
     "5.12": "replaced by 9.4",
     "5.13": "replaced by 9.5",

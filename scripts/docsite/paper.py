@@ -95,7 +95,7 @@ def training() -> dict[str, Any]:
 
     shipped = json.loads((ESTIMATOR / "estimator.json").read_text("utf-8"))
     rows = shipped["about"]["rows"]
-    script = (ROOT / "scripts/train_estimator.py").read_text("utf-8")
+    script = (ROOT / "scripts/training/train_estimator.py").read_text("utf-8")
     weight = float(re.search(r"^ANCHOR_WEIGHT = ([\d.]+)", script, re.M)[1])
     anchors = rows["anchors"] * weight
     return {
@@ -105,7 +105,6 @@ def training() -> dict[str, Any]:
         "anchors": rows["anchors"],
         "anchor_weight": weight,
         "anchor_share": anchors / (anchors + sum(rows.values()) - rows["anchors"]),
-        "terms": (ROOT / "scripts/university_terms.txt").exists(),
         "report": json.loads((ESTIMATOR / "estimator.report.json").read_text("utf-8")),
         "domain": json.loads((ESTIMATOR / "domain.report.json").read_text("utf-8")),
     }

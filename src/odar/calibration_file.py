@@ -39,14 +39,13 @@ class Calibration:
     """Accuracy, calls and cost of the choices on held-out folds, and the recommendation."""
 
     def load_belief(self) -> Belief:
-        """Return the shipped belief with the fitted weights; raises InputError if one of them is invalid."""
+        """The shipped belief with the fitted weights; raises InputError if one of them is invalid."""
         shipped = Belief.load()
         if not self.belief:
             return shipped
         return Belief.from_dict({**shipped.to_dict(), "weights": {**shipped.weights, **self.belief}}, "calibration")
 
     def to_json(self) -> str:
-        """Return the file's text."""
         body: dict[str, Any] = {
             "format": FORMAT,
             "made": self.made,

@@ -58,7 +58,7 @@ class InstalledCertificate:
             ) from None
 
     def state(self, plan: Plan, dial: Dial) -> str:
-        """Return whether the certificate holds for one question; reads a small file once a minute."""
+        """Whether it holds for one question, as shown in a trace; reads a small file once a minute."""
         problems = []
         if dial.target or dial.value_usd is not None or dial.points > self.points:
             problems.append(f"the dial is {dial}")
@@ -70,11 +70,11 @@ class InstalledCertificate:
         return self.describe(problems + self.problems())
 
     def describe(self, problems: Sequence[str]) -> str:
-        """Return the state of the certificate as shown in a trace."""
+        """As shown in a trace."""
         return f"removed: {'; '.join(problems)}" if problems else f"holds: {self.promise}"
 
     def problems(self) -> list[str]:
-        """Return why the certificate holds for no question: other settings, models or prompts, or drift."""
+        """Why it holds for no question: other settings, models or prompts, or drift."""
         used = {key: attrgetter(key)(self._settings) for key in FITTED}
         changed = {key: value for key, value in self._fitted.items() if used[key] != value}
         reasons = [f"{key} = {used[key]} in place of {value}" for key, value in changed.items()]
@@ -89,7 +89,7 @@ class InstalledCertificate:
 
 
 def _difference(certified: Sequence[Mapping[str, Any]], current: Sequence[Mapping[str, Any]]) -> str:
-    """Return the first field in which two lists of sources differ."""
+    """The first field in which two lists of sources differ."""
     names = {"prompt_md5": "prompt"}
     for before, after in zip(certified, current, strict=False):
         if before != after:

@@ -25,7 +25,6 @@ from typing import Any
 import msgspec
 
 from odar.calibration_file import load_calibration
-from odar.catalogue import split_effort
 from odar.defaults import keys_of, models_of_keys, models_of_servers
 from odar.errors import SettingsError, UnknownName, did_you_mean
 from odar.files import user_path
@@ -411,10 +410,7 @@ def _build(layers: Layer, reason: str) -> Settings:
 
 
 def _complete_agents(tree: dict[str, Any]) -> None:
-    """Give a second agent the sampling of the fast one, and further agents that of the slow one.
-
-    A model with an effort is named model@effort.
-    """
+    """Give a second agent the sampling of the fast one, and further agents that of the slow one."""
     inherited = ("temperature", "top_p", "max_tokens", "timeout_s")
     others = [("fast", tree["second"])] if "second" in tree else []
     others += [("slow", agent) for agent in tree.get("agents", {}).values()]
@@ -422,12 +418,6 @@ def _complete_agents(tree: dict[str, Any]) -> None:
         for name in inherited:
             if name in tree.get(like, {}):
                 agent.setdefault(name, tree[like][name])
-    for agent in (
-        *(tree[name] for name in ("fast", "second", "slow") if name in tree),
-        *tree.get("agents", {}).values(),
-    ):
-        if agent.get("effort") and "model" in agent:
-            agent["model"] = f"{split_effort(agent['model'])[0]}@{agent['effort']}"
 
 
 def _has_path(tree: Mapping[str, Any], path: KeyPath) -> bool:

@@ -175,7 +175,7 @@ class Replay:
             decision,
             thresholds=tuple(self.policy.describe(plan)),
             expected_usd=expected_usd(self.policy, state),
-            requests=self._requests(state, decision.stage),
+            requests=self._requests(state, decision),
             candidates=state.candidates,
             verdict=verdict,
             answer=None if verdict is None else numbers[verdict.winner],
@@ -209,8 +209,12 @@ class Replay:
 
     def _stage(self, state: State, agent: str) -> Stage:
         """Return the stage that the policy asks for if the agent is in it, else one call to the agent."""
-        stage = self.policy.next_stage(state).stage
-        return stage if stage is not None and agent in stage.agents else Stage((Ask(agent),))
+        decision = self.policy.next_stage(state)
+        if decision.stage is not None and agent in decision.stage.agents:
+            self.team.final = decision.final
+            return decision.stage
+        self.team.final = False
+        return Stage((Ask(agent),))
 
     def _count(self, ask: Ask, given: GivenAnswer, plan: Plan) -> None:
         """Add the call to the ledger, so that the limits hold for all calls of the question together."""
@@ -218,12 +222,13 @@ class Replay:
         cost = plan.worst_usd.get(ask.agent, 0.0) if given.cost_usd is None else given.cost_usd
         self.team.ledger.calls.append(Call(ask.step, ask.agent, card.provider, card.name, 1, Usage(), cost, 0.0))
 
-    def _requests(self, state: State, stage: Stage | None) -> dict[Ask, dict[str, Any]]:
-        """Return what each agent of a stage would be sent."""
+    def _requests(self, state: State, decision: Decision) -> dict[Ask, dict[str, Any]]:
+        """Return what each agent of the next stage would be sent."""
+        self.team.final = decision.final
         proposal = leading_candidate(self.policy, state)
         asked = Counter(call.agent for call in self.team.ledger.calls)
         requests = {}
-        for ask in () if stage is None else stage.asks:
+        for ask in () if decision.stage is None else decision.stage.asks:
             request = self.team.request(ask, self.team.cards[ask.agent], proposal, asked[ask.agent])
             requests[ask] = chat_body(request)
         return requests

@@ -124,6 +124,7 @@ class Odar:
             while (stage := self._decide(policy, state, decisions, options)) is not None:
                 if not state.stages:  # before any call is paid for
                     team.check(*(stage.agents if decisions[-1].final else team.cards))
+                team.final = decisions[-1].final
                 stream.announce(decisions[-1], plan)
                 proposal = leading_candidate(policy, state)
                 candidates = await team.ask(stage, proposal, stream.handler_of(decisions[-1]))
@@ -207,7 +208,7 @@ class Odar:
 
     async def warm_up(self) -> None:
         """Load everything that the first question needs."""
-        await run_in_thread(self.alignment.warm_up)
+        await run_in_thread(self.alignment.read)
         await run_in_thread(self.agreement.sync)
         await self.planner.estimates(Query("Ready?"))
 

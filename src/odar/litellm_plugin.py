@@ -65,7 +65,6 @@ class OdarLLM:
 
     @property
     def router(self) -> Any:
-        """The router that reaches the models."""
         if self._router is None:
             from litellm.proxy import proxy_server
 
@@ -73,7 +72,6 @@ class OdarLLM:
         return self._router
 
     async def acompletion(self, **fields: Any) -> Any:
-        """Answer a request."""
         request = _read_request(fields)
         answer = await self._ask(request, fields)
         reply = type(fields["model_response"])(**write_chat(answer, request))
@@ -95,7 +93,7 @@ class OdarLLM:
             answer = await work
         finally:
             work.cancel()
-        winner = answer.trace.candidates[answer.trace.verdict.winner]
+        winner = answer.trace.winner
         for part in () if streamed else deltas_of(winner, answer.trace.id):
             for chunk in _chunks(part):
                 yield chunk
@@ -236,7 +234,6 @@ def _chunk(text: str = "", **more: Any) -> Chunk:
 
 
 def _chunks(part: Delta) -> Iterator[Chunk]:
-    """Yield a part of an answer in LiteLLM's format."""
     if part.text:
         yield _chunk(part.text)
     for call in part.calls:

@@ -30,6 +30,8 @@ class AskOptions:
     max_cost_usd: float | None = None
     deadline_s: float | None = None
     """Wall time, at most; answers that are ready by then are used."""
+    short: bool = False
+    """Ask for a final answer in short also where nothing is compared, so that `Answer.final` can be graded."""
     on_text: Callable[[str], None] | None = None
     """Receives the text while it is generated, if no other stage can follow."""
 
@@ -74,6 +76,7 @@ class AskKeywords(TypedDict, total=False):
     max_calls: int | None
     max_cost_usd: float | None
     deadline_s: float | None
+    short: bool
     on_text: Callable[[str], None] | None
 
 

@@ -137,10 +137,7 @@ class Planner:
         # only the paper's thresholds need d to the last digit
         self.estimates = InProcessEstimator(estimator, parse=settings.policy == "paper")
         fallbacks = {name for agent in settings.agent_names for name in settings.agent(agent).fallbacks}
-        dispatch = settings.dispatch
-        self._assign = partial(
-            assign, cards=cards, by_expert=dispatch.expert, by_model=dispatch.models, fallbacks=fallbacks
-        )
+        self._assign = partial(assign, cards=cards, fallbacks=fallbacks)
         self.reference_usd = reference_price({agent: each[0] for agent, each in cards.items()})
         """Price of a slow call of ordinary length."""
 
@@ -159,6 +156,7 @@ class Planner:
         assignment = self.assign(query, options.session)
         team = agents.team(query, ledger, options.seed, assignment.models)
         team.paid = {} if options.paid is None else {SLOW: options.paid}
+        team.short = options.short
         return team, assignment
 
     def assign(self, query: Query, session: SessionRequest | None = None) -> Assignment:

@@ -1,6 +1,7 @@
 """Prices and context lengths of models by their provider, from a public table (SPEC 11.3).
 
-`prices.json` holds the data of genai-prices (MIT); `scripts/prices.py` writes it. It is read at the first look-up.
+`prices.json` holds the data of genai-prices (MIT); `scripts/release/prices.py` writes it. It is read at the first
+look-up.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from odar.catalogue import REASONING_TOKENS, ModelCard, Price, split_effort
+from odar.catalogue import ModelCard, Price, split_effort
 from odar.errors import InputError, SettingsError, UnknownName
 from odar.forwarding import RESERVED
 from odar.policy.dial import Dial
@@ -48,11 +48,7 @@ def setting(
 class AgentSettings:
     """One agent (SPEC 3, 9.1)."""
 
-    model: str = setting("a model of the catalogue, provider/model, or gguf:/path/file.gguf")
-    effort: str = setting(
-        "reasoning effort of `model`; the same as model@effort. none: no reasoning; empty: the model's own default",
-        "", choices=tuple(REASONING_TOKENS),
-    )  # fmt: skip
+    model: str = setting("a model of the catalogue, provider/model, either @effort, or gguf:/path/file.gguf")
     temperature: float = setting("sampling temperature", ge=0, le=2)
     top_p: float = setting("nucleus sampling", gt=0, le=1)
     max_tokens: int = setting("maximum length of the answer to an exact question, in tokens", ge=1)
@@ -92,15 +88,6 @@ class RoutingSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchSettings:
-    """Switches of the dispatch rules (SPEC 4.4)."""
-
-    expert: bool = setting("choose an expert; false: always general", True)
-    models: bool = setting("choose among the alternatives; false: always the default models", True)
-    strategy: bool = setting("choose a path by difficulty; false: always Medium (policy paper)", True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FusionSettings:
     """Fusion of the candidates into one answer (SPEC 5)."""
 
@@ -122,17 +109,6 @@ class LimitSettings:
     max_tokens: int = setting(
         "maximum length of the answer to an open-ended request, in tokens, where the caller sets none", 4096, ge=1
     )
-    continue_cut_off: bool = setting("continue a reply that ends before its answer once: one more call", True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetrySettings:
-    """Retries of failed calls."""
-
-    attempts: int = setting("maximum number of attempts", 3, ge=1, le=20)
-    base_s: float = setting("first pause in seconds, doubled each time", 0.5, ge=0)
-    max_s: float = setting("longest pause in seconds", 8.0, ge=0)
-    max_retry_after_s: float = setting("longest retry-after, in seconds, that is waited for", 60.0, ge=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,23 +133,14 @@ class GatewaySettings:
     metrics_allow: tuple[str, ...] = setting("networks (10.0.0.0/8) that may read /metrics without a key", ())
     cors_origins: tuple[str, ...] = setting("origins of web pages (https://chat.example.com) that may call it", ())
     max_in_flight: int = setting("maximum number of concurrent requests; more are refused with 429", 512, ge=1)
-    max_body_mb: float = setting("maximum size of a request, in megabytes; images are the largest part", 32.0, gt=0)
-    max_bodies_mb: float = setting(
-        "maximum size of all concurrent requests together, in megabytes; more are refused with 429", 256.0, gt=0
+    max_body_mb: float = setting(
+        "maximum size of a request, in megabytes; images are the largest part. All requests together: 8 times it",
+        32.0,
+        gt=0,
     )
     image_urls: str = setting("image URLs that are passed on: public, any or none", "public", choices=IMAGE_URLS)
-    body_timeout_s: float = setting("seconds a client has to send its request", 30.0, gt=0)
-    header_timeout_s: float = setting("seconds a client has to send the headers of a request", 10.0, gt=0)
-    write_timeout_s: float = setting("seconds a client has to read what was sent", 10.0, gt=0)
-    max_connections_per_peer: int = setting(
-        "connections from one address (IPv6: one /64) to a worker, at most", 1024, ge=1
-    )
     stream_progress: bool = setting("stream drafts and progress as reasoning until the answer is chosen", True)
-    keepalive_s: float = setting("seconds between keep-alive events in a stream that has no text yet", 5.0, gt=0)
     drain_s: float = setting("seconds that running requests have to finish after SIGTERM", 30.0, ge=0)
-    notice_s: float = setting("seconds between /readyz returning 503 and closing the listening socket", 1.0, ge=0)
-    breaker_failures: int = setting("consecutive failures that open the circuit breaker of a provider", 5, ge=1)
-    breaker_cooldown_s: float = setting("seconds that the circuit breaker stays open at first", 10.0, gt=0)
     sessions: int = setting(
         "conversations that keep their model; 0: every request is routed by itself", 10_000, ge=0
     )
@@ -190,7 +157,6 @@ class StoreSettings:
     content: bool = setting("store questions, answers and tokens too, not only lengths and figures", False)
     responses: bool = setting("store texts of /v1/responses, for clients that send previous_response_id", False)
     retention_days: int = setting("traces older than this are deleted; 0: keep all", 30, ge=0)
-    flush_interval_s: float = setting("longest delay, in seconds, before traces are written", 0.5, gt=0, le=60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +190,6 @@ class TelemetrySettings:
         "create spans and metrics; none: if an OTEL_EXPORTER_OTLP_*ENDPOINT is set", None
     )
     content: bool = setting("put questions and answers on the spans of calls", False)
-    propagate: bool = setting("send traceparent to providers, so that their spans belong to the same trace", True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,10 +267,8 @@ class Settings:
     slow: AgentSettings = field()
     agents: Mapping[str, AgentSettings] = field(default_factory=dict)
     routing: RoutingSettings = field()
-    dispatch: DispatchSettings = field(default_factory=DispatchSettings)
     fusion: FusionSettings = field()
     limits: LimitSettings = field()
-    retry: RetrySettings = field(default_factory=RetrySettings)
     local: LocalSettings = field(default_factory=LocalSettings)
     calibration: str = setting("file of `odar calibrate`, or a shipped one: local, tiny", "")
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
@@ -388,6 +351,16 @@ class Settings:
         """Return the models one agent may use, its default first and its fallbacks last."""
         agent = self.agent(name)
         return tuple(dict.fromkeys((agent.model, *agent.alternatives, *agent.fallbacks)))
+
+    def with_default_models(self) -> Settings:
+        """Return settings in which no agent has alternatives: what dispatch may choose has skills of its own."""
+        return replace(
+            self,
+            fast=replace(self.fast, alternatives=()),
+            second=self.second and replace(self.second, alternatives=()),
+            slow=replace(self.slow, alternatives=()),
+            agents={name: replace(agent, alternatives=()) for name, agent in self.agents.items()},
+        )
 
     def check(self) -> None:
         """Raise SettingsError if settings contradict each other or name unknown models or providers."""

@@ -499,6 +499,10 @@ class Trace:
     """What one call to the slow agent would have cost for this question; None if unknown."""
 
     @property
+    def winner(self) -> Candidate:
+        return self.candidates[self.verdict.winner]
+
+    @property
     def path(self) -> Route:
         """Simple, medium or hard: no slow call, one, or several."""
         return path_of(decision.stage for decision in self.decisions if decision.stage is not None)

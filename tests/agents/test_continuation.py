@@ -26,7 +26,6 @@ def engine(script, kind="openai", **overrides):
         environ={},
         models=MODELS,
         providers={"p": {"kind": kind}},
-        policy="paper",
         fast__model="quick",
         slow__model="deep",
         **{"prompts": "paper", **overrides},
@@ -45,7 +44,7 @@ def cut_then(rest):
 @pytest.mark.parametrize(("kind", "added"), [("openai", ["assistant", "user"]), ("local", ["assistant"])])
 async def test_a_cut_off_answer_is_continued_by_one_counted_call(kind, added):
     odar, provider = engine(cut_then(completion(" numbers.\nAnswer: 4")), kind)
-    answer = await odar.aask("What is 2 + 2?")
+    answer = await odar.aask("What is 2 + 2?", path="simple")
     assert (answer.final, answer.degraded, answer.trace.spend.calls) == ("4", False, 2)
     first, second = provider.requests
     assert [turn.role for turn in second.messages[len(first.messages) :]] == added
@@ -57,7 +56,7 @@ async def test_a_cut_off_answer_is_continued_by_one_counted_call(kind, added):
 
 async def test_a_second_cut_off_names_the_tokens_needed():
     odar, provider = engine(cut_then(completion(" numbers and then", finish="length")))
-    answer = await odar.aask("What is 2 + 2?")
+    answer = await odar.aask("What is 2 + 2?", path="simple")
     assert len(provider.requests) == 2
     limit = odar.settings.fast.max_tokens
     (said,) = answer.trace.degradations
@@ -72,10 +71,10 @@ async def test_a_second_cut_off_names_the_tokens_needed():
     [
         ({"max_calls": 1}, {}),
         ({"max_cost_usd": "one call"}, {}),
-        ({}, {"limits__continue_cut_off": False}),
+        ({}, {"policy": "paper"}),
     ],
 )
-async def test_limits_or_the_setting_prevent_a_continuation(options, overrides):
+async def test_limits_or_the_papers_policy_prevent_a_continuation(options, overrides):
     odar, provider = engine(cut_then(completion("Answer: 4")), **overrides)
     if "max_cost_usd" in options:
         messages, limit = (
@@ -83,7 +82,7 @@ async def test_limits_or_the_setting_prevent_a_continuation(options, overrides):
             odar.settings.fast.max_tokens,
         )
         options = {"max_cost_usd": Ledger.worst_cost(odar.settings.card("quick"), messages, limit)}
-    answer = await odar.aask("What is 2 + 2?", **options)
+    answer = await odar.aask("What is 2 + 2?", path="simple", **options)
     assert len(provider.requests) == 1
     assert answer.trace.candidates[0].finish == "length"
     assert "was cut off" in answer.trace.degradations[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, example, given
@@ -15,6 +16,7 @@ from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import OdarError
+from odar.providers.http import Retry
 from support.fault_server import Exchange, FaultServer
 from support.payloads import chat_payload, message_payload
 
@@ -143,9 +145,11 @@ async def run(biller: Biller, path: str, attempts: int, **limits: Any):
             slow__model="deep",
             calibration="",
             routing__samples=3,
-            retry={"attempts": attempts, "base_s": 0.0, "max_s": 0.0},
         )
-        async with Odar(settings, estimator=ConstantEstimator(0.5)) as odar:
+        with patch("odar.providers.http.RETRY", Retry(attempts, 0.0, 0.0)):
+            odar = Odar(settings, estimator=ConstantEstimator(0.5))
+            assert all(odar.agents.providers[name] for name in "oa")  # opened with it
+        async with odar:
             try:
                 answer = await odar.aask("What is 2 + 2?", path=path, **limits)
                 return answer.trace.spend, answer.trace.calls

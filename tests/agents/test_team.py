@@ -12,15 +12,15 @@ from odar.catalogue import ModelCard, Price
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Completion, Message, Reply, Request
 from odar.providers.breaker import Breaker, GuardedProvider
+from odar.providers.http import Retry
 from odar.providers.openai import OpenAIProvider
-from odar.settings import RetrySettings
 from odar.types import Ask, Call, Usage
 from support.fault_server import FaultServer, hang, ok, reset, status
 from support.waiting import until
 
 CARD = ModelCard("m", "p", "m", price=Price(1.0, 0.1, 10.0))
 MESSAGES = (Message("user", "hello"),)
-RETRY = RetrySettings(attempts=3, base_s=0.001, max_s=0.002)
+RETRY = Retry(attempts=3, first_pause_s=0.001, max_pause_s=0.002)
 
 
 async def bill(ask, *, n: int = 1, timeout_s: float = 5.0) -> Call:

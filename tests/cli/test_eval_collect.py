@@ -9,7 +9,7 @@ import pytest
 from odar.errors import ProviderError
 from odar.lab.benchmarks.base import BENCHMARKS
 from odar.lab.recording.files import open_recording
-from support.benchmarks import Sums
+from support import benchmarks
 from support.scripted import completion, uncertain_if_wrong
 
 FREE = "price = { input = 0, output = 0 }"
@@ -20,7 +20,7 @@ def sums(tmp_path, provider, monkeypatch):
     """Free sums; the fast agent gets every second one wrong."""
 
     provider.script = uncertain_if_wrong
-    monkeypatch.setitem(BENCHMARKS._loaded, "sums", Sums(20))
+    monkeypatch.setitem(BENCHMARKS._loaded, "sums", benchmarks.sums(20))
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace("price = { input = 1, output = 2 }", FREE))
     return toml
@@ -120,7 +120,7 @@ def test_the_questions_of_a_recording_can_be_collected_with_other_prompts(odar, 
 def test_recordings_with_other_prompts_or_models_are_ablations(odar, sums, provider, tmp_path):
     assert odar("eval", "collect", "sums", "--out", "a.jsonl", "--limit", "4", "--quiet").code == 0
     prompts = [f"prompts=paper without {part}" for part in ("self-check", "structure")]
-    others = {f"{i}.jsonl": ["--set", change] for i, change in enumerate([*prompts, "dispatch.models=false"])} | {
+    others = {f"{i}.jsonl": ["--set", change] for i, change in enumerate([*prompts, "fast.alternatives=[]"])} | {
         "n9.jsonl": ["--samples", "9"]
     }
     for out, options in others.items():
@@ -159,7 +159,7 @@ def test_ray_is_needed_only_with_engine_ray(odar, sums, monkeypatch):
 
 
 def test_an_empty_benchmark_is_an_error(odar, sums, monkeypatch):
-    monkeypatch.setitem(BENCHMARKS._loaded, "none", Sums(0, name="none"))
+    monkeypatch.setitem(BENCHMARKS._loaded, "none", benchmarks.sums(0, name="none"))
     result = odar("eval", "collect", "none", "--out", "p.jsonl")
     assert (result.code, "set none holds no items" in result.err) == (2, True)
 

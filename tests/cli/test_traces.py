@@ -37,7 +37,12 @@ def put(url):
     return write
 
 
-FAILED = Record(Query("Who?"), Unanswered(id="dead", started_at=ago(), profile="p", error_summary="fast: down"))
+FAILED = Record(
+    Query("Who?"),
+    Unanswered(id="dead", started_at=ago(), profile="p"),
+    error="fast: down",
+    error_summary="fast: down",
+)
 
 
 def test_ask_stores_a_trace_without_texts(odar, provider, url):

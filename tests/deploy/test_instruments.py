@@ -13,8 +13,9 @@ from odar.policy.alignment import AlignmentRow
 from odar.providers.breaker import Breaker
 from odar.serving.access import ConcurrencyLimit
 from odar.serving.metrics import Metrics, breaker_metrics, drift_metrics, store_metrics
-from odar.serving.records import Entry
+from odar.traces.record import Record
 from odar.traces.writer import Health
+from odar.types import Query
 from support.deploy_files import DEPLOY, dashboard, read_yaml
 from support.traces import make_answer
 
@@ -31,7 +32,7 @@ def known() -> dict[str, set[str]]:
     row = AlignmentRow("m", "solve", "calibrated", 9, 9, 0.1, 0.1, 0.2, 0.1, 3.0, True)
     metrics.add_source(drift_metrics, lambda: [row])
     trace = make_answer("hard", error="boom", degradations=("slow agent: boom",)).trace
-    metrics.count(Entry("t", "chat.completions", "odar", 200, 0.1, False, None, trace=trace, calls=trace.calls))
+    metrics.count(Record(Query("?"), trace, endpoint="chat.completions", model="odar"))
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(metrics.text().decode()):
         for sample in family.samples:

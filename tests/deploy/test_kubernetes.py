@@ -6,6 +6,7 @@ import pytest
 
 from odar.config import load_settings
 from odar.serving.app import create_app
+from odar.serving.server import NOTICE_S
 from odar.serving.store import CLOSE_S
 from odar.settings import GatewaySettings
 from support.deploy_files import DEPLOY, dockerfile, read_yaml
@@ -29,7 +30,7 @@ def test_every_manifest_is_listed():
 
 def test_the_grace_period_covers_draining(settings):
     pause = float(CONTAINER["lifecycle"]["preStop"]["exec"]["command"][1])
-    needed = pause + settings.gateway.notice_s + settings.gateway.drain_s + CLOSE_S
+    needed = pause + NOTICE_S + settings.gateway.drain_s + CLOSE_S
     assert POD["spec"]["terminationGracePeriodSeconds"] >= needed
     assert settings.gateway.drain_s >= settings.limits.deadline_s
 

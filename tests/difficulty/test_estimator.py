@@ -72,12 +72,12 @@ def test_traps_are_recognised_as_often_as_before(
     taken_right = Counter(kind for kind, taken, allowed in found if taken in allowed.split())
     assert all(taken_right[kind] >= count for kind, count in right.items())
     assert sum(kind == "short_hard" and taken != "simple" for kind, taken, _ in found) >= not_simple
-    anchors = (HERE.parents[1] / "scripts" / "anchors.tsv").read_text("utf8")
+    anchors = (HERE.parents[1] / "scripts" / "training" / "data" / "anchors.tsv").read_text("utf8")
     assert not [text for _, _, text in traps if text in anchors]
 
 
 def test_the_examples_of_the_spec_are_not_in_the_training_data() -> None:
-    anchors = (HERE.parents[1] / "scripts" / "anchors.tsv").read_text("utf8")
+    anchors = (HERE.parents[1] / "scripts" / "training" / "data" / "anchors.tsv").read_text("utf8")
     assert not [text for _, text in SPEC_2_9 if text in anchors]
 
 
@@ -98,7 +98,7 @@ def reference() -> dict[str, np.ndarray]:
 def test_the_path_mix_of_the_reference_mixture_is_that_of_the_paper(
     shipped: LearnedEstimator, reference: dict[str, np.ndarray]
 ) -> None:
-    """SPEC 2.10; `scripts/reference_mixture.py` shows the table."""
+    """SPEC 2.10; `scripts/training/reference_mixture.py` shows the table."""
     d, names, strata = shipped.predict(reference["features"]), reference["set"], reference["stratum"]
 
     def hard(rows: np.ndarray) -> float:
@@ -308,4 +308,4 @@ def test_counts_are_scaled_as_logarithms_and_flags_are_not() -> None:
 
 def test_the_shipped_file_records_its_training(shipped: LearnedEstimator) -> None:
     assert shipped.seeds == (42, 123, 456) and (shipped.l2, shipped.epochs) == (0.01, 50)
-    assert shipped.about_["made_by"] == "scripts/train_estimator.py" and len(shipped.runs_) == 3
+    assert shipped.about_["made_by"] == "scripts/training/train_estimator.py" and len(shipped.runs_) == 3

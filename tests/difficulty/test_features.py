@@ -14,7 +14,7 @@ from pyphen import Pyphen
 from odar.difficulty import domain, features, syllables
 from odar.difficulty import text as text_module
 from odar.difficulty.features import FEATURES, GROUPS, phi, phi_batch
-from odar.difficulty.syntax import analyse, tree_depth
+from odar.difficulty.parser import analyse, tree_depth
 from odar.difficulty.text import READ_LIMIT, _latex_blocks, clean, has_latex, mask_latex, word_lengths
 from odar.types import Image, Query
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odar.difficulty.parser import GreedyParser, matmul_in_blocks
-from odar.difficulty.syntax import shipped_parser
+from odar.difficulty.parser import GreedyParser, matmul_in_blocks, shipped_parser
 
 TREES = json.loads(Path(__file__).with_name("trees.json").read_text("utf-8"))
 """Heads, clauses and sums of vectors. Written when the decoder and the vectors were still compared with spaCy's own, to

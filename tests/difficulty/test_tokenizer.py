@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from odar.difficulty import parser
-from odar.difficulty.parser import ChunkTable, split_chunks
-from odar.difficulty.syntax import shipped_parser
+from odar.difficulty.parser import ChunkTable, shipped_parser, split_chunks
 from odar.difficulty.tokenizer import Tokenizer, murmur_hash, table_rows
 
 WORDS = [

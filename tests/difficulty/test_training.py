@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.difficulty.estimator import COUNTS, shipped_estimator
+from odar.difficulty.estimator import (
+    COUNTS,
+    MIN_ROWS,
+    check_row_count,
+    cross_predict,
+    d_star,
+    fit_features,
+    shipped_estimator,
+)
 from odar.difficulty.features import FEATURES, phi_batch
-from odar.difficulty.training import MIN_ROWS, check_row_count, cross_predict, d_star, fit_features
 from odar.errors import InputError
 from odar.types import Query
 

@@ -210,10 +210,12 @@ def cases() -> dict[str, Case]:
         "half-silent": Case([q.changed(half_silent) for q in few], PAPER),
         "medium-silent": Case([q.changed(silent(1)) for q in few], {}, {"path": "medium"}),
         "three-calls": Case(few, {}, {"max_calls": 3, **HARD}),
-        "cut-off": Case([q.changed(cut_off) for q in few], {}, HARD),
-        "cut-off-silent": Case([q.changed(cut_off).changed(silent(*range(7))) for q in few], {}, HARD),
+        "cut-off": Case([q.changed(cut_off) for q in few], {"policy": "paper"}, HARD),
+        "cut-off-silent": Case(
+            [q.changed(cut_off).changed(silent(*range(7))) for q in few], {"policy": "paper"}, HARD
+        ),
         "unstated": Case([q.changed(unstated) for q in few], PAPER),
-        "rules-only": Case(few, {**PAPER, "dispatch__strategy": False}),
+        "rules-only": Case(few, {**PAPER, "routing__tau1": 0.0, "routing__tau2": 1.0}),
         "cascade": Case([*words[:20], *units[:20]]),
         "cascade-quality": Case(few, {"routing__dial": "quality"}),
         "cascade-economy": Case(few, {"routing__dial": "economy"}),
@@ -262,7 +264,7 @@ def engines(case: Case, player: Player, folder: Path) -> Callable[[], Odar]:
     providers = dict.fromkeys(("fast", "slow"), player)
 
     def build(**more: Any) -> Callable[[], Odar]:
-        settings = load_settings("tiny", environ={}, **{**base, **more, "limits__continue_cut_off": False})
+        settings = load_settings("tiny", environ={}, **{**base, **more})
         return lambda: Odar(settings, providers=providers, estimator=Spread())
 
     return build(calibration=calibration(build()(), folder)) if case.calibrated else build()

@@ -82,7 +82,7 @@ def test_rewrites_keep_all_numbers(words):
 def test_an_attacked_benchmark_keeps_tasks_and_scores():
     plain, disguised = BENCHMARKS["starter"], BENCHMARKS["starter+injection"]
     assert (disguised.name, disguised.category, disguised.metric) == ("starter+injection", "Starter", "accuracy")
-    assert disguised.about == plain.about
+    assert (disguised.source, disguised.size) == (plain.source, plain.size)
     pairs = list(zip(plain.load(), disguised.load(), strict=True))
     assert all(a.id == b.id and a.query.text in b.query.text for a, b in pairs)
     assert disguised.score(pairs[0][1], "", "13") == plain.score(pairs[0][0], "", "13") == 1.0

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -11,7 +10,7 @@ from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Task
 from odar.lab.graders import mathematics
 from odar.lab.selection import check_scorer, with_fitting_prompts
 from odar.types import Query, Stage
-from support.benchmarks import Sums
+from support.benchmarks import sums
 from support.engine import engine
 
 
@@ -42,12 +41,11 @@ def test_a_missing_library_is_reported(monkeypatch):
 def test_one_task_of_every_stratum_is_tried():
     tried = []
 
-    class Watched(Sums):
-        def score(self, task, response, answer):
-            tried.append((task.stratum, response, answer))
-            return 0.0
+    def score(task, response, answer):
+        tried.append((task.stratum, response, answer))
+        return 0.0
 
-    watched = Watched(9)
+    watched = sums(9, score=score)
     check_scorer(watched, list(watched.load()))
     assert sorted(tried) == [("other", "x + 1", "x + 1"), ("third", "x + 1", "x + 1")]
 
@@ -61,7 +59,7 @@ def test_only_benchmarks_that_score_the_form_change_the_prompts():
         InputError, match=r"ifeval is asked with prompts = 'chat'.*gsm8k with 'tiny'.*two recordings"
     ):
         with_fitting_prompts(settings(), [gsm8k, ifeval])
-    assert {name for name in NAMES if BENCHMARKS[name].about.plain} == {"ifeval", "livebench"}
+    assert {name for name in NAMES if BENCHMARKS[name].plain} == {"ifeval", "livebench"}
 
 
 def test_custom_prompts_without_a_scaffold_are_kept(tmp_path):
@@ -86,7 +84,5 @@ async def test_ifeval_is_scored_on_the_plain_answer():
 
 
 def test_a_set_marked_plain_uses_the_chat_prompts():
-    plain = Sums()
-    assert with_fitting_prompts(settings(), [plain]) == settings()
-    saying = Sums(about=replace(plain.about, plain=True))
-    assert with_fitting_prompts(settings(), [saying]).prompts == "chat"
+    assert with_fitting_prompts(settings(), [sums()]) == settings()
+    assert with_fitting_prompts(settings(), [sums(plain=True)]).prompts == "chat"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from odar.errors import InputError
-from odar.policy.belief import WEIGHTS, Agent, Belief, Opinion, State
+from odar.policy.belief import WEIGHTS, Agent, Belief, Evidence, Opinion
 
 FAST = Agent("fast", 0.55, "gpt")
 SECOND = Agent("second", 0.55, "gemini")
@@ -20,7 +20,7 @@ BELIEF = Belief.load()
 
 def judge(*groups: int, plausible: int = 10, agents: tuple[Agent, ...] = (FAST, SECOND, SLOW)):
     opinions = [Opinion(agent, group) for agent, group in zip(agents, groups, strict=False)]
-    return BELIEF.judge(State(opinions, plausible, BELIEF.weights["usual"]))
+    return BELIEF.posterior(Evidence(opinions, plausible, BELIEF.weights["usual"]))
 
 
 @pytest.mark.parametrize("plausible", [0, 2, 4, 10])
@@ -34,10 +34,10 @@ def test_without_signals_p_and_q_are_the_skill_and_lucky_guesses(plausible: int)
 
 def test_a_direct_answer_is_judged_by_its_own_probability_more_than_by_the_question() -> None:
     def p(logprob: float, difficulty: float) -> float:
-        return BELIEF.judge(State([Opinion(FAST, 0, logprob=logprob, direct=True)], 4, difficulty)).p
+        return BELIEF.posterior(Evidence([Opinion(FAST, 0, logprob=logprob, direct=True)], 4, difficulty)).p
 
     assert p(0.8, 0.7) > p(0.6, 0.5)
-    assert p(0.8, 0.5) > BELIEF.judge(State([Opinion(FAST, 0, logprob=0.8)], 4, 0.5)).p
+    assert p(0.8, 0.5) > BELIEF.posterior(Evidence([Opinion(FAST, 0, logprob=0.8)], 4, 0.5)).p
 
 
 def test_agreement_raises_p_and_q_and_difference_lowers_them() -> None:
@@ -74,7 +74,9 @@ def test_samples_of_one_agent_say_less_than_two_agents() -> None:
     again = judge(0, 0, agents=(FAST, FAST))
     other = judge(0, 0, agents=(FAST, replace(SECOND, family="gpt")))
     assert judge(0).p < again.p < other.p <= judge(0, 0).p
-    seen = BELIEF.judge(State([Opinion(FAST, 0), Opinion(SLOW, 0, saw_proposal=True)], 10, BELIEF.weights["usual"]))
+    seen = BELIEF.posterior(
+        Evidence([Opinion(FAST, 0), Opinion(SLOW, 0, saw_proposal=True)], 10, BELIEF.weights["usual"])
+    )
     assert seen.p < judge(0, 0, agents=(FAST, SLOW)).p
 
 
@@ -84,15 +86,15 @@ def test_six_samples_of_one_agent() -> None:
 
 
 def test_signals() -> None:
-    usual = BELIEF.judge(State([Opinion(FAST, 0)], 10))
-    long = BELIEF.judge(State([Opinion(FAST, 0, length=0.95)], 10))
-    sure = BELIEF.judge(State([Opinion(FAST, 0, logprob=0.95)], 10))
-    unstated = BELIEF.judge(State([Opinion(FAST, 0, stated=False)], 10))
+    usual = BELIEF.posterior(Evidence([Opinion(FAST, 0)], 10))
+    long = BELIEF.posterior(Evidence([Opinion(FAST, 0, length=0.95)], 10))
+    sure = BELIEF.posterior(Evidence([Opinion(FAST, 0, logprob=0.95)], 10))
+    unstated = BELIEF.posterior(Evidence([Opinion(FAST, 0, stated=False)], 10))
     assert long.p < usual.p < sure.p
     assert unstated.p < usual.p
     assert long.q(SLOW) < usual.q(SLOW) < sure.q(SLOW)
-    hard = BELIEF.judge(State([], 10, 0.9))
-    assert hard.q(SLOW) < BELIEF.judge(State([], 10, 0.1)).q(SLOW)
+    hard = BELIEF.posterior(Evidence([], 10, 0.9))
+    assert hard.q(SLOW) < BELIEF.posterior(Evidence([], 10, 0.1)).q(SLOW)
 
 
 def test_an_agent_that_often_gives_no_answer_is_better_when_it_gives_one() -> None:
@@ -106,11 +108,11 @@ def test_arrays_give_the_same_as_numbers() -> None:
     length = np.linspace(0.1, 0.9, groups.shape[1])
     agents = (FAST, SECOND, replace(SLOW, name="fast"))
     opinions = [Opinion(a, g, length=length, stated=g < 2) for a, g in zip(agents, groups, strict=True)]
-    together = BELIEF.judge(State(opinions, 5, 0.4))
+    together = BELIEF.posterior(Evidence(opinions, 5, 0.4))
     q = together.q(SLOW)
     for i, row in enumerate(groups.T.tolist()):
-        alone = BELIEF.judge(
-            State(
+        alone = BELIEF.posterior(
+            Evidence(
                 [Opinion(a, g, length=float(length[i]), stated=g < 2) for a, g in zip(agents, row, strict=True)],
                 5,
                 0.4,

@@ -9,14 +9,14 @@ import pytest
 
 from odar.policy.belief import Agent, Belief
 from odar.policy.belief_fit import Answers, agreement, default_skill, fit_with_labels, skills_from_agreement
-from odar.policy.cascade_values import drawn_answers
+from odar.policy.cascade_values import draw_answers
 
 BELIEF = Belief.load()
 TRUE = (Agent("fast", 0.42, "gpt"), Agent("second", 0.47, "gemini"), Agent("slow", 0.70, "claude"))
 
 
 def answers(size: int, seed: int = 1, belief: Belief = BELIEF) -> Answers:
-    opinions, difficulty = drawn_answers(belief, TRUE, plausible=10, size=size, seed=seed)
+    opinions, difficulty = draw_answers(belief, TRUE, plausible=10, size=size, seed=seed)
     right = [1.0 * (opinion.group == 0) for opinion in opinions]
     return Answers(opinions, right, 10, difficulty)
 

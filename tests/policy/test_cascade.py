@@ -146,7 +146,7 @@ def test_one_slow_call_and_several_samples_in_one_request_are_alternatives():
     assert str(first.stage) == "slow*5"  # straight to five samples, which share their prompt
     after_slow = replace(state(("slow", 0), prices=cheap, value_usd=1e9), stages=stages[1:2])
     assert policy.next_stage(after_slow).stage is None
-    assert (1, 2) not in policy.outlook(0).p and (0, 2) in policy.outlook(0).p
+    assert (1, 2) not in policy.simulation(0).p and (0, 2) in policy.simulation(0).p
 
 
 def test_the_agent_is_chosen_by_kind_before_any_call():

@@ -48,9 +48,8 @@ def test_an_expert_can_have_its_own_thresholds():
     assert "thresholds of math" in policy.choose_path(plan(0.1, assignment=replace(PAIR, expert="math")))[1]
 
 
-def test_the_caller_or_the_ablation_chooses_the_path():
+def test_the_caller_chooses_the_path():
     assert walk(PaperPolicy(forced=Route.HARD, samples=3), plan(0.1)) == ["fast+slow*3"]
-    assert walk(PaperPolicy(enabled=False), plan(0.9)) == ["fast", "slow:verify"]
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from odar.providers.anthropic import AnthropicProvider
+from odar.providers.http import Retry
 from odar.providers.llamacpp import Engine, EngineSettings, acquire_engine, release_engine
 from odar.providers.local import LocalProvider
 from odar.providers.openai import OpenAIProvider
 from odar.providers.weights import ensure_weights, find_weights
-from odar.settings import RetrySettings
 from support.fault_server import FaultServer
 from support.requests import KEY
 
@@ -30,20 +30,20 @@ async def server() -> AsyncIterator[FaultServer]:
 
 
 @pytest.fixture
-def retry() -> RetrySettings:
+def retry() -> Retry:
     """Three attempts with short waits."""
-    return RetrySettings(attempts=3, base_s=0.01, max_s=0.02)
+    return Retry(attempts=3, first_pause_s=0.01, max_pause_s=0.02)
 
 
 @pytest.fixture
-async def openai(server: FaultServer, retry: RetrySettings) -> AsyncIterator[OpenAIProvider]:
+async def openai(server: FaultServer, retry: Retry) -> AsyncIterator[OpenAIProvider]:
     provider = OpenAIProvider("up", server.url, KEY, retry=retry, key_hint="set UP_API_KEY")
     yield provider
     await provider.close()
 
 
 @pytest.fixture
-async def anthropic(server: FaultServer, retry: RetrySettings) -> AsyncIterator[AnthropicProvider]:
+async def anthropic(server: FaultServer, retry: Retry) -> AsyncIterator[AnthropicProvider]:
     provider = AnthropicProvider("claude", server.origin, KEY, retry=retry, key_hint="set UP_API_KEY")
     yield provider
     await provider.close()

@@ -20,9 +20,8 @@ from odar.errors import (
     SettingsError,
 )
 from odar.providers import http, response
-from odar.providers.http import backoff_s
+from odar.providers.http import Retry, backoff_s
 from odar.providers.openai import OpenAIProvider, read_reply
-from odar.settings import RetrySettings
 from support import fault_server as faults
 from support.fault_server import Behaviour, Exchange, FaultServer
 from support.requests import KEY, ask
@@ -100,7 +99,7 @@ async def test_retry_after_is_honoured(
 ) -> None:
     waits: list[float | None] = []
 
-    def noting(retry: RetrySettings, number: int, retry_after: float | None) -> float:
+    def noting(retry: Retry, number: int, retry_after: float | None) -> float:
         waits.append(retry_after)
         return backoff_s(retry, number, retry_after)
 
@@ -130,7 +129,7 @@ async def test_the_timeout_covers_all_attempts(server: FaultServer, openai: Open
 
 
 async def test_with_one_attempt_nothing_is_retried(server: FaultServer) -> None:
-    provider = OpenAIProvider("up", server.url, retry=RetrySettings(attempts=1))
+    provider = OpenAIProvider("up", server.url, retry=Retry(attempts=1))
     server.behave(faults.status(500))
     with pytest.raises(ProviderError):
         await provider.complete(ask())
@@ -140,7 +139,7 @@ async def test_with_one_attempt_nothing_is_retried(server: FaultServer) -> None:
 
 @given(st.integers(0, 1000), st.floats(0, 60) | st.none())
 def test_waits_are_bounded(number: int, retry_after: float | None) -> None:
-    wait = backoff_s(RetrySettings(), number, retry_after)
+    wait = backoff_s(Retry(), number, retry_after)
     assert (retry_after or 0.0) <= wait <= (retry_after or 0.0) + 8.0
 
 
@@ -166,7 +165,7 @@ async def test_cancelling_a_stream_closes_the_connection(server: FaultServer, op
 
 
 async def test_cancelling_between_attempts_stops_retrying(server: FaultServer) -> None:
-    provider = OpenAIProvider("up", server.url, retry=RetrySettings(base_s=100, max_s=100))
+    provider = OpenAIProvider("up", server.url, retry=Retry(first_pause_s=100, max_pause_s=100))
     server.behave(faults.status(500))
     call = asyncio.create_task(provider.complete(ask(timeout_s=1000)))
     await until(lambda: server.requests and not server.busy)
@@ -220,7 +219,7 @@ def test_a_provider_can_be_used_in_several_event_loops() -> None:
 
 
 async def test_a_refused_connection_is_provider_unreachable() -> None:
-    provider = OpenAIProvider("up", "http://127.0.0.1:1/v1", retry=RetrySettings(attempts=1))
+    provider = OpenAIProvider("up", "http://127.0.0.1:1/v1", retry=Retry(attempts=1))
     with pytest.raises(ProviderUnreachable, match=r"^up: cannot connect to 127.0.0.1:1 \(.*\); check base_url$"):
         await provider.complete(ask())
     await provider.close()

@@ -13,9 +13,10 @@ from odar.config import load_settings
 from odar.errors import ProviderUnreachable, SettingsError
 from odar.providers.base import Message, Request
 from odar.providers.connection import Address, proxy_for
+from odar.providers.http import Retry
 from odar.providers.openai import OpenAIProvider
 from odar.providers.pool import ProviderPool
-from odar.settings import ProviderSettings, RetrySettings
+from odar.settings import ProviderSettings
 from support.fault_server import FaultServer
 from support.payloads import chat_payload
 from support.proxy_server import ProxyServer, self_signed, tls_front
@@ -130,7 +131,7 @@ async def test_a_rejected_proxy_login_is_not_shown(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_proxy_that_cannot_reach_the_server_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    once = RetrySettings(attempts=1)
+    once = Retry(attempts=1)
     async with ProxyServer({}).running() as address:
         monkeypatch.setenv("HTTPS_PROXY", address)
         provider = OpenAIProvider("p", f"https://{NAME}/v1", retry=once)

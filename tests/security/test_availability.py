@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from odar.providers.http import Retry
 from odar.served.alignment import ServedAlignment
 from support.fault_server import hang, ok, status
 from support.gateway import PNG, turn
@@ -31,7 +32,7 @@ async def statuses(live, count, **request):
 
 @pytest.mark.parametrize("model", ["quick", "odar-simple"])
 async def test_a_deadline_of_the_client_does_not_open_the_breaker(start, up, model):
-    live = await start(gateway__breaker_failures=2)
+    live = await start(constants={"odar.providers.breaker.FAILURES": 2})
     up.behave(hang())
     assert await statuses(live, 5, model=model, odar={"deadline_s": 0.05}) == {504}
     up.behave(ok("Answer: 4"))
@@ -39,14 +40,14 @@ async def test_a_deadline_of_the_client_does_not_open_the_breaker(start, up, mod
 
 
 async def test_the_configured_deadline_opens_the_breaker(start, up):
-    live = await start(gateway__breaker_failures=2, limits__deadline_s=0.3)
+    live = await start(constants={"odar.providers.breaker.FAILURES": 2}, limits__deadline_s=0.3)
     up.behave(hang())
     assert await statuses(live, 3) == {504}
     assert await statuses(live, 1) == {503}
 
 
 async def test_an_unconfigured_model_does_not_open_the_breaker(start, up):
-    live = await start(gateway__breaker_failures=2)
+    live = await start(constants={"odar.providers.breaker.FAILURES": 2})
     up.behave(status(503))
     assert await statuses(live, 5, model="f/missing") == {503}
     up.behave(ok("Answer: 4"))
@@ -54,7 +55,7 @@ async def test_an_unconfigured_model_does_not_open_the_breaker(start, up):
 
 
 async def test_disconnecting_clients_do_not_open_the_breaker(start, up):
-    live = await start(gateway__breaker_failures=2)
+    live = await start(constants={"odar.providers.breaker.FAILURES": 2})
     up.behave(hang())
     for _ in range(4):
         with pytest.raises(TimeoutError):
@@ -78,11 +79,11 @@ async def test_a_model_named_deadline_is_not_a_timeout(start):
 
 # ── too many requests upstream (item 14) ────────────────────────────────────────────────────────────────────
 
-RETRY = {"attempts": 3, "base_s": 0.0, "max_s": 0.0}
+RETRY = {"odar.providers.http.RETRY": Retry(3, 0.0, 0.0)}
 
 
 async def test_a_429_of_a_named_model_is_passed_on(start, up):
-    live = await start(retry=RETRY)
+    live = await start(constants=RETRY)
     up.behave(status(429, retry_after=0.1))
     code, headers, answer = await live.post(CHAT, body())
     assert (code, headers["retry-after"], answer["error"]["type"]) == (429, "1", "rate_limit_error")
@@ -90,7 +91,7 @@ async def test_a_429_of_a_named_model_is_passed_on(start, up):
 
 
 async def test_a_long_retry_after_is_not_waited_for(start, up, slow):
-    live = await start(retry=RETRY)
+    live = await start(constants=RETRY)
     for server in (up, slow):
         server.behave(status(429, retry_after=30))
     code, headers, _ = await live.post(CHAT, body("odar-simple"))
@@ -99,7 +100,7 @@ async def test_a_long_retry_after_is_not_waited_for(start, up, slow):
 
 
 async def test_a_short_retry_after_is_waited_for(start, up):
-    live = await start(retry=RETRY)
+    live = await start(constants=RETRY)
     up.enqueue(status(429, retry_after=0.1))
     assert await statuses(live, 1, model="odar-simple") == {200}
     assert len(up.requests) == 2
@@ -107,7 +108,7 @@ async def test_a_short_retry_after_is_waited_for(start, up):
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_alternative_model_is_tried_before_waiting(start, up, slow, stream):
-    live = await start(retry=RETRY, fast__alternatives=["deep"])
+    live = await start(constants=RETRY, fast__alternatives=["deep"])
     up.behave(status(429, retry_after=0.1))
     slow.behave(ok("Answer: 4"))
     code, text = await live.text(CHAT, body("odar-simple", stream=stream))
@@ -117,7 +118,7 @@ async def test_an_alternative_model_is_tried_before_waiting(start, up, slow, str
 
 async def test_retries_are_limited_per_question(start, up, slow, monkeypatch):
     monkeypatch.setattr("odar.agents.agents.MAX_RETRIES", 2)
-    live = await start(retry=RETRY)
+    live = await start(constants=RETRY)
     for server in (up, slow):
         server.behave(status(500))
     assert await statuses(live, 1, model="odar-hard") == {500}
@@ -125,7 +126,7 @@ async def test_retries_are_limited_per_question(start, up, slow, monkeypatch):
 
 
 async def test_a_stream_error_has_its_type(start, up, slow):
-    live = await start(retry=RETRY)
+    live = await start(constants=RETRY)
     for server in (up, slow):
         server.behave(status(429, retry_after=30))
     code, text = await live.text(CHAT, body("odar-medium", stream=True))

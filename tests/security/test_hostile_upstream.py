@@ -38,7 +38,7 @@ def in_a_choice(depth: int) -> str:
     ids=["reply", "choice", "alone"],
 )  # fmt: skip
 async def test_a_deeply_nested_reply_is_read_or_rejected(start, up, make, depth):
-    live = await start(gateway__breaker_failures=1000)
+    live = await start(constants={"odar.providers.breaker.FAILURES": 1000})
     up.behave(raw(make(depth)))
     for model in ("quick", "odar-simple"):
         status, _, body = await live.post(CHAT, {"model": model, "messages": turn()})
@@ -52,7 +52,7 @@ async def test_a_deeply_nested_reply_is_read_or_rejected(start, up, make, depth)
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("where", ["status", "in a 200", "stream"])
 async def test_a_deeply_nested_error_is_passed_on_or_summarised(start, up, where, depth):
-    live = await start(gateway__breaker_failures=1000)
+    live = await start(constants={"odar.providers.breaker.FAILURES": 1000})
     error = f'{{"error": {{"message": "no", "detail": {nested(depth)}}}}}'
     if where == "stream":
         up.behave(events([*chat_events("a b c")[:2], error]))
@@ -69,7 +69,7 @@ async def test_a_deeply_nested_error_is_passed_on_or_summarised(start, up, where
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses"])
 async def test_deeply_nested_arguments_reach_the_client_unchanged(start, up, path, depth):
-    live = await start(gateway__breaker_failures=1000)
+    live = await start(constants={"odar.providers.breaker.FAILURES": 1000})
     arguments = '{"city": ' + nested(depth) + "}"
     up.behave(answer(call_payload(arguments)))
     schema = {"type": "object", "properties": {"city": {}}}
@@ -113,7 +113,7 @@ async def test_an_answer_of_deep_json_is_treated_as_text(live, up, slow, depth):
     ],
 )
 async def test_invalid_replies_are_not_internal_errors(start, up, text):
-    live = await start(gateway__breaker_failures=1000)
+    live = await start(constants={"odar.providers.breaker.FAILURES": 1000})
     up.behave(raw(text))
     for model in ("quick", "odar-simple", "odar-medium"):
         status, _, body = await live.post(CHAT, {"model": model, "messages": turn()})

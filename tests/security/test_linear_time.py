@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,8 +22,14 @@ from odar.policy.kinds import request_kind
 from odar.policy.response_format import canonical_json
 from odar.policy.signals import answer_kind, answer_logprob
 from odar.policy.similarity import answer_form, asks_for_choice, lexical
-from odar.providers.openai import ThinkingFilter
+from odar.providers.anthropic import StreamedMessage
+from odar.providers.base import CallDelta, Delta
+from odar.providers.openai import StreamedReply, ThinkingFilter
 from odar.question import core_question
+from odar.serving.protocols.chat import ChatStream
+from odar.serving.protocols.chat_request import ChatRequest
+from odar.serving.protocols.messages import MessageStream
+from odar.serving.protocols.responses import ResponseStream
 from odar.types import Query, Token
 
 SIZES = (2_000, 16_000, 128_000)
@@ -110,10 +117,10 @@ READERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def is_slow(read: Callable[[str], Any], make: Callable[[int], str], sizes: Sequence[int] = SIZES) -> bool:
+def is_slow(read: Callable[[Any], Any], make: Callable[[int], Any], sizes: Sequence[int] = SIZES) -> bool:
     """Whether the processor time grows faster than the text between two sizes, in each of four measurements."""
 
-    def seconds(text: str) -> float:
+    def seconds(text: Any) -> float:
         began = time.thread_time()
         read(text)
         return time.thread_time() - began
@@ -141,3 +148,68 @@ def test_quadratic_time_is_found():
             text.find(tag.replace("<", "</"))
 
     assert is_slow(closers, TEXTS["tags"])
+
+
+# ── streams of many small pieces ────────────────────────────────────────────────────────────────────────────
+
+WORDS = "word word word w"
+PIECES = (1_000, 8_000, 64_000)
+
+
+def feed_openai(delta: dict[str, Any], pieces: int) -> None:
+    reply = StreamedReply()
+    for _ in range(pieces):
+        reply.feed({"choices": [{"index": 0, "delta": delta}]})
+    reply.reply()
+
+
+def feed_anthropic(
+    block: dict[str, Any], delta: dict[str, Any], pieces: int, each_in_its_block: bool = False
+) -> None:
+    reply = StreamedMessage()
+    reply.feed({"type": "message_start", "message": {}})
+    for number in range(pieces):
+        if not number or each_in_its_block:
+            reply.feed({"type": "content_block_start", "content_block": block})
+        reply.feed({"type": "content_block_delta", "delta": delta})
+    reply.reply()
+
+
+def write_stream(kind: Any, make: Callable[[int], Delta], pieces: int) -> None:
+    stream = kind(ChatRequest("m", Query("hi")), "t")
+    stream.begin()
+    for number in range(pieces):
+        stream.piece(make(number))
+
+
+TOOL = {"type": "tool_use", "id": "a", "name": "f"}
+JSON_DELTA = {"type": "input_json_delta", "partial_json": "{}"}
+STREAMS: dict[str, Callable[[int], None]] = {
+    "blank text": partial(feed_openai, {"content": " "}),
+    "text": partial(feed_openai, {"content": WORDS}),
+    "reasoning": partial(feed_openai, {"reasoning_content": WORDS}),
+    "Anthropic's text": partial(
+        feed_anthropic, {"type": "text", "text": ""}, {"type": "text_delta", "text": WORDS}
+    ),
+    "Anthropic's thinking": partial(
+        feed_anthropic, {"type": "thinking", "thinking": ""}, {"type": "thinking_delta", "thinking": WORDS}
+    ),
+    "Anthropic's input of a tool": partial(feed_anthropic, TOOL, JSON_DELTA),
+    "Anthropic's tools": partial(feed_anthropic, TOOL, JSON_DELTA, each_in_its_block=True),
+}
+for writer in (ChatStream, MessageStream, ResponseStream):
+    STREAMS |= {
+        f"{writer.__name__}, text": partial(write_stream, writer, lambda _: Delta(WORDS)),
+        f"{writer.__name__}, thinking": partial(write_stream, writer, lambda _: Delta(thinking=WORDS)),
+        f"{writer.__name__}, arguments": partial(
+            write_stream, writer, lambda _: Delta(calls=(CallDelta(0, "a", "f", WORDS),))
+        ),
+        f"{writer.__name__}, calls": partial(
+            write_stream, writer, lambda number: Delta(calls=(CallDelta(number, "a", "f", "{}"),))
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_the_time_of_a_stream_grows_with_its_pieces(name):
+    assert not is_slow(STREAMS[name], lambda pieces: pieces, PIECES)

@@ -26,6 +26,8 @@ from odar.engine import Odar
 from odar.errors import OdarError
 from odar.lab.recording.files import open_recording
 from odar.options import AskOptions
+from odar.providers.http import Retry
+from support.constants import odar_code
 from support.environment import kept_environment
 from support.fault_server import Behaviour, Exchange, FaultServer, answer, echo_n, ok
 from support.gateway import turn
@@ -64,18 +66,20 @@ provider = "other"
 model = "m"
 [slow]
 model = "a"
-[retry]
-attempts = 1
 [store]
 url = "{store}"
 content = {content}
-flush_interval_s = 0.05
 [gateway]
 port = 0
-notice_s = 0
-breaker_failures = 1000
 """
-CODE = "from odar.cli.main import main; main()"
+CODE = odar_code(
+    {
+        "odar.providers.http": "RETRY = Retry(attempts=1)",
+        "odar.providers.breaker": "FAILURES = 1000",
+        "odar.serving.server": "NOTICE_S = 0.0",
+        "odar.traces.writer": "FLUSH_INTERVAL_S = 0.05",
+    }
+)
 BODIES = {
     "/v1/chat/completions": {"messages": turn()},
     "/v1/messages": {"messages": turn(), "max_tokens": 64},
@@ -301,6 +305,7 @@ async def test_debug_logs_do_not_contain_keys(shape, caplog, monkeypatch):
     for name in list(logging.root.manager.loggerDict):
         caplog.set_level(logging.DEBUG, logger=name)
     monkeypatch.setenv("PLANTED_KEY", ENVIRONMENT_KEY)
+    monkeypatch.setattr("odar.providers.http.RETRY", Retry(2, 0.0, 0.0))
     async with FaultServer() as up:
         up.behave(echoes(shape=shape))
         behind = up.url.replace("://", f"://user:{quote(PASSWORD, safe='')}@")
@@ -314,7 +319,6 @@ async def test_debug_logs_do_not_contain_keys(shape, caplog, monkeypatch):
             models={"m": {"provider": "up"}, "b": {"provider": "behind"}},
             fast__model="m",
             slow__model="b",
-            retry={"attempts": 2, "base_s": 0, "max_s": 0},
         )
         async with Odar(settings) as odar:
             for options in (

@@ -9,7 +9,7 @@ import pytest
 
 from odar.background import CURRENT_KEY
 from odar.policy.belief import Agent, Belief
-from odar.policy.cascade_values import drawn_answers
+from odar.policy.cascade_values import draw_answers
 from odar.served.agreement import MAX_QUESTIONS, MIN_QUESTIONS, ServedAgreement
 
 BELIEF = Belief.load()
@@ -34,7 +34,7 @@ def served(file: Path | None = None, belief: Belief | None = BELIEF) -> ServedAg
 
 
 def ask(counts: ServedAgreement, questions: int, key: str = "", *, gibberish: bool = False) -> None:
-    opinions, _ = drawn_answers(BELIEF, TRUE, plausible=10, size=questions, seed=1)
+    opinions, _ = draw_answers(BELIEF, TRUE, plausible=10, size=questions, seed=1)
     for number in range(questions):
         groups = {
             f"{opinion.agent.name} model": i if gibberish else int(opinion.group[number])
@@ -106,10 +106,12 @@ def test_skills_of_a_calibration_stay() -> None:
     assert skills(counts) == ()
 
 
-@pytest.mark.parametrize("text", ["[]", '{"format": "odar-agreement-1", "pairs": [{}]}'])
-def test_a_damaged_file_is_reported(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "counts", ["", ', "counts": [{}]', ', "counts": [[["", "a", "b", 2], {"questions": 1.0, "agreed": 2.0}]]']
+)
+def test_a_damaged_file_is_reported(tmp_path: Path, counts: str) -> None:
     file = tmp_path / "odar.agreement.json"
-    file.write_text(text)
-    counts = served(file)
-    counts.sync()
-    assert "delete it" in str(counts.last_error)
+    file.write_text(f'{{"format": "odar-agreement-2"{counts}}}')
+    agreement = served(file)
+    agreement.sync()
+    assert "delete it" in str(agreement.last_error)

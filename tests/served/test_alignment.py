@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -84,11 +84,10 @@ def test_the_file_contains_only_statistics(file):
     feed(first)
     first.close()
     body = json.loads(file.read_text())
-    assert body["format"] == "odar-alignment-3"
-    assert set(body["sources"][0]) == {
-        "model", "prompt_md5", "temperature", "top_p", "max_tokens", "varentropy_weight",
-        "signal", "key", "day", "seen", "bins",
-    }  # fmt: skip
+    assert body["format"] == "odar-alignment-4"
+    ((source, _key), histogram), *_ = body["counts"]
+    assert source == asdict(SOURCE)
+    assert set(histogram) == {"day", "seen", "bins"}
 
 
 def test_counts_of_concurrent_processes_add_up(file):
@@ -116,8 +115,8 @@ def test_counts_of_concurrent_processes_add_up(file):
         ("", "delete it"),
         ("{", "delete it"),
         ("[]", "delete it"),
-        ('{"format": "odar-alignment-9", "sources": []}', "upgrade odar"),
-        ('{"format": "odar-alignment-0", "sources": []}', "delete it"),
+        ('{"format": "odar-alignment-9", "counts": []}', "upgrade odar"),
+        ('{"format": "odar-alignment-0", "counts": []}', "delete it"),
         ('{"format": 1}', "is it the right file?"),
         ("[" * 5000, "delete it"),
     ],
@@ -277,7 +276,7 @@ def test_an_unreadable_unwritable_or_locked_file_is_reported(tmp_path, monkeypat
 def test_an_invalid_count_is_damage(file, weight):
     assert complaint_about(file) is None
     body = json.loads(file.read_text())
-    bins = body["sources"][0]["bins"]
+    bins = body["counts"][0][1]["bins"]
     bins[next(iter(bins))] = weight
     file.write_text(json.dumps(body))
     with pytest.raises(StoreError, match="is damaged; delete it to start again"):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from odar.policy.dial import Dial
-from odar.served.targets import MAX_SCOPES, ServedTargets
+from odar.served.targets import MAX_SCOPES, ServedTargets, Target
 from odar.types import NO_USAGE, Spend
 
 DIAL = Dial.meeting("calls", 1.8)
@@ -74,9 +74,13 @@ def test_two_processes_do_not_correct_the_same_surplus(tmp_path):
     assert other.report()[0].questions == 3
 
 
-def test_a_damaged_file_is_reported_and_counts_go_on(tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    ["{", '{"format": "odar-targets-3", "counts": [[["settings", "calls", 1.8], {"total": 1.0, "debt": -1e999}]]}'],
+)
+def test_a_damaged_file_is_reported_and_counts_go_on(tmp_path, text):
     file = tmp_path / "odar.targets.json"
-    file.write_text("{")
+    file.write_text(text)
     targets = ServedTargets(file)
     ask(targets, 6)
     assert targets.factor("settings", DIAL) < 1
@@ -100,7 +104,7 @@ def test_thousands_of_targets_take_no_memory_and_leave_room_in_the_file(tmp_path
         if targets._file is None:
             assert len(targets._unsaved) <= MAX_SCOPES + 1
         targets.sync()
-        assert "request of key a|calls|1.8" in targets.total
+        assert Target("request of key a", "calls", 1.8) in targets.total
         assert len(targets.total) <= MAX_SCOPES + 1
 
 
@@ -110,5 +114,6 @@ def test_the_file_holds_numbers_only(tmp_path):
     ask(targets, 2)
     targets.close()
     body = json.loads(file.read_text())
-    assert set(body["targets"]) == {"settings|calls|1.8"}
-    assert set(body["targets"]["settings|calls|1.8"]) == {"questions", "total", "debt"}
+    ((target, state),) = body["counts"]
+    assert target == ["settings", "calls", 1.8]
+    assert set(state) == {"questions", "total", "debt"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.live_gateway import live, slow, start, up
 from support.postgres import postgres_server, postgres_url
-from support.stores import database, opened, settings_of, sqlite_url, url
+from support.stores import database, opened, quick_flush, settings_of, sqlite_url, url
 
 __all__ = [
     "database",
@@ -12,6 +12,7 @@ __all__ = [
     "opened",
     "postgres_server",
     "postgres_url",
+    "quick_flush",
     "settings_of",
     "slow",
     "sqlite_url",

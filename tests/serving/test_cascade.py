@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odar.traces.record import Record, to_document
+from odar.traces.record import to_document
 from odar.traces.story import tell_story
 from support.gateway import turn
 from support.scripted import ScriptedProvider, completion
@@ -58,7 +58,7 @@ async def test_disagreement_asks_the_slow_agent(trio: Any) -> None:
     told = await asked(live)
     assert told["stages"][:3] == ["fast", "second", "slow"]
     (record,) = live.memory_store.records
-    story = dict(tell_story(to_document(Record(record.query, record.outcome), content=True)))
+    story = dict(tell_story(to_document(record, content=True)))
     assert story["second"].startswith("395 · they differ · ")
     assert "2 of 3 agree" in story["slow"]
     assert "stop: " in list(story.values())[-2]
@@ -124,5 +124,5 @@ async def test_both_sdks_turn_the_dial_by_the_models_name(trio: Any, model: str,
         said = reply.choices[0].message.content or ""
         message = await live.anthropic.messages.create(model=model, max_tokens=200, messages=turns)
     assert said.endswith("Answer: 395") and message.content[-1].text.endswith("Answer: 395")
-    dials = [record.outcome.trace.plan.dial for record in live.memory_store.records]
+    dials = [record.trace.plan.dial for record in live.memory_store.records]
     assert dials == [dial, dial]

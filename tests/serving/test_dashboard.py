@@ -115,9 +115,10 @@ def test_drift_is_shown_with_its_model(tmp_path, monkeypatch):
     assert shown == [dataclasses.asdict(rows[0])]
 
 
-def test_an_open_breaker_is_shown(tmp_path):
+def test_an_open_breaker_is_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr("odar.providers.breaker.FAILURES", 1)
     down = ScriptedProvider(lambda request, index: ProviderUnreachable("p: gone", provider="p"), "p")
-    with board(tmp_path, provider=down, gateway__breaker_failures=1, retry__attempts=1) as running:
+    with board(tmp_path, provider=down) as running:
         assert running.post("/dashboard/api/ask", {"question": "Hi", "path": "simple"}).status >= 500
         breaker = running.get("/models").json["breakers"]["p"]
         assert breaker["state"] == "open"
@@ -246,7 +247,7 @@ def test_unknown_traces_and_files_are_404(busy, name):
 
 def test_hostile_texts_are_returned_as_json(tmp_path):
     text = "</script><script>alert(1)</script>\u202e\ud800\0" + "x" * 1_000_000
-    hostile = Record(Query(text.replace("\0", "")), make_answer(id="evil", text=text, cost=float("inf")))
+    hostile = Record(Query(text.replace("\0", "")), make_answer(id="evil", text=text, cost=float("inf")).trace)
     with board(tmp_path, [hostile], store__content=True) as running:
         reply = running.get("/traces/evil")
         assert reply.headers["content-type"] == "application/json"

@@ -110,7 +110,7 @@ async def test_a_body_over_the_limit_is_413(start):
 
 
 async def test_a_body_that_does_not_arrive_times_out(start):
-    live = await start(gateway__body_timeout_s=0.1)
+    live = await start(constants={"odar.serving.exchange.BODY_TIMEOUT_S": 0.1})
 
     async def slowly():
         yield b"{"
@@ -231,7 +231,7 @@ async def test_a_deadline_that_cannot_be_met_is_an_error(live):
 
 
 async def test_the_breaker_opens_and_closes(start, up, slow):
-    live = await start(gateway__breaker_failures=2, gateway__breaker_cooldown_s=600)
+    live = await start(constants={"odar.providers.breaker.FAILURES": 2, "odar.providers.breaker.COOLDOWN_S": 600})
     up.behave(faults.status(500))
     for _ in range(2):
         assert (await live.post(CHAT, {"model": "quick", "messages": turn()}))[0] == 500

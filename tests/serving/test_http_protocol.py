@@ -178,7 +178,7 @@ async def test_trailers_count_as_headers(start, trailer, monkeypatch):
 
 @pytest.mark.parametrize("sent", [b"", HEAD], ids=["nothing", "half a head"])
 async def test_headers_have_a_timeout(start, sent):
-    live = await start(gateway__header_timeout_s=0.2)
+    live = await start(constants={"odar.serving.server.HEADER_TIMEOUT_S": 0.2})
     client = await Client.connect(live)
     await client.say(sent)
     assert b"200" not in (answer := await client.rest())
@@ -186,7 +186,7 @@ async def test_headers_have_a_timeout(start, sent):
 
 
 async def test_headers_of_a_second_request_have_a_timeout(start):
-    client = await Client.connect(await start(gateway__header_timeout_s=0.2))
+    client = await Client.connect(await start(constants={"odar.serving.server.HEADER_TIMEOUT_S": 0.2}))
     await client.say(HEAD + b"\r\n" + HEAD)
     answer = await client.rest()
     assert answer.startswith(b"HTTP/1.1 200 ")
@@ -195,7 +195,7 @@ async def test_headers_of_a_second_request_have_a_timeout(start):
 
 async def test_an_incomplete_next_request_does_not_cut_off_an_answer(start, up):
     up.behave(ok("It is four.", delay_s=0.6))
-    client = await Client.connect(await start(gateway__header_timeout_s=0.1))
+    client = await Client.connect(await start(constants={"odar.serving.server.HEADER_TIMEOUT_S": 0.1}))
     body = b'{"model": "quick", "messages": [{"role": "user", "content": "2 + 2?"}]}'
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\ncontent-length: %d\r\n\r\n" % len(body)
     await client.say(head + body, HEAD)
@@ -204,7 +204,7 @@ async def test_an_incomplete_next_request_does_not_cut_off_an_answer(start, up):
 
 @pytest.mark.parametrize("path", [b"GET /healthz", b"POST /v1/chat/completions", b"POST /nowhere"])
 async def test_bodies_of_all_paths_have_a_timeout(start, path):
-    client = await Client.connect(await start(gateway__body_timeout_s=0.2))
+    client = await Client.connect(await start(constants={"odar.serving.exchange.BODY_TIMEOUT_S": 0.2}))
     await client.say(path + b" HTTP/1.1\r\nHost: 127.0.0.1:80\r\ncontent-length: 100\r\n\r\n{")
     assert await client.rest()  # an answer, and then the end
 
@@ -217,7 +217,7 @@ async def test_an_idle_connection_is_closed(start, monkeypatch):
 
 
 async def test_connections_per_address_are_limited(start):
-    live = await start(gateway__max_connections_per_peer=2)
+    live = await start(constants={"odar.serving.server.MAX_CONNECTIONS_PER_PEER": 2})
     first, second, third = [await Client.connect(live) for _ in range(3)]
     assert (await third.rest()).startswith(b"HTTP/1.1 429 ")
     await first.say(HEAD + b"connection: close\r\n\r\n")
@@ -257,7 +257,7 @@ def events(payloads, then=0):
 
 
 async def test_a_client_that_does_not_read_is_disconnected(start, up):
-    live = await start(gateway__write_timeout_s=0.3, limits__deadline_s=60)
+    live = await start(constants={"odar.serving.exchange.WRITE_TIMEOUT_S": 0.3}, limits__deadline_s=60)
     where = urlsplit(live.url)
 
     up.behave(events([LONG] * 500, then=60))
@@ -273,13 +273,13 @@ async def test_a_client_that_does_not_read_is_disconnected(start, up):
                 await asyncio.sleep(0.01)
             while live.service.concurrency_limit.in_flight:
                 await asyncio.sleep(0.01)
-    assert (await live.entry()).status == 499
+    assert (await live.entry()).http_status == 499
     await up.until_idle()
 
 
 async def test_a_slowly_read_stream_ends_at_its_deadline(start, up):
     """The client reads just enough to count as alive, and would take minutes."""
-    live = await start(gateway__write_timeout_s=0.5, limits__deadline_s=0.5)
+    live = await start(constants={"odar.serving.exchange.WRITE_TIMEOUT_S": 0.5}, limits__deadline_s=0.5)
     where = urlsplit(live.url)
     up.behave(events([LONG] * 500))
     body = json.dumps({"model": "quick", "messages": turn(), "stream": True}).encode()

@@ -25,9 +25,8 @@ async def test_flushed_traces_survive_a_killed_gateway(tmp_path):
     acknowledged: set[str] = set()
     async with FaultServer() as up, aiohttp.ClientSession() as http:
         up.behave(ok("It is four."))
-        gateway = await Process.start(
-            tmp_path, up, "--set", f"store.url={store}", "--set", "store.flush_interval_s=0.2"
-        )
+        constants = {"odar.traces.writer": "FLUSH_INTERVAL_S = 0.2"}
+        gateway = await Process.start(tmp_path, up, "--set", f"store.url={store}", constants=constants)
 
         async def client() -> None:
             body = {"model": "odar-simple", "messages": turn()}

@@ -45,7 +45,7 @@ def test_a_log_record_is_always_one_line(message, name, model):
 def test_text_log_lines_cannot_be_forged():
     asked = entry(
         model='m"\n2026 INFO forged',
-        status=502,
+        http_status=502,
         error="x",
         error_summary="ProviderError: two words",
         query=Query("q"),
@@ -73,7 +73,7 @@ def test_unknown_values_are_omitted_in_text_and_null_in_json():
     ],
 )
 def test_a_line_has_kind_status_and_code_of_an_error_without_its_message(error, said):
-    asked = entry(status=502, error=str(error), error_summary=summary_of(error), query=Query(WORDS))
+    asked = entry(http_status=502, error=str(error), error_summary=summary_of(error), query=Query(WORDS))
     assert request_line(asked)["error"] == said
     assert WORDS not in as_json(request_line(asked))
 

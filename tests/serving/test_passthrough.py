@@ -51,7 +51,11 @@ async def test_embeddings_use_the_named_model_and_are_counted(live, upstream):
     assert sent.path == "/v1/embeddings"
     assert sent.json == {"model": "quick", "input": ["a", "b"], "dimensions": 2, "encoding_format": "float"}
     entry = await live.entry()
-    assert (entry.endpoint, entry.status, entry.spend.cost_usd) == ("embeddings", 200, pytest.approx(1.0))
+    assert (entry.endpoint, entry.http_status, entry.trace.spend.cost_usd) == (
+        "embeddings",
+        200,
+        pytest.approx(1.0),
+    )
     assert 'odar_requests_total{endpoint="embeddings"' in (await live.service.metrics.render()).decode()
 
 
@@ -120,8 +124,8 @@ async def test_an_upstream_error_is_passed_on(live, up):
 
 class TestKeys:
     @pytest.fixture
-    async def store(self, tmp_path):
-        self.settings = load_settings("tiny", store__url=str(tmp_path / "store.db"), store__flush_interval_s=0.05)
+    async def store(self, tmp_path, quick_flush):
+        self.settings = load_settings("tiny", store__url=str(tmp_path / "store.db"))
         store = Store(self.settings)
         yield store
         await store.close()

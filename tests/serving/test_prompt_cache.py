@@ -39,7 +39,7 @@ async def test_a_conversation_is_read_from_the_cache_and_priced_so(start: Any, s
         messages.append({"role": "user", "content": text})
         reply = await live.openai.chat.completions.create(model="odar", messages=messages)
         messages.append({"role": "assistant", "content": reply.choices[0].message.content})
-    traces = [record.outcome.trace for record in live.memory_store.records]
+    traces = [record.trace for record in live.memory_store.records]
     usages = [trace.calls[0].usage for trace in traces]
     assert usages[0].written == 0, "nobody knows whether it goes on"
     assert usages[1].written == usages[1].input and usages[1].cached == 0

@@ -15,7 +15,6 @@ import uvicorn
 from odar.serving import server
 from odar.serving.access import ConcurrencyLimit
 from odar.serving.server import ConnectionLimits, DrainingServer, _on_loop_error
-from odar.settings import GatewaySettings
 from support.fault_server import FaultServer, hang, ok
 from support.gateway import turn
 from support.gateway_process import CODE, Process
@@ -116,14 +115,14 @@ async def test_a_port_in_use_is_named(tmp_path):
 def test_a_signal_during_startup_exits_at_once():
     """No client is connected yet, so nothing has to be drained."""
     concurrency_limit = ConcurrencyLimit(1)
-    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), concurrency_limit, 30.0)
+    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), concurrency_limit)
     server.handle_exit(signal.SIGTERM, None)
     assert (server.should_exit, concurrency_limit.draining) == (True, False)
 
 
 async def test_the_first_signal_is_graceful_and_the_second_immediate():
     concurrency_limit = ConcurrencyLimit(1)
-    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), concurrency_limit, 30.0)
+    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), concurrency_limit)
     server._loop = asyncio.get_running_loop()
     server.handle_exit(signal.SIGTERM, None)
     await asyncio.sleep(0)
@@ -133,7 +132,7 @@ async def test_the_first_signal_is_graceful_and_the_second_immediate():
 
 
 def test_one_peer_leaves_as_many_connections_as_it_has():
-    limits = ConnectionLimits(GatewaySettings(), most=8)
+    limits = ConnectionLimits(most=8)
     assert [limits.acquire("a") for _ in range(6)] == [True] * 4 + [False] * 2
     assert [limits.acquire("b") for _ in range(3)] == [True] * 2 + [False]
     assert limits.acquire("c")
@@ -148,7 +147,7 @@ async def test_full_tables_of_files_are_logged(caplog):
 async def test_freed_memory_is_returned_once_it_has_grown(monkeypatch):
     trimmed = []
     monkeypatch.setattr(server, "trim_memory", lambda: trimmed.append(True))
-    draining = DrainingServer(uvicorn.Config(None), ConcurrencyLimit(1), 0.0)
+    draining = DrainingServer(uvicorn.Config(None), ConcurrencyLimit(1))
     draining._trim_above = 100
     for size, counter in ((90, 0), (101, 1), (101, 50)):
         monkeypatch.setattr(server, "resident_bytes", lambda size=size: size)

@@ -21,8 +21,8 @@ MODEL = "odar-simple"
 
 
 @pytest.fixture
-def settings(tmp_path):
-    return load_settings("tiny", store__url=str(tmp_path / "store.db"), store__flush_interval_s=0.05)
+def settings(tmp_path, quick_flush):
+    return load_settings("tiny", store__url=str(tmp_path / "store.db"))
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ async def test_a_broken_upstream_ends_in_an_error_event(live, up, slow):
     error = json.loads(last.removeprefix("data: "))["error"]
     assert (error["type"], error["code"]) == ("api_error", "upstream_failed")
     assert slow.requests == []  # half an answer cannot be followed by another
-    assert (await live.entry()).status == 502
+    assert (await live.entry()).http_status == 502
 
 
 async def test_the_sdks_raise_the_error_event(live, up):
@@ -53,7 +53,7 @@ async def test_an_upstream_that_fails_before_the_first_token_is_replaced(live, u
 
 @pytest.mark.parametrize("path", ["medium", "hard"])
 async def test_keepalives_are_sent_at_once_and_every_few_seconds(start, up, slow, path):
-    live = await start(gateway__keepalive_s=0.05)
+    live = await start(constants={"odar.serving.protocols.reply.KEEPALIVE_S": 0.05})
     may_answer = asyncio.Event()
 
     async def answers_when_told(exchange):
@@ -74,7 +74,7 @@ async def test_keepalives_are_sent_at_once_and_every_few_seconds(start, up, slow
 
 
 async def test_responses_send_keepalives_as_events_for_codex(start, up, slow):
-    live = await start(gateway__keepalive_s=0.05)
+    live = await start(constants={"odar.serving.protocols.reply.KEEPALIVE_S": 0.05})
     may_answer = asyncio.Event()
 
     async def answers_when_told(exchange):
@@ -123,10 +123,12 @@ async def test_a_disconnecting_client_cancels_all_upstream_work(live, up, slow, 
     await up.until_idle(connections=0 if path == "simple" else None)
     await slow.until_idle(connections=0)
     entry = await live.entry()
-    assert entry.status == 499
-    assert (entry.path, entry.spend.cost_usd) == (path, None), "cut off calls may be billed: unknown"
-    assert {call.error for call in entry.calls} == ({"cancelled"} if path != "medium" else {None, "cancelled"})
-    assert entry.spend.calls == {"simple": 1, "medium": 2, "hard": 6}[path]
+    assert entry.http_status == 499
+    assert (entry.path, entry.trace.spend.cost_usd) == (path, None), "cut off calls may be billed: unknown"
+    assert {call.error for call in entry.trace.calls} == (
+        {"cancelled"} if path != "medium" else {None, "cancelled"}
+    )
+    assert entry.trace.spend.calls == {"simple": 1, "medium": 2, "hard": 6}[path]
     assert live.service.concurrency_limit.in_flight == 0
 
 

@@ -71,10 +71,3 @@ async def test_an_invalid_traceparent_is_ignored(start):
     live, book = await traced(start)
     await live.post(CHAT, {"model": "quick", "messages": turn()}, headers={"traceparent": "00-zz-zz-01"})
     assert book.one(f"POST {CHAT}").parent is None
-
-
-async def test_propagation_can_be_switched_off(start, up):
-    live, book = await traced(start, telemetry__propagate=False)
-    await live.post(CHAT, {"model": "quick", "messages": turn()}, headers=PARENT)
-    assert "traceparent" not in up.requests[0].headers
-    assert book.one("chat quick").context.trace_id == int(TRACE, 16)

@@ -244,7 +244,7 @@ async def test_a_worker_that_is_killed_under_load_loses_no_charge_and_charges_no
 async def test_a_worker_restarts_without_losing_a_request(tmp_path):
     async with FaultServer() as up, aiohttp.ClientSession() as http:
         up.behave(priced(0.02))
-        async with serving(tmp_path, up, 2, "--set", "gateway.notice_s=5") as gateway:
+        async with serving(tmp_path, up, 2, constants={"odar.serving.server": "NOTICE_S = 5.0"}) as gateway:
             statuses: Counter[int] = Counter()
             stopping = False
 

@@ -94,7 +94,7 @@ def board(
     **overrides: Any,
 ) -> Iterator[Board]:
     """Serve the dashboard over these records. `keys` are (name, admin); their secrets go into `secrets`."""
-    mine: dict[str, Any] = {"store__url": str(folder / "store.db"), "store__flush_interval_s": 0.05}
+    mine: dict[str, Any] = {"store__url": str(folder / "store.db")}
     options: dict[str, Any] = {}
     if not local:
         mine |= {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from odar.serving.records import Entry
+from odar.traces.record import Record, Unanswered
+from odar.types import Query
 
 
-def entry(**fields: Any) -> Entry:
-    """Return the record of an answered request without a key."""
-    known = {"trace_id": "t", "endpoint": "e", "model": "m", "status": 200, "seconds": 0.1, "stream": False}
-    return Entry(**{**known, "key_id": None, **fields})
+def entry(**fields: Any) -> Record:
+    """Return the record of a request without a trace and without a key."""
+    head = {"id": "t", "started_at": "2026-11-15T10:00:00.000+00:00", "profile": "tiny"}
+    known = {"query": Query("Who?"), "trace": Unanswered(**head), "endpoint": "e", "model": "m", "seconds": 0.1}
+    return Record(**{**known, **fields})

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from support.constants import odar_code
 from support.fault_server import FaultServer
 
 TOML = """
@@ -24,10 +26,9 @@ model = "m"
 [gateway]
 port = 0
 workers = 1
-notice_s = 0.4
 drain_s = {drain}
 """
-CODE = "from odar.cli.main import main; main()"
+NOTICE = {"odar.serving.server": "NOTICE_S = 0.4"}
 
 
 class Process:
@@ -38,11 +39,23 @@ class Process:
 
     @classmethod
     async def start(
-        cls, folder: Path, up: FaultServer, *arguments: str, drain: float = 5, until: str = "only this machine"
+        cls,
+        folder: Path,
+        up: FaultServer,
+        *arguments: str,
+        drain: float = 5,
+        until: str = "only this machine",
+        constants: Mapping[str, str] = NOTICE,
     ) -> Process:
         (folder / "odar.toml").write_text(TOML.format(url=up.url, drain=drain))
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", CODE, "serve", *arguments, cwd=folder, stderr=asyncio.subprocess.PIPE
+            sys.executable,
+            "-c",
+            odar_code(constants),
+            "serve",
+            *arguments,
+            cwd=folder,
+            stderr=asyncio.subprocess.PIPE,
         )
         said = ""
         try:

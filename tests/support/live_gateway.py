@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,9 +18,9 @@ import pytest
 from odar.config import load_settings
 from odar.errors import UnknownName
 from odar.policy.confidence_sequence import Differences
+from odar.providers.http import Retry
 from odar.serving.app import create_app
 from odar.serving.keys import PREFIX_LENGTH, Key, KeyCache, KeyLimits, digest_of
-from odar.serving.records import Entry
 from odar.serving.server import DrainingServer, make_server
 from odar.serving.service import Service
 from odar.traces.record import Record
@@ -38,7 +38,7 @@ class MemoryStore:
     """A store in memory that tests can read."""
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[Record] = []
         self.records: list[Record] = []
         self.marks: list[tuple[str, bool, str | None]] = []
         self.closed = False
@@ -92,7 +92,7 @@ class Live:
         async with self.http.post(self.url + path, json=body, **options) as response:
             return response.status, response.headers, await response.json()
 
-    async def entry(self) -> Entry:
+    async def entry(self) -> Record:
         """Wait for the first record, which is written after the answer was sent."""
         async with asyncio.timeout(60):
             while not self.memory_store.entries:
@@ -122,8 +122,11 @@ Start = Callable[..., Awaitable[Live]]
 
 
 @pytest.fixture
-async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
-    """Return a function that starts gateways; they are stopped after the test, and no upstream request may be left."""
+async def start(up: FaultServer, slow: FaultServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
+    """Return a function that starts gateways; they are stopped after the test, and no upstream request may be left.
+
+    Failed calls are not repeated, and a gateway stops at once, unless `constants` of the code say otherwise.
+    """
     async with AsyncExitStack() as stack:
 
         async def go(
@@ -131,8 +134,12 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
             store: Any = None,
             slow_kind: str = "openai",
             app_options: Any = None,
+            constants: Mapping[str, Any] | None = None,
             **overrides: Any,
         ) -> Live:
+            once = {"odar.providers.http.RETRY": Retry(attempts=1), "odar.serving.server.NOTICE_S": 0.0}
+            for name, value in (once | dict(constants or {})).items():
+                monkeypatch.setattr(name, value)
             base = {
                 "providers": {
                     "f": {"kind": "openai", "base_url": up.url},
@@ -156,9 +163,7 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
                 },
                 "fast__model": "quick",
                 "slow__model": "deep",
-                "retry": {"attempts": 1},
                 "gateway__port": 0,
-                "gateway__notice_s": 0,
             }
             settings = load_settings("tiny", environ={}, **{**base, **overrides})
             memory_store = MemoryStore(keys)
@@ -166,7 +171,7 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
             service: Service = app.state.service
             finish = service.finish
 
-            def finish_and_note(entry: Entry) -> None:
+            def finish_and_note(entry: Record) -> None:
                 finish(entry)
                 memory_store.entries.append(entry)
 

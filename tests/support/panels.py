@@ -25,7 +25,7 @@ from odar.policy.equivalence import equivalent
 from odar.policy.signals import AnswerKind, QuantileTables
 from odar.providers.base import Completion
 from odar.types import Estimate, Query, Step, Token, Usage
-from support.benchmarks import Sums
+from support.benchmarks import sums
 from support.scripted import ScriptedProvider, step_of
 
 MODELS = {
@@ -123,9 +123,9 @@ async def collect_panel(
     providers = {name: ScriptedProvider(speak, name) for name in ("fast", "second", "slow")}
     made = settings(folder, **{"routing__samples": samples, **overrides})
     async with Odar(made, providers=providers, estimator=Spread()) as odar:
-        sums = Sums(items)
-        drawn = select_tasks(list(sums.load()))
-        jobs = [Job(sums, task, fold, 42) for task, fold in drawn]
+        source = sums(items)
+        drawn = select_tasks(list(source.load()))
+        jobs = [Job(source, task, fold, 42) for task, fold in drawn]
         path = folder / "recording.jsonl"
         with Journal(path, header_of(odar, 5).to_row()) as journal:
             work = make_items(odar, jobs)

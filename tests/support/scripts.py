@@ -11,8 +11,9 @@ FOLDER = Path(__file__).parent.parent.parent / "scripts"
 
 
 def script(name: str) -> ModuleType:
-    """scripts/NAME.py, imported."""
-    spec = importlib.util.spec_from_file_location(f"odar_scripts_{name}", FOLDER / f"{name}.py")
+    """NAME.py of a folder of scripts/, imported."""
+    (place,) = FOLDER.rglob(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"odar_scripts_{name}", place)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

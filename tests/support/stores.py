@@ -33,11 +33,20 @@ def settings_of():
 
 
 @pytest.fixture
-async def opened():
-    """Return a function that opens stores; they are closed at the end."""
+def quick_flush(monkeypatch) -> None:
+    """Traces are written at once, not after half a second."""
+    for module in ("traces.writer", "serving.store"):
+        monkeypatch.setattr(f"odar.{module}.FLUSH_INTERVAL_S", 0.05)
+
+
+@pytest.fixture
+async def opened(monkeypatch):
+    """Return a function that opens stores; they are closed at the end. `flush_interval_s` applies to all of them."""
     stores: list[Store] = []
 
-    def open_(url: str, **options: object) -> Store:
+    def open_(url: str, *, flush_interval_s: float | None = None, **options: object) -> Store:
+        if flush_interval_s is not None:
+            monkeypatch.setattr("odar.traces.writer.FLUSH_INTERVAL_S", flush_interval_s)
         stores.append(Store(settings_for(url, **options)))
         return stores[-1]
 

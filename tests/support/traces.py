@@ -94,4 +94,4 @@ def make_answer(
 
 
 def make_record(query: str = "What is 2 plus 2?", key_id: str | None = None, **options: Any) -> Record:
-    return Record(Query(query), make_answer(**options), key_id)
+    return Record(Query(query), make_answer(**options).trace, key_id)

@@ -11,7 +11,6 @@ from odar.difficulty.features import FEATURES
 from odar.policy.energy import Alignment, measure_energy
 from odar.traces.record import Record, Unanswered
 from odar.types import (
-    Answer,
     Assignment,
     Call,
     Candidate,
@@ -61,16 +60,14 @@ def one(rng: random.Random, started_at: str, id: str) -> Record:
     d = min(max(rng.betavariate(1.3, 2.1) + rng.gauss(0, 0.04), 0.01), 0.99)
     question = QUESTIONS[min(int(d * len(QUESTIONS)), len(QUESTIONS) - 1)]
     if rng.random() < 0.02:
-        failed = Unanswered(
-            id=id, started_at=started_at, profile="custom", error="fast: p answered 503", status="error"
-        )
-        return Record(Query(question), failed)
+        failed = Unanswered(id=id, started_at=started_at, profile="custom")
+        return Record(Query(question), failed, error="fast: p answered 503")
     path = Route.SIMPLE if d < TAU1 else Route.MEDIUM if d < TAU2 else Route.HARD
-    return Record(Query(question), answer(rng, path, d, started_at, id), extra={"endpoint": "chat.completions"})
+    return Record(Query(question), make_trace(rng, path, d, started_at, id), endpoint="chat.completions")
 
 
-def answer(rng: random.Random, path: Route, d: float, started_at: str, id: str) -> Answer:
-    """Return an answer with consistent tokens, energies and costs."""
+def make_trace(rng: random.Random, path: Route, d: float, started_at: str, id: str) -> Trace:
+    """Return a trace with consistent tokens, energies and costs."""
     unknown = rng.random() < 0.03
     candidates = tuple(candidate(rng, step, path) for step in STEPS[path])
     calls, clock = [], 0.004
@@ -88,7 +85,7 @@ def answer(rng: random.Random, path: Route, d: float, started_at: str, id: str) 
     cost = None if unknown else sum(call.cost_usd or 0.0 for call in calls)
     best = min(range(len(candidates)), key=lambda i: candidates[i].energy.free_energy)
     weights = [math.exp(-4 * c.energy.free_energy) for c in candidates]
-    trace = Trace(
+    return Trace(
         id=id,
         started_at=started_at,
         profile="custom",
@@ -105,7 +102,6 @@ def answer(rng: random.Random, path: Route, d: float, started_at: str, id: str) 
         degradations=("slow agent: p gave no answer within 60 s",) if rng.random() < 0.015 else (),
         baseline_usd=None if unknown else PRICES[Step.VERIFY] * rng.uniform(0.6, 1.6),
     )
-    return Answer(candidates[best].text, candidates[best].answer, trace)
 
 
 def estimate(rng: random.Random, d: float) -> Estimate:

@@ -41,8 +41,8 @@ async def filled(opened, url):
         make_record(id="c1", started_at=times(3), key_id="key_2", cost=0.02, seconds=2.0),
     ):
         store.put(record)
-    failed = Unanswered(id="d1", started_at=times(4), profile="tiny", error="fast: down", status="error")
-    store.put(Record(Query("Who?"), failed, "key_1"))
+    failed = Unanswered(id="d1", started_at=times(4), profile="tiny")
+    store.put(Record(Query("Who?"), failed, "key_1", error="fast: down"))
     assert await store.flush()
     return store
 
@@ -122,7 +122,7 @@ async def test_a_query_to_a_named_model_has_the_path_direct(opened, url):
     store.put(
         Record(
             Query("Hi"),
-            Unanswered(id="x", started_at=ago(), profile="p", status="ok", path=DIRECT, candidates=(said,)),
+            Unanswered(id="x", started_at=ago(), profile="p", candidates=(said,)),
         )
     )
     row = await store.get("x")
@@ -131,7 +131,7 @@ async def test_a_query_to_a_named_model_has_the_path_direct(opened, url):
 
 async def test_a_chosen_path_is_not_in_the_difficulty_histogram(opened, url):
     store = opened(url)
-    store.put(Record(Query("Why?"), make_answer("hard", difficulty=0.2, forced=True)))
+    store.put(Record(Query("Why?"), make_answer("hard", difficulty=0.2, forced=True).trace))
     store.put(make_record(path="simple", difficulty=0.2))
     await store.flush()
     difficulty = store.archive.overview()["difficulty"]
@@ -142,7 +142,7 @@ async def test_a_chosen_path_is_not_in_the_difficulty_histogram(opened, url):
 async def test_an_answer_of_a_named_model_is_not_in_the_difficulty_histogram(opened, url):
     store = opened(url)
     answer = make_answer("direct", models=("gpt", ""))
-    store.put(Record(Query("Hi"), answer))
+    store.put(Record(Query("Hi"), answer.trace))
     await store.flush()
     view = store.archive.overview()
     assert list(view["paths"]) == ["direct"]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from odar.traces.record import Record, Unanswered, to_document, to_json
 from odar.types import (
-    Answer,
     Assignment,
     Call,
     Candidate,
@@ -70,23 +69,22 @@ calls = st.builds(
     st.none() | texts,
 )
 spends = st.builds(Spend, st.integers(0, 99), usages, maybe, numbers)
-many = {"candidates": st.lists(candidates, max_size=3).map(tuple), "calls": st.lists(calls, max_size=3).map(tuple)}
+many = {"calls": st.lists(calls, max_size=3).map(tuple)}
 head = {"id": texts, "started_at": texts, "profile": texts, "spend": spends, **many}
 traces = st.builds(
     Trace,
     **head,
     plan=plans,
     decisions=st.lists(decisions, max_size=3).map(tuple),
-    verdict=st.builds(Verdict, st.integers(0, 9), texts, texts, st.lists(numbers, max_size=3).map(tuple)),
+    verdict=st.builds(Verdict, st.just(0), texts, texts, st.lists(numbers, max_size=3).map(tuple)),
+    candidates=st.lists(candidates, min_size=1, max_size=3).map(tuple),
     prompts=st.dictionaries(texts, texts, max_size=3).map(lambda d: tuple(d.items())),
     degradations=st.lists(texts, max_size=2).map(tuple),
 )
 attempts = st.builds(
     Unanswered,
     **head,
-    status=st.sampled_from(["ok", "error", "cancelled"]),
-    error=st.none() | texts,
-    path=st.none() | texts,
+    candidates=st.lists(candidates, max_size=3).map(tuple),
     plan=st.none() | plans,
     decisions=st.lists(decisions, max_size=3).map(tuple),
 )
@@ -96,9 +94,12 @@ queries = st.builds(
 records = st.builds(
     Record,
     queries,
-    st.builds(Answer, texts, texts, traces) | attempts,
+    traces | attempts,
     st.none() | texts,
-    st.dictionaries(texts, st.none() | st.booleans() | st.integers() | texts, max_size=2),
+    error=st.none() | texts,
+    endpoint=texts,
+    model=texts,
+    http_status=st.sampled_from([200, 499, 503]),
 )
 
 
@@ -122,7 +123,7 @@ def test_everything_is_stored_with_content(record):
 def test_a_plan_survives_a_round_trip(plan):
     answer = make_answer()
     answer = dataclasses.replace(answer, trace=dataclasses.replace(answer.trace, plan=plan))
-    document = json.loads(to_json(to_document(Record(Query("?"), answer), content=True)))
+    document = json.loads(to_json(to_document(Record(Query("?"), answer.trace), content=True)))
     again = dataclasses.asdict(msgspec.convert(document["plan"], Plan))
     assert json.dumps(again) == json.dumps(dataclasses.asdict(plan))
 
@@ -137,7 +138,7 @@ def test_decisions_name_their_stages_and_candidates_their_stage():
 @given(st.sampled_from([math.nan, math.inf, -math.inf]))
 def test_nan_and_infinity_are_stored_as_null(odd):
     answer = make_answer(cost=odd, seconds=odd, difficulty=odd)
-    body = to_json(to_document(Record(Query("?"), answer), content=True))
+    body = to_json(to_document(Record(Query("?"), answer.trace), content=True))
     document = json.loads(body, parse_constant=pytest.fail)
     assert document["spend"]["cost_usd"] is None
     assert document["spend"]["seconds"] is None
@@ -148,10 +149,11 @@ def test_nan_and_infinity_are_stored_as_null(odd):
 def test_without_content_a_document_has_no_text(record, place):
     phrase = "the heron stands in the reeds"
     answer = make_answer(text=f"{phrase} Answer: 4")
+    winner = answer.trace.winner
     planted = {
-        "query": Record(Query(phrase), record.outcome),
-        "answer": Record(record.query, Answer(phrase, phrase, answer.trace)),
-        "token": Record(record.query, answer),
+        "query": Record(Query(phrase), record.trace),
+        "answer": Record(record.query, replace(answer.trace, candidates=(replace(winner, answer=phrase),) * 2)),
+        "token": Record(record.query, answer.trace),
     }[place]
     body = to_json(to_document(planted, content=False))
     assert "heron" not in body
@@ -179,7 +181,7 @@ def test_without_content_a_document_has_the_form_of_the_answer():
 
 
 def test_without_content_a_document_has_only_the_size_of_an_image():
-    record = Record(Query("?", (Image("image/png", b"secret", "https://host/me.png"),)), make_answer())
+    record = Record(Query("?", (Image("image/png", b"secret", "https://host/me.png"),)), make_answer().trace)
     image = to_document(record, content=False)["query"]["images"][0]
     assert image == {"media_type": "image/png", "bytes": 6}
 
@@ -191,14 +193,17 @@ def test_without_content_errors_are_stored_without_their_messages():
     calls = tuple(
         replace(call, error_summary=call.error and "p: HTTP 400 (too_long)") for call in record.trace.calls
     )
-    record = replace(record, outcome=replace(record.outcome, trace=replace(record.trace, calls=calls)))
+    record = replace(record, trace=replace(record.trace, calls=calls))
     assert to_document(record, content=False)["calls"][1]["error"] == "p: HTTP 400 (too_long)"
     assert to_document(record, content=True)["calls"][1]["error"] == said
-    failed = Unanswered(
-        id="f", started_at="2026-11-15", profile="p", error=said, error_summary="p: HTTP 400 (too_long)"
+    failed = Record(
+        Query("?"),
+        Unanswered(id="f", started_at="2026-11-15", profile="p"),
+        error=said,
+        error_summary="p: HTTP 400 (too_long)",
     )
-    assert to_document(Record(Query("?"), failed), content=False)["error"] == "p: HTTP 400 (too_long)"
-    assert to_document(Record(Query("?"), failed), content=True)["error"] == said
+    assert to_document(failed, content=False)["error"] == "p: HTTP 400 (too_long)"
+    assert to_document(failed, content=True)["error"] == said
 
 
 def test_without_content_the_fault_of_an_answer_is_not_described():
@@ -206,7 +211,7 @@ def test_without_content_the_fault_of_an_answer_is_not_described():
     record = make_record(degradations=(fault, "one of three samples"))
     first, *others = record.trace.candidates
     trace = replace(record.trace, candidates=(replace(first, fault=fault), *others))
-    record = replace(record, outcome=replace(record.outcome, trace=trace))
+    record = replace(record, trace=trace)
     stored = to_document(record, content=False)["degradations"]
     assert stored == ["the answer does not have the requested form", "one of three samples"]
     assert to_document(record, content=True)["degradations"][0] == fault

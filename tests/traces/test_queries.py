@@ -37,8 +37,8 @@ def population(seed: int) -> list[tuple[Record, bool | None]]:
         moment = (START + timedelta(minutes=draw.randrange(0, 9000, 30))).isoformat(timespec="milliseconds")
         name, key = f"{draw.choice('ab')}{index:03}", draw.choice(KEYS)
         if draw.random() < 0.1:
-            attempt = Unanswered(id=name, started_at=moment, profile="tiny", error="fast: down", status="error")
-            made.append((Record(Query("Who?"), attempt, key), None))
+            attempt = Unanswered(id=name, started_at=moment, profile="tiny")
+            made.append((Record(Query("Who?"), attempt, key, error="fast: down"), None))
             continue
         answer = make_answer(
             draw.choice(PATHS),
@@ -53,7 +53,7 @@ def population(seed: int) -> list[tuple[Record, bool | None]]:
             degradations=("slow agent: gone",) if draw.random() < 0.2 else (),
         )
         query = Query(f"What of {draw.choice(WORDS)}?")
-        made.append((Record(query, answer, key), draw.choice((None, None, True, False))))
+        made.append((Record(query, answer.trace, key), draw.choice((None, None, True, False))))
     return made
 
 

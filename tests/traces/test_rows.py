@@ -15,7 +15,7 @@ from support.traces import make_answer
 
 
 def row_of(answer, content: bool = False):
-    return make_row(Record(Query("2 + 2?"), answer), content=content)
+    return make_row(Record(Query("2 + 2?"), answer.trace), content=content)
 
 
 def bin_of(difficulty: float) -> int:
@@ -77,7 +77,7 @@ def test_every_model_is_named_once_in_the_order_of_the_calls():
 
 
 def test_texts_are_stored_only_with_content_and_cleaned():
-    answer = dataclasses.replace(make_answer(), text="a\0b\ud800")
+    answer = make_answer(text="a\0b\ud800")
     assert row_of(answer).document["answer"] is None
     assert row_of(answer, content=True).document["answer"] == "a\ufffdb?"
     assert row_of(answer).figures["answer_characters"] == 4

@@ -16,13 +16,13 @@ def test_the_metrics_and_the_store_agree(tmp_path):
     from odar.traces.archive import Archive
     from odar.traces.database import Database
     from odar.traces.writer import make_row, write_rows
-    from odar.types import Answer
+    from odar.types import Trace
 
     records = list(traffic(300))
     totals = RoutedTotals()
     for record in records:
-        if isinstance(record.outcome, Answer):
-            totals.add_trace(record.outcome.trace)
+        if isinstance(record.trace, Trace):
+            totals.add_trace(record.trace)
     settings = load_settings("tiny", environ={}, store__url=str(tmp_path / "odar.db"))
     with Database(settings.store) as database:
         with database.write() as connection:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from odar.traces.record import Record, to_document
 from odar.traces.story import tell_story
 from odar.types import Candidate, Decision, Plan, Query, Stage, Step, Verdict
-from support.traces import make_answer
+from support.traces import make_answer, make_record
 
 
 def candidate(agent: str, answer: str, stage: int) -> Candidate:
@@ -31,7 +31,7 @@ def document(*, content: bool = True, **changes):
         verdict=Verdict(2, "belief", "p = 0.95; 2 of 3 answers agree"),
     )
     trace = replace(trace, **changes)
-    return to_document(Record(Query("What is 39 / 3?"), replace(answer, trace=trace)), content=content)
+    return to_document(Record(Query("What is 39 / 3?"), trace), content=content)
 
 
 def test_every_stage_is_told_with_the_decision_after_it():
@@ -78,7 +78,7 @@ def test_samples_are_counted_and_nominal_prices_left_out():
 
 
 def test_a_verifier_and_a_stage_without_an_answer():
-    story = dict(tell_story(to_document(Record(Query("?"), make_answer()), content=True)))
+    story = dict(tell_story(to_document(make_record("?"), content=True)))
     assert story["slow:verify"] == "says CORRECT, 4 · they agree"
     lonely = document(candidates=(candidate("slow", "13", 2),), verdict=Verdict(0, "only", "the only candidate"))
     story = dict(tell_story(lonely))

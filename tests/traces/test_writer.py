@@ -213,7 +213,7 @@ async def test_a_batch_retried_after_its_commit_is_counted_once(opened, sqlite_u
     "bad",
     [
         Record(Query("?"), Unanswered(id="bad", started_at="yesterday", profile="p")),
-        Record(Query("?"), make_record(id="bad").outcome, extra={("x",): 1}),
+        Record(Query("?"), make_record(id="bad").trace, endpoint=object()),
         Record(
             Query("?"),
             Unanswered(id="bad", started_at="2026-11-15", profile="p", spend=Spend(2**80, NO_USAGE, 0.0, 0.0)),
@@ -247,11 +247,11 @@ async def test_invalid_characters_and_numbers_can_be_stored(opened, url):
     assert (await store.get("huge"))["tokens_in"] is None
 
 
-async def test_the_writer_thread_survives_failing_maintenance(database, settings_of):
+async def test_the_writer_thread_survives_failing_maintenance(database, settings_of, quick_flush):
     def fails() -> bool:
         raise RuntimeError("no luck")
 
-    writer = TraceWriter(database, settings_of("x", flush_interval_s=0.01).store, maintain=fails)
+    writer = TraceWriter(database, settings_of("x").store, maintain=fails)
     await until(lambda: writer.health().error is not None)
     assert writer.health().error == "no luck"
     writer.put(make_record())
@@ -283,13 +283,14 @@ async def test_concurrent_threads_and_stores_lose_no_record(opened, url):
 async def test_without_content_no_text_is_in_the_files(opened, sqlite_url, content):
     store = opened(sqlite_url, content=content, flush_interval_s=0.05)
     phrase = "zanzibar marmalade"
-    failed = Unanswered(id="f", started_at="2026-11-15", profile="p", error=f"HTTP 400: cannot parse '{phrase}'")
+    failed = Unanswered(id="f", started_at="2026-11-15", profile="p")
+    message = f"HTTP 400: cannot parse '{phrase}'"
     store.put(
         make_record(
             f"Where is my {phrase} today?", text=f"Your {phrase} is gone. Answer: gone", cue=f"keywords: {phrase}"
         )
     )
-    store.put(Record(Query(f"Where is my {phrase} today?"), failed))
+    store.put(Record(Query(f"Where is my {phrase} today?"), failed, error=message))
     assert await store.flush()
     raw = b"".join(path.read_bytes() for path in Path(sqlite_url).parent.iterdir())
     assert (b"zanzibar" in raw) == content

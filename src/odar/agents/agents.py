@@ -35,7 +35,7 @@ class Agents:
         self.settings = settings
         self.providers = ProviderPool(settings, providers, guard)
         self.prompts = load_prompts(settings.prompts)
-        self.plain_prompts = load_prompts("chat").exact
+        self.plain_prompts = load_prompts("chat")
         self.cards = {
             agent: [settings.card(model) for model in settings.models_of(agent)] for agent in settings.agent_names
         }
@@ -58,10 +58,9 @@ class Agents:
                 for agent, name in models.items()
             }
         open_ended = self.prompts.is_open(query)
-        prompts = self.prompts.choose(open_ended=open_ended)
-        team = Team(self.settings, chosen, prompts, self.providers, query, ledger, open_ended=open_ended)
+        team = Team(self.settings, chosen, self.prompts, self.providers, query, ledger, open_ended=open_ended)
         team.seed = self.settings.seed if seed is None else seed
-        team.continues = self.settings.limits.continue_cut_off
+        team.continues = self.settings.policy != "paper"  # SPEC 3.6 is not in the paper
         if blind := sorted(set(self.cards) - set(chosen)):
             team.shortcuts.append(f"the model of {', '.join(blind)} cannot see images")
         if query.options is NO_OPTIONS and seed is None:

@@ -16,7 +16,7 @@ from itertools import starmap
 from typing import Any, TypeVar
 
 from odar.agents.ledger import Ledger
-from odar.agents.prompts import Prompt
+from odar.agents.prompts import Prompts, PromptSet
 from odar.background import run_by_size
 from odar.catalogue import REASONING_ROOM, REASONING_TOKENS, ModelCard
 from odar.conversation import NO_OPTIONS, Options
@@ -44,7 +44,7 @@ from odar.policy.response_format import canonical_json, format_fault
 from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings
-from odar.types import Ask, Call, Candidate, Query, Stage, Step
+from odar.types import Ask, Call, Candidate, Decision, Query, Stage
 
 _CONTINUE_PROMPT = (
     "Your answer was cut off. Continue exactly where it ends, without repeating anything, and end in the form that "
@@ -76,7 +76,7 @@ class Team:
     settings: Settings
     cards: Mapping[str, ModelCard]
     """The model of each agent."""
-    prompts: Mapping[Step, Prompt]
+    prompt_set: PromptSet
     providers: ProviderPool
     query: Query
     ledger: Ledger
@@ -84,7 +84,11 @@ class Team:
     plain: bool = False
     """Whether only the client's own options are sent, as for a model that the client named."""
     open_ended: bool = False
-    """Whether the request is open-ended: its prompts and the room for its answer are other ones."""
+    """Whether the request is open-ended: it is sent unchanged, and there is more room for its answer."""
+    final: bool = False
+    """Whether the next stage gives the answer alone. Nothing is compared then, so the request is sent unchanged."""
+    short: bool = False
+    """Whether the caller needs a final answer in short all the same."""
     continues: bool = False
     """Whether an answer that was cut off before it stated its result is continued once (SPEC 3.6)."""
     failures: list[tuple[str, OdarError]] = field(default_factory=list)
@@ -107,6 +111,11 @@ class Team:
     _answers: list[str] = field(default_factory=list)
     """Answers so far, if a reply exists already: it may give one of them in other words."""
 
+    @property
+    def prompts(self) -> Prompts:
+        """The prompts of the next stage, by step."""
+        return self.prompt_set.choose(open_ended=self.open_ended or (self.final and not self.short))
+
     async def ask(
         self, stage: Stage, proposal: Candidate | None = None, on_delta: OnDelta | None = None
     ) -> list[Candidate]:
@@ -124,8 +133,11 @@ class Team:
         self._answers += [candidate.answer for candidate in candidates] if self.paid else []
         return candidates
 
-    def ask_early(self, ask: Ask) -> None:
-        """Start a call before its stage is chosen, unless an agent cannot be used; `ask` waits for it."""
+    def ask_early(self, opening: Decision) -> None:
+        """Start a single call before the plan is made, unless an agent cannot be used; `ask` waits for it."""
+        assert opening.stage is not None
+        (ask,) = opening.stage.asks
+        self.final = opening.final
         with suppress(OdarError):
             self.check(*self.cards)
             self._early[ask] = asyncio.create_task(self._call_models(ask, None, None))

@@ -27,7 +27,7 @@ from odar.lab.recording.header import digest_json, header_of
 from odar.lab.recording.importers import COLUMNS, ImportOptions, read_models
 from odar.lab.recording.joining import import_models
 from odar.lab.recording.journal import Journal
-from odar.lab.recording.questions import QuestionSet
+from odar.lab.recording.questions import question_set
 from odar.lab.recording.schema import RecordedItem, Task, item_from_json
 from odar.lab.recording.traffic import NOT_COMPARED, Traffic, read_traffic
 from odar.lab.selection import select_tasks
@@ -39,7 +39,7 @@ AUTO = "auto"
 SEED = 42
 TWICE = 3
 """Of so many questions, one is asked of slow twice."""
-_SET = QuestionSet("log")
+_SET = question_set("log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def command(
         one_call = one_call_costs(advice, answers.others, lambda query: estimator.estimate(query).difficulty)
     if advice.best.is_cascade:
         made = provenance({"command": command_line(), "data": log, "items": len(advice.kinds)})
-        fitted = replace(advice.calibration, settings=dict(advice.best.settings), made=made)
+        fitted = replace(advice.table.calibration, settings=dict(advice.best.settings), made=made)
         fitted = without_prompts(fitted) if answers.imported else fitted
         with atomic_write(Path(out)) as draft:
             draft.write_text(fitted.to_json(), encoding="utf-8")
@@ -205,7 +205,7 @@ def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: 
         announce_profile(settings)
     fetch_weights(settings, quiet=quiet)
     further = _cheap_models(settings) if auto else []
-    settings = replace(settings, dispatch=replace(settings.dispatch, models=False), agents={})
+    settings = replace(settings.with_default_models(), agents={})
     is_labelled = all(task.gold for task in tasks)
     cheap = [Ask(agent) for agent in settings.agent_names if agent != SLOW]
 

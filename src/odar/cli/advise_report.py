@@ -14,7 +14,7 @@ from odar.cli.terminal import fitting_columns, plain_table, print_table, print_t
 from odar.errors import plural
 from odar.lab.calibration.advice import Advice, percent
 from odar.lab.calibration.bootstrap import Interval
-from odar.lab.calibration.compare import Choice
+from odar.lab.replay.outcomes import Outcomes
 
 
 def toml_lines(advice: Advice, calibration: str) -> list[str]:
@@ -22,7 +22,7 @@ def toml_lines(advice: Advice, calibration: str) -> list[str]:
     best = advice.best
     lines = [f"policy = {json.dumps(best.settings['policy'])}"]
     lines += [f"calibration = {json.dumps(calibration)}"] if best.is_cascade else []
-    lines += advice.settings.agent_lines()
+    lines += advice.table.settings.agent_lines()
     if best.is_cascade:
         lines += ["", "[routing]", f"dial = {json.dumps(best.settings['routing.dial'])}"]
     return lines
@@ -36,7 +36,7 @@ def report_body(
     `log` says what the log holds, `seconds` what each second is worth, `one_call` what requests cost that have no
     comparable answer.
     """
-    settings = advice.settings
+    settings = advice.table.settings
     kinds = {
         kind: {"questions": len(part.kinds), "choices": part.to_rows()} for kind, part in advice.by_kind().items()
     }
@@ -80,7 +80,7 @@ def _about(body: Mapping[str, Any]) -> str:
     return f"{plural(body['questions'], 'question')}; {models}"
 
 
-def _shown(advice: Advice) -> Choice:
+def _shown(advice: Advice) -> Outcomes:
     """Return the choice that is shown by kind of question: the recommended one, or a cascade if that is slow."""
     return advice.best if advice.best is not advice.slow else next(c for c in advice.choices if c.is_cascade)
 

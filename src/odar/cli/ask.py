@@ -99,7 +99,7 @@ def command(
     answer = asyncio.run(_ask(settings, text, options, show_progress=not as_json, streams=streams))
     query = Query(text, tuple(pictures))
     if as_json:
-        print_json(to_document(Record(query, answer), content=True))
+        print_json(to_document(Record(query, answer.trace), content=True))
     else:
         reply = answer.final if short else answer.text
         if streams:
@@ -213,7 +213,7 @@ def record_trace(answer: Answer, query: Query, settings: Settings) -> str | None
         from odar.traces.writer import make_row, write_rows
 
         with Database(settings.store, _STORE_TIMEOUT_S) as database, database.write() as connection:
-            write_rows(connection, [make_row(Record(query, answer), content=settings.store.content)])
+            write_rows(connection, [make_row(Record(query, answer.trace), content=settings.store.content)])
     except OdarError as error:
         return one_line(error)
     except Exception as error:  # a failure to store the trace must not lose the answer

@@ -41,7 +41,7 @@ from odar.lab.recording.collect import Job, make_items, recorded_asks
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
 from odar.lab.recording.header import Header, describe_changes, facts_of, header_of, model_facts
 from odar.lab.recording.journal import Journal
-from odar.lab.recording.questions import Question, QuestionSet, load_questions, starter_questions
+from odar.lab.recording.questions import Question, load_questions, question_set, starter_questions
 from odar.lab.recording.schema import RecordedItem, item_from_json
 from odar.lab.replay.table import ReplayTable
 from odar.lab.selection import select_tasks
@@ -206,7 +206,8 @@ def _guarantee(
     if choice is None or choice.cost_usd.mean() >= reference.cost_usd.mean():
         calibration = statistics_calibration(table, made)
     else:
-        calibration = certified_calibration(fitted, certificate, choice, odar.agents.sources().values(), made)
+        sources = odar.agents.sources().values()
+        calibration = certified_calibration(fitted, certificate, choice.settings, sources, made)
     return calibration, sentence, {"certificate": certificate.to_dict()}
 
 
@@ -224,12 +225,11 @@ def _collect(
     settings: Settings, questions: list[Question], data: str, run: RunOptions, *, quiet: bool
 ) -> tuple[Odar, list[RecordedItem]]:
     """Record the answers that are missing, and return all items that have them."""
-    # Only the default models are fitted: alternatives that dispatch may choose have statistics of their own.
-    recorded = replace(settings, dispatch=replace(settings.dispatch, models=False))
+    recorded = settings.with_default_models()
     odar = Odar(recorded)  # makes no call
     header = header_of(odar)
     folds = {task.id: fold for task, fold in select_tasks(questions)}
-    source = QuestionSet(Path(data).stem)
+    source = question_set(Path(data).stem)
     items = make_items(odar, [Job(source, each, folds.get(each.id, 0), SEED) for each in questions])
     path = cache_folder() / "calibration" / f"{header.made_by}.jsonl"
     with Journal(path, header.to_row()) as journal:

@@ -17,9 +17,8 @@ from rich.progress import Progress
 from odar import __version__
 from odar.cli.options import command_line
 from odar.cli.terminal import notice, print_json
-from odar.difficulty.estimator import shipped_estimator
+from odar.difficulty.estimator import check_row_count, cross_predict, d_star, fit_features, shipped_estimator
 from odar.difficulty.features import phi_batch
-from odar.difficulty.training import check_row_count, cross_predict, d_star, fit_features
 from odar.errors import InputError
 from odar.files import atomic_write
 from odar.lab.calibration.bootstrap import Interval

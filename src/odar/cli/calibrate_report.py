@@ -9,10 +9,11 @@ import click
 
 from odar.calibration_file import Calibration
 from odar.cli.terminal import plain_table, print_table, print_text
-from odar.lab.calibration.compare import Choice, Comparison
+from odar.lab.calibration.compare import Comparison
 from odar.lab.calibration.guarantee import Certificate
 from odar.lab.calibration.items import ScoredItems
 from odar.lab.recording.schema import RecordedItem
+from odar.lab.replay.outcomes import Outcomes
 from odar.types import Step
 
 
@@ -48,7 +49,7 @@ def print_statistics(calibration: Calibration) -> None:
         click.echo(f"{source.model}: {measured}{accuracy}")
 
 
-def certificate_sentence(certificate: Certificate, choice: Choice | None, reference: Choice) -> str:
+def certificate_sentence(certificate: Certificate, choice: Outcomes | None, reference: Outcomes) -> str:
     """Return the result of a test in one sentence."""
     bound = certificate.bound
     claim = f"at most {bound.at_most_worse:g} less accurate than {bound.against}, {bound.confidence:.0%} confidence"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,12 @@ from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Benchmark
 from odar.lab.graders.text import TEXT_SCORERS
-from odar.lab.recording.collect import Job, TaskSet, make_items
+from odar.lab.recording.collect import Job, make_items
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
 from odar.lab.recording.header import header_of
 from odar.lab.recording.journal import Journal
-from odar.lab.recording.questions import QuestionSet, load_questions
-from odar.lab.recording.schema import Task, row_id
+from odar.lab.recording.questions import load_questions, question_set
+from odar.lab.recording.schema import Task, TaskSet, row_id
 from odar.lab.selection import check_scorer, select_tasks, with_fitting_prompts
 from odar.settings import Settings
 from odar.types import Query
@@ -107,9 +107,9 @@ def _load_sets(name: str, folder: Path | None, score_by: str | None) -> Iterator
 
 
 def _load_benchmark(benchmark: Benchmark, folder: Path | None) -> list[Task]:
-    if getattr(benchmark, "elsewhere", ""):  # `_scorable_sets` rejects it; no data is needed
+    if benchmark.elsewhere:  # `_scorable_sets` rejects it; no data is needed
         return []
-    tasks, official = list(benchmark.load(folder)), benchmark.about.size
+    tasks, official = list(benchmark.load(folder)), benchmark.size
     if official not in (None, len(tasks)):
         sizes = f"{len(tasks):,} tasks here; the official set has {official:,}"
         notice(f"{benchmark.name} has {sizes}")
@@ -128,7 +128,7 @@ def _question_sets(name: str, score_by: str | None) -> Iterator[LoadedSet]:
         if by_benchmark == {True}:
             yield BENCHMARKS[own], [*members]
         else:
-            yield QuestionSet(own or Path(name).stem, metric=score_by or "accuracy", scorer=scorer), [*members]
+            yield question_set(own or Path(name).stem, score_by or "accuracy", scorer), [*members]
 
 
 def _recorded_sets(name: str) -> Iterator[LoadedSet]:
@@ -138,7 +138,7 @@ def _recorded_sets(name: str) -> Iterator[LoadedSet]:
         task = Task(item.key.id, Query(item.query), item.gold, item.stratum, item.effort, split=item.split)
         tasks.setdefault(item.key.set, {})[item.key.id] = task
     for own, members in tasks.items():
-        source: TaskSet = BENCHMARKS[own] if own.partition("+")[0] in BENCHMARKS.names() else QuestionSet(own)
+        source: TaskSet = BENCHMARKS[own] if own.partition("+")[0] in BENCHMARKS.names() else question_set(own)
         yield source, list(members.values())
 
 
@@ -188,13 +188,13 @@ def list_command(as_json: bool) -> None:
     """List every benchmark: category, metric, size and licence; with --json also its source and notes."""
     benchmarks = [BENCHMARKS[name] for name in (*NAMES, *sorted(BENCHMARKS.names() - set(NAMES)))]
     if as_json:
-        rows = [{"name": b.name, "category": b.category, "metric": b.metric, **asdict(b.about)} for b in benchmarks]
+        shown = [field.name for field in fields(Benchmark) if field.name not in ("load", "score", "elsewhere")]
+        rows = [{name: getattr(each, name) for name in shown} for each in benchmarks]
         print_json(rows)
         return
     click.echo(f"{'name':16}{'category':20}{'metric':11}{'size':>6}  licence")
     for benchmark in benchmarks:
-        about = benchmark.about
-        size = "" if about.size is None else f"{about.size:,}"
-        terms = f"{about.licence}{', gated' * about.gated}"
+        size = "" if benchmark.size is None else f"{benchmark.size:,}"
+        terms = f"{benchmark.licence}{', gated' * benchmark.gated}"
         click.echo(f"{benchmark.name:16}{benchmark.category:20}{benchmark.metric:11}{size:>6}  {terms}")
     click.echo("Sources, notes and what a benchmark needs: --json", err=True)

@@ -81,7 +81,7 @@ def import_command(
     known = read_questions(questions, parse_columns(options["columns"], "")) if questions else None
     paths = [user_path(each if user_path(each).is_file() else each.partition("=")[2]) for each in answers]
     set_name = options["title"] or paths[0].name.split(".")[0]
-    sets = {each.set or set_name for own in models.values() for file in own for each in file}
+    sets = {each.set or set_name for own in models.values() for each in own}
     imported = import_models(
         Odar(settings),
         models,

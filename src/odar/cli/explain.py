@@ -36,7 +36,7 @@ _NO_PRICE = 'unknown: a price (price of [models."NAME"] in odar.toml) or a token
 
 def print_explanation(answer: Answer, query: Query, profile_reason: str, *, verbose: bool = False) -> None:
     """Write the story of an answer, its calls, tokens, cost and time to standard error."""
-    document = json.loads(to_json(to_document(Record(query, answer), content=True)))
+    document = json.loads(to_json(to_document(Record(query, answer.trace), content=True)))
     facts = list(document_facts(document, verbose=verbose))
     facts += [("profile", f"{answer.trace.profile} ({profile_reason})"), ("trace", answer.trace.id)]
     click.echo(err=True)

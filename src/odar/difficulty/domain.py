@@ -42,7 +42,7 @@ class LinearDomainClassifier:
         if weights.shape != (BUCKETS, len(DOMAINS)) or bias.shape != (len(DOMAINS),):
             raise InputError(
                 f"domain weights of shape {weights.shape} and {bias.shape}; expected ({BUCKETS}, "
-                f"{len(DOMAINS)}) and ({len(DOMAINS)},): retrain with scripts/train_domain.py"
+                f"{len(DOMAINS)}) and ({len(DOMAINS)},): retrain with scripts/training/train_domain.py"
             )
         self.weights = weights
         self.bias = bias
@@ -60,11 +60,11 @@ class LinearDomainClassifier:
 
     @classmethod
     def load(cls, path: Path | None = None) -> LinearDomainClassifier:
-        """Read a file that `scripts/train_domain.py` wrote; by default the shipped one."""
+        """Read a file that `scripts/training/train_domain.py` wrote; by default the shipped one."""
         source = path or DATA.joinpath("domain.npz")
         with source.open("rb") as file, np.load(file, allow_pickle=False) as saved:
             saved_format = str(saved["format"]) if "format" in saved else "none"
-            check_format(saved_format, FORMAT, str(source), "train it again with scripts/train_domain.py")
+            check_format(saved_format, FORMAT, str(source), "train it again with scripts/training/train_domain.py")
             # One byte per weight and one scale per class: 0.5 MB before compression.
             weights = saved["weights"].astype(np.float32) * saved["scale"].astype(np.float32)
             return cls(weights, saved["bias"].astype(np.float64))

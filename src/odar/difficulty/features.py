@@ -1,7 +1,7 @@
 """φ(x): the 24 features of SPEC 2.1, in order, for one query or for many.
 
 lexical     f1-f8    lengths, readability, digits and symbols
-structural  f9-f14   f9, f10 and f13 need the dependency parse (`syntax`), the others do not
+structural  f9-f14   f9, f10 and f13 need the dependency parse (`parser`), the others do not
 semantic    f15-f24  vocabularies of domains, markers of difficulty, the type of question, and `domain`
 """
 
@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odar.difficulty.domain import DOMAINS, shipped_classifier
-from odar.difficulty.syllables import SYLLABLES
-from odar.difficulty.syntax import analyse
+from odar.difficulty.parser import analyse
 from odar.difficulty.text import (
     DATA,
     MAX_WORD_LENGTH,
     READ_LIMIT,
+    SYLLABLES,
     WordTable,
     clean,
     digits_as_zeros,
@@ -233,7 +233,7 @@ def is_proof(text: str) -> float:
 
 @cache
 def vocabularies() -> dict[str, dict[str, float]]:
-    """Return the idf of each term of each of `FIELDS`, as `scripts/build_vocabularies.py` wrote them."""
+    """Return the idf of each term of each of `FIELDS`, as `scripts/training/build_vocabularies.py` wrote them."""
     raw = json.loads(DATA.joinpath("vocabularies.json").read_text("utf-8"))["vocabularies"]
     return {field: dict(raw[field]) for field in FIELDS}
 

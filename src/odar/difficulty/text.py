@@ -1,10 +1,11 @@
-"""Preparation of texts for the features: cleaning, LaTeX masking, terms and lengths (SPEC 2.2)."""
+"""Texts for the features (SPEC 2.2): cleaning, LaTeX masking, terms, lengths, syllables, and a cache by word."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import resources
 from typing import TypeVar
 
@@ -150,3 +151,70 @@ class WordTable(dict[str, V]):
                 self.clear()
             self[word] = value
         return value
+
+
+_has_letter = re.compile(r"\w").search
+_QUOTE = re.compile(r"\'(?![tsd]|ve|ll|re)")
+_PUNCTUATION = re.compile(r"[^\w\s\']")
+_MARGIN = 2
+"""Letters that stay together at either end of a word."""
+Levels = tuple[tuple[int, int], ...]
+"""Levels of a pattern, each with the number of letters before it."""
+
+
+def count_syllables(word: str) -> int:
+    """Number of syllables of a word with its punctuation, as textstat counts them without its dictionary.
+
+    Syllables are where a word can be hyphenated; punctuation alone has none.
+
+    >>> count_syllables("Photosynthesis,"), count_syllables("through"), count_syllables("--")
+    (5, 1, 0)
+    """
+    if not _has_letter(word):
+        return 0
+    bare = _PUNCTUATION.sub("", _QUOTE.sub("", word[:MAX_WORD_LENGTH])).lower()
+    # hyphenation patterns have no digits: a number is one syllable
+    return 1 if bare.isdecimal() else len(hyphen_positions(bare)) + 1
+
+
+SYLLABLES = WordTable(count_syllables)
+"""Cache of `count_syllables`."""
+
+
+def hyphen_positions(word: str) -> list[int]:
+    """Where a lower-case word can be hyphenated, by Liang's algorithm.
+
+    Every pattern in the word gives levels to the places between its letters. The highest level of a place counts;
+    the word can be hyphenated where it is odd. The patterns are those of pyphen, which looks up every substring of
+    a word. Substrings that begin no pattern are passed over here, which takes half the time: readability was the
+    slowest feature of new words.
+
+    >>> hyphen_positions("hyphenation")
+    [2, 6]
+    """
+    patterns, padded = _patterns(), f".{word}."
+    levels = [0] * (len(padded) + 1)
+    for start in range(len(padded) - 1):
+        for end in range(start + 1, len(padded) + 1):
+            piece = padded[start:end]
+            if piece not in patterns:
+                break
+            for offset, level in patterns[piece]:
+                if level > levels[start + offset]:
+                    levels[start + offset] = level
+    return [place for place in range(_MARGIN, len(word) - _MARGIN + 1) if levels[place + 1] % 2]
+
+
+@cache
+def _patterns() -> dict[str, Levels]:
+    """Levels of each pattern, and none for every beginning of a pattern."""
+    from pyphen import Pyphen
+
+    patterns: dict[str, Levels] = {}
+    shared: dict[Levels, Levels] = {}  # few patterns differ in their levels
+    for pattern, (first, levels) in Pyphen(lang="en_US", cache=False).hd.patterns.items():
+        for end in range(1, len(pattern)):
+            patterns.setdefault(pattern[:end], ())
+        own = tuple((first + i, int(level)) for i, level in enumerate(levels) if level)
+        patterns[pattern] = shared.setdefault(own, own)
+    return patterns

@@ -1,8 +1,8 @@
 """The tokens of spaCy's English tokenizer, and the hashed attributes that the parser was trained on.
 
 The rules (exceptions such as "don't", and patterns for prefixes, suffixes and infixes) are data that
-`scripts/train_parser.py` exports with the weights. Only training needs spaCy; a test compares the two if it is
-installed.
+`scripts/training/train_parser.py` exports with the weights. Only training needs spaCy; a test compares the two if
+it is installed.
 """
 
 from __future__ import annotations

@@ -11,14 +11,11 @@ from __future__ import annotations
 import random
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from importlib import resources
-from pathlib import Path
 
-from odar.errors import UnknownName
-from odar.lab.benchmarks.base import Benchmark, CustomBenchmark, Task
+from odar.lab.recording.schema import Task
 
 Rewrite = Callable[[Task], Task]
 
@@ -33,7 +30,7 @@ _KEPT = re.compile(r"(```.*?```|\[asy\].*?\[/asy\]|\"[^\"\n]*\"|\n\s*\(?[A-Z][.)
 
 
 def inject_complexity(task: Task) -> Task:
-    """Return the task with its question unchanged, between sentences that look hard."""
+    """Leaves the question unchanged, between sentences that look hard."""
     pick = _random_for("injection", task)
     frame = pick.choice(_WORDS["frames"]).format(topic=pick.choice(_WORDS["topics"]))
     text = f"{frame}\n\n{task.query.text}\n\n{pick.choice(_WORDS['asides'])} {pick.choice(_WORDS['closings'])}"
@@ -52,24 +49,6 @@ def mask_complexity(task: Task) -> Task:
 
 
 ATTACKS: dict[str, Rewrite] = {"injection": inject_complexity, "masking": mask_complexity}
-
-
-def attack_benchmark(benchmark: Benchmark, attack: str) -> CustomBenchmark:
-    """Return a benchmark such as `gsm8k+injection`: every task is rewritten, and scored like the original."""
-    if attack not in ATTACKS:
-        raise UnknownName("attack", attack, ATTACKS)
-    return CustomBenchmark(
-        f"{benchmark.name}+{attack}",
-        benchmark.category,
-        benchmark.metric,
-        benchmark.about,
-        partial(_load_rewritten, benchmark, ATTACKS[attack]),
-        benchmark.score,
-    )
-
-
-def _load_rewritten(benchmark: Benchmark, rewrite: Rewrite, folder: Path | None = None) -> Iterator[Task]:
-    return map(rewrite, benchmark.load(folder))
 
 
 def _with_text(task: Task, text: str, attack: str) -> Task:
@@ -92,7 +71,7 @@ def _in_case_of(word: str) -> Callable[[re.Match[str]], str]:
 
 
 def _spell_out(formula: str) -> str:
-    """Return a formula in words, or unchanged if it has LaTeX that the table does not cover."""
+    """Leaves a formula unchanged if it has LaTeX that the table does not cover."""
     spoken = formula
     for pattern, words in _WORDS["spoken"]:
         spoken = re.sub(pattern, words, spoken)

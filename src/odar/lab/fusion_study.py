@@ -58,13 +58,13 @@ def apply_rules(table: ReplayTable, beta: float, seed: int) -> list[RuleResult]:
 
 
 def believed(table: ReplayTable) -> Array:
-    """Return 1 for each question on which the leading answer of the belief is right, else 0."""
+    """1 for each question on which the leading answer of the belief is right, else 0."""
     cascade = replace(table.settings, policy="cascade")
     return table.fuse(table.fusion, choose_policy(cascade, table.calibration, table.agents))
 
 
 def cross_validated(table: ReplayTable) -> Array:
-    """Return `believed` with the skills of the agents on the other folds of the recording."""
+    """`believed` with the skills of the agents on the other folds of the recording."""
     right = np.zeros(len(table))
     folds = np.array(table.column("fold"))
     for fold in np.unique(folds):
@@ -77,11 +77,11 @@ def cross_validated(table: ReplayTable) -> Array:
 
 
 def fitted_skills(table: ReplayTable) -> Mapping[str, float]:
-    """Return the skill of each agent, measured on all questions."""
+    """The skill of each agent, measured on all questions."""
     own = table.replaced(calibration=replace(table.calibration, statistics=table.fitted_statistics()))
     return {name: agent.skill for name, agent in own.agents.items() if table.samples(name)}
 
 
 def oracle_accuracy(table: ReplayTable) -> float:
-    """Return the share of questions with a right candidate, an upper bound for every rule."""
+    """The share of questions with a right candidate, an upper bound for every rule."""
     return float(np.mean([any(each) for each in table.candidates_right()]))

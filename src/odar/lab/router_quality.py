@@ -43,7 +43,7 @@ def accuracy_curve(score: ArrayLike, weak: ArrayLike, strong: ArrayLike) -> Arra
 
 
 def gap_recovered(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, shares: ArrayLike) -> Array:
-    """Return PGR at each share of strong calls, linearly interpolated between whole queries."""
+    """PGR at each share of strong calls, linearly interpolated between whole queries."""
     curve = accuracy_curve(score, weak, strong)
     gap = curve[-1] - curve[0]
     if gap <= 0:
@@ -121,7 +121,6 @@ class RouterRow(NamedTuple):
 
 
 def router_row(name: str, score: Array, weak: Array, strong: Array, rng: np.random.Generator) -> RouterRow:
-    """Return the figures of one router."""
     return RouterRow(
         router=name,
         apgr=bootstrap_interval(apgr, score, weak, strong, rng=rng, resamples=300),
@@ -132,12 +131,12 @@ def router_row(name: str, score: Array, weak: Array, strong: Array, rng: np.rand
 
 
 def oracle_score(weak: ArrayLike, strong: ArrayLike) -> Array:
-    """Return the score of a router that knows both outcomes: the gain of the strong model on each query."""
+    """The score of a router that knows both outcomes: the gain of the strong model on each query."""
     return cast(Array, np.asarray(strong, float) - np.asarray(weak, float))
 
 
 def auroc(score: ArrayLike, label: ArrayLike) -> float:
-    """Return the probability that a positive outranks a negative; ties count half (Mann-Whitney)."""
+    """The probability that a positive outranks a negative; ties count half (Mann-Whitney)."""
     s, positive = np.asarray(score, float), np.asarray(label).astype(bool)
     n, m = int(positive.sum()), int((~positive).sum())
     if not n or not m:
@@ -148,7 +147,7 @@ def auroc(score: ArrayLike, label: ArrayLike) -> float:
 
 
 def pearson(a: ArrayLike, b: ArrayLike) -> float:
-    """Return Pearson's r; 0 if one side is constant."""
+    """0 if one side is constant."""
     x, y = (np.asarray(each, float) for each in (a, b))
     x, y = x - x.mean(), y - y.mean()
     norm = float(np.sqrt((x @ x) * (y @ y)))

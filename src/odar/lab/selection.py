@@ -10,8 +10,7 @@ import numpy as np
 
 from odar.agents.prompts import load_prompts
 from odar.errors import GradedElsewhere, InputError
-from odar.lab.benchmarks.base import Task
-from odar.lab.recording.collect import TaskSet
+from odar.lab.recording.schema import Task, TaskSet
 from odar.settings import Settings
 from odar.types import Step
 
@@ -66,7 +65,7 @@ def stratified_order(strata: Sequence[tuple[Hashable, ...]], rng: np.random.Gene
 
 
 def label_free_strata(tags: Sequence[str], lengths: Sequence[int]) -> list[tuple[str, int]]:
-    """Return a set's own tags crossed with quarters of question length: they depend on no model and no label."""
+    """A set's own tags crossed with quarters of question length: they depend on no model and no label."""
     edges = np.quantile(np.asarray(lengths, float), np.linspace(0, 1, QUANTILES + 1)[1:-1]) if lengths else []
     quarters = np.searchsorted(edges, np.asarray(lengths, float), side="right")
     return [(tag, int(quarter)) for tag, quarter in zip(tags, quarters, strict=True)]
@@ -79,8 +78,8 @@ def check_scorer(source: TaskSet, tasks: Sequence[Task]) -> None:
         GradedElsewhere: the benchmark has its own harness.
         InputError: answers cannot be scored here; the message names what is missing.
     """
-    if reason := getattr(source, "elsewhere", ""):
-        raise GradedElsewhere(reason)
+    if source.elsewhere:
+        raise GradedElsewhere(source.elsewhere)
     first_of_stratum = {task.stratum: task for task in reversed(tasks)}
     for task in list(first_of_stratum.values())[:_PROBES]:
         try:
@@ -97,7 +96,7 @@ def with_fitting_prompts(settings: Settings, sources: Sequence[TaskSet]) -> Sett
     Raises:
         InputError: some of the sets need such prompts and others do not; a recording has one set of prompts.
     """
-    plain = [source.name for source in sources if getattr(getattr(source, "about", None), "plain", False)]
+    plain = [source.name for source in sources if source.plain]
     prompts = load_prompts(settings.prompts).exact
     if not plain or not any(prompts[step].asks_for_marker for step in (Step.ANSWER, Step.VERIFY, Step.SOLVE)):
         return settings

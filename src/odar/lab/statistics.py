@@ -51,7 +51,7 @@ class Difference:
         return f"p {text}" if text.startswith("<") else f"p = {text}"
 
     def items_needed(self, points: float) -> int:
-        """Return how many items show a difference of `points` percentage points at p < 0.05 with 80% power."""
+        """To show a difference of `points` percentage points at p < 0.05 with 80% power."""
         from scipy.special import ndtri
 
         z = ndtri(1 - (1 - LEVEL) / 2) + ndtri(POWER)
@@ -94,13 +94,13 @@ def mean_over_sets(values: Sequence[float]) -> Interval:
 
 
 def seed_deviation(values: Array, seeds: Sequence[int]) -> float:
-    """Return the standard deviation of the means of the seeds; NaN for a single seed."""
+    """The standard deviation of the means of the seeds; NaN for a single seed."""
     means = [values[np.array(seeds) == seed].mean() for seed in sorted(set(seeds))]
     return float(np.std(means, ddof=1)) if len(means) > 1 else float("nan")
 
 
 def _t_quantile(freedom: int) -> float:
-    """Return the quantile of Student's t for a two-sided 95% interval."""
+    """For a two-sided 95% interval."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 1 - (1 - LEVEL) / 2))
@@ -137,14 +137,13 @@ def difference(
 
 
 def format_p(p: float | None) -> str:
-    """Return a p-value as text."""
     if p is None:
         return "too few items"
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def sign_flip_test(differences: ArrayLike, resamples: int) -> float:
-    """Return the p-value of a paired permutation test: the share of random signs with a mean as far from zero."""
+    """A paired permutation test: the share of random signs with a mean as far from zero."""
     nonzero = np.asarray(differences, float)
     nonzero = nonzero[nonzero != 0]
     if not len(nonzero):
@@ -159,7 +158,7 @@ def sign_flip_test(differences: ArrayLike, resamples: int) -> float:
 
 
 def mcnemar_test(first: ArrayLike, second: ArrayLike) -> float:
-    """Return the exact two-sided p-value of McNemar's test on two lists of right (1) and wrong (0)."""
+    """Exact and two-sided, of two lists of right (1) and wrong (0)."""
     from scipy.special import bdtr
 
     a, b = np.asarray(first).astype(bool), np.asarray(second).astype(bool)
@@ -168,7 +167,7 @@ def mcnemar_test(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def benjamini_hochberg(p: Sequence[float | None]) -> list[float | None]:
-    """Return p-values adjusted for their number; those below q are significant at false discovery rate q."""
+    """Those below q are significant at false discovery rate q."""
     known = sorted((value for value in p if value is not None), reverse=True)
     scaled = [value * len(known) / (len(known) - i) for i, value in enumerate(known)]
     adjusted = dict(zip(known, np.minimum.accumulate([1.0, *scaled])[1:].tolist(), strict=True))
@@ -176,7 +175,7 @@ def benjamini_hochberg(p: Sequence[float | None]) -> list[float | None]:
 
 
 def item_means(values: ArrayLike, items: Sequence[Hashable]) -> tuple[Array, Ints]:
-    """Return the mean of each item over its seeds, which are not independent, and the first row of each item."""
+    """The mean of each item over its seeds, which are not independent, and the first row of each item."""
     scores = np.asarray(values, float)
     numbers: dict[Hashable, int] = {}
     index = np.array([numbers.setdefault(item, len(numbers)) for item in items])
@@ -217,7 +216,7 @@ class PolicySummary:
 def summarize_policies(
     table: ReplayTable, outcomes: Sequence[Outcomes], reference: Outcomes, fixed: Sequence[Outcomes] = ()
 ) -> list[PolicySummary]:
-    """Return a row for every outcome; gains are against the reference, and against the fixed choices."""
+    """Gains are against the reference, and against the fixed choices."""
     strata = sampling_strata(table)
     names = item_names(table)
     folds = np.array(table.column("fold"))
@@ -267,7 +266,7 @@ def paired_difference(
     rows: Sequence[int] | Ints | None = None,
     strata: Sequence[Hashable] | None = None,
 ) -> Difference:
-    """Return the difference of two policies on some rows; an item with several seeds counts once, by its mean."""
+    """An item with several seeds counts once, by its mean."""
     strata = sampling_strata(table) if strata is None else strata
     rows = range(len(table)) if rows is None else rows
     names = item_names(table)
@@ -278,21 +277,21 @@ def paired_difference(
 
 
 def item_names(table: ReplayTable) -> list[tuple[str, str]]:
-    """Return the set and the id of each row, without the seed."""
+    """The set and the id of each row, without the seed."""
     return [(item.key.set, item.key.id) for item in table.items]
 
 
 def sampling_strata(table: ReplayTable) -> list[Hashable]:
-    """Return the stratum of each row: its benchmark, and its subject or level there."""
+    """The benchmark of each row, and its subject or level there."""
     return [(item.key.set, item.stratum) for item in table.items]
 
 
 def length_strata(table: ReplayTable) -> list[Hashable]:
-    """Return strata without labels: benchmark crossed with quarters of question length (SPEC 7.4)."""
+    """Without labels: benchmark crossed with quarters of question length (SPEC 7.4)."""
     lengths = [len(item.query) for item in table.items]
     return list(label_free_strata([item.key.set for item in table.items], lengths))
 
 
 def mean_if_known(values: Array) -> float | None:
-    """Return the mean, or None if a value is unknown (NaN)."""
+    """None if a value is unknown (NaN)."""
     return None if np.isnan(values).any() else float(values.mean())

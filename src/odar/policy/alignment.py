@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -106,9 +106,9 @@ class Histogram:
     3.0
     """
 
-    bins: Mapping[int, float] = field(default_factory=dict)
+    bins: Mapping[int, Annotated[float, msgspec.Meta(ge=0)]] = field(default_factory=dict)
     """Weight by bin, as of `day`."""
-    day: float = 0.0
+    day: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Days since 1970, with a fraction."""
     seen: int = 0
     """Number of candidates, regardless of their age."""

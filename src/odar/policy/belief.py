@@ -1,14 +1,19 @@
-"""Belief about the answers to a question: which one is right, and would another agent be right (SPEC 9.3)?
+"""Belief about the answers to a question: is the leading one right, and would another agent be right (SPEC 9.3)?
 
-An item response model. A question has a difficulty, known only roughly from d(x) and from how the answers look.
-An agent knows the answer with probability σ(strength − difficulty), where its strength follows from its skill;
-else it guesses among the plausible answers. Whether it answers at all depends on the difficulty in the same way.
-Wrong answers are equal by chance (always between two plausible answers, seldom among many) and because questions
-have tempting wrong answers. Agents of one family, samples of one agent and verifiers that saw a proposal repeat
-earlier answers with some probability, so their agreement says less. The sum over difficulties gives p, the
-probability that the leading answer is right, and q, the probability that another agent would be right.
+An item response model, as exams are evaluated with. A question has a difficulty θ, of which d(x) and the looks of
+the answers tell a part. Given θ, in logits:
 
-Every step is plain arithmetic, so each number of a state may also be an array with one entry for each of many
+    P(an agent answers) = σ(a − θ)           a follows from the share of questions to which it gives an answer
+    P(it knows the answer) = σ(s − θ)        s follows from its skill, the share to which it knows the answer
+    P(right, if it answers) = g + (1 − g)·σ(s − θ)/σ(a − θ)      g: a guess among the plausible answers is right
+
+Two wrong answers are equal by chance (always if two answers are plausible, seldom among many) or because the
+question has a tempting wrong answer. Agents of one family, samples of one agent and verifiers that saw a proposal
+repeat an earlier answer with some probability, so their agreement says less. A few questions are traps, to which no
+agent knows the answer. Sums over θ give p, the probability that the leading answer is right, and q, the probability
+that another agent would be right.
+
+Every step is plain arithmetic, so each number of the evidence may also be an array with one entry for each of many
 questions.
 """
 
@@ -20,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +48,7 @@ LOOKS_ALIKE = 0.47
 HARD_IS_LONG = 0.43
 """Correlation of d(x) with the rank of the length."""
 LEAST_SPREAD = 0.5
+"""Least standard deviation of the difficulty, in logits: no evidence tells it exactly."""
 LEAST_SILENT = 0.02
 """Every agent may fail to answer, such as by reaching its limit of tokens."""
 EDGES = (1e-4, 1 - 1e-4)
@@ -89,7 +95,7 @@ class Agent:
     """Its skill on kinds of questions, if a calibration has measured it."""
 
     def on(self, kind: str) -> Agent:
-        """Return the agent with its skill on questions of a kind; itself if that is unknown.
+        """The agent with its skill on questions of a kind; itself if that is unknown.
 
         >>> Agent("fast", 0.6, "gpt", by_kind=(("yes/no", 0.7),)).on("yes/no").skill
         0.7
@@ -99,34 +105,37 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """One answer. Quantiles are ranks from 0 to 1 within the agent's own answers; None if unknown."""
+    """One answer as the belief sees it: length and log-probability are ranks (0 to 1) among the agent's answers."""
 
     agent: Agent
     group: Any
     """Number of the group of equal answers, from 0; −1 without an answer."""
     length: Any = None
+    """None if unknown."""
     logprob: Any = None
-    """Of the answer itself if it is direct, else the mean over the text."""
+    """Of the answer itself if it is direct, else the mean over the text; None if unknown."""
     direct: Any = False
     """Whether it is an answer and little else, without reasoning."""
     stated: Any = True
+    """Whether it marked its final answer, if the prompt asks for that."""
     saw_proposal: bool = False
+    """Whether the agent was shown the leading answer and asked to check it."""
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """A question and the opinions so far, in order."""
+class Evidence:
+    """What is known of a question: the opinions so far, in order, how many answers are plausible, and d(x)."""
 
     opinions: Sequence[Opinion] = ()
     plausible: Any = 0
-    """Number of plausible answers: 2 for yes or no, the number of options, 0 for many."""
+    """2 for yes or no, the number of options, 0 for many."""
     difficulty: Any = None
     """d(x); None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judgment:
-    """What a belief says about a state."""
+class Posterior:
+    """The belief after some evidence."""
 
     leader: Any
     """Number of the leading group; −1 if there is no answer."""
@@ -139,111 +148,122 @@ class Judgment:
     _none: Sequence[Any]
     """Weight of "no answer is right" at each difficulty."""
     _total: Any
-    _ease: Any
-    _spread: float
+    """Sum of all weights."""
+    _eases: Sequence[Any]
+    """−θ at each difficulty."""
     _guess: Any
 
     def q(self, agent: Agent) -> Any:
-        """Return the probability that this agent, asked independently, would be right."""
-        belief, opinions = self._belief, self._opinions
-        chances = belief.chances(agent, [self._ease - self._spread * node for node in NODES], 0.0, self._guess)
+        """Probability that this agent, asked independently, would be right."""
+        weights, opinions = self._belief.weights, self._opinions
+        chances = self._belief.chances(agent, self._eases, 0.0, self._guess)
         rights = [answers * right for answers, right in chances]
-        chance, earlier = belief.repeats(agent, opinions)
-        mass: Any = sum(r * w for r, w in zip(rights, self._none, strict=True))
+        repeat, earlier = self._belief.repeats(agent, opinions)
+        own: Any = sum(r * w for r, w in zip(rights, self._none, strict=True))
         repeated: Any = 0.0
-        for weights, opinion in zip(self._right, opinions, strict=True):
-            mass = mass + sum(r * w for r, w in zip(rights, weights, strict=True))
-            if chance:
+        for at_difficulties, opinion in zip(self._right, opinions, strict=True):
+            own = own + sum(r * w for r, w in zip(rights, at_difficulties, strict=True))
+            if repeat:
                 share = sum(_equal(opinion.group, opinions[i].group) for i in earlier) / len(earlier)
-                repeated = repeated + share * sum(weights)
-        q = (1 - belief.weights["trap"]) * ((1 - chance) * mass + chance * repeated) / self._total
-        return _sigmoid(belief.weights["q_offset"] + _logit(q, EDGES))
+                repeated = repeated + share * sum(at_difficulties)
+        q = (1 - weights["trap"]) * ((1 - repeat) * own + repeat * repeated) / self._total
+        return _sigmoid(weights["q_offset"] + _logit(q, EDGES))
+
+
+class _Match(NamedTuple):
+    """How an opinion relates to those before it."""
+
+    repeat: float
+    """Probability that its agent repeats an earlier answer in place of its own."""
+    echo: Any
+    """Probability that it repeats one, and the one that it then gives is this one."""
+    same: list[Any]
+    """For each earlier opinion, 1 if the answers are equal, else 0."""
 
 
 @dataclass(frozen=True)
 class Belief:
-    """The fitted weights.
+    """The fitted weights; see `WEIGHTS` for what each means.
 
     >>> belief = Belief.load()
     >>> fast, second = Agent("fast", 0.6, "gpt"), Agent("second", 0.6, "gemini")
-    >>> agree = belief.judge(State([Opinion(fast, 0), Opinion(second, 0)], plausible=10))
-    >>> differ = belief.judge(State([Opinion(fast, 0), Opinion(second, 1)], plausible=10))
+    >>> agree = belief.posterior(Evidence([Opinion(fast, 0), Opinion(second, 0)], plausible=10))
+    >>> differ = belief.posterior(Evidence([Opinion(fast, 0), Opinion(second, 1)], plausible=10))
     >>> agree.p > 0.8 > 0.6 > differ.p
     True
     """
 
     weights: Mapping[str, float]
     about: Mapping[str, Any] = field(default_factory=dict)
+    """How the weights were fitted; saved with them."""
 
-    def judge(self, state: State) -> Judgment:
-        """Return the leading group and the probability that it is right."""
-        weights, opinions = self.weights, state.opinions
-        ease = self._ease(state)
-        spread = self.spread(state)
-        guess = chance_level(state.plausible)
+    def posterior(self, evidence: Evidence) -> Posterior:
+        """The leading answer, p, and q of any agent, after this evidence."""
+        opinions = evidence.opinions
+        ease, spread = self._ease(evidence), self._spread(evidence)
+        eases = [ease - spread * node for node in NODES]
+        guess = chance_level(evidence.plausible)
+        # by difficulty: the density, given who answered at all; and for each opinion, the chance that it is right
         density: list[Any] = list(DENSITY)
-        rights, chances = [], []
+        rights: list[list[Any]] = []
+        matches: list[_Match] = []
         for j, opinion in enumerate(opinions):
-            own = self.own(opinion)
-            found = self.chances(opinion.agent, [ease - spread * node for node in NODES], own, guess)
-            rights.append([right for _, right in found])
+            chances = self.chances(opinion.agent, eases, self.looks(opinion), guess)
+            rights.append([right for _, right in chances])
             silent = 1.0 * (opinion.group < 0)
-            density = [w * (a + silent * (1 - 2 * a)) for w, (a, _) in zip(density, found, strict=True)]
-            chance, earlier = self.repeats(opinion.agent, opinions[:j], opinion.saw_proposal)
+            density = [w * (a + silent * (1 - 2 * a)) for w, (a, _) in zip(density, chances, strict=True)]
+            repeat, earlier = self.repeats(opinion.agent, opinions[:j], opinion.saw_proposal)
             same = [_equal(opinion.group, each.group) for each in opinions[:j]]
-            echo = chance * sum(same[i] for i in earlier) / max(len(earlier), 1)
-            chances.append((chance, echo, same))
-        variety = self.variety(state.plausible)
-        right = []
+            echo = repeat * sum(same[i] for i in earlier) / max(len(earlier), 1)
+            matches.append(_Match(repeat, echo, same))
+        # the weight of each answer, counted at the first opinion that gives it; the first of equals leads
+        variety = self.variety(evidence.plausible)
+        right: list[list[Any]] = []
         leader: Any = -1
         best: Any = 0.0
         total: Any = 0.0
         for h, opinion in enumerate(opinions):
             first: Any = 1.0 * (opinion.group >= 0)
-            for same in chances[h][2]:
-                first = first * (1 - same)
-            likelihoods = self._likelihoods(h, opinions, density, rights, chances, variety)
+            for same_group in matches[h].same:
+                first = first * (1 - same_group)
+            likelihoods = _likelihoods(h, opinions, density, rights, matches, variety)
             right.append([first * value for value in likelihoods])
-            mass = sum(right[-1])
-            total = total + mass
-            better = 1 * (mass > best * (1 + TIE))
-            best = best + better * (mass - best)
+            weight = sum(right[-1])
+            total = total + weight
+            better = 1 * (weight > best * (1 + TIE))
+            best = best + better * (weight - best)
             leader = leader + better * (opinion.group - leader)
-        none = self._likelihoods(None, opinions, density, rights, chances, variety)
-        trap = self._trapped(opinions, chances) * sum(density)
-        total = (total + sum(none)) * (1 - weights["trap"]) + trap * weights["trap"]
-        best = best * (1 - weights["trap"])
-        p = _sigmoid(weights["p_offset"] + _logit(best / total, EDGES))
-        return Judgment(leader, p * (leader >= 0), self, opinions, right, none, total, ease, spread, guess)
+        none = _likelihoods(None, opinions, density, rights, matches, variety)
+        trap = self.weights["trap"]
+        total = (total + sum(none)) * (1 - trap) + self._trapped(opinions, matches) * sum(density) * trap
+        p = _sigmoid(self.weights["p_offset"] + _logit(best * (1 - trap) / total, EDGES))
+        return Posterior(leader, p * (leader >= 0), self, opinions, right, none, total, eases, guess)
 
-    def strength(self, skill: Any) -> Any:
-        """Return the logit of being right on a question of average difficulty, for the share of right answers."""
-        return _strength(skill / (1 - self.weights["trap"]), self.weights["spread"])
-
-    def chances(self, agent: Agent, eases: Sequence[Any], own: Any, guess: Any) -> list[tuple[Any, Any]]:
-        """Return the probabilities that an agent answers, and that its answer is right, at each ease of a question.
+    def chances(self, agent: Agent, eases: Sequence[Any], looks: Any, guess: Any) -> list[tuple[Any, Any]]:
+        """Probabilities that an agent answers, and that its answer is right, at each ease of a question.
 
         Args:
             agent: the agent. Over all questions it gives an answer on 1 − `silent` and knows the answer on `skill`.
-            eases: shifts of both logits by the question.
-            own: further shift of the second logit, by the looks of the answer.
+            eases: −θ, by which both logits are shifted.
+            looks: further shift of the second logit, by the looks of the answer.
             guess: probability that a guess is right.
         """
-        knows = self.strength(agent.skill)
-        answers = _strength(1 - np.maximum(agent.silent, LEAST_SILENT), self.weights["spread"])
+        spread = self.weights["spread"]
+        knows = _strength(agent.skill / (1 - self.weights["trap"]), spread)
+        answers = _strength(1 - np.maximum(agent.silent, LEAST_SILENT), spread)
         # σ(knows + ease) / σ(answers + ease), as odds
         ratio = _exp(np.minimum(knows - answers, -0.1))
-        looks = _exp(own) / (1 - ratio)
+        factor = _exp(looks) / (1 - ratio)
         found = []
         for ease in eases:
-            odds = (_exp(knows + ease) + ratio) * looks
+            odds = (_exp(knows + ease) + ratio) * factor
             found.append((_sigmoid(answers + ease), guess + (1 - guess) * odds / (1 + odds)))
         return found
 
     def repeats(
         self, agent: Agent, earlier: Sequence[Opinion], saw_proposal: bool = False
     ) -> tuple[float, Sequence[int]]:
-        """Return the probability that an agent repeats an earlier opinion, and the numbers of those."""
+        """Probability that an agent repeats one of the earlier opinions, and the numbers of those it may repeat."""
         if not earlier:
             return 0.0, ()
         if saw_proposal:
@@ -253,91 +273,60 @@ class Belief:
         found = [i for i, each in enumerate(earlier) if each.agent.family == agent.family]
         return (self.weights["repeat_family"] if found else 0.0), found
 
-    def chance_to_repeat(self, agent: Agent, asked: Mapping[str, str]) -> float:
-        """Return the probability that an agent repeats one of the agents that were asked, {name: family}."""
-        if agent.name in asked:
-            return self.weights["repeat_agent"]
-        return self.weights["repeat_family"] if agent.family in asked.values() else 0.0
-
-    def spread(self, state: State) -> float:
-        """Return the standard deviation of the difficulty that remains, given what is known about the question."""
-        weights = self.weights
-        lengths = sum(opinion.length is not None for opinion in state.opinions)
-        logprobs = sum(opinion.logprob is not None for opinion in state.opinions)
-        by_d = 0.0 if state.difficulty is None else weights["hard"] * DEVIATION_OF_D
-        by_length = weights["long_hard"] * math.sqrt(lengths / _alike(lengths) / 3)  # a rank has the variance 1/3
-        by_logprob = weights["sure_easy"] * math.sqrt(logprobs / _alike(logprobs) / 3)
-        known = by_d**2 + by_length**2 + by_logprob**2 + 2 * HARD_IS_LONG * by_d * by_length
-        return math.sqrt(max(weights["spread"] ** 2 - known, LEAST_SPREAD**2))
-
-    def _ease(self, state: State) -> Any:
-        """Return the shift of all logits by d(x) and by the looks of all answers."""
-        weights = self.weights
-        lengths = [_centred(each.length) for each in state.opinions if each.length is not None]
-        logprobs = [_centred(each.logprob) for each in state.opinions if each.logprob is not None]
-        shift: Any = 0.0 if state.difficulty is None else weights["hard"] * (state.difficulty - weights["usual"])
-        for name, values in (("long_hard", lengths), ("sure_easy", logprobs)):
-            if values:
-                shift = shift + weights[name] * sum(values) / _alike(len(values))
-        return shift
-
-    def own(self, opinion: Opinion) -> Any:
-        """Return the shift of an opinion's own logit by its looks."""
+    def looks(self, opinion: Opinion) -> Any:
+        """Shift of the logit that an opinion is right, by its length, log-probability and form."""
         weights = self.weights
         sure = weights["sure"] + opinion.direct * (weights["sure_direct"] - weights["sure"])
         shift = weights["long"] * _centred(opinion.length) + sure * _centred(opinion.logprob)
         return shift + weights["unstated"] * (1 - opinion.stated)
 
     def variety(self, plausible: Any) -> Any:
-        """Return how many wrong answers there are in effect: large if two wrong answers are seldom equal."""
+        """How many wrong answers there are in effect: two are equal with probability 1 / (1 + variety)."""
         options = 1.0 * (plausible > 1)
         chance = options / (1 + options * (plausible - 2))  # 1 for two plausible answers, 0 for many
         lure = self.weights["lure_options"] * options + self.weights["lure_many"] * (1 - options)
         equal = chance + (1 - chance) * lure
         return (1 - equal) / equal + 1e-6
 
-    def _trapped(self, opinions: Sequence[Opinion], chances: Sequence[Any]) -> Any:
-        """Return the likelihood of all opinions if no agent can be right."""
+    def _ease(self, evidence: Evidence) -> Any:
+        """Expected −θ, by d(x) and by the looks of all answers."""
+        weights = self.weights
+        lengths = [_centred(each.length) for each in evidence.opinions if each.length is not None]
+        logprobs = [_centred(each.logprob) for each in evidence.opinions if each.logprob is not None]
+        known = evidence.difficulty is not None
+        shift: Any = weights["hard"] * (evidence.difficulty - weights["usual"]) if known else 0.0
+        for name, values in (("long_hard", lengths), ("sure_easy", logprobs)):
+            if values:
+                shift = shift + weights[name] * sum(values) / _alike(len(values))
+        return shift
+
+    def _spread(self, evidence: Evidence) -> float:
+        """Standard deviation of θ that remains, given d(x) and the looks of all answers."""
+        weights = self.weights
+        lengths = sum(opinion.length is not None for opinion in evidence.opinions)
+        logprobs = sum(opinion.logprob is not None for opinion in evidence.opinions)
+        by_d = 0.0 if evidence.difficulty is None else weights["hard"] * DEVIATION_OF_D
+        by_length = weights["long_hard"] * math.sqrt(lengths / _alike(lengths) / 3)  # a rank has the variance 1/3
+        by_logprob = weights["sure_easy"] * math.sqrt(logprobs / _alike(logprobs) / 3)
+        known = by_d**2 + by_length**2 + by_logprob**2 + 2 * HARD_IS_LONG * by_d * by_length
+        return math.sqrt(max(weights["spread"] ** 2 - known, LEAST_SPREAD**2))
+
+    def _trapped(self, opinions: Sequence[Opinion], matches: Sequence[_Match]) -> Any:
+        """Likelihood of all opinions if the question is a trap."""
         equal = self.weights["lure_trap"]
         variety = (1 - equal) / equal
         value: Any = 1.0
         before: Any = 0.0
-        for opinion, (chance, echo, same) in zip(opinions, chances, strict=True):
-            alike = sum(same)
+        for opinion, (repeat, echo, same) in zip(opinions, matches, strict=True):
             answered = 1.0 * (opinion.group >= 0)
-            choice = (alike + (alike == 0) * variety) / (before + variety)
-            value = value * (echo + (1 - chance) * answered * choice + (1 - answered))
+            value = value * (
+                echo + (1 - repeat) * answered * _next_wrong(sum(same), before, variety) + (1 - answered)
+            )
             before = before + answered
         return value
 
-    @staticmethod
-    def _likelihoods(
-        h: int | None,
-        opinions: Sequence[Opinion],
-        density: Sequence[Any],
-        rights: Sequence[Any],
-        chances: Sequence[Any],
-        variety: Any,
-    ) -> list[Any]:
-        """Return the likelihood of all opinions at each difficulty, if that of number `h` is right, or none is."""
-        values = list(density)
-        wrong: Any = 0.0
-        for j, (right, (chance, echo, same)) in enumerate(zip(rights, chances, strict=True)):
-            group = opinions[j].group
-            equal: Any = 0.0 if h is None else _equal(group, opinions[h].group)
-            alike = sum(same)
-            answered = 1.0 * (group >= 0)
-            # the next wrong answer is one of the earlier wrong ones, each with equal weight, or a new one
-            choice = (alike + (alike == 0) * variety) / (wrong + variety)
-            free = (1 - chance) * answered
-            constant = echo + free * (1 - equal) * choice + (1 - answered)
-            slope = free * (equal - (1 - equal) * choice)
-            values = [value * (constant + slope * r) for value, r in zip(values, right, strict=True)]
-            wrong = wrong + answered * (1 - equal)
-        return values
-
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of a saved file."""
+        """The content of a saved file."""
         return {
             "format": FORMAT,
             "weights": {name: round(float(self.weights[name]), 4) for name in WEIGHTS},
@@ -346,7 +335,11 @@ class Belief:
 
     @classmethod
     def from_dict(cls, raw: Any, name: str = "belief") -> Belief:
-        """Read what `to_dict` wrote; raises InputError if it has another format or is invalid."""
+        """Read what `to_dict` wrote.
+
+        Raises:
+            InputError: it has another format or is invalid.
+        """
         check_format(
             raw.get("format") if isinstance(raw, dict) else None, FORMAT, name, "run `odar calibrate` again"
         )
@@ -359,25 +352,56 @@ class Belief:
 
     @classmethod
     def load(cls) -> Belief:
-        """Return the shipped belief."""
+        """The shipped belief."""
         return _shipped()
 
 
-def _strength(skill: Any, spread: float) -> Any:
-    """Return the x for which the mean of σ(x − difficulty) is the skill."""
-    if not isinstance(skill, np.ndarray):
-        return _strength_of_number(float(skill), spread)
-    return _solved(_logit(skill, SKILL_RANGE), spread)
+def _likelihoods(
+    h: int | None,
+    opinions: Sequence[Opinion],
+    density: Sequence[Any],
+    rights: Sequence[Sequence[Any]],
+    matches: Sequence[_Match],
+    variety: Any,
+) -> list[Any]:
+    """Likelihood of all opinions at each difficulty, if number `h` is right; None: if none of them is."""
+    values = list(density)
+    wrong: Any = 0.0  # wrong answers so far
+    for j, (right, (repeat, echo, same)) in enumerate(zip(rights, matches, strict=True)):
+        group = opinions[j].group
+        is_right: Any = 0.0 if h is None else _equal(group, opinions[h].group)
+        answered = 1.0 * (group >= 0)
+        choice = _next_wrong(sum(same), wrong, variety)
+        # P(opinion j) = constant + slope · P(right): a repetition, no answer, or an answer of its own
+        own = (1 - repeat) * answered
+        constant = echo + own * (1 - is_right) * choice + (1 - answered)
+        slope = own * (is_right - (1 - is_right) * choice)
+        values = [value * (constant + slope * r) for value, r in zip(values, right, strict=True)]
+        wrong = wrong + answered * (1 - is_right)
+    return values
+
+
+def _next_wrong(equal: Any, before: Any, variety: Any) -> Any:
+    """Probability of a wrong answer that `equal` of the `before` wrong answers are equal to; 0: it is new."""
+    return (equal + (equal == 0) * variety) / (before + variety)
+
+
+def _strength(share: Any, spread: float) -> Any:
+    """The x for which the mean of σ(x − θ) over all questions is this share."""
+    if isinstance(share, np.ndarray):
+        return _solve(share, spread)
+    return _solve_number(float(share), spread)
 
 
 @lru_cache(maxsize=4096)
-def _strength_of_number(skill: float, spread: float) -> float:
-    return float(_solved(_logit(skill, SKILL_RANGE), spread))
+def _solve_number(share: float, spread: float) -> float:
+    return float(_solve(share, spread))
 
 
-def _solved(logit: Any, spread: float) -> Any:
+def _solve(share: Any, spread: float) -> Any:
+    logit = _logit(share, SKILL_RANGE)
     target = _sigmoid(logit)
-    x = logit * math.sqrt(1 + math.pi * spread**2 / 8)
+    x = logit * math.sqrt(1 + math.pi * spread**2 / 8)  # the logistic-normal approximation
     for _ in range(3):  # Newton's method
         shares = [_sigmoid(x - spread * node) for node in NODES]
         mean: Any = sum(weight * share for weight, share in zip(DENSITY, shares, strict=True))
@@ -387,7 +411,7 @@ def _solved(logit: Any, spread: float) -> Any:
 
 
 def chance_level(plausible: Any) -> Any:
-    """Return the probability that a guess is right; 0 if many answers are plausible.
+    """Probability that a guess is right; 0 if many answers are plausible.
 
     >>> chance_level(2), chance_level(0)
     (0.5, 0.0)
@@ -397,7 +421,7 @@ def chance_level(plausible: Any) -> Any:
 
 
 def without_guesses(right: Any, guess: Any, silent: Any = 0.0) -> Any:
-    """Return the share of questions to which the answer is known, given the share that is right.
+    """Share of questions to which the answer is known, given the share that is right.
 
     >>> float(without_guesses(0.75, guess=0.5))
     0.5
@@ -406,17 +430,17 @@ def without_guesses(right: Any, guess: Any, silent: Any = 0.0) -> Any:
 
 
 def _equal(a: Any, b: Any) -> Any:
-    """Return 1.0 where both are the same group of answers, else 0.0."""
+    """1.0 where both are the same group of answers, else 0.0."""
     return 1.0 * (a == b) * (a >= 0)
 
 
-def _centred(quantile: Any) -> Any:
-    """Return a quantile on the scale from −1 to 1, and 0 if it is unknown."""
-    return 0.0 if quantile is None else 2 * quantile - 1
+def _centred(rank: Any) -> Any:
+    """A rank on the scale from −1 to 1; 0 if it is unknown."""
+    return 0.0 if rank is None else 2 * rank - 1
 
 
 def _alike(number: int) -> float:
-    """Return by what a sum of ranks is divided to predict what they have in common."""
+    """Divisor of a sum of ranks that gives the best prediction of what the ranks have in common."""
     return 1 + (number - 1) * LOOKS_ALIKE
 
 
@@ -429,7 +453,7 @@ def _sigmoid(x: Any) -> Any:
 
 
 def _logit(p: Any, ends: tuple[float, float]) -> Any:
-    """Return the logit of a probability, clipped to a range."""
+    """Logit of a probability that is clipped to a range."""
     low, high = ends
     if isinstance(p, np.ndarray):
         p = np.clip(p, low, high)
@@ -443,12 +467,6 @@ def _is_number(value: Any) -> bool:
 
 
 @cache
-def shipped_file() -> dict[str, Any]:
-    """Return the content of the shipped file: weights, transitions and how they were fitted."""
-    text = resources.files("odar.policy").joinpath("belief.json").read_text("utf-8")
-    return dict(json.loads(text))
-
-
-@cache
 def _shipped() -> Belief:
-    return Belief.from_dict(shipped_file(), "belief.json")
+    text = resources.files("odar.policy").joinpath("belief.json").read_text("utf-8")
+    return Belief.from_dict(json.loads(text), "belief.json")

@@ -22,9 +22,9 @@ from odar.policy.belief import (
     SKILL_RANGE,
     Agent,
     Belief,
-    Judgment,
+    Evidence,
     Opinion,
-    State,
+    Posterior,
     chance_level,
 )
 
@@ -68,9 +68,9 @@ class Answers:
             for asked in combinations(every, size):
                 yield asked, tuple(j for j in every if j not in asked)
 
-    def judge(self, belief: Belief, asked: Sequence[int]) -> Judgment:
+    def judge(self, belief: Belief, asked: Sequence[int]) -> Posterior:
         """Return the judgment after these opinions."""
-        return belief.judge(State([self.opinions[j] for j in asked], self.plausible, self.difficulty))
+        return belief.posterior(Evidence([self.opinions[j] for j in asked], self.plausible, self.difficulty))
 
     def leader_right(self, leader: Array, asked: Sequence[int]) -> Array:
         """Return whether the leading answer of each question is right."""
@@ -155,8 +155,8 @@ def agreement(belief: Belief, one: Agent, other: Agent, plausible: int) -> float
     for density, (answers, a), (also, b) in zip(DENSITY, first, second, strict=True):
         both += density * answers * also
         total += density * answers * also * (a * b + (1 - a) * (1 - b) * equal_if_wrong)
-    chance = belief.chance_to_repeat(other, {one.name: one.family})
-    return chance + (1 - chance) * total / both
+    repeat, _ = belief.repeats(other, [Opinion(one, 0)])
+    return repeat + (1 - repeat) * total / both
 
 
 def fit(

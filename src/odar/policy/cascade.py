@@ -1,8 +1,9 @@
 """The cascade: after every answer, is another call worth its price (SPEC 9)?
 
 The stages are asked in order; any of them can be skipped, the first one too. A right answer is worth V dollars.
-Stopping is worth p·V, where p is the belief that the leading answer is right. A further stage is worth the expected
-value after it, less its price.
+Stopping is worth p·V, where p is the probability that the leading answer is right, by the `belief`. A further stage
+is worth the expected value after it, less its price, by `cascade_values`. Requests without a right answer to agree
+on take one call.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from odar.policy import belief as beliefs
-from odar.policy.belief import Agent, Belief, Judgment
-from odar.policy.cascade_values import MARGIN, Outlook, Reached, Values
+from odar.policy.belief import Agent, Belief, Evidence, Posterior
+from odar.policy.cascade_values import Reached, Simulation, StageValues
 from odar.policy.kinds import Kind
 from odar.types import (
     CHEAP_AGENTS,
@@ -47,7 +47,7 @@ MAX_PLAUSIBLE = 20
 
 
 def default_stages(agents: Mapping[str, object]) -> tuple[Stage, ...]:
-    """Return the stages for these agents (SPEC 9.2).
+    """Cheap agents, slow, other agents, then further samples of slow (SPEC 9.2).
 
     >>> [str(stage) for stage in default_stages({"fast": 1, "slow": 1})]
     ['fast', 'slow', 'slow*2', 'slow*2']
@@ -74,9 +74,11 @@ class CascadePolicy:
     agents: Mapping[str, Agent]
     belief: Belief
     max_samples: Mapping[str, int] = field(default_factory=dict)
-    _outlooks: dict[tuple[int, str], Outlook] = field(default_factory=dict, repr=False)
-    """What may happen in the cascade, by the number of plausible answers and the kind of question."""
-    _values: OrderedDict[tuple[str, int, tuple[int, ...]], Values] = field(default_factory=OrderedDict, repr=False)
+    _simulations: dict[tuple[int, str], Simulation] = field(default_factory=dict, repr=False)
+    """By the number of plausible answers and the kind of question."""
+    _values: OrderedDict[tuple[str, int, tuple[int, ...]], StageValues] = field(
+        default_factory=OrderedDict, repr=False
+    )
     """Recently used values, by the kind, the number of plausible answers and the price levels of the stages."""
     _described: dict[tuple[str, int, tuple[int, ...]], list[str]] = field(default_factory=dict, repr=False)
     """Thresholds in words, by the same key."""
@@ -85,73 +87,73 @@ class CascadePolicy:
     name = "cascade"
 
     @property
-    def opening(self) -> Ask | None:
+    def opening(self) -> Decision | None:
         """None: the first stage depends on the difficulty."""
         return None
 
-    def judge(self, state: State) -> Judgment:
-        """Return the leading answer, and the probability that it is right."""
+    def posterior(self, state: State) -> Posterior:
         plan = state.plan
-        return self.belief.judge(
-            beliefs.State(state.opinions, plausible=plan.plausible or 0, difficulty=plan.estimate.difficulty)
+        return self.belief.posterior(
+            Evidence(state.opinions, plausible=plan.plausible or 0, difficulty=plan.estimate.difficulty)
         )
 
     def verdict(self, state: State) -> Verdict | None:
-        """Return the leading answer, in the words of its most skilled agent."""
-        judgment = self.judge(state)
+        """The leading answer, in the words of its most skilled agent; None if no agent gave an answer."""
+        posterior = self.posterior(state)
         opinions = state.opinions
-        members = [i for i, opinion in enumerate(opinions) if opinion.group == judgment.leader]
+        members = [i for i, opinion in enumerate(opinions) if opinion.group == posterior.leader]
         if not members:
             return None
         winner = max(members, key=lambda i: (opinions[i].agent.skill, -i))
         agree = f"{len(members)} of {len(opinions)} answers agree" if len(opinions) > 1 else "the only answer"
         if not _is_open_ended(state):
-            agree = f"{judgment.p:.0%} likely right; {agree}"
-        weights = tuple(float(opinion.group == judgment.leader) * judgment.p for opinion in opinions)
+            agree = f"{posterior.p:.0%} likely right; {agree}"
+        weights = tuple(float(opinion.group == posterior.leader) * posterior.p for opinion in opinions)
         return Verdict(winner, "belief", agree, weights)
 
     def next_stage(self, state: State) -> Decision:
-        """Return the stage that is worth most, or stop."""
+        """Decide: one call, the stage that is worth most, or to stop."""
         plan = state.plan
-        judgment = self.judge(state)
+        posterior = self.posterior(state)
+        # is there a choice?
         if plan.keep or plan.one_call:
-            return self._one_call(state, judgment)
-        p = judgment.p if state.candidates else None
+            return self._one_call(state, posterior)
+        p = posterior.p if state.candidates else None
         if plan.kind == Kind.SHORT and any(map(_is_prose, state.candidates)):
             return Decision(None, "the reply is prose without a final answer, so there is nothing to compare", p=p)
         reached = self._reached(state)
         position = reached[-1] + 1 if reached else 0
         numbers = [i for i in range(position, len(self.stages)) if self._is_open(self.stages[i], state)]
         if not numbers and not state.candidates:
-            return self._one_call(state, judgment)
+            return self._one_call(state, posterior)
         if not numbers:
             left = position < len(self.stages)
             return Decision(None, "no further stage fits the limits" if left else "every stage was asked", p=p)
-        reference = self.stages[-1].asks[-1].agent
-        q = judgment.q(self.agents[reference].on(plan.kind))
         values = self.values(plan)
-        worths = dict(zip(numbers, values.of_each(numbers, p or 0.0, q), strict=True))
-        best = numbers[0]
-        for number in numbers[1:]:  # a later stage must be worth clearly more
-            best = number if worths[number] > worths[best] + MARGIN else best
+        if reached and reached[-1] in values.last and _is_single_answer(state):
+            return Decision(None, "no other call could be worth its price", p=p)
+        # the stage that is worth most, against stopping now
+        reference = self.stages[-1].asks[-1].agent
+        q = posterior.q(self.agents[reference].on(plan.kind))
+        best, worth = values.best_stage(numbers, p or 0.0, q)
         stage = self.stages[best]
         price = stage_price(stage, plan)
-        gain = worths[best] + price / plan.value_usd - (p or 0.0)
-        if p is not None and worths[best] <= p:
+        gain = worth + price / plan.value_usd - (p or 0.0)
+        if p is not None and worth <= p:
             return Decision(None, f"p = {p:.2f}: no further call is worth its price", False, p, q, price, gain)
         reason = "first answer" if p is None else f"p = {p:.2f}, {reference} would be right with {q:.2f}"
-        final = p is None and best == numbers[-1] and stage.calls == 1
+        final = p is None and stage.calls == 1 and (best == numbers[-1] or best in values.last)
         return Decision(stage, reason, final, p, q, price, gain)
 
-    def _one_call(self, state: State, judgment: Judgment) -> Decision:
-        """Return one call to the agent that is worth most; no second opinion (SPEC 9.3b)."""
+    def _one_call(self, state: State, posterior: Posterior) -> Decision:
+        """Ask the agent that is worth most, and then stop: no second opinion (SPEC 9.3b)."""
         plan = state.plan
         if state.candidates:
-            return Decision(None, "one call is enough", p=None if _is_open_ended(state) else judgment.p)
+            return Decision(None, "one call is enough", p=None if _is_open_ended(state) else posterior.p)
         stages = self._one_call_stages(state)
         if not stages:
             return Decision(None, "no agent is left")
-        chances = {stage: judgment.q(self.agents[stage.asks[0].agent].on(plan.kind)) for stage in stages}
+        chances = {stage: posterior.q(self.agents[stage.asks[0].agent].on(plan.kind)) for stage in stages}
         if _is_open_ended(state):
             share = max(0.0, (plan.estimate.difficulty - EASY) / (1 - EASY))
             chances = {stage: 1 - share + share * q for stage, q in chances.items()}
@@ -160,7 +162,7 @@ class CascadePolicy:
         return Decision(best, why, final=True, q=chances[best], price_usd=stage_price(best, plan))
 
     def describe(self, plan: Plan) -> list[str]:
-        """Return the thresholds on d(x) and p in words; empty if one call is enough."""
+        """The thresholds on d(x) and p in words; empty if one call is enough."""
         if plan.keep or plan.one_call:
             return []
         key = self._key(plan)
@@ -168,11 +170,11 @@ class CascadePolicy:
             names = [str(stage) for stage in self.stages]
             if len(self._described) >= MAX_TABLES:
                 self._described.clear()
-            self._described[key] = self.values(plan).describe(names, self.outlook(key[1], key[0]))
+            self._described[key] = self.values(plan).describe(names, self.simulation(key[1], key[0]))
         return self._described[key]
 
     def expected_usd(self, state: State) -> float:
-        """Return the expected price of all further stages, from drawn questions that are similar in this state."""
+        """Expected price of all further stages, from simulated questions that are similar in this state."""
         plan, decision = state.plan, self.next_stage(state)
         if decision.stage is None:
             return 0.0
@@ -182,16 +184,16 @@ class CascadePolicy:
         reached = self._reached(state)
         number = self.stages.index(decision.stage, reached[-1] + 1 if reached else 0)
         kind, plausible, _ = self._key(plan)
-        outlook = self.outlook(plausible, kind)
-        similar = outlook.similar(reached, decision.p, decision.q or 0.0)
-        counts = self.values(plan).later_stages(outlook, (*reached, number), similar)
+        simulation = self.simulation(plausible, kind)
+        similar = simulation.similar(reached, decision.p, decision.q or 0.0)
+        counts = self.values(plan).later_stages(simulation, (*reached, number), similar)
         left = None if state.calls_left is None else state.calls_left - decision.stage.calls
         then = replace(state, stages=(*state.stages, decision.stage), calls_left=left)
         later = [(stage, counts[i]) for i, stage in enumerate(self.stages) if self._is_open(stage, then)]
         return price + sum(count * stage_price(stage, plan) for stage, count in later) / len(similar)
 
-    def values(self, plan: Plan) -> Values:
-        """Return the values of all stages for a question; later ones with prices within 10% share them.
+    def values(self, plan: Plan) -> StageValues:
+        """The values of all stages for a question; others with prices within 10% share them.
 
         New ones take tens of milliseconds: call it in a thread first, unless `knows` the plan. Thread-safe.
         """
@@ -202,13 +204,13 @@ class CascadePolicy:
             if key in self._values:
                 return self._values[key]
             prices = [LEVEL**level for level in levels]
-            self._values[key] = found = Values.by_induction(self.outlook(plausible, kind), prices, 1.0)
+            self._values[key] = found = StageValues.by_induction(self.simulation(plausible, kind), prices, 1.0)
             if len(self._values) > MAX_TABLES:
                 self._values.popitem(last=False)
             return found
 
     def knows(self, plan: Plan) -> bool:
-        """Return whether the values for a question are known already, or not needed."""
+        """Whether the values for a question are known already, or not needed."""
         return bool(plan.keep) or plan.one_call or self._key(plan) in self._values
 
     def _key(self, plan: Plan) -> tuple[str, int, tuple[int, ...]]:
@@ -216,12 +218,12 @@ class CascadePolicy:
         levels = tuple([price_level(stage_price(stage, plan), plan.value_usd) for stage in self.stages])
         return plan.kind if known else "", min(plan.plausible or 0, MAX_PLAUSIBLE), levels
 
-    def outlook(self, plausible: int, kind: str = "") -> Outlook:
-        """Return what may happen in the cascade, given the number of plausible answers; 0 means many.
+    def simulation(self, plausible: int, kind: str = "") -> Simulation:
+        """What may happen in the cascade to questions of one kind, which is empty if no skill by kind is known.
 
-        `kind` is a kind of question for which the skills of the agents are known.
+        `plausible` is the number of plausible answers; 0 means many.
         """
-        if (plausible, kind) not in self._outlooks:
+        if (plausible, kind) not in self._simulations:
             agents = [
                 [self.agents[ask.agent].on(kind) for ask in stage.asks for _ in range(ask.samples)]
                 for stage in self.stages
@@ -232,11 +234,11 @@ class CascadePolicy:
                 for reached in combinations(range(len(self.stages)), size)
                 if within_samples([self.stages[number] for number in reached], self.max_samples)
             ]
-            self._outlooks[plausible, kind] = Outlook.drawn(self.belief, agents, plausible, possible=possible)
-        return self._outlooks[plausible, kind]
+            self._simulations[plausible, kind] = Simulation.run(self.belief, agents, plausible, possible=possible)
+        return self._simulations[plausible, kind]
 
     def _reached(self, state: State) -> Reached:
-        """Return the numbers of the stages that were asked."""
+        """Numbers of the stages that were asked."""
         reached: list[int] = []
         for stage in state.stages:
             after = reached[-1] + 1 if reached else 0
@@ -253,7 +255,7 @@ class CascadePolicy:
         return within_samples((*state.stages, stage), self.max_samples) and state.fits(stage)
 
     def _one_call_stages(self, state: State) -> list[Stage]:
-        """Return one call to each agent that may answer alone; the agent of a tool loop if it did not fail.
+        """One call to each agent that may answer alone; the agent of a tool loop if it did not fail.
 
         If none fits the limits, the first call is the cheapest one, which fails with the limit named.
         """
@@ -267,18 +269,24 @@ class CascadePolicy:
 
 
 def _is_open_ended(state: State) -> bool:
-    """Return whether the request has no right answer, so that p means nothing."""
+    """Whether the request has no right answer, so that p means nothing."""
     return state.plan.kind == Kind.OPEN_ENDED
 
 
+def _is_single_answer(state: State) -> bool:
+    """Return whether the last stage was a single call, and its answer is the only one."""
+    last = state.stages[-1]
+    return last.calls == 1 and [each.agent for each in state.candidates] == [last.asks[0].agent]
+
+
 def _is_prose(candidate: Candidate) -> bool:
-    """Return whether a complete reply has no final answer: the request was open-ended after all."""
+    """Whether a complete reply has no final answer: the request was open-ended after all."""
     complete = candidate.finish == "stop" and not candidate.tool_calls
     return complete and not candidate.stated and len(candidate.text.split()) > PROSE_WORDS
 
 
 def within_samples(stages: Iterable[Stage], most: Mapping[str, int]) -> bool:
-    """Return whether no agent is asked for more samples in all than its maximum; verifications do not count.
+    """Whether no agent is asked for more samples in all than its maximum; verifications do not count.
 
     >>> within_samples([Stage.parse("slow"), Stage.parse("slow*5")], {"slow": 5})
     False
@@ -294,7 +302,7 @@ def within_samples(stages: Iterable[Stage], most: Mapping[str, int]) -> bool:
 
 
 def price_level(price: float, value: float) -> int:
-    """Return the number of the price level of a price in units of V.
+    """Number of the price level of a price in units of V.
 
     >>> price_level(0.1, 1.0), price_level(0.102, 1.0)
     (-24, -24)
@@ -303,7 +311,7 @@ def price_level(price: float, value: float) -> int:
 
 
 def stage_price(stage: Stage, plan: Plan) -> float:
-    """Return the expected price of a stage for this question; samples of one request share its prompt."""
+    """Expected price of a stage for this question; samples of one request share its prompt."""
     total = 0.0
     for ask in stage.asks:
         price = plan.prices.get(ask.agent, 0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from odar.errors import InputError, plural
 
@@ -148,15 +148,3 @@ class TargetState:
     def __add__(self, other: TargetState) -> TargetState:
         questions = self.questions + other.questions
         return TargetState(questions, self.total + other.total, self.debt + other.debt)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the state as JSON."""
-        return {"questions": self.questions, "total": self.total, "debt": self.debt}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> TargetState:
-        """Read what `to_dict` wrote; raises KeyError, TypeError or ValueError if it is invalid."""
-        state = cls(int(raw["questions"]), float(raw["total"]), float(raw["debt"]))
-        if not (math.isfinite(state.total) and math.isfinite(state.debt)):
-            raise ValueError("a number is not finite")
-        return state

@@ -160,28 +160,21 @@ def assign(
     query: Query,
     cards: Mapping[str, Sequence[ModelCard]],
     *,
-    by_expert: bool = True,
-    by_model: bool = True,
     fallbacks: Collection[str] = (),
 ) -> Assignment:
     """Return the expert, and the model of each agent that can answer the query.
 
-    Agents whose models cannot see the images of the query are left out, unless none can. Each of the two rules can
-    be switched off for an ablation (SPEC 4.4).
+    Agents whose models cannot see the images of the query are left out, unless none can.
 
     Args:
         query: the question.
         cards: for each agent its default model, then the alternatives.
-        by_expert: if False, every query goes to the general expert.
-        by_model: if False, every query gets the default models.
         fallbacks: names among the cards that only replace a model that cannot answer.
     """
-    expert, cue = route_expert(query) if by_expert else (Expert.GENERAL, "switched off")
+    expert, cue = route_expert(query)
     images, tokens = bool(query.images), query.estimated_tokens
     chosen = {
-        agent: route_model(
-            each if by_model else each[:1], expert, images=images, tokens=tokens, fallbacks=fallbacks
-        )
+        agent: route_model(each, expert, images=images, tokens=tokens, fallbacks=fallbacks)
         for agent, each in cards.items()
     }
     seeing = {agent: card for agent, card in chosen.items() if card.images or not images} or chosen

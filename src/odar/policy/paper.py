@@ -59,7 +59,6 @@ class PaperPolicy:
         thresholds: τ1 and τ2.
         samples: slow samples of the Hard path.
         by_expert: thresholds of single experts, which replace the common ones (SPEC 4.3).
-        enabled: if False, every question takes Medium: the paper's "rules only" (SPEC 4.4).
         forced: the path that the caller asked for.
 
     >>> from odar.types import Assignment, Estimate
@@ -71,15 +70,12 @@ class PaperPolicy:
     thresholds: Thresholds = Thresholds(0.3, 0.7)
     samples: int = 5
     by_expert: Mapping[str, Thresholds] = field(default_factory=dict)
-    enabled: bool = True
     forced: Route | None = None
 
     name = "paper"
 
     @classmethod
-    def from_settings(
-        cls, settings: RoutingSettings, enabled: bool = True, forced: Route | None = None
-    ) -> PaperPolicy:
+    def from_settings(cls, settings: RoutingSettings, forced: Route | None = None) -> PaperPolicy:
         """Return the policy that the settings describe."""
         common = Thresholds(settings.tau1, settings.tau2)
         experts = sorted({*settings.tau1_by_expert, *settings.tau2_by_expert})
@@ -91,23 +87,21 @@ class PaperPolicy:
             )
             for expert in experts
         }
-        return cls(common, settings.samples, by_expert, enabled, forced)
+        return cls(common, settings.samples, by_expert, forced)
 
     def thresholds_of(self, expert: str) -> Thresholds:
         """Return the thresholds for questions of one expert."""
         return self.by_expert.get(expert, self.thresholds)
 
     @property
-    def opening(self) -> Ask | None:
+    def opening(self) -> Decision:
         """The fast call, with which every path begins."""
-        return Ask(FAST)
+        return Decision(Stage((Ask(FAST),)), "every path begins with it")
 
     def choose_path(self, plan: Plan) -> tuple[Route, str]:
         """Return the path of a question and the reason for it."""
         if self.forced is not None:
             path, reason = self.forced, "asked for by the caller"
-        elif not self.enabled:
-            path, reason = Route.MEDIUM, "strategy switched off"
         else:
             thresholds = self.thresholds_of(plan.assignment.expert)
             path = thresholds.path(plan.estimate.difficulty)
@@ -146,7 +140,7 @@ class PaperPolicy:
 
     def describe(self, plan: Plan) -> list[str]:
         """Return τ1 and τ2, unless the path is fixed."""
-        if self.forced is not None or not self.enabled:
+        if self.forced is not None:
             return []
         own = self.thresholds_of(plan.assignment.expert)
         return [f"simple if d < {own.tau1:g}, medium if d < {own.tau2:g}, else hard"]
@@ -177,9 +171,10 @@ class FixedPolicy:
         return ", ".join(map(str, self.stages))
 
     @property
-    def opening(self) -> Ask | None:
-        """The first call, if the first stage is a single one."""
-        return self.stages[0].asks[0] if self.stages[0].calls == 1 else None
+    def opening(self) -> Decision | None:
+        """The first stage, if it is a single call."""
+        first = self.stages[0]
+        return Decision(first, "fixed", final=len(self.stages) == 1) if first.calls == 1 else None
 
     def next_stage(self, state: State) -> Decision:
         """Return the next of the stages."""

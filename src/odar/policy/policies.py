@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from odar.settings import Settings
 
 
+VENDORS_CHEAP_SKILL = 0.62
+"""Median skill of ten cheap models of vendors on MMLU-Pro; small open models have less (`default_skill`)."""
 Walk = tuple[Stage, ...]
 """Stages that one request may be asked in turn."""
 
@@ -50,8 +52,8 @@ class Policy(Protocol):
         ...
 
     @property
-    def opening(self) -> Ask | None:
-        """The call with which every question begins, if there is one: it can start before the plan is made."""
+    def opening(self) -> Decision | None:
+        """The single call with which every question begins, if any: it can start before the plan is made."""
         ...
 
     def next_stage(self, state: State) -> Decision:
@@ -111,7 +113,7 @@ def choose_policy(
         except ValueError:
             raise InputError(f"path {path!r} is not one of: {', '.join(Route)}") from None
     if settings.policy == "paper":
-        return PaperPolicy.from_settings(settings.routing, settings.dispatch.strategy)
+        return PaperPolicy.from_settings(settings.routing)
     if settings.policy == "cascade":
         stages = tuple(map(Stage.parse, settings.routing.stages)) or default_stages(agents)
         most = max(settings.routing.samples, *(ask.samples for stage in stages for ask in stage.asks))
@@ -153,11 +155,22 @@ def agents_of(
         if skill is None and card.scores:
             skill = sum(card.scores.values()) / len(card.scores)
         if skill is None:
-            skill = default_skill(_price_ratio(name, card, settings), 1.0)
+            skill = _default_skill(name, card, settings)
         by_kind = (known.accuracy_by_kind or {}) if known is not None else {}
         silent = 0.0 if known is None else known.unanswered
         agents[name] = Agent(name, skill, card.model_family, silent, tuple(by_kind.items()))
     return agents
+
+
+def _default_skill(name: str, card: ModelCard, settings: Settings) -> float:
+    """Return the skill of a model of which nothing is measured: by its price and who sells it.
+
+    Without log-probs a wrong answer does not look like one, so the model must not be taken for better than it is.
+    """
+    vendor = settings.providers.get(card.provider)
+    if name in CHEAP_AGENTS and card.logprobs and vendor is not None and vendor.cheap:
+        return VENDORS_CHEAP_SKILL
+    return default_skill(_price_ratio(name, card, settings), 1.0)
 
 
 def _price_ratio(name: str, card: ModelCard, settings: Settings) -> float:

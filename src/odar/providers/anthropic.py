@@ -214,7 +214,8 @@ class StreamedMessage:
         self._message: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
         self._blocks: list[dict[str, Any]] = []
-        """Content blocks in order; the input of a tool call is a list of parts of its JSON."""
+        """Content blocks in order; texts and the input of a tool call are lists of their parts."""
+        self._calls = 0
 
     def feed(self, payload: Mapping[str, Any]) -> Delta:
         """Add one event, and return what it adds to the answer."""
@@ -244,6 +245,8 @@ class StreamedMessage:
                 call = ToolCall(block["id"], block["name"], "".join(block["input"]) or "{}")
                 calls.append(call)
                 block = tool_use(call)
+            elif isinstance(parts := block.get(block["type"]), list):
+                block = {**block, block["type"]: "".join(parts)}
             blocks.append(block)
         return _reply({**self._message, "content": blocks, "usage": self._usage}, calls)
 
@@ -257,7 +260,8 @@ class StreamedMessage:
             case "redacted_thinking":
                 return Delta(wire=Wire(PROTOCOL, {"content_block": block}))
             case "tool_use":
-                call = CallDelta(self._call_index(), str_or_empty(block["id"]), str_or_empty(block["name"]))
+                self._calls += 1
+                call = CallDelta(self._calls - 1, str_or_empty(block["id"]), str_or_empty(block["name"]))
                 self._blocks[-1] |= {"id": call.id, "name": call.name, "input": []}
                 return Delta(calls=(call,))
         return Delta()
@@ -278,18 +282,17 @@ class StreamedMessage:
                 return Delta(wire=Wire(PROTOCOL, {"delta": delta}))
             case "input_json_delta" if self._blocks[-1]["type"] == "tool_use":
                 self._blocks[-1]["input"].append(delta["partial_json"])
-                return Delta(calls=(CallDelta(self._call_index(), arguments=delta["partial_json"]),))
+                return Delta(calls=(CallDelta(self._calls - 1, arguments=delta["partial_json"]),))
         return Delta()
-
-    def _call_index(self) -> int:
-        return [block["type"] for block in self._blocks].count("tool_use") - 1
 
     def _append(self, kind: str, text: str) -> None:
         """Append text to the last block; start one if the server did not."""
         if not self._blocks or self._blocks[-1]["type"] != kind:
             self._blocks.append({"type": kind})
         block = self._blocks[-1]
-        block[kind] = str_or_empty(block.get(kind)) + text
+        if not isinstance(block.get(kind), list):
+            block[kind] = [str_or_empty(block.get(kind))]
+        block[kind].append(text)
 
 
 def _usage(usage: Mapping[str, Any], *, has_thinking: bool) -> Usage:

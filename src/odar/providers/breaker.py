@@ -17,6 +17,10 @@ from typing import Literal, NamedTuple
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Provider, ProviderWrapper, Reply, Request
 
+FAILURES = 5
+"""Failures in a row that open a breaker."""
+COOLDOWN_S = 10.0
+"""Seconds that it stays open at first."""
 _MAX_GROWTH = 8
 """Limit of the cooldown as a multiple of its first length."""
 BACKGROUND: ContextVar[bool] = ContextVar("odar_background", default=False)
@@ -37,7 +41,7 @@ BREAKER_STATES = ("closed", "half_open", "open")
 
 
 class Breaker:
-    """The state of one upstream: `failures` in a row open it, at first for `cooldown_s`.
+    """The state of one upstream: `failures` in a row (5) open it, at first for `cooldown_s` (10).
 
     >>> now = 0.0
     >>> breaker = Breaker(failures=1, cooldown_s=10, clock=lambda: now)
@@ -51,11 +55,14 @@ class Breaker:
     """
 
     def __init__(
-        self, failures: int = 5, cooldown_s: float = 10.0, clock: Callable[[], float] = time.monotonic
+        self,
+        failures: int | None = None,
+        cooldown_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state: Literal["closed", "open", "half_open"] = "closed"
-        self._limit = failures
-        self._first = self._cooldown = cooldown_s
+        self._limit = failures or FAILURES
+        self._first = self._cooldown = cooldown_s or COOLDOWN_S
         self._clock = clock
         self.failures = 0
         """Number of failures in a row."""

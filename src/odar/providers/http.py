@@ -11,7 +11,7 @@ import re
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,7 +31,6 @@ from odar.providers.base import CallDelta, Delta, OnDelta, Provider, Reply, Requ
 from odar.providers.connection import Address, ConnectError, Connections, InvalidResponse, ReadError
 from odar.providers.response import Collector, ErrorFactory, Payload, Response, str_or_empty
 from odar.secrets import secrets_in
-from odar.settings import RetrySettings
 from odar.types import Usage
 
 if TYPE_CHECKING:
@@ -49,6 +48,20 @@ _HEADERS = {
     "content-type": "application/json",
 }
 
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """When failed calls are repeated."""
+
+    attempts: int = 3
+    first_pause_s: float = 0.5
+    """Doubled each time."""
+    max_pause_s: float = 8.0
+    max_retry_after_s: float = 60.0
+    """A server that asks for a longer wait gets no retry."""
+
+
+RETRY = Retry()
 T = TypeVar("T")
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -60,7 +73,7 @@ class HttpProvider(Provider):
         name: the name it is configured under.
         base_url: prefix of all paths, such as https://api.openai.com/v1.
         api_key: None for servers without one.
-        retry: number of attempts and pauses.
+        retry: number of attempts and pauses; None for `RETRY`.
         key_hint: remedy in the error for a rejected key.
         tls: trusted certificates and our own; None for the system's CAs.
     """
@@ -73,7 +86,7 @@ class HttpProvider(Provider):
         base_url: str,
         api_key: str | None = None,
         *,
-        retry: RetrySettings | None = None,
+        retry: Retry | None = None,
         key_hint: str = "",
         tls: SSLContext | None = None,
     ) -> None:
@@ -84,7 +97,7 @@ class HttpProvider(Provider):
         self._base_url = base_url
         self._headers = _HEADERS | self.auth_headers(key)
         self._errors = ErrorFactory(name, key_hint, (key, *secrets_in(base_url)))
-        self._retry = retry or RetrySettings()
+        self.retry = retry or RETRY
         self._tls = tls
         self._connections: Connections | None = None
         self._unsupported: dict[tuple[str, str], frozenset[str]] = {}
@@ -213,7 +226,7 @@ class HttpProvider(Provider):
                     try:
                         return await attempt(), failed
                     except ProviderError as error:
-                        wait = backoff_s(self._retry, len(failed), error.retry_after)
+                        wait = backoff_s(self.retry, len(failed), error.retry_after)
                         failed.append(error)
                         in_time = loop.time() + wait < deadline
                         if not (in_time and may_retry() and self._allows_retry(request, failed)):
@@ -232,12 +245,12 @@ class HttpProvider(Provider):
         raise self._errors.create(ProviderTimeout, why, retries=len(failed), local=has_arrived())
 
     def _allows_retry(self, request: Request, failed: Sequence[ProviderError]) -> bool:
-        """Return whether the settings and the request allow another attempt after these errors."""
+        """Return whether `Retry` and the request allow another attempt after these errors."""
         error = failed[-1]
         return (
             error.retryable
-            and len(failed) < self._retry.attempts
-            and (error.retry_after or 0.0) <= self._retry.max_retry_after_s
+            and len(failed) < self.retry.attempts
+            and (error.retry_after or 0.0) <= self.retry.max_retry_after_s
             and (request.retry_rate_limit or error.status != 429)
             and (request.retry_billed or not error.may_be_billed)
             and request.take_retry()
@@ -288,15 +301,15 @@ class HttpProvider(Provider):
         return self._connections
 
 
-def backoff_s(retry: RetrySettings, number: int, retry_after: float | None) -> float:
+def backoff_s(retry: Retry, number: int, retry_after: float | None) -> float:
     """Return the seconds before retry `number`, counted from 0: exponential backoff with full jitter.
 
     The jitter comes on top of `retry_after`, so that callers that were refused together do not return together.
 
-    >>> backoff_s(RetrySettings(base_s=1.0, max_s=3.0), 5, retry_after=None) <= 3.0
+    >>> backoff_s(Retry(first_pause_s=1.0, max_pause_s=3.0), 5, retry_after=None) <= 3.0
     True
     """
-    jitter = random.uniform(0.0, min(retry.max_s, retry.base_s * 2.0**number))  # noqa: S311 - not a secret
+    jitter = random.uniform(0.0, min(retry.max_pause_s, retry.first_pause_s * 2.0**number))  # noqa: S311 - not a secret
     return jitter + (retry_after or 0.0)
 
 

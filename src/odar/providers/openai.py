@@ -48,6 +48,8 @@ MESSAGE_FIELDS = frozenset({"role", "content", "refusal", "tool_calls", "functio
 """Fields of a message that ODAR represents itself."""
 _TIERS = frozenset({"batch", "flex", "priority", "scale", "ultrafast"})
 """Service tiers with prices of their own."""
+_MAX_BLANK = 1000
+"""Blank characters before `<think>`; after more, what follows is the answer."""
 _USER_CHARACTERS = 64
 """Maximum length of `user` at OpenAI."""
 _FINISH = {"eos": "stop", "end_turn": "stop", "max_tokens": "length", "function_call": "tool_calls"}
@@ -195,7 +197,8 @@ class ThinkingFilter:
             start = self._buffer.lstrip()
             self.seen = start.startswith("<think>")
             if not self.seen:
-                self._answering = not "<think>".startswith(start)
+                blank = len(self._buffer) - len(start)
+                self._answering = blank > _MAX_BLANK or not "<think>".startswith(start)
                 return self._buffer if self._answering else ""
         before, closed, answer = self._buffer.partition("</think>")
         answer = answer.lstrip()

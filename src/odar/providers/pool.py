@@ -84,13 +84,13 @@ def _open_replay(name: str, provider: ProviderSettings, settings: Settings) -> P
 
 
 def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> dict[str, Any]:
-    """Return the API key, retries, TLS certificates and the remedy for a rejected key."""
+    """Return the API key, TLS certificates and the remedy for a rejected key."""
     key = api_key(name, provider)
     if key is None and provider.api_key_env:
         raise SettingsError(f"provider {name} needs a key: set {provider.api_key_env}, or use --profile local")
     source = provider.api_key_env or (provider.api_key_file and f"providers.{name}.api_key_file")
     hint = f"check {source}" if source else ""
-    return {"api_key": key, "retry": settings.retry, "key_hint": hint, "tls": _tls_context(name, provider)}
+    return {"api_key": key, "key_hint": hint, "tls": _tls_context(name, provider)}
 
 
 def _tls_context(name: str, provider: ProviderSettings) -> SSLContext | None:

@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import msgspec
 
 from odar.background import CURRENT_KEY
 from odar.policy.belief import Agent, Belief
@@ -39,14 +41,17 @@ class Pair(NamedTuple):
     plausible: int
 
 
-class Agreement(NamedTuple):
+class Agreement(msgspec.Struct, frozen=True):
     """Questions that both answered, and those on which they agreed."""
 
     questions: float = 0.0
     agreed: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.agreed <= self.questions:
+            raise ValueError("a count is negative, or more agree than answered")
+
     def plus(self, other: Agreement, scale: float = 1.0) -> Agreement:
-        """Return the sum, with the other one scaled."""
         return Agreement(self.questions + scale * other.questions, self.agreed + scale * other.agreed)
 
 
@@ -61,7 +66,8 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
         timer: monotonic seconds, for the syncs.
     """
 
-    FORMAT = "odar-agreement-1"
+    FORMAT = "odar-agreement-2"
+    ROWS = list[tuple[Pair, Agreement]]
 
     def __init__(
         self,
@@ -86,28 +92,20 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
                 pair = Pair(key, one, other, plausible)
                 agreed = float(groups[one] == groups[other])
                 self._unsaved[pair] = self._unsaved.get(pair, Agreement()).plus(Agreement(1.0, agreed))
-        self._refresh()
+        self._sync_if_due()
 
     def skills(self) -> tuple[float, ...]:
         """Return the skills of all agents as traffic corrected them, for the key that asks; empty if it did not."""
         if self._belief is None:
             return ()
-        self._refresh()
+        self._sync_if_due()
         known = self._skills
         return known.get(CURRENT_KEY.get()) or known.get(None, ())
 
     def questions(self) -> dict[str, float]:
-        """Return the number of counted questions by key."""
-        if self.total is None:
-            self.sync()
+        total = self.read()
         with self._lock:
-            return _questions_by_key(self._merge(self.total or {}, self._unsaved))
-
-    def _refresh(self) -> None:
-        with self._lock:
-            due = self._is_due()
-        if due:
-            self._sync_in_thread()
+            return _questions_by_key(self._merge(total, self._unsaved))
 
     def _after_sync(self, total: Mapping[Pair, Agreement]) -> None:
         if self._belief is None:
@@ -125,7 +123,8 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
                 found[numbers] = found.get(numbers, Agreement()).plus(count, scale)
             others = sum(scales[key] * questions for key, questions in by_key.items())
             if seen_by is not None or others >= MIN_QUESTIONS:
-                fitted = skills_from_agreement(self._belief, list(self._agents.values()), found)
+                counts = {numbers: (each.questions, each.agreed) for numbers, each in found.items()}
+                fitted = skills_from_agreement(self._belief, list(self._agents.values()), counts)
                 skills[seen_by] = tuple(round(skill, 2) for skill in fitted)  # a policy for each hundredth
         self._skills = skills
 
@@ -136,19 +135,6 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
             total[pair] = Agreement().plus(merged, 0.5) if merged.questions > MAX_QUESTIONS else merged
         kept = set(list(_questions_by_key(total))[: 20 * MAX_KEYS])
         return {pair: count for pair, count in total.items() if pair.key in kept}
-
-    def _to_json(self, counts: dict[Pair, Agreement]) -> dict[str, Any]:
-        return {"pairs": [{**pair._asdict(), **count._asdict()} for pair, count in counts.items()]}
-
-    def _from_json(self, body: Mapping[str, Any]) -> dict[Pair, Agreement]:
-        found = {}
-        for row in body["pairs"]:
-            pair = Pair(str(row["key"]), str(row["one"]), str(row["other"]), int(row["plausible"]))
-            count = Agreement(float(row["questions"]), float(row["agreed"]))
-            if not 0 <= count.agreed <= count.questions < float("inf"):
-                raise ValueError("a count is negative or infinite")
-            found[pair] = count
-        return found
 
 
 def _questions_by_key(counts: Mapping[Pair, Agreement]) -> dict[str, float]:

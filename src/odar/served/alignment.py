@@ -12,12 +12,10 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from odar.background import CURRENT_KEY
 from odar.files import user_path
@@ -77,7 +75,8 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
     `clock` gives seconds since 1970, for the decay of counts; `timer` monotonic seconds, for the syncs.
     """
 
-    FORMAT = "odar-alignment-3"
+    FORMAT = "odar-alignment-4"
+    ROWS = list[tuple[Served, Histogram]]
 
     def __init__(
         self,
@@ -101,11 +100,6 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
         # without log-probabilities it holds quantiles alone
         return calibrated.alignment if calibrated is not None and calibrated.count else None
 
-    def warm_up(self) -> None:
-        """Read the file, unless it was read before."""
-        if self.total is None:
-            self.sync()
-
     def tables(self, source: Source) -> QuantileTables | None:
         """Return the quantiles of the signals of this source; None stands for the shipped ones."""
         calibrated = self.calibrated.get(source)
@@ -113,7 +107,7 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
             if source not in self._calibrated_tables:
                 self._calibrated_tables[source] = calibrated.tables
             return self._calibrated_tables[source]
-        self.warm_up()
+        self.read()
         return self._counts.tables(Served(source, CURRENT_KEY.get()))
 
     def observe_signals(self, source: Source, answer: AnswerSignals) -> None:
@@ -131,16 +125,14 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
             if len(self._waiting) < _MAX_WAITING and self._waiting_by_key[key] < _MAX_WAITING_PER_KEY:
                 self._waiting.append((Served(source, key), energy))
                 self._waiting_by_key[key] += 1
-            due = self._is_due()
-        if due:
-            self._sync_in_thread()
+        self._sync_if_due()
 
     def report(self, steps: Mapping[str, str]) -> list[AlignmentRow]:
         """Return every calibrated or served source, most served first; `steps` names prompts by their MD5."""
-        if self.total is None or self._timer() >= self._sync_at:
+        if self._is_due():
             self.sync()
         served: dict[Source, Histogram] = {}
-        for (source, _), running in self._decay(self.total or {}).items():
+        for (source, _), running in self._decay(self.read()).items():
             served[source] = served.get(source, Histogram()).merged(running, _HALF_LIFE_DAYS)
         sources = dict.fromkeys(source for source in (*self.calibrated, *served) if not source.signal)
         rows = [
@@ -186,23 +178,6 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
             if weights[served] >= _MIN_WEIGHT and by_key[served.key] <= _MAX_SOURCES_PER_KEY:
                 kept.append(served)
         return {served: total[served] for served in kept[:_MAX_SOURCES]}
-
-    def _to_json(self, counts: dict[Served, Histogram]) -> dict[str, Any]:
-        rows = []
-        for (source, key), running in counts.items():
-            bins = {str(number): round(weight, 6) for number, weight in sorted(running.bins.items())}
-            rows.append({**asdict(source), "key": key, "day": running.day, "seen": running.seen, "bins": bins})
-        return {"sources": rows}
-
-    def _from_json(self, body: Mapping[str, Any]) -> dict[Served, Histogram]:
-        found = {
-            Served(msgspec.convert(row, Source), str(row["key"])): msgspec.convert(row, Histogram, str_keys=True)
-            for row in body["sources"]
-        }
-        numbers = [number for running in found.values() for number in (running.day, *running.bins.values())]
-        if not all(math.isfinite(number) and number >= 0 for number in numbers):
-            raise ValueError("a count is negative or infinite")
-        return found
 
 
 @lru_cache(maxsize=256)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -10,9 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import msgspec
+
 from odar.errors import StoreError
 from odar.files import atomic_write
-from odar.formats import check_format, load_json
+from odar.formats import check_format
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -43,6 +44,8 @@ class SharedCounts(ABC, Generic[K, V]):
 
     FORMAT: ClassVar[str]
     """Name and version of the file's format."""
+    ROWS: ClassVar[Any]
+    """Type of the counts in the file: list[tuple[K, V]]."""
 
     def __init__(self, file: Path | None, timer: Callable[[], float] = time.monotonic) -> None:
         self.last_error: str | None = None
@@ -61,14 +64,6 @@ class SharedCounts(ABC, Generic[K, V]):
     def _merge(self, old: dict[K, V], new: Mapping[K, V]) -> dict[K, V]:
         """Return the sum of both, without counts that are too rare or too old."""
 
-    @abstractmethod
-    def _from_json(self, body: Mapping[str, Any]) -> dict[K, V]:
-        """Read what `_to_json` wrote."""
-
-    @abstractmethod
-    def _to_json(self, counts: dict[K, V]) -> dict[str, Any]:
-        """Return the content of the file."""
-
     def load(self) -> dict[K, V]:
         """Read the file.
 
@@ -77,14 +72,15 @@ class SharedCounts(ABC, Generic[K, V]):
         """
         assert self._file is not None
         try:
-            body = load_json(self._file.read_text(encoding="utf-8"))
+            body = msgspec.json.decode(self._file.read_bytes())
             check_format(body["format"], self.FORMAT, str(self._file), "delete it to start again", StoreError)
-            return self._from_json(body)
+            rows: list[tuple[K, V]] = msgspec.convert(body["counts"], self.ROWS, str_keys=True)
+            return dict(rows)
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise StoreError(f"{self._file} cannot be read: {error.strerror or error}") from None
-        except (ValueError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise StoreError(f"{self._file} is damaged; delete it to start again") from None
 
     def sync(self) -> None:
@@ -107,6 +103,12 @@ class SharedCounts(ABC, Generic[K, V]):
                     self._unsaved = self._merge(new, self._unsaved)
             self._after_sync(self.total)
 
+    def read(self) -> dict[K, V]:
+        """Return the counts of all processes; reads the file only if it was not read before."""
+        if self.total is None:
+            self.sync()
+        return self.total or {}
+
     def close(self) -> None:
         """Write unsaved counts. Idempotent; does nothing without a file."""
         self._before_sync()
@@ -120,14 +122,16 @@ class SharedCounts(ABC, Generic[K, V]):
         """Use the new total; called after every sync."""
 
     def _is_due(self) -> bool:
-        """Return whether a sync is due, True to one caller only; call it with the lock held."""
-        due = self._timer() >= self._sync_at
-        if due:
-            self._sync_at = self._timer() + SYNC_S
-        return due
+        """Return whether a sync is due, True to one caller only."""
+        with self._lock:
+            due = self._timer() >= self._sync_at
+            if due:
+                self._sync_at = self._timer() + SYNC_S
+            return due
 
-    def _sync_in_thread(self) -> None:
-        threading.Thread(target=self.sync, name="odar-counts", daemon=True).start()
+    def _sync_if_due(self) -> None:
+        if self._is_due():
+            threading.Thread(target=self.sync, name="odar-counts", daemon=True).start()
 
     def _add(self, file: Path, new: Mapping[K, V]) -> dict[K, V]:
         import filelock  # takes 20 ms, so only when there is something to write
@@ -136,10 +140,10 @@ class SharedCounts(ABC, Generic[K, V]):
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with filelock.FileLock(file.with_name(file.name + ".lock"), timeout=_LOCK_TIMEOUT_S):
                 total = self._merge(self.load(), new)
-                text = json.dumps({"format": self.FORMAT, **self._to_json(total)}, ensure_ascii=False)
+                body = msgspec.json.encode({"format": self.FORMAT, "counts": list(total.items())})
                 with atomic_write(file, StoreError) as draft:
                     draft.touch(mode=0o600)
-                    draft.write_text(text, encoding="utf-8")
+                    draft.write_bytes(body)
         except filelock.Timeout:
             raise StoreError(f"{file} is locked by another process") from None
         except OSError as error:

@@ -270,7 +270,9 @@ class ConcurrencyLimit:
         held, free = self._bytes[id_], self._max_bytes - self._bytes.total()
         share = size if key is None or not held else held + size
         if self._bytes.total() and share > free:
-            message = f"too many large requests: gateway.max_bodies_mb = {self._max_bytes / 1e6:g} for all keys"
+            message = (
+                f"too many large requests: {self._max_bytes / 1e6:g} MB (eight times gateway.max_body_mb) for all"
+            )
             raise ApiError(429, f"{message}, of which {free / 1e6:.0f} are free", "overloaded", retry_after=RETRY_S)
         self._bytes[id_] += size
 

@@ -153,8 +153,7 @@ class _UtilityRoutes:
         key = self._service.access.identify(request.scope)
         if key is not None:
             self._service.concurrency_limit.count_request(key)
-        gateway = self._service.settings.gateway
-        body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES, gateway.body_timeout_s)
+        body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES)
         feedback = convert(read_json(body), Feedback)
         async with self._service.reads.take(key):
             found = await self._service.mark(feedback.trace_id, feedback.correct, feedback.note or None, key)

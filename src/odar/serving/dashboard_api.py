@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, partial
 from importlib import resources
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import msgspec
 import orjson
@@ -25,6 +26,7 @@ from odar import __version__
 from odar.background import MAX_INLINE_BYTES, run_by_size
 from odar.errors import InputError, StoreError, UnknownName
 from odar.formats import dump_json, json_size
+from odar.served.targets import TargetReport
 from odar.serving.endpoint import Endpoint, WireProtocol
 from odar.serving.errors import ApiError, bad_field, openai_body, operator_error
 from odar.serving.keys import Key
@@ -39,6 +41,7 @@ from odar.traces.record import Cursor, Filter, Record, Text, to_document
 from odar.traces.story import tell_story
 from odar.types import Answer
 
+T = TypeVar("T")
 API = "/dashboard/api"
 INDEX = "index.html"
 POLICY = (
@@ -67,7 +70,6 @@ _PRIVATE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosn
 
 
 def dashboard_routes(service: Service) -> list[Route]:
-    """Return the routes of the dashboard."""
     data = _DataRoutes(service)
     return [
         Route("/", _serve_file, name=INDEX),
@@ -118,7 +120,6 @@ class _DataRoutes:
         self._service = service
 
     async def session(self, request: Request) -> Response:
-        """Return the key of the request, and the settings of this server."""
         key, settings = self._service.access.identify(request.scope), self._service.settings
         return await _private_json(
             {
@@ -135,30 +136,27 @@ class _DataRoutes:
         )
 
     async def overview(self, request: Request) -> Response:
-        """Return sums and distributions over the traces that match."""
         key, store, query = self._key_store_query(request)
-        reads = self._service.reads
-        async with reads.take(key):
-            overview = await _read_store(reads.run(store.archive.overview, query, query.step))
-            certificate = self._service.odar.certificate
-            problems = [] if certificate is None else await reads.run(certificate.problems)
-            targets = [dataclasses.asdict(row) for row in await reads.run(self._service.odar.targets.report)]
-        if query.key is not None:
-            targets = [row for row in targets if f"key {query.key}" in row["scope"]]
+        certificate, targets = self._service.odar.certificate, self._service.odar.targets
+
+        def read() -> tuple[dict[str, Any], list[str], list[TargetReport]]:
+            figures = store.archive.overview(query, query.step)
+            return figures, [] if certificate is None else certificate.problems(), targets.report()
+
+        overview, problems, rows = await self._read(key, read)
+        shown = [dataclasses.asdict(row) for row in rows if query.key is None or f"key {query.key}" in row.scope]
         warnings = [f"certificate removed: {problem}" for problem in problems]
         if (since := store.observations.fallback_at) is not None:
             whose = "every request" if store.observations.fell_back(query.key) else "requests of some keys"
             warnings.append(f"slow answers {whose} since {since}: the cascade differed too often from it")
         warnings += warnings_of(overview, self._service.odar.settings)
-        return await _private_json({**overview, "targets": targets, "warnings": warnings})
+        return await _private_json({**overview, "targets": shown, "warnings": warnings})
 
     async def observation(self, request: Request) -> Response:
-        """Return what observed questions say about the cascade, and the settings that put it to use."""
         key, store, query = self._key_store_query(request)
-        settings, observer, reads = self._service.settings, self._service.observer, self._service.reads
+        settings, observer = self._service.settings, self._service.observer
         work = partial(store.observations.report, query.since, query.key, query.step, MAX_EXAMPLES)
-        async with reads.take(key):
-            report = await _read_store(reads.run(work))
+        report = await self._read(key, work)
         agents = self._service.odar.believed_agents
         learned = self._service.odar.agreement.skills()
         return await _private_json(
@@ -179,27 +177,24 @@ class _DataRoutes:
     async def page(self, request: Request) -> Response:
         """Return a page of traces, newest first, and the cursor of the next page."""
         key, store, query = self._key_store_query(request)
-        async with self._service.reads.take(key):
-            work = self._service.reads.run(store.archive.page, query, query.cursor(), query.limit)
-            page = await _read_store(work)
+        page = await self._read(key, partial(store.archive.page, query, query.cursor(), query.limit))
         return await _private_json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
 
     async def trace(self, request: Request) -> Response:
         """Return one trace with its document; a trace of another key is reported as unknown."""
         key, store, query = self._key_store_query(request)
         trace_id = request.path_params["id"]
-        reads = self._service.reads
-        async with reads.take(key):
-            trace = await _read_store(store.get(trace_id), trace_id)
+        async with self._service.reads.take(key):
+            with _api_errors(trace_id):
+                trace = await store.get(trace_id)
             if query.key is not None and trace["key_id"] != query.key:
                 raise _trace_not_found(trace_id)
-            story = await reads.run(tell_story, trace["document"])
+            story = await self._service.reads.run(tell_story, trace["document"])
             return await _private_json({**trace, "story": story})
 
     async def export(self, request: Request) -> Response:
         """Stream the traces that match as JSONL."""
         key, store, query = self._key_store_query(request)
-        reads = self._service.reads
         traces = store.archive.export(query, orjson.Fragment)  # documents are copied, not parsed
         lines = (dump_json(trace) + b"\n" for trace in traces)
 
@@ -209,26 +204,25 @@ class _DataRoutes:
                 part += line
             return part
 
-        async def next_part() -> bytes:
-            async with reads.take(key):  # not while the client reads
-                part: bytes = await _read_store(reads.run(read_part))
-            return part
-
         async def parts(part: bytes) -> AsyncIterator[bytes]:
             while part:
                 yield part
-                part = await next_part()
+                part = await self._read(key, read_part)  # takes no turn while the client reads
 
-        first = await next_part()  # an error is reported before the response starts
+        first = await self._read(key, read_part)  # an error is reported before the response starts
         headers = {**_PRIVATE_HEADERS, "content-disposition": 'attachment; filename="odar-traces.jsonl"'}
         return StreamingResponse(parts(first), headers=headers, media_type="application/jsonl")
 
     async def models(self, request: Request) -> Response:
-        """Return the models."""
         key = self._service.access.identify(request.scope)
-        async with self._service.reads.take(key):
-            report = await self._service.reads.run(report_models, self._service, key)  # may wait for a file lock
+        report = await self._read(key, partial(report_models, self._service, key))  # may wait for a file lock
         return await _private_json(report)
+
+    async def _read(self, key: Key | None, work: Callable[[], T]) -> T:
+        """Read the store in a thread, when it is this key's turn."""
+        async with self._service.reads.take(key):
+            with _api_errors():
+                return await self._service.reads.run(work)
 
     def _key_store_query(self, request: Request) -> tuple[Key | None, Store, TraceQuery]:
         """Return the key, the store, and the parameters, limited to the traces that the key may read."""
@@ -240,10 +234,11 @@ class _DataRoutes:
         return key, self._service.store, limited
 
 
-async def _read_store(work: Awaitable[Any], trace_id: str = "") -> Any:
-    """Await a read of the store; convert its errors to ApiError."""
+@contextmanager
+def _api_errors(trace_id: str = "") -> Iterator[None]:
+    """Convert errors of the store to ApiError."""
     try:
-        return await work
+        yield
     except UnknownName:
         raise _trace_not_found(trace_id) from None
     except InputError as error:
@@ -278,7 +273,6 @@ class TraceQuery(Filter, frozen=True, kw_only=True):
         return convert({name: value for name, value in params.items() if value}, cls, strict=False)
 
     def cursor(self) -> Cursor | None:
-        """Return the cursor of the page."""
         try:
             return None if self.after is None else Cursor.parse(self.after)
         except InputError as error:
@@ -352,7 +346,6 @@ class PlaygroundBody(Struct, forbid_unknown_fields=True):
 
 
 def read_question(body: Any) -> ChatRequest:
-    """Read a question of the dashboard as a chat with one turn."""
     request = convert(body, PlaygroundBody)
     if not request.question.strip():
         raise bad_field("question", "is empty")
@@ -362,8 +355,7 @@ def read_question(body: Any) -> ChatRequest:
 
 
 def write_document(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return the trace with its texts in the format of stored traces."""
-    document = to_document(Record(request.query, answer), content=True)
+    document = to_document(Record(request.query, answer.trace), content=True)
     return {"id": answer.trace.id, "document": document, "story": tell_story(document)}
 
 

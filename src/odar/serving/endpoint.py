@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -27,7 +28,15 @@ from odar.policy.session import SessionRequest
 from odar.providers.base import OnDelta
 from odar.question import core_question
 from odar.serving.errors import INTERNAL, SHUTDOWN_TIMEOUT, ApiError, api_error_of, bad_field, rate_headers
-from odar.serving.exchange import JSON_HEADERS, CancelOnDisconnect, ClientLeft, Exchange, Receive, Scope, Send
+from odar.serving.exchange import (
+    JSON_HEADERS,
+    CancelOnDisconnect,
+    ClientLeft,
+    Exchange,
+    Receive,
+    Scope,
+    Send,
+)
 from odar.serving.keys import Key
 from odar.serving.logs import CURRENT_REQUEST
 from odar.serving.protocols.chat_request import ChatRequest, check_addresses, with_headers
@@ -40,10 +49,10 @@ from odar.serving.protocols.fields import (
     read_json,
 )
 from odar.serving.protocols.reply import AlreadyReported, EventStream, EventWriter, answer_headers
-from odar.serving.records import CLIENT_LEFT, Entry
 from odar.serving.reservations import request_ledger, reserve, settle, with_max_tokens
 from odar.serving.service import DIAL_MODELS, Service
 from odar.serving.store import Store
+from odar.traces.record import CLIENT_LEFT, Record, Unanswered
 from odar.types import NO_USAGE, Answer, Decision, Plan, Spend
 
 LOG = logging.getLogger("odar.serving")
@@ -92,7 +101,6 @@ class RequestState:
 
     @property
     def key_id(self) -> str | None:
-        """The id of the key; None without a key."""
         return self.key.id if self.key is not None else None
 
 
@@ -113,7 +121,6 @@ class Endpoint:
 
     @observed("request", outermost=True)
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         trace_id = secrets.token_hex(16)
         state = RequestState(Exchange(scope, receive, send, trace_id), trace_id, time.perf_counter())
         # The server runs each request in its own context.
@@ -176,14 +183,13 @@ class Endpoint:
 
     async def _read_body(self, state: RequestState) -> bytes:
         hold = partial(self._hold, state)
-        body = await state.exchange.body(self._limit, self._gateway.body_timeout_s, hold)
+        body = await state.exchange.body(self._limit, hold)
         state.size = len(body)
         values = await run_by_size(len(body), partial(max_values, body))
         hold(_VALUE_BYTES * min(values, MAX_VALUES))  # with more, it is refused before it is parsed
         return body
 
     def _hold(self, state: RequestState, size: int) -> None:
-        """Count memory of the request; raise ApiError if its key holds too much."""
         self._service.concurrency_limit.hold(state.key, size)
         state.held += size
 
@@ -209,11 +215,9 @@ class Endpoint:
             await asyncio.wait([asyncio.wrap_future(state.charge())], timeout=_CHARGE_TIMEOUT_S)
 
     async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
-        """Parse a body, in a thread if it is large."""
         return await run_by_size(len(body), partial(self._read, body))
 
     def _read(self, body: bytes) -> ChatRequest:
-        """Parse a body; raise ApiError if it is invalid or too complex."""
         return self._parse(_read_values(body))
 
     def _parse(self, value: Any) -> ChatRequest:
@@ -232,11 +236,9 @@ class Endpoint:
 
     async def _stream(self, state: RequestState, request: ChatRequest, options: AskOptions, ledger: Ledger) -> None:
         writer = self._protocol.stream(request, state.trace_id)
-        stream = EventStream(state.exchange, writer, state.trace_id, self._gateway.keepalive_s)
+        stream = EventStream(state.exchange, writer, state.trace_id)
         answer = self._ask(state, request, options, on_delta=stream.on_delta, on_decision=stream.on_decision)
-        # The engine keeps the deadline; a client that is still reading some time after it is disconnected.
-        timeout_s = ledger.time_left() + self._gateway.write_timeout_s
-        timer = asyncio.get_running_loop().call_later(timeout_s, state.exchange.abort)
+        timer = state.exchange.abort_after(ledger.time_left())  # the engine keeps the deadline
         try:
             await stream.send(answer, self._api_error)
         finally:
@@ -286,29 +288,38 @@ class Endpoint:
         return api_error
 
     def _record(self, state: RequestState, error: BaseException | None) -> None:
-        request, ledger, trace = state.request, state.ledger, state.answer.trace if state.answer else None
+        """Count, log and store the request, once it has ended."""
+        request, ledger = state.request, state.ledger
         seconds = time.perf_counter() - state.started
         if isinstance(error, AlreadyReported):
             error = error.__cause__
-        self._service.finish(
-            Entry(
-                trace_id=state.trace_id,
-                endpoint=self._protocol.name,
-                model=request.model if request else "",
-                status=state.exchange.status,
-                seconds=seconds,
-                stream=request.stream if request else False,
-                key_id=state.key_id,
-                query=request.query if request else None,
-                trace=trace,
-                plan=trace.plan if trace else state.plan,
+        trace = (
+            state.answer.trace
+            if state.answer is not None
+            else Unanswered(
+                id=state.trace_id,
+                started_at=(datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="milliseconds"),
+                profile=self._service.settings.profile,
+                plan=state.plan,
                 decisions=tuple(state.decisions),
                 calls=tuple(ledger.calls) if ledger else (),
-                spend=trace.spend if trace else ledger.spend() if ledger else Spend(0, NO_USAGE, 0.0, seconds),
+                spend=ledger.spend() if ledger else Spend(0, NO_USAGE, 0.0, seconds),
+            )
+        )
+        self._service.finish(
+            Record(
+                query=request.query if request else None,
+                trace=trace,
+                key_id=state.key_id,
+                settled=state.charge is not None,
                 error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
                 error_summary=None if error is None else summary_of(error),
+                endpoint=self._protocol.name,
+                model=request.model if request else "",
+                http_status=state.exchange.status,
+                seconds=seconds,
+                stream=request.stream if request else False,
                 request_id=state.exchange.request_id,
-                settled=state.charge is not None,
             )
         )
 

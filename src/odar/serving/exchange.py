@@ -28,6 +28,10 @@ EVENT_STREAM_HEADERS: Headers = (
 )
 
 
+BODY_TIMEOUT_S = 30.0
+"""Seconds that a client has to send its request."""
+WRITE_TIMEOUT_S = 10.0
+"""Seconds that a client has to read what was sent."""
 _MAX_DIGITS = 20
 
 
@@ -52,14 +56,18 @@ class Exchange:
         self._receive = receive
         self._send = send
 
-    async def body(self, limit: int, timeout_s: float, hold: Callable[[int], None]) -> bytes:
+    async def body(self, limit: int, hold: Callable[[int], None]) -> bytes:
         """Return the request's body; see `read_body`."""
-        return await read_body(self.headers, self._receive, limit, timeout_s, hold)
+        return await read_body(self.headers, self._receive, limit, hold)
 
     async def wait_for_disconnect(self) -> None:
         """Return when the client has disconnected; call it only after the body has been read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+    def abort_after(self, seconds: float) -> asyncio.TimerHandle:
+        """Disconnect a client that is still reading `WRITE_TIMEOUT_S` after this time."""
+        return asyncio.get_running_loop().call_later(seconds + WRITE_TIMEOUT_S, self.abort)
 
     def abort(self) -> None:
         """Close the connection without sending buffered data."""
@@ -69,12 +77,10 @@ class Exchange:
             extension["abort"]("slow_reader")
 
     async def respond(self, status: int, body: bytes, headers: Headers = JSON_HEADERS) -> None:
-        """Send a response."""
         await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
         await self._send({"type": "http.response.body", "body": body})
 
     async def start(self, status: int, headers: Headers) -> None:
-        """Send status and headers."""
         self.status = status
         headers = [*headers, *self.more_headers, (b"x-request-id", self.request_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
@@ -125,7 +131,6 @@ async def read_body(
     headers: Headers,
     receive: Receive,
     limit: int,
-    timeout_s: float,
     hold: Callable[[int], None] = lambda size: None,
 ) -> bytes:
     """Return a request's body; raise ApiError as soon as it is too large or too slow.
@@ -141,7 +146,7 @@ async def read_body(
     pieces: list[bytes] = []
     size = 0
     message = await receive()
-    timeout = asyncio.timeout(timeout_s) if message.get("more_body") else nullcontext()
+    timeout = asyncio.timeout(BODY_TIMEOUT_S) if message.get("more_body") else nullcontext()
     try:
         async with timeout:
             while True:
@@ -158,7 +163,7 @@ async def read_body(
                     return await run_by_size(size, partial(b"".join, pieces))
                 message = await receive()
     except TimeoutError:
-        raise ApiError(408, f"the request did not arrive within {timeout_s:g} s", "body_timeout") from None
+        raise ApiError(408, f"the request did not arrive within {BODY_TIMEOUT_S:g} s", "body_timeout") from None
 
 
 def _too_large(limit: int) -> ApiError:

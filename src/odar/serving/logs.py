@@ -21,7 +21,8 @@ from typing import Any
 
 from odar import errors
 from odar.observer import outgoing_headers
-from odar.serving.records import Entry
+from odar.traces.record import Record
+from odar.types import Trace
 
 Line = Mapping[str, Any]
 """Time, level, logger, message and further values by name; None if unknown."""
@@ -46,36 +47,34 @@ def request_id(client_id: bytes | None, default: str) -> str:
     return client_id.decode() if client_id and _REQUEST_ID.fullmatch(client_id) else default
 
 
-def request_line(entry: Entry) -> Line:
-    """Return the line of one request."""
+def request_line(record: Record) -> Line:
     line: dict[str, Any] = {
         "time": time.time(),
-        "level": "info" if entry.status < 500 else "error",
+        "level": "info" if record.http_status < 500 else "error",
         "logger": "odar.request",
         "message": "request",
-        "request_id": entry.request_id,
-        "trace_id": entry.trace_id,
-        "key_id": entry.key_id,
-        "endpoint": entry.endpoint,
-        "model": entry.model or None,
-        "path": entry.path,
-        "status": entry.status,
-        "seconds": round(entry.seconds, 4),
-        "stream": entry.stream,
-        "calls": entry.spend.calls,
-        "cost_usd": entry.spend.cost_usd,
+        "request_id": record.request_id,
+        "trace_id": record.trace.id,
+        "key_id": record.key_id,
+        "endpoint": record.endpoint,
+        "model": record.model or None,
+        "path": record.path,
+        "status": record.http_status,
+        "seconds": round(record.seconds, 4),
+        "stream": record.stream,
+        "calls": record.trace.spend.calls,
+        "cost_usd": record.trace.spend.cost_usd,
     }
-    if entry.trace and entry.trace.degradations:
+    if isinstance(record.trace, Trace) and record.trace.degradations:
         line["degraded"] = True
-    if entry.error is not None:
-        line["error"] = entry.error_summary  # messages may quote the client or the prompt
+    if record.error is not None:
+        line["error"] = record.error_summary  # messages may quote the client or the prompt
     if headers := outgoing_headers():
         line["traceparent"] = headers.get("traceparent")
     return line
 
 
 def record_line(record: logging.LogRecord) -> Line:
-    """Return a line for a record of the logging module."""
     line: dict[str, Any] = {
         "time": record.created,
         "level": record.levelname.lower(),
@@ -98,7 +97,6 @@ def _describe_exception(error: BaseException) -> str:
 
 
 def as_json(line: Line) -> str:
-    """Return the line as a JSON object."""
     return json.dumps({**line, "time": _timestamp(line["time"])}, ensure_ascii=False, default=str) + "\n"
 
 
@@ -165,16 +163,13 @@ class Logs(logging.Handler):
         logging.captureWarnings(True)
 
     def info(self, message: str, **fields: Any) -> None:
-        """Write an informational line."""
         self._put({"time": time.time(), "level": "info", "logger": "odar", "message": message, **fields})
 
-    def request(self, entry: Entry) -> None:
-        """Write the line of one request."""
+    def request(self, record: Record) -> None:
         if self._requests:
-            self._put(request_line(entry))
+            self._put(request_line(record))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line for a record of the logging module."""
         self._put(record_line(record))
 
     def close(self) -> None:

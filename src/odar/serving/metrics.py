@@ -22,13 +22,13 @@ from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport
 from odar.served.targets import TargetReport
 from odar.serving.access import ConcurrencyLimit
 from odar.serving.observation import TrafficObserver
-from odar.serving.records import Entry
 from odar.serving.server import ConnectionLimits
 from odar.serving.workers import Workers
 from odar.traces.observations import Observations
 from odar.traces.overview import RoutedTotals, savings
+from odar.traces.record import Record
 from odar.traces.writer import Health
-from odar.types import DIRECT, Route
+from odar.types import DIRECT, Route, Trace
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -102,13 +102,13 @@ class Metrics(Collector):
         """
         self._sources.append((partial(source, *args), shared))
 
-    def count(self, entry: Entry) -> None:
+    def count(self, record: Record) -> None:
         """Count one request; its model must be in the settings or `other`, because it becomes a label."""
-        add, trace = self._add, entry.trace
-        path = (entry.path if trace else None) or "none"
-        add("odar_requests", 1, entry.endpoint, path, str(entry.status))
-        self._seconds_of[path].observe(entry.seconds)
-        for call in entry.calls:
+        add, trace = self._add, record.trace
+        path = (record.path if isinstance(trace, Trace) else None) or "none"
+        add("odar_requests", 1, record.endpoint, path, str(record.http_status))
+        self._seconds_of[path].observe(record.seconds)
+        for call in trace.calls:
             add("odar_calls", call.samples, call.provider, call.model)
             if call.failed:
                 add("odar_call_failures", 1, call.provider, call.model)
@@ -119,12 +119,12 @@ class Metrics(Collector):
                 add("odar_unpriced_calls", 1)
             else:
                 add("odar_cost_usd", call.cost_usd)
-        if trace is None:
+        if not isinstance(trace, Trace):
             return
         if trace.plan.session is not None:
             add("odar_session_requests", 1, trace.plan.session.event)
         self._routed.add_trace(trace)
-        options = entry.query.options if entry.query else NO_OPTIONS
+        options = record.query.options if record.query else NO_OPTIONS
         for agent, (answers, cut) in cut_off_counts(trace.candidates, options).items():
             add("odar_answers", answers, agent)
             add("odar_cut_off_answers", cut, agent)
@@ -150,7 +150,6 @@ class Metrics(Collector):
         return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of all workers."""
         snapshots = [*self._inherited, *self._others()]
         for metric in self._own_metrics():
             yield _merge(metric, snapshots)
@@ -176,7 +175,6 @@ class Metrics(Collector):
         return msgspec.msgpack.encode(Snapshot(samples, routed, dict(breakers)))
 
     def breakers_elsewhere(self) -> list[Mapping[str, BreakerReport]]:
-        """Return the circuit breakers of the other workers, by provider."""
         return [each.breakers for each in self._others()]
 
     def _others(self) -> list[Snapshot]:
@@ -196,7 +194,6 @@ class Metrics(Collector):
 
 
 def _merge(metric: Metric, snapshots: Sequence[Snapshot]) -> Metric:
-    """Return a metric with the samples of other workers added."""
     if not snapshots:
         return metric
     values = {(each.name, tuple(each.labels.items())): each.value for each in metric.samples}
@@ -216,7 +213,6 @@ def _sum_routed(*totals: RoutedTotals) -> RoutedTotals:
 
 
 def breaker_metrics(breakers: dict[str, Breaker]) -> Iterator[Metric]:
-    """Yield the states of circuit breakers by provider."""
     states = {(name,): BREAKER_STATES.index(breaker.state) for name, breaker in breakers.copy().items()}
     yield _gauge("odar_breaker_state", "0 closed, 1 half open, 2 open.", states, "provider")
 
@@ -234,12 +230,10 @@ def target_metrics(report: Callable[[], list[TargetReport]]) -> Iterator[Metric]
 
 
 def certificate_metrics(problems: Callable[[], list[str]]) -> Iterator[Metric]:
-    """Yield whether the installed certificate holds."""
     yield _gauge("odar_certificate_holds", "1 while the installed certificate holds.", not problems())
 
 
 def connection_metrics(limits: ConnectionLimits) -> Iterator[Metric]:
-    """Yield the number of connections, and of those closed at a limit."""
     yield _gauge("odar_connections", "Connections of clients.", limits.open)
     refused = {(reason,): count for reason, count in sorted(limits.refused.items())}
     yield _counter("odar_refused_connections", "Connections closed for passing a limit.", refused, "reason")
@@ -257,7 +251,6 @@ def drift_metrics(report: Callable[[], list[AlignmentRow]]) -> Iterator[Metric]:
 
 
 def observer_metrics(observer: TrafficObserver) -> Iterator[Metric]:
-    """Yield how many questions were observed."""
     yield _counter("odar_observed", "Questions that were also answered in the background.", observer.observed)
     dropped = {(reason,): count for reason, count in sorted(observer.dropped.copy().items())}
     yield _counter("odar_observe_dropped", "Chosen questions that were not observed.", dropped, "reason")
@@ -279,7 +272,6 @@ def comparison_metrics(observations: Observations) -> Iterator[Metric]:
 
 
 def store_metrics(health: Callable[[], Health]) -> Iterator[Metric]:
-    """Yield the state of the store's writer."""
     current = health()
     yield _gauge("odar_store_up", "1 while the database takes what is written.", current.ok)
     yield _gauge("odar_store_queue", "Traces that wait to be written.", current.queued)
@@ -289,7 +281,6 @@ def store_metrics(health: Callable[[], Health]) -> Iterator[Metric]:
 
 
 def _savings_metrics(totals: RoutedTotals) -> Iterator[Metric]:
-    """Yield the savings of routing since the gateway started, as far as they are known."""
     saved = savings(totals)
     yield _gauge("odar_saved_calls", "Calls saved against one slow call a question.", saved["calls_saved"])
     known = {} if saved["usd_saved"] is None else {(): saved["usd_saved"]}

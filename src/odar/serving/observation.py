@@ -32,14 +32,13 @@ from odar.providers.base import Completion
 from odar.providers.breaker import BACKGROUND
 from odar.serving.budgets import Need
 from odar.serving.errors import ApiError
-from odar.serving.records import Entry
 from odar.serving.reservations import walk_needs, with_max_tokens
 from odar.serving.store import Store
 from odar.traces.database import OBSERVATION
 from odar.traces.observations import EVERY_KEY, Observation
 from odar.traces.record import Record
 from odar.tracing import baseline_usd
-from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Answer, Ask, Call, Candidate, Query, Stage, Step, Trace
+from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Ask, Call, Candidate, Query, Stage, Step, Trace
 
 LOG = logging.getLogger("odar.observe")
 WORKERS = 4
@@ -68,7 +67,7 @@ class TrafficObserver:
         self._draw = draw
         self._settings = odar.settings.observe
         self._slow_model = odar.settings.slow.model
-        self._queue: deque[tuple[Entry, int]] = deque()
+        self._queue: deque[tuple[Record, int]] = deque()
         self._queued: Counter[str | None] = Counter()
         """Waiting questions of each key."""
         self._queued_bytes = 0
@@ -81,13 +80,13 @@ class TrafficObserver:
         """Return whether a key's requests go to slow: observation is enabled, or the cascade fell back to it."""
         return self._settings.enabled or self._store.observations.fell_back(key_id)
 
-    def offer(self, entry: Entry) -> None:
+    def offer(self, entry: Record) -> None:
         """Observe a question that was answered, if it is chosen; returns at once and never raises."""
         share = self._settings.used_share
         if not share or not self._can_observe(entry) or self._draw() >= share:
             return
-        assert entry.trace is not None and entry.query is not None
-        size = Record(entry.query, Answer("", "", entry.trace)).memory_bytes() + 4 * entry.query.estimated_tokens
+        assert entry.query is not None
+        size = entry.memory_bytes() + 4 * entry.query.estimated_tokens
         own = 0 if entry.key_id is None else self._queued[entry.key_id]  # at most as many as it leaves free
         if own >= MAX_QUEUED - len(self._queue) or self._queued_bytes + size > MAX_QUEUED_BYTES:
             self.dropped["queue"] += 1
@@ -109,9 +108,15 @@ class TrafficObserver:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
 
-    def _can_observe(self, entry: Entry) -> bool:
+    def _can_observe(self, entry: Record) -> bool:
         trace, query = entry.trace, entry.query
-        if trace is None or query is None or entry.status != 200 or query.options.n > 1 or trace.degradations:
+        if (
+            not isinstance(trace, Trace)
+            or query is None
+            or entry.http_status != 200
+            or query.options.n > 1
+            or trace.degradations
+        ):
             return False
         if DIRECT in trace.plan.agents:  # a reply of the slow model, in place of which the cascade could answer
             return self.passes_through(entry.key_id) and trace.plan.agents[DIRECT] == self._slow_model
@@ -137,15 +142,15 @@ class TrafficObserver:
                 LOG.debug("a question was not observed: %s", type(error).__name__)
             await asyncio.sleep(PAUSE_S)
 
-    async def _observe(self, entry: Entry) -> None:
+    async def _observe(self, entry: Record) -> None:
         """Reserve the most that it can cost, answer the question, compare, and store the outcome."""
         trace, query = entry.trace, entry.query
-        assert trace is not None and query is not None
+        assert isinstance(trace, Trace) and query is not None
         paid = next(call for call in trace.calls if call.error is None) if DIRECT in trace.plan.agents else None
         paid_usd = 0.0 if paid is None else paid.cost_usd or 0.0
         need = Need(self._most_usd(query))
         lease_s = self._odar.settings.limits.deadline_s
-        future = self._store.budgets.reserve(OBSERVATION, f"observe-{entry.trace_id}", [need], lease_s)
+        future = self._store.budgets.reserve(OBSERVATION, f"observe-{entry.trace.id}", [need], lease_s)
         reserved = await asyncio.wrap_future(future)
         ledger = self._odar.agents.ledger(max_cost_usd=need.usd + paid_usd)
         try:
@@ -169,16 +174,16 @@ class TrafficObserver:
                 excess.mean, crossed.questions, excess.low, limit, self._slow_model, self._fell_back_for(entry),
             )  # fmt: skip
 
-    def _fell_back_for(self, entry: Entry) -> str:
+    def _fell_back_for(self, entry: Record) -> str:
         """Return whose requests slow answers after an observation of this request."""
         everybody = entry.key_id is None or self._store.observations.fell_back(EVERY_KEY)
         return "every request" if everybody else f"the requests of key {entry.key_id}"
 
     async def _ask_cascade(
-        self, trace: Trace, query: Query, ledger: Ledger, entry: Entry, paid: Call
+        self, trace: Trace, query: Query, ledger: Ledger, entry: Record, paid: Call
     ) -> Observation:
         """Answer a question that was passed through, with slow's reply in place of its first answer."""
-        reply = trace.candidates[trace.verdict.winner]
+        reply = trace.winner
         known = Completion(reply.text, reply.tokens, reply.finish, reply.tool_calls)
         answer = await self._odar.aask(query, AskOptions(ledger=ledger, paid=(known, paid), scope=OBSERVATION))
         plan = answer.trace.plan
@@ -193,7 +198,7 @@ class TrafficObserver:
             found = replace(found, slow_same=same_reply(again[0], reply) if again else None)
         return found
 
-    async def _ask_slow(self, trace: Trace, query: Query, ledger: Ledger, entry: Entry) -> Observation:
+    async def _ask_slow(self, trace: Trace, query: Query, ledger: Ledger, entry: Record) -> Observation:
         """Ask slow what the cascade answered: twice, less what the cascade asked it itself."""
         team = self._odar.agents.team(query, ledger, models=trace.plan.agents)
         own = [each for each in trace.candidates if each.agent == SLOW and each.step is not Step.VERIFY]
@@ -224,11 +229,11 @@ class TrafficObserver:
         labels = {f"{each.agent} {each.model}": group for each, group in zip(finished, groups, strict=True)}
         self._odar.agreement.count(labels, plan.plausible or 0, CURRENT_KEY.get())
 
-    def _observation(self, entry: Entry, trace: Trace, slow: Candidate, slow_usd: float | None) -> Observation:
-        winner = trace.candidates[trace.verdict.winner]
+    def _observation(self, entry: Record, trace: Trace, slow: Candidate, slow_usd: float | None) -> Observation:
+        winner = trace.winner
         content = self._store.settings.content
         return Observation(
-            id=entry.trace_id,
+            id=entry.trace.id,
             at=trace.started_at,
             key_id=entry.key_id or "",
             kind=trace.plan.kind,

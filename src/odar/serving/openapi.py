@@ -62,7 +62,6 @@ _POSTS: dict[str, tuple[str, type[Struct]]] = {
 
 @cache
 def openapi_document() -> Schema:
-    """Return the OpenAPI document."""
     kinds = [body for _, body in _POSTS.values()]
     _, schemas = msgspec.json.schema_components([*kinds, Extras], ref_template=_REF)
     limits = schemas["Extras"]["properties"]

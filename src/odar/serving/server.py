@@ -1,19 +1,19 @@
 """The server: uvicorn with limits on connections, fewer system calls and a graceful shutdown.
 
 On SIGTERM, SIGHUP or SIGINT, /readyz returns 503 and new requests are rejected, so that a load balancer notices;
-after `gateway.notice_s` the listening socket is closed; running requests are cancelled after `gateway.drain_s`.
+after `NOTICE_S` the listening socket is closed; running requests are cancelled after `gateway.drain_s`.
 
 uvicorn does not limit the size of headers, the time to send them, or the time to read an answer. These limits apply
 before a key is checked:
 
-| limit | setting | on violation |
+| limit | constant | on violation |
 |---|---|---|
 | bytes and number of headers (trailers too) | `MAX_HEADER_KB`, `MAX_HEADERS` | 431, closed |
-| time to send the headers | `header_timeout_s` | 408, closed |
-| time to send the body | `body_timeout_s` | 408 from the endpoint; closed 2 s after any answer |
+| time to send the headers | `HEADER_TIMEOUT_S` | 408, closed |
+| time to send the body | `BODY_TIMEOUT_S` | 408 from the endpoint; closed 2 s after any answer |
 | time between requests | 30 seconds | closed |
-| time to read an answer | `write_timeout_s` | closed |
-| connections of one address | `max_connections_per_peer` | 429, closed |
+| time to read an answer | `WRITE_TIMEOUT_S` | closed |
+| connections of one address | `MAX_CONNECTIONS_PER_PEER` | 429, closed |
 | connections of all addresses | half of the file descriptors | 429, closed |
 | pipelined requests | 16 | closed |
 
@@ -48,12 +48,19 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from odar.descriptors import client_connections, descriptor_limit, raise_descriptor_limit
 from odar.formats import dump_json
+from odar.serving import exchange
 from odar.serving.access import ConcurrencyLimit
 from odar.serving.errors import ApiError, openai_body
 from odar.serving.workers import Workers
 from odar.settings import GatewaySettings
 
 LOG = logging.getLogger("odar.serving")
+NOTICE_S = 1.0
+"""Seconds between the 503 of /readyz and closing the listening socket."""
+HEADER_TIMEOUT_S = 10.0
+"""Seconds that a client has to send the headers of a request."""
+MAX_CONNECTIONS_PER_PEER = 1024
+"""Connections from one address (IPv6: one /64) to a worker."""
 MAX_HEADER_KB, MAX_HEADERS = 32, 100
 _MAX_PIPELINED = 16
 _LINGER_S = 2.0
@@ -71,19 +78,19 @@ class ConnectionLimits:
     A peer can have as many connections as it leaves free, so that one alone has half of them; `most` is by default
     half of the file descriptors that the system allows.
 
-    >>> limits = ConnectionLimits(GatewaySettings(max_connections_per_peer=1))
+    >>> limits = ConnectionLimits(per_peer=1)
     >>> limits.acquire("10.0.0.1"), limits.acquire("10.0.0.1"), limits.acquire("10.0.0.2")
     (True, False, True)
     >>> limits.release("10.0.0.1"); limits.acquire("10.0.0.1")
     True
     """
 
-    def __init__(self, gateway: GatewaySettings, most: int | None = None, workers: Workers | None = None) -> None:
+    def __init__(
+        self, per_peer: int | None = None, most: int | None = None, workers: Workers | None = None
+    ) -> None:
         self._most = most
         self._workers = workers or Workers()
-        self.header_timeout_s = gateway.header_timeout_s
-        self.write_timeout_s = gateway.write_timeout_s
-        self.per_peer = gateway.max_connections_per_peer
+        self.per_peer = per_peer or MAX_CONNECTIONS_PER_PEER
         self.last_requests = False
         """Whether each connection is closed after its next answer."""
         self.refused: Counter[str] = Counter()
@@ -194,7 +201,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(429, "too_many_connections", message)
             return
         self._peer = peer
-        self._read_timer = self.loop.call_later(self._limits.header_timeout_s, self._on_read_timeout)
+        self._read_timer = self.loop.call_later(HEADER_TIMEOUT_S, self._on_read_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop counting the connection."""
@@ -235,7 +242,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Start the timeout for a client that reads too slowly."""
         super().pause_writing()
         if self._write_timer is None:
-            self._write_timer = self.loop.call_later(self._limits.write_timeout_s, self.abort, "write_timeout")
+            self._write_timer = self.loop.call_later(exchange.WRITE_TIMEOUT_S, self.abort, "write_timeout")
 
     def resume_writing(self) -> None:
         """Stop the timeout: the client has caught up."""
@@ -317,7 +324,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _start_header_timer(self) -> None:
         """Start the timeout for incomplete headers; endpoints have one for bodies."""
         if self._read_timer is None and self._in_head:
-            self._read_timer = self.loop.call_later(self._limits.header_timeout_s, self._on_read_timeout)
+            self._read_timer = self.loop.call_later(HEADER_TIMEOUT_S, self._on_read_timeout)
 
     def _stop_read_timer(self) -> None:
         if self._read_timer is not None:
@@ -334,7 +341,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete and self._in_head:
             self._start_header_timer()  # the previous request is still being answered
         elif self._in_head:
-            message = f"the headers did not arrive within {self._limits.header_timeout_s:g} s"
+            message = f"the headers did not arrive within {HEADER_TIMEOUT_S:g} s"
             self._refuse(408, "header_timeout", message)
         else:
             self.abort("silent")
@@ -467,15 +474,13 @@ class DrainingServer(uvicorn.Server):
         self,
         config: uvicorn.Config,
         concurrency_limit: ConcurrencyLimit,
-        notice_s: float,
         limits: ConnectionLimits | None = None,
         workers: Workers | None = None,
     ) -> None:
         super().__init__(config)
-        self._limits = limits or ConnectionLimits(GatewaySettings())
+        self._limits = limits or ConnectionLimits()
         self._concurrency_limit = concurrency_limit
         self._workers = workers or Workers()
-        self._notice_s = notice_s
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -522,7 +527,7 @@ class DrainingServer(uvicorn.Server):
             self._limits.last_requests = True
             self._loop.call_soon_threadsafe(self._close_listeners)
         # A signal handler can interrupt the loop at any step, so it only schedules the shutdown.
-        self._loop.call_soon_threadsafe(self._loop.call_later, self._notice_s, super().handle_exit, sig, frame)
+        self._loop.call_soon_threadsafe(self._loop.call_later, NOTICE_S, super().handle_exit, sig, frame)
 
     def _close_listeners(self) -> None:
         for each in self.servers:
@@ -554,4 +559,4 @@ def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
         backlog=max(2048, 2 * gateway.max_in_flight),
     )
     service = app.state.service
-    return DrainingServer(config, service.concurrency_limit, gateway.notice_s, service.connections, service.workers)
+    return DrainingServer(config, service.concurrency_limit, service.connections, service.workers)

@@ -26,6 +26,7 @@ from odar.policy.alignment import AlignmentRow
 from odar.policy.dial import Dial
 from odar.providers.base import Provider
 from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport, GuardedProvider
+from odar.providers.http import HttpProvider
 from odar.secrets import api_key
 from odar.serving.access import AccessPolicy, ConcurrencyLimit
 from odar.serving.errors import ApiError, bad_field
@@ -44,18 +45,20 @@ from odar.serving.metrics import (
 )
 from odar.serving.observation import TrafficObserver
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.records import Entry
 from odar.serving.server import ConnectionLimits
 from odar.serving.store import Store
 from odar.serving.turns import Turns
 from odar.serving.workers import PUBLISH_S, Workers
 from odar.settings import ProviderSettings, Settings
 from odar.traces.observations import EVERY_KEY
+from odar.traces.record import Record
 from odar.types import CHEAP_AGENTS, Route
 
 ADAPTIVE = "odar"
 MAX_RETRY_AFTER_S = 2.0
 """Longest `retry-after` of a provider that the gateway waits for; otherwise its 429 is passed on."""
+BODIES_IN_MEMORY = 8
+"""Size of all concurrent requests together, in bodies of `gateway.max_body_mb`."""
 _CHECK_AGAIN_S = 30.0
 _CHECK_TIMEOUT_S = 3.0
 _BUILT_IN_ORIGINS = frozenset(f"profile {name}" for name in PROFILES)
@@ -91,7 +94,7 @@ class Service:
         self.workers = workers or Workers(sessions=gateway.sessions)
         keys = KeyCache() if store is None else store.key_cache
         self.access = AccessPolicy(keys, gateway, self.workers)
-        max_bytes = 1e6 * gateway.max_bodies_mb
+        max_bytes = BODIES_IN_MEMORY * 1e6 * gateway.max_body_mb
         self.concurrency_limit = ConcurrencyLimit(gateway.max_in_flight, max_bytes=max_bytes, workers=self.workers)
         self.reads = Turns("odar-reads", 2)
         """Of the dashboard and of feedback."""
@@ -100,12 +103,9 @@ class Service:
         self.sessions = self.workers.sessions
         self.sessions.stored = None if store is None else store.sessions
         self.sessions.explicit = {name for name, each in settings.providers.items() if each.kind == "anthropic"}
-        self.connections = ConnectionLimits(gateway, workers=self.workers)
+        self.connections = ConnectionLimits(workers=self.workers)
         self.breakers: dict[str, Breaker] = {}
-        max_retry_after_s = min(settings.retry.max_retry_after_s, MAX_RETRY_AFTER_S)
-        retry = dataclasses.replace(settings.retry, max_retry_after_s=max_retry_after_s)
-        engine_settings = dataclasses.replace(settings, retry=retry)
-        self.odar = Odar(engine_settings, guard=self._with_breaker, **engine_options)
+        self.odar = Odar(settings, guard=self._with_breaker, **engine_options)
         agents = (name for agent in settings.agent_names for name in settings.models_of(agent))
         models = dict.fromkeys([*settings.models, *agents])
         self._known_models = frozenset(["", *DIAL_MODELS, *_PATH_MODELS, *models])
@@ -252,18 +252,18 @@ class Service:
             message = f"model {model!r} is the slow agent's, which this key may not ask"
             raise ApiError(403, message, "path_not_allowed", "model")
 
-    def finish(self, entry: Entry) -> None:
+    def finish(self, record: Record) -> None:
         """Count, log and store a request that has ended; the store also charges its key."""
-        anonymous = entry if entry.model in self._known_models else entry.without_model_name()
+        anonymous = record if record.model in self._known_models else record.without_model_name()
         self.metrics.count(anonymous)
-        tell({"http.response.status_code": entry.status, "odar.request_id": entry.request_id})
+        tell({"http.response.status_code": record.http_status, "odar.request_id": record.request_id})
         if self.logs is not None:
             self.logs.request(anonymous)
-        if self.store is not None and entry.query is not None:  # invalid requests must not fill the store
-            stored = entry if self.settings.store.content else anonymous
-            self.store.put(stored.record(self.settings.profile))
+        if self.store is not None and record.query is not None:  # invalid requests must not fill the store
+            stored = record if self.settings.store.content else anonymous
+            self.store.put(stored.without_conversation())
         if self.observer is not None:
-            self.observer.offer(entry)
+            self.observer.offer(record)
 
     def breaker_reports(self) -> dict[str, BreakerReport]:
         """Return the circuit breaker of each provider that was used; of several workers' the worst."""
@@ -331,9 +331,9 @@ class Service:
         raise ApiError(404, message, "model_not_found", "model")
 
     def _with_breaker(self, provider: Provider) -> Provider:
-        gateway = self.settings.gateway
-        breaker = Breaker(gateway.breaker_failures, gateway.breaker_cooldown_s)
-        self.breakers[provider.name] = breaker
+        if isinstance(provider, HttpProvider):
+            provider.retry = dataclasses.replace(provider.retry, max_retry_after_s=MAX_RETRY_AFTER_S)
+        self.breakers[provider.name] = breaker = Breaker()
         return GuardedProvider(provider, breaker)
 
 

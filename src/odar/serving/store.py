@@ -20,7 +20,7 @@ from odar.traces.database import Database
 from odar.traces.observations import Observations, cascade_id
 from odar.traces.record import Record
 from odar.traces.retention import Calendar, delete_old_traces, newest_trace
-from odar.traces.writer import CLOSE_S, Health, TraceWriter
+from odar.traces.writer import CLOSE_S, FLUSH_INTERVAL_S, Health, TraceWriter
 
 LOG = logging.getLogger("odar.serving")
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class Store:
         except UnknownName:
             await self.flush()
             if self._is_shared:  # another process may have it in its queue
-                await asyncio.sleep(min(_MAX_WAIT_S, 2 * self.settings.flush_interval_s))
+                await asyncio.sleep(min(_MAX_WAIT_S, 2 * FLUSH_INTERVAL_S))
             return await self.run(work)
 
     # ── in the writer's thread ──────────────────────────────────────────────────────────────────────────────

@@ -30,10 +30,10 @@ def telemetry_observer(settings: Settings, environ: Mapping[str, str] | None = N
             "no spans and metrics, although OTEL_* is set: the SDK is not installed (%s)", install_command("otel")
         )
         return None
-    from odar.telemetry.metrics import meter
-    from odar.telemetry.spans import Spans, resource, tracer
+    from odar.telemetry.exporters import meter, tracer
+    from odar.telemetry.spans import Spans
 
-    return Spans(tracer(environ) if traces else None, settings, meter(environ, resource()) if metrics else None)
+    return Spans(tracer(environ) if traces else None, settings, meter(environ) if metrics else None)
 
 
 def _is_enabled(settings: Settings, environ: Mapping[str, str], signal: str) -> bool:

@@ -14,40 +14,44 @@ POST /v1/chat/completions        SERVER, at the gateway; child of the client's t
 
 Attributes follow https://github.com/open-telemetry/semantic-conventions-genai (status: development; read in Nov.
 2026); others are named `odar.*`. None contains text of a user or a model, unless `telemetry.content` is set. Values
-that are unknown are left out, never 0. `metrics` measures the same calls.
+that are unknown are left out, never 0. Three histograms measure the calls: tokens, duration, first chunk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from functools import cache
-from importlib.metadata import version
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlsplit
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.metrics import Meter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.metrics import Histogram, Meter, NoOpMeter
 from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from odar.conversation import Message
+from odar.errors import ProviderError
 from odar.providers.base import Reply, Request
 from odar.settings import ProviderSettings, Settings
-from odar.telemetry.metrics import CallMetrics, check_protocol, error_type
 from odar.traces.record import path_name
 from odar.types import Answer, Ask, Decision, Estimate, Verdict
 
 Attributes = dict[str, Any]
-SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 # Only the two headers of W3C trace context, because baggage may contain internal data.
 _PROPAGATOR = TraceContextTextMapPropagator()
+_SHARED = frozenset({
+    "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "server.address", "server.port",
+})  # fmt: skip
+"""Attributes of a span that a measurement has too."""
+_SECONDS = [0.01 * 2**i for i in range(14)]
+_TOKENS = [4**i for i in range(14)]
+_CALL: ContextVar[Attributes | None] = ContextVar("odar_call", default=None)
+"""The attributes of the call that is measured."""
 
 
 class Spans:
@@ -61,8 +65,17 @@ class Spans:
 
     def __init__(self, tracer: Tracer | None, settings: Settings, meter: Meter | None = None) -> None:
         self._tracer = tracer or trace.NoOpTracer()
-        self._metrics = None if meter is None else CallMetrics(meter)
-        self._propagate = settings.telemetry.propagate
+        meter = meter or NoOpMeter("odar")
+
+        def histogram(name: str, unit: str, description: str, bounds: Sequence[float]) -> Histogram:
+            return meter.create_histogram(
+                f"gen_ai.client.{name}", unit, description, explicit_bucket_boundaries_advisory=bounds
+            )
+
+        self._tokens = histogram("token.usage", "{token}", "Number of input and output tokens used.", _TOKENS)
+        self._duration = histogram("operation.duration", "s", "GenAI operation duration.", _SECONDS)
+        first = "Time to receive the first chunk."
+        self._first_chunk = histogram("operation.time_to_first_chunk", "s", first, _SECONDS)
         self._content = settings.telemetry.content
         providers = settings.providers.items()
         self._servers = {name: server_attributes(name, provider) for name, provider in providers}
@@ -72,27 +85,37 @@ class Spans:
     def watch(self, step: str, fields: Mapping[str, Any]) -> Iterator[None]:
         """Keep a span open during the step; an error adds its type, but no message, which may quote a user."""
         name, kind, attributes, parent = self._span_arguments(step, fields)
-        is_call = self._metrics is not None and step in ("chat", "forward")
-        with (
-            self._tracer.start_as_current_span(
-                name, parent, kind, _known(attributes), record_exception=False, set_status_on_exception=False
-            ) as span,
-            self._metrics.measure(attributes) if self._metrics and is_call else nullcontext(),
-        ):
+        is_call, cancelled = step in ("chat", "forward"), False
+        call = {key: attributes[key] for key in _SHARED & attributes.keys()}
+        if is_call:
+            _CALL.set(call)
+        failure: Attributes = {}
+        started = time.perf_counter()
+        with self._tracer.start_as_current_span(
+            name, parent, kind, _known(attributes), record_exception=False, set_status_on_exception=False
+        ) as span:
             try:
                 yield
             except (asyncio.CancelledError, GeneratorExit):
-                span.set_attribute("odar.cancelled", True)  # cancelled by the caller: not an error
+                span.set_attribute("odar.cancelled", True)  # cancelled by the caller: not an error, and no duration
+                cancelled = True
                 raise
             except BaseException as error:
-                span.set_attribute("error.type", error_type(error))
+                status = error.status if isinstance(error, ProviderError) else None
+                failure = {"error.type": type(error).__name__ if status is None else str(status)}
+                span.set_attributes(failure)
                 span.set_status(Status(StatusCode.ERROR))
                 raise
+            finally:
+                if is_call:
+                    _CALL.set(None)
+                if is_call and not cancelled:
+                    self._duration.record(time.perf_counter() - started, {**call, **failure})
 
     def tell(self, fact: Any) -> None:
-        """Add the result of a step to its span and to the metrics."""
-        if self._metrics is not None:
-            self._metrics.tell(fact)
+        """Add the result of a step to its span and to the metrics; what is unknown is left out."""
+        if (call := _CALL.get()) is not None:
+            self._measure(call, fact)
         span = get_current_span()
         if not span.is_recording():
             return
@@ -111,11 +134,21 @@ class Spans:
             span.set_status(Status(StatusCode.ERROR))
         span.set_attributes(attributes)
 
+    def _measure(self, call: Attributes, fact: Any) -> None:
+        match fact:
+            case Reply(usage=usage, model=model):
+                if model:
+                    call["gen_ai.response.model"] = model
+                for kind, count in (("input", usage.input), ("output", usage.output)):
+                    if count is not None:
+                        self._tokens.record(count, {**call, "gen_ai.token.type": kind})
+            case {"gen_ai.response.time_to_first_chunk": seconds}:
+                self._first_chunk.record(seconds, call)
+
     def headers(self) -> Mapping[str, str]:
         """Return `traceparent`, and `tracestate` if the client sent one."""
         carrier: dict[str, str] = {}
-        if self._propagate:
-            _PROPAGATOR.inject(carrier)
+        _PROPAGATOR.inject(carrier)
         return carrier
 
     def _span_arguments(
@@ -269,30 +302,3 @@ def result_attributes(fact: Any) -> Attributes:
 
 def _known(attributes: Attributes) -> Attributes:
     return {name: value for name, value in attributes.items() if value is not None}
-
-
-def tracer(environ: Mapping[str, str]) -> Tracer:
-    """Return a tracer of the application's tracer provider, or of ours if it has none. Sets nothing global."""
-    provider = trace.get_tracer_provider()
-    if isinstance(provider, trace.ProxyTracerProvider):
-        check_protocol(environ, "TRACES")
-        provider = own_provider()
-    return provider.get_tracer("odar", version("odar"), SCHEMA)
-
-
-@cache
-def own_provider() -> TracerProvider:
-    """Return the tracer provider of this process; it exports remaining spans at exit."""
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    provider = TracerProvider(resource=resource())
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return provider
-
-
-def resource() -> Resource:
-    """Return the resource of spans and metrics: service `odar`, unless the environment names another."""
-    created = Resource.create({"service.version": version("odar")})
-    if str(created.attributes.get("service.name", "")).startswith("unknown_service"):
-        return created.merge(Resource({"service.name": "odar"}))
-    return created

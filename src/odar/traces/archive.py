@@ -128,13 +128,11 @@ class Archive:
             connection.execute(insert(feedback).values(trace_id=trace_id, correct=correct, note=note, at=now))
 
     def observations(self, settings: Settings) -> Observations:
-        """Return the observations of the cascade that these settings describe."""
         found = Observations(self._database, cascade_id(settings))
         found.refresh()
         return found
 
     def overview(self, wanted: Filter | None = None, step: str = "day") -> dict[str, Any]:
-        """Return counts, costs, latencies and the difficulty histogram; see `overview.py`."""
         with self._database.read() as connection:
             return overview(connection, conditions(wanted), step)
 

@@ -269,25 +269,21 @@ class Database:
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether the store is an SQLite file."""
         return self.url.get_backend_name() == "sqlite"
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Open a read transaction."""
         with self._store_errors(), self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Open a write transaction, which is committed when the block ends."""
         with self._store_errors(), self.engine.connect() as plain:
             connection = plain.execution_options(odar_write=True)
             with connection.begin():
                 yield connection
 
     def close(self) -> None:
-        """Close the connections."""
         self.engine.dispose()
 
     def __enter__(self) -> Self:
@@ -369,7 +365,6 @@ class Database:
         return create_engine(self.url, connect_args=connect, pool_pre_ping=True, pool_size=2, max_overflow=8)
 
     def _prepare(self) -> None:
-        """Create the tables of an empty database."""
         deadline = time.monotonic() + self._lock_timeout_s
         while True:
             try:

@@ -55,7 +55,6 @@ class RoutedTotals:
     """Compared questions whose returned answer is not the fast agent's."""
 
     def add_trace(self, trace: Trace) -> None:
-        """Add an answered question."""
         cost, baseline = finite_or_none(trace.spend.cost_usd), finite_or_none(trace.baseline_usd)
         priced = cost is not None and baseline is not None
         changed = changed_by_others(trace.candidates, trace.verdict.winner)
@@ -122,7 +121,6 @@ def savings(totals: RoutedTotals) -> dict[str, Any]:
 
 
 def count_slow_calls(calls: Iterable[Call]) -> int:
-    """Return the number of answers by agents that are not cheap."""
     return sum(call.samples for call in calls if call.agent not in CHEAP_AGENTS and call.error is None)
 
 
@@ -246,7 +244,6 @@ def _stages(connection: Connection, conditions: Conditions) -> dict[str, int]:
 
 
 def _cut_off(connection: Connection, conditions: Conditions) -> dict[str, dict[str, int]]:
-    """Return for each agent the number of its answers and of those cut off."""
     c = traces.c
     sums: dict[str, Counter[str]] = {}
     for text, count in connection.execute(select(c.answers, func.count()).where(*conditions).group_by(c.answers)):
@@ -291,7 +288,6 @@ def _latencies(
 
 
 def _feedback(connection: Connection, conditions: Conditions) -> dict[str, dict[str, int]]:
-    """Return the number of right and wrong marks for each path."""
     joined = traces.join(feedback, feedback.c.trace_id == traces.c.id)
     query = select(traces.c.path, feedback.c.correct, func.count()).select_from(joined).where(*conditions)
     found: dict[str, dict[str, int]] = {}

@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 
+from odar.conversation import Options
 from odar.errors import InputError
 from odar.formats import dump_json
 from odar.policy.energy import scaffold_mask
@@ -22,7 +23,6 @@ from odar.policy.fusion import Fusion
 from odar.types import (
     DIRECT,
     NO_USAGE,
-    Answer,
     Call,
     Candidate,
     Decision,
@@ -36,7 +36,12 @@ from odar.types import (
 )
 
 OK, ERROR, CANCELLED = "ok", "error", "cancelled"
+CLIENT_LEFT = 499
+"""The HTTP status of a request whose client left before the answer."""
+OTHER = "other"
+"""Replacement for a model name that is not in the settings, because clients can choose any name."""
 NOTHING_SPENT = Spend(0, NO_USAGE, 0.0, 0.0)
+_NO_QUERY = Query("")
 _TOKEN_BYTES = 150
 """Approximate memory of a token: a tuple, a short string, a float."""
 PATHS = (*(path.value for path in Route), DIRECT)
@@ -54,43 +59,84 @@ class Unanswered:
     started_at: str
     """UTC, ISO 8601."""
     profile: str
-    status: str = ERROR
-    """ok, error or cancelled."""
-    error: str | None = None
-    error_summary: str | None = None
-    """The error without its message, which may quote the request."""
-    path: str | None = None
-    """The path; None if the request failed before one was chosen."""
     plan: Plan | None = None
+    """None if the request failed before its end, or needs no plan, as embeddings."""
     decisions: tuple[Decision, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     calls: tuple[Call, ...] = ()
+    """All requests to providers; cancelled ones have an unknown usage."""
     spend: Spend = NOTHING_SPENT
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One entry of the store."""
+    """A question and what became of it: metrics, log, store and replies are views of this."""
 
-    query: Query
-    outcome: Answer | Unanswered
+    query: Query | None
+    """The prompts; None if the request could not be read."""
+    trace: Trace | Unanswered
     key_id: str | None = None
     """The API key of the request, if any."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    """Further figures, JSON-ready. Stored even if `store.content` is false, so they must not hold a user's text."""
     settled: bool = False
     """Whether its cost is already in the spending of its key, as for keys with limits."""
+    error: str | None = None
+    error_summary: str | None = None
+    """The error without its message, which may quote the request."""
+    # The other fields describe a request to the gateway.
+    endpoint: str = ""
+    """Such as chat.completions; empty for other questions."""
+    model: str = ""
+    """The name in the request."""
+    http_status: int = 200
+    """499 if the client had left."""
+    seconds: float = 0.0
+    stream: bool = False
+    request_id: str = ""
+    """The client's id of the request, or else the trace's."""
 
     @property
-    def trace(self) -> Trace | Unanswered:
-        """Id, plan, decisions, candidates, calls and spending."""
-        return self.outcome.trace if isinstance(self.outcome, Answer) else self.outcome
+    def status(self) -> str:
+        """ok, error or cancelled."""
+        if isinstance(self.trace, Trace) or (self.error is None and self.http_status == 200):
+            return OK
+        return CANCELLED if self.http_status == CLIENT_LEFT else ERROR
+
+    @property
+    def path(self) -> str | None:
+        """Simple, medium, hard or direct; None if the request failed before one was chosen."""
+        if self.trace.plan is not None:
+            return path_name(self.trace.plan, self.trace.decisions)
+        return DIRECT if self.status == OK else None
 
     def memory_bytes(self) -> int:
         """Return the approximate size in memory, in constant time per candidate."""
-        images = sum(len(image.data) for image in self.query.images)
+        query = self.query or _NO_QUERY
+        images = sum(len(image.data) for image in query.images)
         texts = sum(len(c.text) + _TOKEN_BYTES * len(c.tokens) for c in self.trace.candidates)
-        return 2048 + len(self.query.text) + images + texts
+        return 2048 + len(query.text) + images + texts
+
+    def without_conversation(self) -> Record:
+        """Return the record as it is stored: without earlier turns and tools, to free their memory."""
+        query = self.query or _NO_QUERY
+        options = Options(max_tokens=query.options.max_tokens)
+        return replace(self, query=Query(query.text, query.images, options=options))
+
+    def without_model_name(self) -> Record:
+        """Return the record without the name of the model, which a client can choose freely."""
+        trace = self.trace
+        changes: dict[str, Any] = {}
+        if trace.plan is not None:
+            changes["plan"] = replace(trace.plan, assignment=replace(trace.plan.assignment, models={DIRECT: OTHER}))
+        if isinstance(trace, Trace):
+            for name in ("degradations", "degradation_summaries", "notes"):
+                changes[name] = tuple(text.replace(self.model, OTHER) for text in getattr(trace, name))
+        changed = replace(
+            trace,
+            candidates=tuple(replace(candidate, model=OTHER) for candidate in trace.candidates),
+            calls=tuple(replace(call, model=OTHER, error=call.error_summary) for call in trace.calls),
+            **changes,
+        )
+        return replace(self, model=OTHER, trace=changed, error=self.error_summary)
 
 
 def path_name(plan: Plan, decisions: Iterable[Decision]) -> str:
@@ -120,7 +166,6 @@ def utc_or_error(text: str) -> str:
 
 
 def finite_or_none(value: float | None) -> float | None:
-    """Return the number, or None for NaN and infinity."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -189,7 +234,13 @@ VERSION = 2
 
 def to_document(record: Record, *, content: bool) -> dict[str, Any]:
     """Return the record as plain data; unknown is None."""
-    trace, candidates = record.trace, record.trace.candidates
+    trace, candidates, query = record.trace, record.trace.candidates, record.query or _NO_QUERY
+    request = {
+        "endpoint": record.endpoint,
+        "asked": record.model,
+        "status": record.http_status,
+        "stream": record.stream,
+    }
     document: dict[str, Any] = {
         "version": VERSION,
         "id": trace.id,
@@ -197,8 +248,8 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "profile": trace.profile,
         "content": content,
         "key_id": record.key_id,
-        "query": _text("text", record.query.text, content)
-        | {"images": [_image(image, content) for image in record.query.images]},
+        "query": _text("text", query.text, content)
+        | {"images": [_image(image, content) for image in query.images]},
         "plan": None if trace.plan is None else _plan(trace.plan, content),
         "decisions": [_decision(decision) for decision in trace.decisions],
         "candidates": [_candidate(candidate, content) for candidate in candidates],
@@ -206,10 +257,10 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "groups": Fusion().groups(candidates) if len(candidates) > 1 else [0] * len(candidates),
         "calls": [_call(call, content) for call in trace.calls],
         "spend": _plain(trace.spend),
-        "extra": dict(record.extra),
-        "status": OK,
+        "extra": request if record.endpoint else {},
+        "status": record.status,
         "error": None,
-        "path": None,
+        "path": record.path,
         "answer": None,
         "verdict": None,
         "prompts": {},
@@ -218,12 +269,10 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "baseline_usd": None,
     }
     if isinstance(trace, Unanswered):
-        error = trace.error if content else trace.error_summary
-        return document | {"status": trace.status, "error": error, "path": trace.path}
-    assert isinstance(record.outcome, Answer)
+        return document | {"error": record.error if content else record.error_summary}
+    winner = trace.winner
     return document | {
-        "path": path_name(trace.plan, trace.decisions),
-        "answer": _text("text", record.outcome.text, content) | _text("final", record.outcome.final, content),
+        "answer": _text("text", winner.text, content) | _text("final", winner.answer, content),
         "verdict": _plain(trace.verdict),
         "prompts": dict(trace.prompts),
         "degradations": _degradations(trace, content),

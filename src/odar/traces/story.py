@@ -45,7 +45,6 @@ def tell_story(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _start(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
-    """Return why the first stage was asked."""
     if decision["price_usd"] is None:
         return str(decision["reason"])
     article = "" if plan["kind"] in _WITHOUT_ARTICLE else "a "
@@ -110,7 +109,6 @@ def _answers(document: Mapping[str, Any], stage: int) -> str:
 
 
 def _agreement(document: Mapping[str, Any], stage: int) -> str:
-    """Return how many of the answers so far are equal; empty after a single one."""
     pairs = zip(document["groups"], document["candidates"], strict=True)
     groups = [group for group, candidate in pairs if candidate["stage"] <= stage]
     if len(groups) < 2:
@@ -131,5 +129,4 @@ def _name(document: Mapping[str, Any], candidate: int) -> str:
 
 
 def _first(groups: Sequence[int], candidate: int) -> int:
-    """Return the first candidate with the same answer."""
     return groups.index(groups[candidate])

@@ -24,7 +24,7 @@ from odar.settings import StoreSettings
 from odar.traces.database import Database, add_spending, documents, traces
 from odar.traces.overview import BINS, changed_by_others, count_slow_calls
 from odar.traces.record import Record, finite_or_none, to_document, to_json, to_utc
-from odar.types import Answer
+from odar.types import Query, Trace
 
 BATCH = 64
 """Maximum number of traces in one transaction. With 200, the gateway needs up to 10 MB more under full load."""
@@ -34,6 +34,8 @@ MAX_QUEUED_BYTES = 64 << 20
 """Approximate maximum memory of queued traces."""
 CLOSE_S = 10.0
 """Longest time to write the queue when the writer closes."""
+FLUSH_INTERVAL_S = 0.5
+"""Longest delay before traces are written."""
 _MAX_RETRY_PAUSE_S = 10.0
 """Longest pause between two attempts while the database fails."""
 _YIELD_EVERY = 4
@@ -53,15 +55,15 @@ class Row(NamedTuple):
 
 
 def make_row(record: Record, *, content: bool) -> Row:
-    """Convert a record to rows of the database."""
     document, trace = to_document(record, content=content), record.trace
     spend, plan, verdict = trace.spend, trace.plan, document["verdict"]
     started_at = to_utc(trace.started_at)
+    query = record.query or Query("")
     answer = trace.candidates[0].text if trace.candidates else None
-    if isinstance(record.outcome, Answer):
-        answer = record.outcome.text
+    if isinstance(trace, Trace):
+        answer = trace.winner.text
     difficulty = None if plan is None else finite_or_none(plan.estimate.difficulty)
-    cut_off = cut_off_counts(trace.candidates, record.query.options)
+    cut_off = cut_off_counts(trace.candidates, query.options)
     names = [*(call.model for call in trace.calls), *(each.model for each in trace.candidates)]
     figures = {
         "id": replace_invalid_chars(trace.id),
@@ -82,7 +84,7 @@ def make_row(record: Record, *, content: bool) -> Row:
         "seconds": finite_or_none(spend.seconds) or 0.0,
         "tokens_in": _integer(spend.usage.input),
         "tokens_out": _integer(spend.usage.output),
-        "query_characters": len(record.query.text),
+        "query_characters": len(query.text),
         "answer_characters": None if answer is None else len(answer),
         "key_id": record.key_id,
         "forced": plan and plan.forced,
@@ -92,7 +94,7 @@ def make_row(record: Record, *, content: bool) -> Row:
         "changed": verdict and changed_by_others(trace.candidates, verdict["winner"]),
         "answers": ",".join(f"{agent} {answers} {cut}" for agent, (answers, cut) in cut_off.items()),
     }
-    texts = {"question": replace_invalid_chars(record.query.text), "answer": replace_invalid_chars(answer)}
+    texts = {"question": replace_invalid_chars(query.text), "answer": replace_invalid_chars(answer)}
     body = {"trace_id": figures["id"], "body": to_json(document)}
     return Row(figures, body | (texts if content else dict.fromkeys(texts)), record.settled)
 
@@ -234,7 +236,6 @@ class TraceWriter:
         return lost == 0
 
     def health(self) -> Health:
-        """Return the current state."""
         with self._wake:
             queued = len(self._queue)
             ok = self._error is None and queued < MAX_QUEUED
@@ -245,7 +246,7 @@ class TraceWriter:
     def _run(self) -> None:
         while not self._closing:
             with self._wake:
-                self._wake.wait_for(self._is_urgent, self._settings.flush_interval_s)
+                self._wake.wait_for(self._is_urgent, FLUSH_INTERVAL_S)
                 flushes, self._flushes = self._flushes, []
                 waiting = len(self._queue)
             done = self._write(waiting) if flushes or time.monotonic() >= self._retry_at else not waiting
@@ -330,5 +331,5 @@ class TraceWriter:
                 self._error, self._pause, self._retry_at = None, 0.0, 0.0
                 return
             self._error = one_line(error)
-            self._pause = min(_MAX_RETRY_PAUSE_S, max(2 * self._pause, self._settings.flush_interval_s))
+            self._pause = min(_MAX_RETRY_PAUSE_S, max(2 * self._pause, FLUSH_INTERVAL_S))
             self._retry_at = time.monotonic() + self._pause

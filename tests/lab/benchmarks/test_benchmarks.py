@@ -67,7 +67,7 @@ def fill(tmp_path: Path, name: str) -> None:
             category, _, file = file.partition("/")
             write(tmp_path / "hub" / f"livebench--{category}", file, rows)
         else:
-            hub = BENCHMARKS[name].about.source.removeprefix("hub:").split(" ")[0]
+            hub = BENCHMARKS[name].source.removeprefix("hub:").split(" ")[0]
             write(tmp_path / "hub" / hub.replace("/", "--"), file, rows)
 
 

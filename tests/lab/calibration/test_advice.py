@@ -46,9 +46,8 @@ def population(count=1600, slow_noise=0.04, twice=0, seed=0, gold=False):
             again.append(said("big"))
     prices = {"mini": Price(0.1, 0.1, 0.4), "lite": Price(0.1, 0.1, 0.3), "big": Price(2.0, 2.0, 8.0)}
     odar = Odar(load_settings("tiny", environ={}, calibration=""))
-    files = {name: [own] for name, own in models.items()}
-    files["big"] += [again] if again else []
-    imported = import_models(odar, files, prices, {"fast": "mini", "slow": "big"}, "set", {})
+    models["big"] += again
+    imported = import_models(odar, models, prices, {"fast": "mini", "slow": "big"}, "set", {})
     return imported.items, imported.header.to_settings()
 
 
@@ -60,7 +59,7 @@ def test_the_intervals_hold_the_truth_and_the_recommendation_is_right():
     for seed in range(6):
         items, _ = population(300, seed=seed)
         advice = advise(items, settings, {}, "balanced")
-        table = ReplayTable(everything, settings, {}, advice.calibration)
+        table = ReplayTable(everything, settings, {}, advice.table.calibration)
         truth = list(zip(advice.choices, walk_all(table, [c.settings for c in advice.choices]), strict=True))
         slow = next(real for choice, real in truth if choice is advice.slow).cost_usd.mean()
         for choice, real in truth:
@@ -144,7 +143,7 @@ def test_the_best_second_is_found():
 
     advice, points = best_second(list(both), with_candidate)
     assert set(points) == {"second", "none"} and points["second"] > points["none"]
-    assert advice.settings.second.model == "lite"
+    assert advice.table.settings.second.model == "lite"
 
 
 def test_kinds_have_rows_and_few_items_are_refused():

@@ -9,10 +9,11 @@ import pytest
 
 from odar.errors import InputError
 from odar.lab.calibration import compare as module
-from odar.lab.calibration.compare import Choice, Goal, all_settings, best_choice, compare, guarantee
+from odar.lab.calibration.compare import Goal, all_settings, best_choice, choice_name, compare, guarantee
 from odar.lab.calibration.guarantee import LossBound
 from odar.lab.calibration.install import chosen_calibration, recommendation, without_prompts
 from odar.lab.calibration.items import scored_items
+from odar.lab.replay.outcomes import Outcomes
 from odar.policy.dial import Dial
 from odar.types import SLOW
 from support.population import population, settings, table
@@ -29,9 +30,12 @@ def goal(items, dial="balanced", **limits):
 
 
 def choice(policy, score, cost, dial=""):
-    found = {"policy": policy, "routing.dial": dial} if dial else {"policy": policy}
-    rng = np.random.default_rng(0)
-    return Choice(found, (rng.random(400) < score).astype(float), np.full(400, cost), np.full(400, 1.0))
+    """A choice of 400 items: its score is an array, or the share of right answers."""
+    settings = {"policy": policy, "routing.dial": dial} if dial else {"policy": policy}
+    right = (np.random.default_rng(0).random(400) < score).astype(float) if np.isscalar(score) else score
+    costs, ones, path = np.full(400, cost), np.ones(400), np.zeros(400, dtype=int)
+    name = choice_name(settings)
+    return Outcomes(right, costs, ones, ones, ones, path, path, right, settings=settings, name=name)
 
 
 @functools.cache
@@ -77,11 +81,11 @@ def test_the_fixed_choice_is_installed_where_no_cascade_beats_it():
 
 def test_a_cascade_that_does_not_beat_the_best_fixed_choice_is_not_chosen():
     slow = choice("slow", 0.8, 1.0)
-    same = Choice({"policy": "cascade", "routing.dial": "balanced"}, slow.score, slow.cost_usd, slow.calls)
+    same = choice("cascade", slow.score, 1.0, "balanced")
     worse = choice("cascade", 0.6, 1.0, "economy")
     wanted = Goal("balanced", value_usd=10.0)
     assert best_choice([slow, same, worse], wanted) is slow
-    better = Choice(same.settings, np.maximum(slow.score, np.arange(400) % 10 == 0), slow.cost_usd, slow.calls)
+    better = choice("cascade", np.maximum(slow.score, np.arange(400) % 10 == 0), 1.0, "balanced")
     assert best_choice([slow, better, worse], wanted) is better
 
 
@@ -90,7 +94,7 @@ def test_the_users_dial_is_kept_unless_another_is_clearly_better():
     own = choice("cascade", 0.8, 1.0, "balanced")
     noisy = np.where(rng.random(400) < 0.02, 1 - own.score, own.score)
     noisy[:2] = 1.0
-    close = Choice({**own.settings, "routing.dial": "quality"}, noisy, own.cost_usd, own.calls)
+    close = choice("cascade", noisy, 1.0, "quality")
     wanted = Goal("balanced", value_usd=10.0)
     assert best_choice([own, close], wanted) is own
     assert best_choice([own, choice("cascade", 0.95, 1.0, "quality")], wanted).name == "cascade quality"

@@ -104,7 +104,7 @@ def ranks(folder: Path, form: Row, *, shipped: bool = False) -> np.ndarray:
     for name, make in (("fast", form), ("slow", lambda i: {"answer": "A"})):
         rows = [{"id": f"q{i}", "score": i % 2} | make(i) for i in range(COUNT)]
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    answers = {name: [read_answers(folder / f"{name}.jsonl")] for name in ("fast", "slow")}
+    answers = {name: read_answers(folder / f"{name}.jsonl") for name in ("fast", "slow")}
     items = to_items(join_answers(answers), LearnedEstimator.load(), "table", {})
     assert [item.key.id for item in items] == [f"q{i}" for i in range(COUNT)]
     fast = [item.attempts[0] for item in items]

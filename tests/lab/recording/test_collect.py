@@ -13,7 +13,7 @@ from odar.lab.recording.header import header_of
 from odar.lab.recording.journal import Journal
 from odar.lab.selection import select_tasks
 from odar.types import Step
-from support.benchmarks import Sums
+from support.benchmarks import sums
 from support.engine import MODELS, engine
 from support.panels import opened
 from support.scripted import even_fast, step_of
@@ -23,9 +23,9 @@ ONE_BY_ONE = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
 
 
 def jobs(size=8, seeds=(42,)):
-    sums = Sums(size)
-    drawn = select_tasks(list(sums.load()))
-    return [Job(sums, t, f, seed) for seed in seeds for t, f in drawn]
+    source = sums(size)
+    drawn = select_tasks(list(source.load()))
+    return [Job(source, t, f, seed) for seed in seeds for t, f in drawn]
 
 
 class Collected(NamedTuple):
@@ -125,12 +125,11 @@ async def test_a_budget_needs_prices(tmp_path):
 
 
 async def test_a_second_run_scores_without_new_requests_after_a_scorer_failed(tmp_path):
-    class Strict(Sums):
-        def score(self, task, response, answer):
-            raise InputError("the harness is not installed")
+    def score(task, response, answer):
+        raise InputError("the harness is not installed")
 
     odar, fast, slow = engine(fast=even_fast, slow=even_fast)
-    broken = [Job(Strict(2), job.task, job.fold, job.seed) for job in jobs(2)]
+    broken = [Job(sums(2, score=score), job.task, job.fold, job.seed) for job in jobs(2)]
     first = await collect(odar, tmp_path, broken)
     assert [error["message"] for error in first.errors] == ["the harness is not installed"] * 2
     paid = len(fast.requests) + len(slow.requests)

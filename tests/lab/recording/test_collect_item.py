@@ -12,7 +12,7 @@ from odar.lab.recording.collect import Job, collect_work, make_items
 from odar.lab.recording.journal import Memo
 from odar.lab.recording.schema import item_from_json
 from odar.types import Step
-from support.benchmarks import Sums
+from support.benchmarks import sums
 from support.engine import MODELS, engine
 from support.scripted import completion, step_of
 
@@ -36,9 +36,9 @@ def silent_on(*steps):
 
 async def ask(odar, memo=None, benchmark=None):
     """Return the outcome of one item and its memo."""
-    sums = benchmark or Sums(4)
-    task = list(sums.load())[3]
-    (item,) = make_items(odar, [Job(sums, task, 2, 42)])
+    source = benchmark or sums(4)
+    task = list(source.load())[3]
+    (item,) = make_items(odar, [Job(source, task, 2, 42)])
     memo = memo or Memo({}, lambda name, value: None)
     return await collect_work(odar)(item, memo), memo
 
@@ -134,33 +134,31 @@ async def test_scorers_run_one_at_a_time_outside_the_event_loop():
     """Every score waits for a callback of the event loop, so it must not block the loop."""
     loop, running, most = asyncio.get_running_loop(), 0, 0
 
-    class Slow(Sums):
-        def score(self, task, response, answer):
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            loop_went_on = threading.Event()
-            loop.call_soon_threadsafe(loop_went_on.set)
-            assert loop_went_on.wait(10)
-            running -= 1
-            return 1.0
+    def score(task, response, answer):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        loop_went_on = threading.Event()
+        loop.call_soon_threadsafe(loop_went_on.set)
+        assert loop_went_on.wait(10)
+        running -= 1
+        return 1.0
 
     odar, _, _ = engine(fast=speak, slow=speak)
-    sums = Slow(4)
+    slow_to_score = sums(4, score=score)
     work = collect_work(odar)
-    items = make_items(odar, [Job(sums, task, 0, 42) for task in sums.load()])
+    items = make_items(odar, [Job(slow_to_score, task, 0, 42) for task in slow_to_score.load()])
     outcomes = await asyncio.gather(*(work(item, Memo({}, lambda name, value: None)) for item in items))
     assert [outcome.row["error"] for outcome in outcomes] == [None] * 4
     assert most == 1
 
 
 async def test_a_failing_scorer_keeps_the_paid_answers_and_their_cost():
-    class Strict(Sums):
-        def score(self, task, response, answer):
-            raise InputError("no harness")
+    def score(task, response, answer):
+        raise InputError("no harness")
 
     odar, _, _ = engine(fast=speak, slow=speak)
-    outcome, memo = await ask(odar, benchmark=Strict(4))
+    outcome, memo = await ask(odar, benchmark=sums(4, score=score))
     assert (outcome.row["error"]["type"], len(memo.known)) == ("InputError", 3)
     assert outcome.row["cost_usd"] == pytest.approx(FAST + 2 * SLOW)
 

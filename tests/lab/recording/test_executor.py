@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from contextlib import asynccontextmanager
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from odar.errors import BudgetExceeded
 from odar.lab.recording.executor import Item, Outcome, Progress, run
 from odar.lab.recording.journal import Journal
-from odar.lab.recording.limits import Amount, Rate
+from odar.lab.recording.limits import Amount
 from support.waiting import until
 
 
@@ -165,7 +166,7 @@ class TestBudget:
 async def test_items_wait_for_the_rate_limit(out):
     bench = Bench()
     todo = items(5, needs={"p": Amount(2)})
-    running = asyncio.create_task(run_once(bench, todo, out, {"p": Rate(requests=4)}))
+    running = asyncio.create_task(run_once(bench, todo, out, {"p": Amount(4, math.inf)}))
     await until(lambda: len(bench.done) == 3)
     await asyncio.sleep(0.05)
     # Two start at once and use one request each; a third fits beside those, a fourth (3 + 2) has to wait.

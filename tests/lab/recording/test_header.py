@@ -42,7 +42,7 @@ def test_recorded_samples_and_routing_samples_are_independent():
 def test_a_header_holds_the_settings_of_a_replay():
     made = panels.settings(fusion__beta=float("inf"), second__model="deep", policy="paper")
     again = header_of(Odar(made)).to_settings()
-    for name in ("fast", "second", "slow", "agents", "routing", "fusion", "dispatch", "policy"):
+    for name in ("fast", "second", "slow", "agents", "routing", "fusion", "policy"):
         assert getattr(again, name) == getattr(made, name), name
     assert again.card("quick").price == made.card("quick").price
     assert set(again.models) == {"quick", "deep"} and again.providers == {}

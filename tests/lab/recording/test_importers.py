@@ -216,7 +216,7 @@ def test_missing_files_and_unknown_fields_are_named(tmp_path):
 
 def test_questions_are_read_by_id():
     known = read_questions(FILES / "questions.jsonl")
-    assert known["math-001"] == ("What is 6 + 7?", "13")
+    assert (known["math-001"].query.text, known["math-001"].gold) == ("What is 6 + 7?", "13")
 
 
 def test_a_preference_is_read_as_a_score(tmp_path):
@@ -265,7 +265,7 @@ def test_any_number_of_models_is_read_from_files_and_from_one_table(tmp_path):
     long = write(tmp_path / "long.jsonl", [{"id": i, "model": m, "text": m} for i in range(2) for m in "abc"])
     own = write(tmp_path / "own.jsonl", [{"id": 0, "text": "x"}])
     found = read_models([str(long), f"d={own}", str(own)], ImportOptions(), lambda name: {})
-    assert {name: [len(file) for file in files] for name, files in found.items()} == {
-        "a": [2], "b": [2], "c": [2], "d": [1], "own": [1]
+    assert {name: len(own) for name, own in found.items()} == {
+        "a": 2, "b": 2, "c": 2, "d": 1, "own": 1
     }  # fmt: skip
-    assert {each.model for files in found.values() for file in files for each in file} == {*"abcd", "own"}
+    assert {each.model for own in found.values() for each in own} == {*"abcd", "own"}

@@ -20,8 +20,8 @@ PROGRAM = f"""
 import sys
 from odar.cli.main import main
 from odar.lab.benchmarks.base import BENCHMARKS
-from support.benchmarks import Sums
-BENCHMARKS.add("sums", Sums({ITEMS}))
+from support.benchmarks import sums
+BENCHMARKS.add("sums", sums({ITEMS}))
 main(sys.argv[1:])
 """
 

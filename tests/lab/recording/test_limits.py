@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from odar.config import load_settings
 from odar.errors import SettingsError
-from odar.lab.recording.limits import WINDOW_S, Amount, Rate, RateLimiter, check_needs, rates_of
+from odar.lab.recording.limits import WINDOW_S, Amount, RateLimiter, check_needs, rates_of
 
-RATE = Rate(requests=5, tokens=100)
+RATE = Amount(requests=5, tokens=100)
 
 
 @st.composite
@@ -83,7 +83,7 @@ def test_an_item_above_the_token_limit_runs_alone():
 
 
 async def test_settling_an_item_wakes_a_waiting_one():
-    limiter = RateLimiter({"p": Rate(requests=2)})
+    limiter = RateLimiter({"p": Amount(2, math.inf)})
     first = await limiter.acquire({"p": Amount(2), "unlimited": Amount(99)})
     second = asyncio.create_task(limiter.acquire({"p": Amount(1)}))
     for _ in range(20):
@@ -95,7 +95,7 @@ async def test_settling_an_item_wakes_a_waiting_one():
 
 async def test_an_item_can_start_when_the_window_has_passed():
     now = 0.0
-    limiter = RateLimiter({"p": Rate(requests=1)}, clock=lambda: now)
+    limiter = RateLimiter({"p": Amount(1, math.inf)}, clock=lambda: now)
     limiter.settle(await limiter.acquire({"p": Amount(1)}), {"p": Amount(1)})
     waiting = asyncio.create_task(limiter.acquire({"p": Amount(1)}))
     for _ in range(20):
@@ -108,11 +108,11 @@ async def test_an_item_can_start_when_the_window_has_passed():
 
 def test_a_limit_below_the_requests_of_one_item_is_rejected():
     with pytest.raises(SettingsError, match=r"providers\.p\.requests_per_min = 3 .* may take 6 requests"):
-        check_needs({"p": Amount(6, 10), "q": Amount(6)}, {"p": Rate(requests=3)})
-    check_needs({"p": Amount(6, 10_000)}, {"p": Rate(requests=6, tokens=10)})
+        check_needs({"p": Amount(6, 10), "q": Amount(6)}, {"p": Amount(3, math.inf)})
+    check_needs({"p": Amount(6, 10_000)}, {"p": Amount(6, 10)})
 
 
 def test_limits_come_from_the_settings():
     providers = {"vllm": {"kind": "openai", "base_url": "http://x", "requests_per_min": 7}}
-    assert rates_of(load_settings("tiny", environ={}, providers=providers)) == {"vllm": Rate(7, None)}
+    assert rates_of(load_settings("tiny", environ={}, providers=providers)) == {"vllm": Amount(7, math.inf)}
     assert rates_of(load_settings("tiny", environ={})) == {}

@@ -10,8 +10,7 @@ import pytest
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.lab.recording.files import open_recording
-from odar.lab.recording.header import describe_changes, facts_of
-from odar.lab.recording.journal import digest_of
+from odar.lab.recording.header import describe_changes, digest_json, facts_of
 from odar.lab.recording.questions import load_questions
 from odar.types import Step
 
@@ -69,7 +68,7 @@ def test_items_have_the_digests_of_the_question_files(items):
     questions = {(each.set or name, each.id): each for name, each in known}
     for item in items:
         task = questions[item.key.set, item.key.id]
-        assert item.digest == digest_of(task.query, task.gold, task.split)
+        assert item.digest == digest_json([task.query, task.gold, task.split])
 
 
 def test_the_recording_is_smaller_than_15_mb():

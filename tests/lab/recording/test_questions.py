@@ -10,7 +10,7 @@ from odar.conversation import Message
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.lab.recording.batch import digest_question
-from odar.lab.recording.questions import Question, QuestionSet, load_questions, starter_questions
+from odar.lab.recording.questions import Question, load_questions, question_set, starter_questions
 from odar.types import Query, Route
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -95,8 +95,8 @@ def test_questions_with_answers_are_read(tmp_path):
     first, second, third = load_questions(file, answers=True)
     assert (first.gold, first.effort, first.set, first.split) == (["4"], 3.5, "a", "judge")
     assert (second.id, second.effort, second.gold) == ("x", 3.0, ["Paris", "City of Light"])
-    assert QuestionSet("own").score(second, "", "the city of light.")
-    assert not QuestionSet("own").score(first, "", "5")
+    assert question_set("own").score(second, "", "the city of light.")
+    assert not question_set("own").score(first, "", "5")
     assert (third.gold, third.stratum) == ({"any": 1}, "d")
 
 
@@ -127,7 +127,7 @@ def test_the_starter_set_covers_eight_domains():
     assert len(counts) == 8
     assert min(counts.values()) >= 20
     assert len({question.query.text for question in questions}) == len(questions)
-    own = QuestionSet("own")
+    own = question_set("own")
     assert all(own.score(each, "", each.gold[0]) and each.effort for each in questions)
 
 

@@ -18,7 +18,7 @@ from odar.lab.recording.header import header_of
 from odar.lab.recording.journal import Journal
 from odar.lab.recording.work import open_engine_work
 from odar.lab.selection import select_tasks
-from support.benchmarks import Sums
+from support.benchmarks import sums
 from support.ray_cluster import engine, needs_ray, ray_marks
 from support.upstream import Upstream
 
@@ -34,9 +34,9 @@ class Panel:
         server.configure(folder, limits)
         self.folder = folder
         self.settings = load_settings(config=folder / "odar.toml", store__enabled=False)
-        sums = Sums(items)
-        drawn = select_tasks(list(sums.load()))
-        self.jobs = [Job(sums, task, fold, 42) for task, fold in drawn]
+        source = sums(items)
+        drawn = select_tasks(list(source.load()))
+        self.jobs = [Job(source, task, fold, 42) for task, fold in drawn]
 
     async def collect(self, out, address=None, **options):
         opened = engine(partial(open_engine_work, self.settings, collect_work), address)

@@ -14,8 +14,7 @@ from odar.lab.recording.files import open_recording, write_recording
 from odar.lab.replay.outcomes import mean_outcomes
 from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import ReplayTable, load_table, load_tables
-from odar.policy.belief import Belief
-from odar.policy.belief import State as BeliefState
+from odar.policy.belief import Belief, Evidence
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial
 from odar.policy.paper import FixedPolicy, PaperPolicy
@@ -119,23 +118,20 @@ def test_a_target_moves_the_dial_from_item_to_item(tmp_path):
 def test_states_are_those_of_the_walks(tmp_path):
     table = load_table(synthetic_panel(tmp_path, 50))
     stages = tuple(map(Stage.parse, ("fast", "slow", "slow*2")))
-    columns = {tuple(map(str, column.stages)): column for column in table.states(stages)}
-    assert len(columns) == 8
     belief = Belief.load()
     for names in (("fast",), ("fast", "slow"), ("fast", "slow", "slow*2")):
-        column = columns[names]
+        state, right = table.state(stages[: len(names)])
         walked = table.walk(FixedPolicy.parse(*names))
-        assert column.cost_usd == pytest.approx(walked.cost_usd)
-        assert column.right.any(axis=1).tolist() == (walked.best >= 0.5).tolist()
-        many = belief.judge(column.state)
+        assert right.any(axis=1).tolist() == (walked.best >= 0.5).tolist()
+        many = belief.posterior(state)
         for row in range(10):
-            opinions = table._opinions(table._rows[row], (0, 2, 3, 4)[: column.right.shape[1]])
-            one = belief.judge(BeliefState(opinions, difficulty=table.difficulty[row]))
+            opinions = table._opinions(table._rows[row], (0, 2, 3, 4)[: right.shape[1]])
+            one = belief.posterior(Evidence(opinions, difficulty=table.difficulty[row]))
             assert (many.leader[row], many.p[row]) == (one.leader, pytest.approx(one.p))
             assert many.q(table.agents[SLOW])[row] == pytest.approx(one.q(table.agents[SLOW]))
-            assert column.groups[row].tolist() == [opinion.group for opinion in opinions]
-    with pytest.raises(InputError, match="64 are possible"):
-        list(table.states([Stage.parse(f"slow*{n}") for n in range(1, 8)]))
+            assert [each.group[row] for each in state.opinions] == [opinion.group for opinion in opinions]
+    with pytest.raises(InputError, match="6 answers by slow are needed"):
+        table.state([Stage.parse("slow*6")])
 
 
 async def test_energies_are_aligned_by_the_calibration_or_the_recording(tmp_path):

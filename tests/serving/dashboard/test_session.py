@@ -135,9 +135,10 @@ def test_a_key_is_kept_in_the_tab_and_never_in_an_address(visit, tmp_path):
         assert not [address for address in addresses if "odar_sk_" in address]
 
 
-def test_the_models_page_shows_state_and_breaker(visit, tmp_path):
+def test_the_models_page_shows_state_and_breaker(visit, tmp_path, monkeypatch):
+    monkeypatch.setattr("odar.providers.breaker.FAILURES", 1)
     down = ScriptedProvider(lambda request, index: ProviderUnreachable("p: gone", provider="p"), "p")
-    with board(tmp_path, provider=down, gateway__breaker_failures=1, retry__attempts=1) as running:
+    with board(tmp_path, provider=down) as running:
         running.post("/dashboard/api/ask", {"question": "Hi", "path": "simple"})
         page = visit(running, "#/models")
         quick = page.get_by_role("article", name="quick")

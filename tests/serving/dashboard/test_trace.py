@@ -141,8 +141,7 @@ def hostile_record() -> Record:
     trace = dataclasses.replace(
         answer.trace, candidates=(huge, mute) * 3, prompts=(("answer", HOSTILE),), profile=HOSTILE
     )
-    answer = dataclasses.replace(answer, trace=trace, text=mute.text, final=mute.answer)
-    return Record(Query(HOSTILE + "z" * 1_000_000), answer, None, {HOSTILE: HOSTILE})
+    return Record(Query(HOSTILE + "z" * 1_000_000), trace, endpoint=HOSTILE, model=HOSTILE)
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import pkgutil
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-from odar.errors import GradedElsewhere, InputError
+from odar.errors import GradedElsewhere, InputError, UnknownName
 from odar.files import install_command
 from odar.formats import load_json
+from odar.lab.adversarial import ATTACKS
+from odar.lab.benchmarks.rows import BY_NAME, MakeTasks, Row
 from odar.lab.graders.mathematics import Verifier, proof_score
-from odar.lab.recording.collect import TaskSet
 from odar.lab.recording.files import read_table, report_damage
+from odar.lab.recording.questions import question_set, starter_questions
 from odar.lab.recording.schema import Task as Task
+from odar.lab.recording.schema import TaskSet
 from odar.registry import Registry
 
 
-@dataclass(frozen=True, slots=True)
-class BenchmarkInfo:
-    """Source, size, licence and requirements of a benchmark; None or empty if unknown."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark(TaskSet):
+    """A named set of tasks with its official metric; the category is one of the paper's eight."""
 
+    load: Callable[..., Iterator[Task]]
+    """Yields the tasks, from a local folder if one is given, or else from the hub.
+
+    Raises InputError if the data is missing, gated or invalid; the message names the remedy."""
     source: str
     """Origin of the data: `hub:owner/name (config, split)`, or a file."""
     size: int | None = None
@@ -36,43 +43,22 @@ class BenchmarkInfo:
     """Requirements of scoring besides a response: a verifier, a harness report; empty for most."""
     note: str = ""
     """Differences between the official data and the paper's table, and limitations."""
-    plain: bool = False
-    """Whether the form of the response is scored, so that prompts must not ask for a form of their own."""
+
+    def with_verifier(self, verifier: Verifier) -> Benchmark:
+        """Scores by the share of a proof's checklist that this model confirms."""
+        return replace(self, score=partial(_score_proof, verifier), elsewhere="")
 
 
-class Benchmark(TaskSet, Protocol):
-    """A named set of tasks with its official metric; the category is one of the paper's eight."""
-
-    @property
-    def about(self) -> BenchmarkInfo:
-        """Source, size and licence, as shown by `odar eval list`."""
-        ...
-
-    def load(self, folder: Path | None = None) -> Iterator[Task]:
-        """Return the tasks, from a local folder or else from the hub.
-
-        Raises:
-            InputError: the data is missing, gated or invalid; the message names the remedy.
-        """
-        ...
+def _score_proof(verifier: Verifier, task: Task, response: str, answer: str) -> float:
+    return proof_score(task.gold["problem"], task.gold["checklist"], response, verifier)
 
 
-@dataclass(frozen=True, slots=True)
-class CustomBenchmark:
-    """A benchmark made of two functions, which load the tasks and score a response."""
-
-    name: str
-    category: str
-    metric: str
-    about: BenchmarkInfo
-    load: Callable[..., Iterator[Task]]
-    score: Callable[[Task, str, str], float]
+def _refuse_to_score(elsewhere: str, task: Task, response: str, answer: str) -> float:
+    raise GradedElsewhere(elsewhere)
 
 
-Row = dict[str, Any]
 PARQUET_BRANCH = "refs/convert/parquet"
 """The branch with the Parquet copy that the hub makes of a dataset."""
-_ROWS = "odar.lab.benchmarks.rows"
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -109,7 +95,6 @@ class Hub:
         return f"hub:{self.id} ({configs}, {'+'.join(self.splits)})"
 
     def patterns(self, config: str) -> tuple[str, ...]:
-        """Return glob patterns of the files of a config in the repository."""
         return self.files or tuple(f"{config}/{split}/*.parquet" for split in self.splits)
 
     def download(self) -> Path:
@@ -149,122 +134,77 @@ class Hub:
         return f"hf download {self.id} --repo-type dataset{branch}{includes} --local-dir {target}"
 
     def find(self, root: Path) -> list[tuple[str, Path]]:
-        """Return the files of a downloaded folder, each with its config, in a fixed order."""
+        """The files of a downloaded folder, each with its config, in a fixed order."""
         pairs = [(config, pattern) for config in self.configs for pattern in self.patterns(config)]
         return [(config, path) for config, pattern in pairs for path in sorted(root.glob(pattern))]
 
 
-class RowPosition(NamedTuple):
-    """The config or file of a row, and its number there; as text, the id of rows without one."""
+def _load_rows(
+    name: str, hubs: Sequence[Hub], local: Sequence[str], make_tasks: MakeTasks, folder: Path | None = None
+) -> Iterator[Task]:
+    """Yield tasks, from FOLDER/NAME (the hub's layout), from local files in FOLDER, or else from the hub.
 
-    group: str
-    number: int
+    Raises:
+        InputError: no files, no access, or rows that lack a field; the message names the remedy.
+    """
+    seen: set[str] = set()
+    numbers: Counter[str] = Counter()
+    for group, path in _find_files(name, hubs, local, folder):
+        for row in read_rows(path):
+            number = numbers[group]
+            numbers[group] += 1
+            try:
+                made = make_tasks(row, group, number)
+            except (InputError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+                what = f"has no field {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
+                message = f"{name}: row {number} of {path} {what}; is it another version?"
+                raise InputError(message) from error
+            for task in made if isinstance(made, list) else [made]:
+                if task.id in seen:
+                    raise InputError(f"{name}: two tasks have the id {task.id!r} (the second in {path})")
+                seen.add(task.id)
+                yield task
+    if not seen:
+        raise InputError(f"{name}: its files hold no tasks ({folder or '; '.join(map(str, hubs))})")
 
-    def __str__(self) -> str:
-        return f"{self.group}-{self.number}"
 
-
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """A benchmark of benchmarks.toml: the places of its rows, and the names of functions for tasks and scores."""
-
-    name: str
-    category: str
-    metric: str
-    hubs: tuple[Hub, ...]
-    """Datasets with its rows, read one after another."""
-    about: BenchmarkInfo
-    tasks: str
-    """The function of rows.py that returns the task, or a list of tasks, of a row and its position."""
-    compare: str = ""
-    """The function of odar.lab.graders that scores an answer by its gold; empty if there is none."""
-    scorer: str = ""
-    """The function of rows.py that scores by task, response and answer; empty if `compare` is enough."""
-    local: tuple[str, ...] = ()
-    """Patterns of local files with the rows, in another layout than the hub's."""
-    elsewhere: str = ""
-    """Instructions for importing results of its own harness; empty if answers can be scored here."""
-    verifier: Verifier | None = None
-    """The model that grades proofs against a checklist."""
-
-    @classmethod
-    def from_table(cls, name: str, table: dict[str, Any]) -> Dataset:
-        """Return the benchmark of a table of benchmarks.toml."""
-        values: dict[str, Any] = {"name": name, "tasks": name}
-        values |= {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-
-        def values_of(kind: type[Any]) -> dict[str, Any]:
-            return {each.name: values[each.name] for each in fields(kind) if each.name in values}
-
-        ids = values["hub"] if isinstance(values["hub"], tuple) else (values["hub"],)
-        hubs = tuple(Hub(each, **values_of(Hub)) for each in ids)
-        about = BenchmarkInfo("; ".join(map(str, hubs)), **values_of(BenchmarkInfo))
-        return cls(hubs=hubs, about=about, **values_of(cls))
-
-    def load(self, folder: Path | None = None) -> Iterator[Task]:
-        """Yield the tasks, from FOLDER/NAME (the hub's layout), from local files in FOLDER, or else from the hub.
-
-        Raises:
-            InputError: no files, no access, or rows that lack a field; the message names the remedy.
-        """
-        seen: set[str] = set()
-        numbers: Counter[str] = Counter()
-        for group, path in self._files(folder):
-            for row in read_rows(path):
-                position = RowPosition(group, numbers[group])
-                numbers[group] += 1
-                for task in self._tasks_of(row, position, path):
-                    if task.id in seen:
-                        raise InputError(f"{self.name}: two tasks have the id {task.id!r} (the second in {path})")
-                    seen.add(task.id)
-                    yield task
-        if not seen:
-            raise InputError(f"{self.name}: its files hold no tasks ({folder or self.about.source})")
-
-    def score(self, task: Task, response: str, answer: str) -> float:
-        """Return the score of a response, from 0 to 1.
-
-        Raises:
-            GradedElsewhere: the benchmark has its own harness; the message says how to import its results.
-        """
-        if self.verifier is not None:
-            return proof_score(task.gold["problem"], task.gold["checklist"], response, self.verifier)
-        if self.compare:
-            return float(pkgutil.resolve_name(f"odar.lab.graders.{self.compare}")(task.gold, answer))
-        if self.scorer:
-            return float(pkgutil.resolve_name(f"{_ROWS}:{self.scorer}")(task, response, answer))
-        raise GradedElsewhere(self.elsewhere)
-
-    def with_verifier(self, verifier: Verifier) -> Dataset:
-        """Return the same benchmark, scored by the share of a proof's checklist that this model confirms."""
-        return replace(self, verifier=verifier, elsewhere="")
-
-    def _files(self, folder: Path | None) -> list[tuple[str, Path]]:
-        if folder is None:
-            return [pair for hub in self.hubs for pair in hub.find(hub.download())]
-        roots = {hub: folder / (self.name if len(self.hubs) == 1 else hub.id) for hub in self.hubs}
-        if found := [pair for hub, root in roots.items() for pair in hub.find(root)]:
+def _find_files(
+    name: str, hubs: Sequence[Hub], local: Sequence[str], folder: Path | None
+) -> list[tuple[str, Path]]:
+    if folder is None:
+        return [pair for hub in hubs for pair in hub.find(hub.download())]
+    roots = {hub: folder / (name if len(hubs) == 1 else hub.id) for hub in hubs}
+    if found := [pair for hub, root in roots.items() for pair in hub.find(root)]:
+        return found
+    for patterns in (local, (f"{name}/*.parquet",), (f"{name}/*.jsonl",)):
+        if found := [(path.stem, path) for pattern in patterns for path in sorted(folder.glob(pattern))]:
             return found
-        for patterns in (self.local, (f"{self.name}/*.parquet",), (f"{self.name}/*.jsonl",)):
-            if found := [(path.stem, path) for pattern in patterns for path in sorted(folder.glob(pattern))]:
-                return found
-        hub, root = next(iter(roots.items()))
-        looked = [*(f"{self.name}/{pattern}" for pattern in hub.patterns(hub.configs[0])), *self.local]
-        first = f"{hub.terms}, then " if hub.gated else ""
-        raise InputError(
-            f"{self.name} is not in {folder} (looked for {', '.join(looked)}): "
-            f"{first}fetch it with `{hub.command(str(root))}`"
-        )
+    hub, root = next(iter(roots.items()))
+    looked = [*(f"{name}/{pattern}" for pattern in hub.patterns(hub.configs[0])), *local]
+    first = f"{hub.terms}, then " if hub.gated else ""
+    raise InputError(
+        f"{name} is not in {folder} (looked for {', '.join(looked)}): "
+        f"{first}fetch it with `{hub.command(str(root))}`"
+    )
 
-    def _tasks_of(self, row: Row, position: RowPosition, path: Path) -> list[Task]:
-        try:
-            tasks = pkgutil.resolve_name(f"{_ROWS}:{self.tasks}")(row, position)
-            return tasks if isinstance(tasks, list) else [tasks]
-        except (InputError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            what = f"has no field {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
-            raise InputError(
-                f"{self.name}: row {position.number} of {path} {what}; is it another version?"
-            ) from error
+
+def _from_table(name: str, table: Mapping[str, Any]) -> Benchmark:
+    """A benchmark of benchmarks.toml."""
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    make_tasks, score = BY_NAME[name]
+
+    def values_of(kind: type[Any]) -> dict[str, Any]:
+        return {each.name: values[each.name] for each in fields(kind) if each.name in values}
+
+    ids = values["hub"] if isinstance(values["hub"], tuple) else (values["hub"],)
+    hubs = tuple(Hub(each, **values_of(Hub)) for each in ids)
+    return Benchmark(
+        name=name,
+        load=partial(_load_rows, name, hubs, values.get("local", ()), make_tasks),
+        score=score or partial(_refuse_to_score, str(values["elsewhere"])),
+        source="; ".join(map(str, hubs)),
+        **values_of(Benchmark),
+    )
 
 
 class Benchmarks(Registry[Benchmark]):
@@ -279,15 +219,34 @@ class Benchmarks(Registry[Benchmark]):
         benchmark = super().__getitem__(base)
         if not plus:
             return benchmark
-        from odar.lab.adversarial import attack_benchmark  # imports this module
+        if attack not in ATTACKS:
+            raise UnknownName("attack", attack, ATTACKS)
+        return replace(benchmark, name=name, load=partial(_load_rewritten, benchmark, attack))
 
-        return attack_benchmark(benchmark, attack)
+
+def _load_rewritten(benchmark: Benchmark, attack: str, folder: Path | None = None) -> Iterator[Task]:
+    return map(ATTACKS[attack], benchmark.load(folder))
 
 
-BENCHMARKS = Benchmarks("benchmark", {"starter": "odar.lab.benchmarks.rows:STARTER"}, "odar.benchmarks")
-"""Benchmarks by name."""
+def _load_starter(folder: Path | None = None) -> Iterator[Task]:
+    yield from starter_questions()
+
+
+_STARTER = Benchmark(
+    name="starter",
+    category="Starter",
+    metric="accuracy",
+    score=question_set("starter").score,
+    load=_load_starter,
+    source="shipped:odar/data/starter.jsonl",
+    size=236,
+    licence="Apache-2.0",
+    note="our own, not in the paper",
+)
+"""The original questions over eight domains that ship with ODAR, scored by equivalence."""
 _TABLES = tomllib.loads(resources.files("odar.lab.benchmarks").joinpath("benchmarks.toml").read_text("utf-8"))
-NAMES = (*_TABLES, "starter")
+_SHIPPED = {**{name: _from_table(name, table) for name, table in _TABLES.items()}, "starter": _STARTER}
+BENCHMARKS = Benchmarks("benchmark", _SHIPPED, "odar.benchmarks")
+"""Benchmarks by name."""
+NAMES = tuple(_SHIPPED)
 """The benchmarks that ship with ODAR, in the order of the paper's table."""
-for _name, _table in _TABLES.items():
-    BENCHMARKS.add(_name, Dataset.from_table(_name, _table))

@@ -1,6 +1,6 @@
 """Tasks of the rows of each benchmark, and scores of responses that need more than gold and answer.
 
-A function from rows to tasks has the name of its benchmark in benchmarks.toml; it takes a row and its position.
+A function that makes tasks takes a row, its config or file, and its number there: some rows have no id.
 """
 
 from __future__ import annotations
@@ -10,24 +10,36 @@ import random
 import re
 import statistics
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from odar.inputs import image_from_bytes
-from odar.lab.benchmarks.base import BenchmarkInfo, CustomBenchmark, Row, RowPosition, Task
 from odar.lab.graders.ifeval import CHECKS, check_instructions
 from odar.lab.graders.livebench import instruction_score
 from odar.lab.graders.livebench import livebench as score_ground_truth
-from odar.lab.graders.mathematics import math_equal, within_tolerance
-from odar.lab.graders.text import LETTERS, choice_match, chosen_letter, exact_match, f1, format_grid, grid_match
-from odar.lab.recording.questions import QuestionSet, starter_questions
+from odar.lab.graders.mathematics import math_equal, number_match, within_tolerance
+from odar.lab.graders.text import (
+    LETTERS,
+    bigbench,
+    choice_match,
+    chosen_letter,
+    exact_match,
+    f1,
+    format_grid,
+    grid_match,
+    yes_no_match,
+)
+from odar.lab.recording.schema import Task
 from odar.policy.answers import last_boxed
 from odar.types import Image, Query
 
+Row = dict[str, Any]
+MakeTasks = Callable[[Row, str, int], Task | list[Task]]
+Score = Callable[[Task, str, str], float]
+
 
 def question_with_options(question: str, options: Sequence[str], before: str = "") -> str:
-    """Return a question with lettered options."""
     listed = "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False))
     parts = (before.strip(), question.strip(), listed, "Answer with the letter of the right option.")
     return "\n\n".join(part for part in parts if part)
@@ -44,43 +56,40 @@ def choice_task(
     images: tuple[Image, ...] = (),
     effort: float | None = None,
 ) -> Task:
-    """Return a multiple-choice task; its gold includes the options, for answers that quote one."""
+    """Its gold includes the options, for answers that quote one."""
     gold = {"letter": letter, "options": list(options)}
     return Task(name, Query(question_with_options(question, options, before), images), gold, stratum, effort)
 
 
 def score_choice(task: Task, response: str, answer: str) -> float:
-    """Return 1 if the answer names the right option, else 0."""
     return choice_match(task.gold["letter"], answer, task.gold["options"])
 
 
 def shuffle_options(right: str, wrong: Sequence[str], key: str) -> tuple[list[str], str]:
-    """Return all options in an order that depends on the key alone, and the letter of the right one."""
+    """The order depends on the key alone; the letter is that of the right option."""
     options, order = [right, *wrong], list(range(1 + len(wrong)))
     random.Random(key).shuffle(order)  # noqa: S311 - a stable order, not a secret
     return [options[i] for i in order], LETTERS[order.index(0)]
 
 
 def images_in(value: Any) -> tuple[Image, ...]:
-    """Return the image of a Parquet field; empty if the field has none."""
     data = value.get("bytes") if isinstance(value, dict) else None
     return (image_from_bytes(data, "a picture of this row"),) if data else ()
 
 
-def arc_challenge(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; some rows number their options, so the position of the key counts, not its name."""
+def arc_challenge(row: Row, group: str, number: int) -> Task:
+    """Some rows number their options, so the position of the key counts, not its name."""
     question = row["question_stem"] if "question_stem" in row else row["question"]
     choices, letter = row["choices"], LETTERS[row["choices"]["label"].index(row["answerKey"])]
     return choice_task(row["id"], question, choices["text"], letter)
 
 
-def mmlu_pro(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row."""
+def mmlu_pro(row: Row, group: str, number: int) -> Task:
     return choice_task(str(row["question_id"]), row["question"], row["options"], row["answer"], row["category"])
 
 
-def gpqa(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row with options shuffled by the record's id; the right answer has its own column."""
+def gpqa(row: Row, group: str, number: int) -> Task:
+    """Options are shuffled by the record's id; the right answer has its own column."""
     wrong = [row[f"Incorrect Answer {i}"].strip() for i in (1, 2, 3)]
     options, letter = shuffle_options(row["Correct Answer"].strip(), wrong, row["Record ID"])
     minutes = [float(row[field]) for i in (1, 2) if row.get(field := f"Self-reported time (minutes)_EV_{i}")]
@@ -88,19 +97,19 @@ def gpqa(row: Row, position: RowPosition) -> Task:
     return choice_task(row["Record ID"], row["Question"], options, letter, row["High-level domain"], effort=effort)
 
 
-def truthfulqa(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row with options shuffled by the question; the files list the true option first."""
+def truthfulqa(row: Row, group: str, number: int) -> Task:
+    """Options are shuffled by the question; the files list the true option first."""
     targets = row["mc1_targets"]
     labels = dict(zip(targets["choices"], targets["labels"], strict=True)) if "choices" in targets else targets
     (right,) = (option for option, label in labels.items() if label)
     options, letter = shuffle_options(right, [option for option in labels if option != right], row["question"])
-    return choice_task(f"question-{position.number}", row["question"], options, letter)
+    return choice_task(f"question-{number}", row["question"], options, letter)
 
 
-def scienceqa(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row without the lecture and the solution, which give the answer away."""
+def scienceqa(row: Row, group: str, number: int) -> Task:
+    """Without the lecture and the solution, which give the answer away."""
     return choice_task(
-        f"test-{position.number}",
+        f"test-{number}",
         row["question"],
         row["choices"],
         LETTERS[row["answer"]],
@@ -111,8 +120,7 @@ def scienceqa(row: Row, position: RowPosition) -> Task:
     )
 
 
-def aokvqa(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row."""
+def aokvqa(row: Row, group: str, number: int) -> Task:
     letter, images = LETTERS[row["correct_choice_idx"]], images_in(row["image"])
     stratum = "difficult" if row.get("difficult_direct_answer") else "plain"
     return choice_task(row["question_id"], row["question"], row["choices"], letter, stratum, images=images)
@@ -122,8 +130,8 @@ _MMMU_PRO_IMAGES = 7
 _MMMU_PRO_MARK = re.compile(r"<image (\d)>")
 
 
-def mmmu_pro(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; marks such as `<image 2>` in its texts are numbered in the order of its images."""
+def mmmu_pro(row: Row, group: str, number: int) -> Task:
+    """Marks such as `<image 2>` in its texts are numbered in the order of its images."""
     options = [str(option) for option in ast.literal_eval(row["options"])]
     marks = sorted(
         {int(number) for number in _MMMU_PRO_MARK.findall(question_with_options(row["question"], options))}
@@ -137,25 +145,23 @@ def mmmu_pro(row: Row, position: RowPosition) -> Task:
     return choice_task(row["id"], question, renamed, row["answer"], row["subject"], images=images)
 
 
-def gsm8k(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; the worked solution ends in the number, after ####."""
+def gsm8k(row: Row, group: str, number: int) -> Task:
+    """The worked solution ends in the number, after ####."""
     reasoning, marker, gold = row["answer"].rpartition("####")
     if not marker:
         raise ValueError("the answer has no ####")
     steps = reasoning.strip().count("\n") + 1
-    return Task(
-        f"test-{position.number}", Query(row["question"]), gold.strip(), f"{min(steps, 8)} steps", float(steps)
-    )
+    return Task(f"test-{number}", Query(row["question"]), gold.strip(), f"{min(steps, 8)} steps", float(steps))
 
 
-def math(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; the worked solution ends in a \\boxed answer."""
+def math(row: Row, group: str, number: int) -> Task:
+    """The worked solution ends in a \\boxed answer."""
     solution = row["solution"]
     gold = last_boxed(solution, bare=True)
     if gold is None:
         raise ValueError("the solution has no \\boxed answer")
     return Task(
-        id=f"test-{row['idx']}" if "idx" in row else str(position),
+        id=f"test-{row['idx']}" if "idx" in row else f"{group}-{number}",
         query=Query(row["problem"]),
         gold=gold,
         stratum=f"{row['type']}, {row['level']}",
@@ -163,8 +169,8 @@ def math(row: Row, position: RowPosition) -> Task:
     )
 
 
-def mathvista(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; its gold depends on the type of answer: options, or a value and its precision."""
+def mathvista(row: Row, group: str, number: int) -> Task:
+    """Its gold depends on the type of answer: options, or a value and its precision."""
     options = row["choices"] or []
     precision = row.get("precision")
     if options:
@@ -185,7 +191,6 @@ def mathvista(row: Row, position: RowPosition) -> Task:
 
 
 def score_mathvista(task: Task, response: str, answer: str) -> float:
-    """Score an option by its letter, a number to its precision, and words exactly."""
     gold = task.gold
     if "letter" in gold:
         return score_choice(task, response, answer)
@@ -195,8 +200,8 @@ def score_mathvista(task: Task, response: str, answer: str) -> float:
     return exact_match([gold["answer"]], answer)
 
 
-def imo_2025(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; the grading scheme is the checklist."""
+def imo_2025(row: Row, group: str, number: int) -> Task:
+    """The grading scheme is the checklist."""
     checklist = [": ".join(filter(None, (item.get("title"), item["desc"]))) for item in row["grading_scheme"]]
     return Task(
         id=f"problem-{row['problem_idx']}",
@@ -207,20 +212,18 @@ def imo_2025(row: Row, position: RowPosition) -> Task:
 
 
 def question_with_paragraphs(paragraphs: Sequence[tuple[str, str]], question: str) -> str:
-    """Return titled paragraphs, followed by the question."""
     read = [f"{title.strip()}\n{text.strip()}" for title, text in paragraphs]
     return "\n\n".join([*read, f"Question: {question.strip()}", "Answer in as few words as possible."])
 
 
-def boolq(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row."""
+def boolq(row: Row, group: str, number: int) -> Task:
     text = f"{row['passage'].strip()}\n\nQuestion: {row['question'].strip().rstrip('?')}?\n\nAnswer with yes or no."
     gold = bool(row["answer"])
-    return Task(f"validation-{position.number}", Query(text), gold, "yes" if gold else "no")
+    return Task(f"validation-{number}", Query(text), gold, "yes" if gold else "no")
 
 
-def strategyqa(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; the official file has the steps of each question, the hub's copy does not."""
+def strategyqa(row: Row, group: str, number: int) -> Task:
+    """The official file has the steps of each question, the hub's copy does not."""
     steps = row.get("decomposition") or []
     return Task(
         id=row["qid"],
@@ -231,8 +234,7 @@ def strategyqa(row: Row, position: RowPosition) -> Task:
     )
 
 
-def hotpotqa(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row: ten paragraphs, and the question."""
+def hotpotqa(row: Row, group: str, number: int) -> Task:
     context = row["context"]
     paragraphs = [
         (title, "".join(sentences)) for title, sentences in zip(context["title"], context["sentences"], strict=True)
@@ -245,8 +247,7 @@ def hotpotqa(row: Row, position: RowPosition) -> Task:
     )
 
 
-def musique(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row: twenty paragraphs, and the question."""
+def musique(row: Row, group: str, number: int) -> Task:
     paragraphs = [(paragraph["title"], paragraph["paragraph_text"]) for paragraph in row["paragraphs"]]
     hops = len(row["question_decomposition"])
     return Task(
@@ -258,11 +259,11 @@ def musique(row: Row, position: RowPosition) -> Task:
     )
 
 
-def truthfulqa_text(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row from the hub's columns, or from those of the authors' CSV file."""
+def truthfulqa_text(row: Row, group: str, number: int) -> Task:
+    """From the hub's columns, or from those of the authors' CSV file."""
     row = {name.lower().replace(" ", "_"): value for name, value in row.items()}
     gold = {kind: _references(row[f"{kind}_answers"]) for kind in ("correct", "incorrect")}
-    return Task(f"question-{position.number}", Query(row["question"].strip()), gold, row.get("category", ""))
+    return Task(f"question-{number}", Query(row["question"].strip()), gold, row.get("category", ""))
 
 
 def _references(value: str | list[str]) -> list[str]:
@@ -271,15 +272,14 @@ def _references(value: str | list[str]) -> list[str]:
 
 
 def score_truthfulqa_text(task: Task, response: str, answer: str) -> float:
-    """Return 1 if the answer is closer to a correct reference than to any incorrect one (the authors' ROUGE-1)."""
+    """1 if the answer is closer to a correct reference than to any incorrect one (the authors' ROUGE-1)."""
     return float(f1(task.gold["correct"], answer) > f1(task.gold["incorrect"], answer))
 
 
 _HLE_OPTION = re.compile(r"^\(?([A-Z])[.):]\s", re.MULTILINE)
 
 
-def hle(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row."""
+def hle(row: Row, group: str, number: int) -> Task:
     gold = {
         "answer": row["answer"],
         "type": row["answer_type"],
@@ -289,29 +289,28 @@ def hle(row: Row, position: RowPosition) -> Task:
 
 
 def _hle_image(uri: str | None) -> tuple[Image, ...]:
-    """Return the image of a data URI, which is empty for most questions."""
+    """The URI is empty for most questions."""
     _, comma, data = (uri or "").partition(",")
     return (image_from_bytes(b64decode(data), "a picture of this row"),) if comma else ()
 
 
 def score_hle(task: Task, response: str, answer: str) -> float:
-    """Score an option by its letter, and other answers as words or as mathematics."""
     gold = task.gold["answer"]
     if task.gold["type"] == "multipleChoice":
         return float(chosen_letter(answer, [""] * max(task.gold["options"], 5)) == gold.strip("(). ").upper())
     return max(exact_match([gold], answer), math_equal(gold, answer))
 
 
-def bbh(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; its file is the stratum."""
-    return Task(str(position), Query(row["input"]), row["target"], position.group)
+def bbh(row: Row, group: str, number: int) -> Task:
+    """Its file is the stratum."""
+    return Task(f"{group}-{number}", Query(row["input"]), row["target"], group)
 
 
-def bbeh(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row; the file of BBEH mini does not name the task of a row."""
+def bbeh(row: Row, group: str, number: int) -> Task:
+    """The file of BBEH mini does not name the task of a row."""
     task = row.get("task") or ""
     return Task(
-        f"bbeh-{position.number}",
+        f"bbeh-{number}",
         Query(row["input"]),
         row["target"],
         task,
@@ -319,11 +318,11 @@ def bbeh(row: Row, position: RowPosition) -> Task:
     )
 
 
-def arc_agi_2(row: Row, position: RowPosition) -> list[Task]:
-    """Return a task for every test input of a puzzle, as the official harness asks them."""
+def arc_agi_2(row: Row, group: str, number: int) -> list[Task]:
+    """A task for every test input of a puzzle, as the official harness asks them."""
     examples = row["train"] if "train" in row else row["fewshots"]
     tests = row["test"] if "test" in row else row["question"]
-    puzzle = row.get("id") or f"puzzle-{position.number}"
+    puzzle = row.get("id") or f"puzzle-{number}"
     shown = "\n\n".join(
         f"Example {number}, {side}:\n{format_grid(pair[side])}"
         for number, pair in enumerate(examples, start=1)
@@ -346,12 +345,10 @@ def arc_agi_2(row: Row, position: RowPosition) -> list[Task]:
 
 
 def score_grid(task: Task, response: str, answer: str) -> float:
-    """Score the last two grids of the response."""
     return grid_match(task.gold, response or answer)
 
 
-def ifeval(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row."""
+def ifeval(row: Row, group: str, number: int) -> Task:
     names = row["instruction_id_list"]
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
@@ -361,17 +358,17 @@ def ifeval(row: Row, position: RowPosition) -> Task:
 
 
 def _arguments(row: Row) -> list[dict[str, Any]]:
-    """Return the arguments of each instruction; the hub's file has every argument for every instruction."""
+    """The hub's file has every argument for every instruction."""
     return [{name: each for name, each in (given or {}).items() if each is not None} for given in row["kwargs"]]
 
 
 def score_ifeval(task: Task, response: str, answer: str) -> float:
-    """Return 1 if the whole response follows every instruction (prompt-level strict), else 0."""
+    """1 if the whole response follows every instruction (prompt-level strict), else 0."""
     return float(all(check_instructions(task.gold["instructions"], task.gold["arguments"], response)))
 
 
-def livebench(row: Row, position: RowPosition) -> list[Task]:
-    """Return the task of a row; empty for questions that a later release removed."""
+def livebench(row: Row, group: str, number: int) -> list[Task]:
+    """Empty for questions that a later release removed."""
     if row.get("livebench_removal_date"):
         return []
     task = row.get("task") or row["category"]
@@ -382,28 +379,50 @@ def livebench(row: Row, position: RowPosition) -> list[Task]:
 
 
 def score_livebench(task: Task, response: str, answer: str) -> float:
-    """Score by the instructions of the question, or by its ground truth."""
     if "instructions" in task.gold:
         return instruction_score(task.gold["instructions"], task.gold["arguments"], response)
     return score_ground_truth(task.gold["task"], task.gold["truth"], response, answer)
 
 
-def swe_bench(row: Row, position: RowPosition) -> Task:
-    """Return the task of a row in the oracle form: `text` holds the issue and the files to change."""
+def swe_bench(row: Row, group: str, number: int) -> Task:
+    """The oracle form: `text` holds the issue and the files to change."""
     text = row.get("text") or f"{row['problem_statement'].strip()}\n\nAnswer with a patch in unified diff format."
     return Task(row["instance_id"], Query(text), row["instance_id"], row["repo"])
 
 
-def _load_starter(folder: Path | None = None) -> Iterator[Task]:
-    yield from starter_questions()
+def _by_gold(compare: Callable[[Any, str], float]) -> Score:
+    """The score of sets whose gold and answer are all that it takes."""
+    return partial(_compare_gold, compare)
 
 
-STARTER = CustomBenchmark(
-    "starter",
-    "Starter",
-    "accuracy",
-    BenchmarkInfo("shipped:odar/data/starter.jsonl", 236, "Apache-2.0", note="our own, not in the paper"),
-    _load_starter,
-    QuestionSet("starter").score,
-)
-"""The 236 original questions over eight domains that ship with ODAR, scored by equivalence."""
+def _compare_gold(compare: Callable[[Any, str], float], task: Task, response: str, answer: str) -> float:
+    return compare(task.gold, answer)
+
+
+BY_NAME: dict[str, tuple[MakeTasks, Score | None]] = {
+    "math": (math, _by_gold(math_equal)),
+    "gsm8k": (gsm8k, _by_gold(number_match)),
+    "imo_2025": (imo_2025, None),
+    "mathvista": (mathvista, score_mathvista),
+    "arc_challenge": (arc_challenge, score_choice),
+    "openbookqa": (arc_challenge, score_choice),
+    "boolq": (boolq, _by_gold(yes_no_match)),
+    "strategyqa": (strategyqa, _by_gold(yes_no_match)),
+    "mmlu_pro": (mmlu_pro, score_choice),
+    "gpqa": (gpqa, score_choice),
+    "hotpotqa": (hotpotqa, _by_gold(f1)),
+    "musique": (musique, _by_gold(f1)),
+    "scienceqa": (scienceqa, score_choice),
+    "aokvqa": (aokvqa, score_choice),
+    "mmmu_pro": (mmmu_pro, score_choice),
+    "bbh": (bbh, _by_gold(bigbench)),
+    "bbeh": (bbeh, _by_gold(bigbench)),
+    "truthfulqa": (truthfulqa, score_choice),
+    "hle": (hle, score_hle),
+    "swe_bench": (swe_bench, None),
+    "livebench": (livebench, score_livebench),
+    "ifeval": (ifeval, score_ifeval),
+    "arc_agi_2": (arc_agi_2, score_grid),
+    "truthfulqa_text": (truthfulqa_text, score_truthfulqa_text),
+}
+"""What makes tasks of the rows of each benchmark, and its score; None if its own harness scores."""

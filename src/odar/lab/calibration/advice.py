@@ -17,10 +17,11 @@ import numpy as np
 from odar.calibration_file import Calibration, Setting
 from odar.errors import InputError
 from odar.lab.calibration.bootstrap import Interval, bootstrap_mean, wilson_interval
-from odar.lab.calibration.compare import Choice, Goal, best_choice, compare, walk_all
+from odar.lab.calibration.compare import Goal, best_choice, compare, walk_all
 from odar.lab.calibration.fit import MIN_BELIEF, answers_of, default_source, fit_calibration
 from odar.lab.calibration.items import scored_items
-from odar.lab.recording.schema import Attempt, RecordedItem, Task
+from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, Task
+from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.table import ReplayTable
 from odar.planning import call_prices, make_plan
 from odar.policy.arrays import Array, Bools
@@ -46,40 +47,33 @@ DIALS = ("economy", "balanced", "quality")
 class Advice:
     """Every choice on the same questions, and the one that is worth most at the user's dial."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[Outcomes, ...]
     """From the cheapest to the most expensive; `score` is right, or the same answer as slow."""
-    best: Choice
+    best: Outcomes
     goal: Goal
     labelled: bool
     repeated: Bools
     """Which questions slow answered twice; if none, its agreement with itself is unknown."""
     kinds: tuple[str, ...]
     """The kind of each question."""
-    settings: Settings
-    """Agents and models."""
-    calibration: Calibration
-    """What the choices were estimated with."""
     table: ReplayTable
+    """The questions, with the settings and the calibration that the choices were estimated with."""
     left_out: int = 0
     """Questions whose reference was cut off or empty."""
 
     @property
-    def slow(self) -> Choice:
-        """One call to the slow model: the baseline."""
+    def slow(self) -> Outcomes:
         return next(choice for choice in self.choices if choice.name == SLOW)
 
     @property
     def repeats(self) -> int:
-        """Number of questions that slow answered twice."""
         return int(self.repeated.sum())
 
     @property
     def score_name(self) -> str:
-        """What a score means."""
         return "right" if self.labelled else "same answer as slow"
 
-    def score(self, choice: Choice) -> Interval:
-        """Return the mean score with its interval."""
+    def score(self, choice: Outcomes) -> Interval:
         if choice.name == SLOW and not self.labelled and not self.repeats:
             return Interval(np.nan, np.nan, np.nan)
         if self.repeats and (choice.score != 1).sum() < MIN_DIFFERING:
@@ -88,34 +82,28 @@ class Advice:
         found = bootstrap_mean(choice.score, strata=self.kinds, shares=not self.repeats)
         return Interval(*(min(1.0, max(0.0, each)) for each in found))
 
-    def saving(self, choice: Choice) -> Interval:
-        """Return the saved share of the cost of slow, with its interval (of a ratio of means, linearised)."""
+    def saving(self, choice: Outcomes) -> Interval:
+        """The interval is of a ratio of means, linearised."""
         cost, slow = choice.cost_usd, self.slow.cost_usd
         ratio = cost.mean() / slow.mean()
         values = 1 - ratio - (cost - ratio * slow) / slow.mean()
         return bootstrap_mean(values, strata=self.kinds, shares=False)
 
-    def excess(self, choice: Choice) -> Interval:
-        """Return by how much less often than slow itself a choice gives slow's answer, or is right."""
+    def excess(self, choice: Outcomes) -> Interval:
+        """By how much less often than slow itself a choice gives slow's answer, or is right."""
         return bootstrap_mean(self.slow.score - choice.score, strata=self.kinds, shares=False)
 
     def by_kind(self) -> dict[str, Advice]:
-        """Return the same for the questions of each kind that has enough of them."""
         kinds = np.array(self.kinds)
         masks = {str(kind): kinds == kind for kind in sorted(set(self.kinds))}
         return {kind: self.part(mask) for kind, mask in masks.items() if mask.sum() >= MIN_KIND}
 
     def part(self, rows: Bools) -> Advice:
-        """Return the same for some of the questions."""
-        choices = [
-            replace(each, score=each.score[rows], cost_usd=each.cost_usd[rows], calls=each.calls[rows])
-            for each in self.choices
-        ]
+        choices = [each.rows(rows) for each in self.choices]
         kinds = tuple(np.array(self.kinds)[rows].tolist())
         return replace(self, choices=tuple(choices), kinds=kinds, repeated=self.repeated[rows])
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Return all choices as plain data."""
         return [
             {
                 "choice": each.name,
@@ -130,12 +118,12 @@ class Advice:
         ]
 
     def sentence(self) -> str:
-        """Return the recommendation, as one sentence."""
-        slow = self.settings.agent(SLOW).model
+        settings = self.table.settings
+        slow = settings.agent(SLOW).model
         best = self.best
         if best.is_cascade:
             return f"Use the cascade at dial {best.settings['routing.dial']}: {self._figures(best, slow)}."
-        model = self.settings.agent(best.name).model if best.name in self.settings.agent_names else best.name
+        model = settings.agent(best.name).model if best.name in settings.agent_names else best.name
         cascades = [each for each in self.choices if each.is_cascade]
         nearest = max(cascades, key=lambda each: float(self.goal.worth(each).mean()))
         alone = f"No cascade pays here: use {model} alone"
@@ -153,7 +141,7 @@ class Advice:
             chance = " This cascade is ahead, but by so little that it may be chance: try more questions (--limit)."
         return f"{alone}. {why[0].upper()}{why[1:]}; at dial {self.goal.dial}, {rate}.{chance}"
 
-    def _figures(self, choice: Choice, slow: str) -> str:
+    def _figures(self, choice: Outcomes, slow: str) -> str:
         saved = percent(self.saving(choice), digits=0)
         found = f"saves {saved}" if self.saving(choice).value >= 0 else f"costs {saved.replace('-', '')} more"
         if self.labelled:
@@ -167,7 +155,7 @@ class Advice:
 
 
 def kind_of(item: RecordedItem) -> str:
-    """Return the kind of a recorded question; empty if its text is unknown."""
+    """Empty if its text is unknown."""
     if item.stratum in set(Kind):
         return item.stratum
     return request_kind(Query(item.query)).kind.value if item.query.strip() else ""
@@ -203,35 +191,24 @@ def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[S
         raise InputError(
             f"{len(found)} questions have comparable answers of all agents; at least {MIN_ITEMS} are needed"
         )
-    kinds = tuple(map(kind_of, found))
-    known = {"labelled": scored.labelled, "kinds": kinds, "settings": settings, "left_out": len(items) - len(found)}
+    table = ReplayTable(found, settings, prompts, Calibration())
+    repeated = np.zeros(len(found), dtype=bool)
     if scored.labelled:
-        return _with_labels(found, prompts, dial, known)
-    again = [item for item in items if sum(_is_slow(each) for each in item.attempts) > 1]
-    repeated = {item.key: item for item in scored_items(again).items} if again else {}
-    part = np.array([item.key in repeated for item in found])
-    everywhere = bool(part.all())
-    table = _unfitted(found, settings, prompts)
-    calibration = agreement_calibration(table)
-    table = table.replaced(calibration=calibration)
-    choices: list[Choice] = []
-    if part.any():
-        others = [repeated[item.key] for item in found if item.key in repeated]
-        if not everywhere:  # the questions without a second sample could not be compared at two
-            others = [_one_slow(item) for item in others]
-        second = _unfitted(others, settings, prompts).replaced(calibration=calibration)
-        choices = walk_all(second, _tried(second))
-    if not everywhere:
-        coupled = walk_all(table, _tried(table))
-        pairs = zip(coupled, choices or coupled, strict=True)
-        choices = [_corrected(one, two, part) if part.any() else one for one, two in pairs]
-    return _advice(choices, dial, {**known, "repeated": part, "calibration": calibration, "table": table})
+        table, choices = _with_labels(table, dial)
+    else:
+        again = [item for item in items if sum(_is_slow(each) for each in item.attempts) > 1]
+        twice = {item.key: item for item in scored_items(again).items} if again else {}
+        repeated = np.array([item.key in twice for item in found])
+        table, choices = _without_labels(table, twice, repeated)
+    choices = sorted(choices, key=lambda choice: float(choice.cost_usd.mean()))
+    slow = next(choice for choice in choices if choice.name == SLOW)
+    goal = Goal(dial, Dial.parse(dial).value(float(slow.cost_usd.mean())))
+    best = best_choice(choices, goal, lead=LEAD)
+    kinds = tuple(map(kind_of, found))
+    return Advice(tuple(choices), best, goal, scored.labelled, repeated, kinds, table, len(items) - len(found))
 
 
-def _with_labels(
-    items: Sequence[RecordedItem], prompts: Mapping[Step, str], dial: str, known: dict[str, Any]
-) -> Advice:
-    table = _unfitted(items, known["settings"], prompts)
+def _with_labels(table: ReplayTable, dial: str) -> tuple[ReplayTable, list[Outcomes]]:
     comparison = compare(table, Goal(dial, Dial.parse(dial).value(table.reference_usd)))
     every = np.ones(len(table), dtype=bool)
     fitted = fit_calibration(table, every, belief=comparison.fits_belief and len(table) >= MIN_BELIEF)
@@ -240,19 +217,29 @@ def _with_labels(
         for each in comparison.choices
         if not each.is_cascade or (each.settings["routing.dial"] in NAMES and "routing.stages" not in each.settings)
     ]
-    table = table.replaced(calibration=fitted)
-    return _advice(shown, dial, {**known, "repeated": ~every, "calibration": fitted, "table": table})
+    return table.replaced(calibration=fitted), shown
 
 
-def _advice(choices: Sequence[Choice], dial: str, known: dict[str, Any]) -> Advice:
-    ordered = tuple(sorted(choices, key=lambda choice: float(choice.cost_usd.mean())))
-    slow = next(choice for choice in ordered if choice.name == SLOW)
-    goal = Goal(dial, Dial.parse(dial).value(float(slow.cost_usd.mean())))
-    return Advice(choices=ordered, best=best_choice(ordered, goal, lead=LEAD), goal=goal, **known)
+def _without_labels(
+    table: ReplayTable, twice: Mapping[ItemKey, RecordedItem], repeated: Bools
+) -> tuple[ReplayTable, list[Outcomes]]:
+    """Compare with the slow model's answer; `twice` are the items that it answered twice, without the reference."""
+    table = table.replaced(calibration=agreement_calibration(table))
+    choices: list[Outcomes] = []
+    if repeated.any():
+        others = [twice[item.key] for item in table.items if item.key in twice]
+        if not repeated.all():  # the questions without a second sample could not be compared at two
+            others = [_one_slow(item) for item in others]
+        second = ReplayTable(others, table.settings, table.prompts, table.calibration)
+        choices = walk_all(second, _tried(second))
+    if not repeated.all():
+        coupled = walk_all(table, _tried(table))
+        pairs = zip(coupled, choices or coupled, strict=True)
+        choices = [_corrected(one, two, repeated) if repeated.any() else one for one, two in pairs]
+    return table, choices
 
 
 def _tried(table: ReplayTable) -> list[dict[str, Setting]]:
-    """Return the fixed choices, and the cascade at three dials."""
     names = [str(agent) for agent in table.agents]
     names += [f"{SLOW}*{count}" for count in (3, 5) if table.samples(SLOW) >= count]
     fixed: list[dict[str, Setting]] = [{"policy": each} for each in names]
@@ -260,15 +247,15 @@ def _tried(table: ReplayTable) -> list[dict[str, Setting]]:
     return fixed + cascades
 
 
-def _corrected(all_items: Choice, some: Choice, part: Bools) -> Choice:
-    """Return a choice whose mean score is that of all items plus the mean change on the items with two samples."""
+def _corrected(all_items: Outcomes, some: Outcomes, part: Bools) -> Outcomes:
+    """The mean score is that of all items plus the mean change on the items with two samples."""
     change = np.zeros(len(part))
     change[part] = (some.score - all_items.score[part]) * len(part) / part.sum()
     return replace(all_items, score=all_items.score + change)
 
 
 def agreement_calibration(table: ReplayTable) -> Calibration:
-    """Return the statistics of the answers, and skills that explain how often agents agree, without labels."""
+    """Without labels: skills are those that explain how often agents agree."""
     own = table.own_calibration()
     answers = answers_of(table)
     agents = list(table.agents.values())
@@ -307,7 +294,7 @@ def best_second(
 def with_second(
     items: Sequence[RecordedItem], settings: Settings, agent: str | None, model: str = ""
 ) -> tuple[list[RecordedItem], Settings]:
-    """Return items and settings in which this agent is the second, and no further ones take part."""
+    """The items and settings in which this agent is the second, and no further ones take part."""
     kept = {name: name for name in settings.agent_names if name in ("fast", SLOW)}
     own = settings.fast if agent is None else replace(settings.fast, model=model, alternatives=(), fallbacks=())
     if agent is not None:
@@ -330,14 +317,14 @@ def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[
     The recommended choice asks one agent; nothing says whether its answer is as good as slow's.
     """
     table = advice.table
-    cards = {agent: advice.settings.card(advice.settings.agent(agent).model) for agent in table.agents}
+    cards = {agent: advice.table.settings.card(advice.table.settings.agent(agent).model) for agent in table.agents}
     models = {agent: card.name for agent, card in cards.items()}
     dial = str(advice.best.settings.get("routing.dial", advice.goal.dial))
-    policy = table.policy_of(replace(advice.settings, policy=str(advice.best.settings["policy"])))
+    policy = table.policy_of(replace(advice.table.settings, policy=str(advice.best.settings["policy"])))
     chosen: list[str] = []
     costs: list[tuple[float, float]] = []
     for task in tasks:
-        estimate = Estimate(difficulty(task.query), advice.settings.routing.estimator)
+        estimate = Estimate(difficulty(task.query), advice.table.settings.routing.estimator)
         plan = make_plan(task.query, estimate, Assignment("general", models=models), cards, Dial.parse(dial))
         value = Dial.parse(dial).value(table.reference_usd)
         stage = policy.next_stage(State(replace(plan, value_usd=value))).stage
@@ -354,21 +341,16 @@ def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[
     }
 
 
-def _unfitted(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[Step, str]) -> ReplayTable:
-    return ReplayTable(items, settings, prompts, Calibration())
-
-
 def _is_slow(attempt: Attempt) -> bool:
     return attempt.agent == SLOW and attempt.step is not Step.VERIFY
 
 
 def _without_repeats(item: RecordedItem) -> RecordedItem:
-    """Return an item with the first slow answer only."""
     kept = [each for each in item.attempts if not _is_slow(each) or each.index == 0]
     return replace(item, attempts=tuple(kept))
 
 
 def _one_slow(item: RecordedItem) -> RecordedItem:
-    """Return an item, whose reference is left out already, with one slow answer."""
+    """One slow answer of an item whose reference is left out already."""
     first = next(each for each in item.attempts if _is_slow(each))
     return replace(item, attempts=tuple(each for each in item.attempts if not _is_slow(each) or each is first))

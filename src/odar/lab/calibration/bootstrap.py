@@ -32,7 +32,6 @@ class Interval(NamedTuple):
         return f"{self.value:.3f}" if np.isnan(self.low) else "{:.3f} [{:.3f}, {:.3f}]".format(*self)
 
     def signed(self, digits: int = 3) -> str:
-        """Return the interval of a difference as text, with signs."""
         value, low, high = (f"{each:+.{digits}f}" for each in self)
         return value if np.isnan(self.low) else f"{value} [{low}, {high}]"
 
@@ -66,7 +65,7 @@ def bootstrap_mean(
 
 
 def wilson_interval(share: float, n: int) -> Interval:
-    """Return a share of n cases with Wilson's interval, which has a width even if all cases are alike."""
+    """Wilson's interval has a width even if all cases are alike."""
     z2 = _Z**2
     centre = share + z2 / (2 * n)
     half = _Z * np.sqrt(share * (1 - share) / n + z2 / (4 * n**2))

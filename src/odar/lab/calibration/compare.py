@@ -1,7 +1,7 @@
 """Cascades and fixed choices compared on held-out items, and the choice that is best for the user (SPEC 9.8).
 
-A choice is some settings, such as {"policy": "slow*3"} or {"policy": "cascade", "routing.dial": "7"}. Whatever is
-fitted comes from other items than those that a choice is judged on. Costs count every call.
+A choice is some settings, and its outcome on the items. Whatever is fitted comes from other items than those that a
+choice is judged on. Costs count every call.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from odar.errors import InputError
 from odar.lab.calibration.bootstrap import Interval, bootstrap_mean
 from odar.lab.calibration.fit import MIN_BELIEF, fit_calibration, log_losses
 from odar.lab.calibration.guarantee import Certificate, LossBound, certify
-from odar.lab.replay.outcomes import mean_outcomes
+from odar.lab.replay.outcomes import Outcomes, concatenate, mean_outcomes
 from odar.lab.replay.table import ReplayTable
-from odar.policy.arrays import Array, Bools
+from odar.policy.arrays import Array
 from odar.policy.cascade import CascadePolicy, default_stages, within_samples
 from odar.policy.dial import Dial
 from odar.policy.policies import Policy, choose_policy
@@ -38,46 +38,6 @@ THRESHOLDS = tuple((tau1, tau2) for tau1 in (0.2, 0.3, 0.4) for tau2 in (0.6, 0.
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Settings, and how they do on each item."""
-
-    settings: Mapping[str, Setting]
-    score: Array
-    cost_usd: Array
-    calls: Array
-
-    @property
-    def name(self) -> str:
-        """Its name in tables."""
-        policy = str(self.settings["policy"])
-        if policy == "cascade":
-            return f"{self.cascade} {self.settings['routing.dial']}"
-        if "routing.tau1" in self.settings:
-            return f"paper {self.settings['routing.tau1']}, {self.settings['routing.tau2']}"
-        return policy
-
-    @property
-    def cascade(self) -> str:
-        """Name of the cascade: with the samples of its last stage, if its stages are not those of the settings."""
-        stages = self.settings.get("routing.stages", ())
-        return f"cascade*{Stage.parse(stages[-1]).calls}" if isinstance(stages, list) else "cascade"
-
-    @property
-    def is_cascade(self) -> bool:
-        """Whether it decides after every answer whether to go on."""
-        return self.settings["policy"] == "cascade"
-
-    @property
-    def points(self) -> float:
-        """The dial of a cascade, in points of accuracy."""
-        return Dial.parse(str(self.settings["routing.dial"])).points
-
-    def rows(self, index: Bools) -> Choice:
-        """Return the choice on some of the items."""
-        return replace(self, score=self.score[index], cost_usd=self.cost_usd[index], calls=self.calls[index])
-
-
-@dataclass(frozen=True, slots=True)
 class Goal:
     """What a choice is judged by: what a right answer is worth, within limits."""
 
@@ -89,13 +49,12 @@ class Goal:
     """Maximum of the mean calls of a question."""
     max_cost_usd: float | None = None
 
-    def allows(self, choice: Choice) -> bool:
-        """Return whether a choice keeps to the limits."""
+    def allows(self, choice: Outcomes) -> bool:
         within_calls = self.max_calls is None or choice.calls.mean() <= self.max_calls
         return within_calls and (self.max_cost_usd is None or bool(choice.cost_usd.mean() <= self.max_cost_usd))
 
-    def worth(self, choice: Choice) -> Array:
-        """Return what a choice is worth on each item, in right answers: its score, less its cost."""
+    def worth(self, choice: Outcomes) -> Array:
+        """In right answers of each item: its score, less its cost."""
         return choice.score - choice.cost_usd / self.value_usd
 
 
@@ -103,21 +62,21 @@ class Goal:
 class Comparison:
     """All choices on held-out items, and the best of them."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[Outcomes, ...]
     """From the cheapest to the most expensive."""
-    best: Choice
+    best: Outcomes
     fits_belief: bool
     """Whether a belief with fitted weights predicts held-out items better than the shipped one."""
     sets: tuple[str, ...]
     """The set of each item, for stratified intervals."""
 
     @property
-    def slow(self) -> Choice:
+    def slow(self) -> Outcomes:
         """One slow call, as the mean over its samples: the baseline."""
         return next(choice for choice in self.choices if choice.name == SLOW)
 
-    def frontier(self) -> list[Choice]:
-        """Return all fixed choices, and the cascades that no cheaper cascade equals; from cheap to expensive."""
+    def frontier(self) -> list[Outcomes]:
+        """All fixed choices, and the cascades that no cheaper cascade equals; from cheap to expensive."""
         shown = []
         most = -np.inf
         for choice in self.choices:
@@ -127,20 +86,17 @@ class Comparison:
             most = max(most, mean) if choice.is_cascade else most
         return shown
 
-    def score(self, choice: Choice) -> Interval:
-        """Return the mean score with its interval."""
+    def score(self, choice: Outcomes) -> Interval:
         return bootstrap_mean(choice.score, strata=self.sets)
 
-    def gain(self, choice: Choice) -> Interval:
-        """Return the difference of the scores to one slow call."""
+    def gain(self, choice: Outcomes) -> Interval:
         return bootstrap_mean(choice.score - self.slow.score, strata=self.sets, shares=False)
 
-    def cost(self, choice: Choice) -> float:
-        """Return the cost relative to one slow call."""
+    def cost(self, choice: Outcomes) -> float:
+        """Relative to one slow call."""
         return float(choice.cost_usd.mean() / self.slow.cost_usd.mean())
 
-    def to_rows(self, choices: Sequence[Choice]) -> list[dict[str, Any]]:
-        """Return some of the choices as plain data."""
+    def to_rows(self, choices: Sequence[Outcomes]) -> list[dict[str, Any]]:
         return [
             {
                 "choice": each.name,
@@ -181,13 +137,13 @@ def compare(table: ReplayTable, goal: Goal) -> Comparison:
         held_out = fitted if fits_belief else held_out
     tried = all_settings(table, goal.dial)
     found = [walk_all(each, tried) for each in held_out]
-    choices = [_joined(parts, folds) for parts in zip(*found, strict=True)]
+    choices = [concatenate(parts, folds) for parts in zip(*found, strict=True)]
     choices.sort(key=lambda choice: float(choice.cost_usd.mean()))
     sets = tuple(item.key.set for item in table.items)
     return Comparison(tuple(choices), best_choice(choices, goal, table.settings.policy), fits_belief, sets)
 
 
-def best_choice(choices: Sequence[Choice], goal: Goal, policy: str = "cascade", lead: float = 0.0) -> Choice:
+def best_choice(choices: Sequence[Outcomes], goal: Goal, policy: str = "cascade", lead: float = 0.0) -> Outcomes:
     """Return the choice that is worth most on held-out items.
 
     A cascade is chosen only if it is worth more than every fixed choice, by `lead` standard errors. Among the dials
@@ -202,7 +158,7 @@ def best_choice(choices: Sequence[Choice], goal: Goal, policy: str = "cascade", 
             f"${least.cost_usd.mean():.6f} for a question"
         )
 
-    def worth(choice: Choice) -> float:
+    def worth(choice: Outcomes) -> float:
         return float(goal.worth(choice).mean())
 
     if policy == "paper":
@@ -221,14 +177,13 @@ def best_choice(choices: Sequence[Choice], goal: Goal, policy: str = "cascade", 
     return min(equal, key=lambda each: (abs(math.log(each.points) - own), -worth(each)))
 
 
-def _leads(best: Choice, other: Choice, goal: Goal, errors: float, least: float = 0.0) -> bool:
-    """Return whether a choice is worth more than another by some standard errors, and by at least so much."""
+def _leads(best: Outcomes, other: Outcomes, goal: Goal, errors: float, least: float = 0.0) -> bool:
+    """Whether a choice is worth more than another by some standard errors, and by at least so much."""
     lead = goal.worth(best) - goal.worth(other)
     return bool(lead.mean() > max(least, errors * lead.std() / np.sqrt(len(lead))))
 
 
 def all_settings(table: ReplayTable, dial: str) -> list[dict[str, Setting]]:
-    """Return the settings of all choices for which the table has the answers."""
     fixed = [str(agent) for agent in table.agents] + [f"{SLOW}*{count}" for count in SELF_CONSISTENCY]
     found: list[dict[str, Setting]] = [{"policy": each} for each in fixed if _has(table, each)]
     if _has(table, FAST, f"{SLOW}:verify", f"{SLOW}*{table.settings.routing.samples}"):
@@ -255,8 +210,8 @@ def cascades(table: ReplayTable) -> list[dict[str, Setting]]:
     return found
 
 
-def walk_all(table: ReplayTable, tried: Sequence[Mapping[str, Setting]]) -> list[Choice]:
-    """Return how settings do on the items of a table, as the mean over the slow samples that come first."""
+def walk_all(table: ReplayTable, tried: Sequence[Mapping[str, Setting]]) -> list[Outcomes]:
+    """How settings do on the items, as the mean over the slow samples that come first."""
     policies: dict[str, Policy] = {}  # dials share a policy, and with it tables of values
     found = []
     for settings in tried:
@@ -269,14 +224,27 @@ def walk_all(table: ReplayTable, tried: Sequence[Mapping[str, Setting]]) -> list
             policies[key] = policy
         first = range(max(1, table.samples(SLOW)))
         runs = [table.walk(policies[key], dial=effective.dial(), first_sample=each) for each in first]
-        outcome = mean_outcomes(runs)
-        found.append(Choice(settings, outcome.score, outcome.cost_usd, outcome.calls))
+        found.append(replace(mean_outcomes(runs), settings=settings, name=choice_name(settings)))
     return found
+
+
+def choice_name(settings: Mapping[str, Setting]) -> str:
+    """The name of a choice in tables.
+
+    >>> choice_name({"policy": "cascade", "routing.stages": ["fast", "slow*5"], "routing.dial": "7"})
+    'cascade*5 7'
+    """
+    policy = str(settings["policy"])
+    if policy == "cascade":
+        stages = settings.get("routing.stages", ())
+        samples = f"*{Stage.parse(stages[-1]).calls}" if isinstance(stages, list) else ""
+        return f"cascade{samples} {settings['routing.dial']}"
+    return f"paper {settings['routing.tau1']}, {settings['routing.tau2']}" if "routing.tau1" in settings else policy
 
 
 def guarantee(
     table: ReplayTable, bound: LossBound, goal: Goal
-) -> tuple[Calibration, Certificate, Choice | None, Choice]:
+) -> tuple[Calibration, Certificate, Outcomes | None, Outcomes]:
     """Fit to one half of the items, and certify the cheapest dial on the other half.
 
     Returns the calibration, the certificate, the certified cascade on the test items, or None, and the reference on
@@ -300,7 +268,7 @@ def guarantee(
 
 
 def _recorded_stages(table: ReplayTable) -> list[Stage]:
-    """Return the stages of the settings as far as the recording has enough answers for all of them together."""
+    """As far as the recording has enough answers for all stages together."""
     own = tuple(map(Stage.parse, table.settings.routing.stages)) or default_stages(table.agents)
     most = {agent: table.samples(agent) for agent in table.agents}
     kept: list[Stage] = []
@@ -318,14 +286,5 @@ def _losses(table: ReplayTable) -> Array:
 
 
 def _has(table: ReplayTable, *stages: str) -> bool:
-    """Return whether the table has the answers for each of these stages alone."""
+    """Whether the table has the answers for each of these stages alone."""
     return all(table.has(Stage.parse(stage)) for stage in stages)
-
-
-def _joined(parts: Sequence[Choice], folds: Sequence[Bools]) -> Choice:
-    """Return one choice on all items, given the same choice on each fold."""
-    arrays = {name: np.empty(len(folds[0])) for name in ("score", "cost_usd", "calls")}
-    for part, fold in zip(parts, folds, strict=True):
-        for name, values in arrays.items():
-            values[fold] = getattr(part, name)
-    return Choice(parts[0].settings, **arrays)

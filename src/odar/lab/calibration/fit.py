@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 
 from odar.calibration_file import Calibration
-from odar.lab.replay.states import StateColumn
 from odar.lab.replay.table import ReplayTable
 from odar.policy.alignment import Source, Statistics
 from odar.policy.arrays import Bools
@@ -55,24 +54,24 @@ def fit_kinds(table: ReplayTable, rows: Bools, agent: Agent, belief: Belief) -> 
     """
     kinds = np.array(table.kinds)
     scores = table.scores(agent.name)
-    questions = next(table.states(())).state
+    questions, _ = table.state()
     tried = np.linspace(*SKILL_RANGE, 49)
     found = {}
     for kind in sorted(set(kinds[rows].tolist())):
         own = rows & (kinds == kind)
         state = replace(questions, plausible=questions.plausible[own], difficulty=questions.difficulty[own])
-        judgment = belief.judge(state)
-        expected = [float(judgment.q(replace(agent, skill=skill)).mean()) for skill in (agent.skill, *tried)]
+        posterior = belief.posterior(state)
+        expected = [float(posterior.q(replace(agent, skill=skill)).mean()) for skill in (agent.skill, *tried)]
         right = (scores[own].sum() + KIND_ITEMS * expected[0]) / (own.sum() + KIND_ITEMS)
         found[kind] = round(float(np.interp(right, expected[1:], tried)), 4)
     return found
 
 
 def fit_statistics(table: ReplayTable, rows: Bools) -> dict[Source, Statistics]:
-    """Return the statistics of each source; accuracies of agents are shrunk towards what was known before."""
+    """Accuracies of agents are shrunk towards what was known before."""
     found = table.fitted_statistics(rows)
     items = int(np.count_nonzero(rows))
-    guess = float(np.mean(chance_level(next(table.states(())).state.plausible[rows])))
+    guess = float(np.mean(chance_level(table.state()[0].plausible[rows])))
     for name, agent in table.agents.items():
         source = default_source(table, name)
         if (known := found.get(source)) is not None and known.accuracy is not None:
@@ -83,27 +82,24 @@ def fit_statistics(table: ReplayTable, rows: Bools) -> dict[Source, Statistics]:
 
 
 def default_source(table: ReplayTable, agent: str) -> Source:
-    """Return the source of an agent's own answers by its default model."""
     return table.source(agent, table.settings.agent(agent).model, Ask(agent).step)
 
 
 def fit_belief(table: ReplayTable) -> tuple[Belief, dict[str, float]]:
-    """Return the belief with weights fitted to all items of a table, and the skills of its agents."""
     return fit_with_labels(Belief.load(), [answers_of(table)])
 
 
 def log_losses(table: ReplayTable, belief: Belief) -> np.ndarray:
-    """Return the mean log loss of p and q on each item of a table, over the states of `answers_of`."""
+    """The mean log loss of p and q on each item, over the states of `answers_of`."""
     logits, true = answers_of(table).predictions(belief)
     losses = [np.logaddexp(0, logit) - right * logit for logit, right in zip(logits, true, strict=True)]
     return np.asarray(np.mean(losses, axis=0))
 
 
 def answers_of(table: ReplayTable) -> Answers:
-    """Return one answer of every agent, and a second one of slow if there is one."""
+    """One answer of every agent, and a second one of slow if there is one."""
     asked = [Stage((Ask(agent),)) for agent in table.agents]
     if table.samples(SLOW) > 1:
         asked.append(Stage((Ask(SLOW),)))
-    column: StateColumn = list(table.states(asked))[-1]  # the state with all of these answers
-    right = list(column.right.T.astype(np.float64))
-    return Answers(column.state.opinions, right, column.state.plausible, column.state.difficulty)
+    state, right = table.state(asked)
+    return Answers(state.opinions, list(right.T.astype(np.float64)), state.plausible, state.difficulty)

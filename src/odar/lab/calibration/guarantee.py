@@ -60,7 +60,6 @@ class Certificate:
     """Further test items that the next cheaper dial would need at its losses; None if no number would do."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the certificate as written to a calibration file."""
         rest = {"points": self.points, "test_items": self.items, "loss": self.loss, "more_items": self.more_items}
         return {**asdict(self.bound), **rest, "assumes": "later questions are exchangeable with these items"}
 
@@ -92,7 +91,7 @@ def certify(
 
 
 def _more_items(loss: Array, bound: LossBound, needed: float, items: int) -> int | None:
-    """Return the further test items that would certify these losses; None if they are too large."""
+    """None if the losses are too large for any number of items."""
     bet = choose_bet(loss, bound.at_most_worse)
     growth = float(np.log1p(bet * (bound.at_most_worse - loss)).mean())
     if growth <= 0 or loss.mean() >= bound.at_most_worse:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from odar import __version__
-from odar.calibration_file import Calibration
-from odar.lab.calibration.compare import Choice, Comparison, Goal, cascades
+from odar.calibration_file import Calibration, Setting
+from odar.lab.calibration.compare import Comparison, Goal, cascades
 from odar.lab.calibration.fit import fit_calibration
 from odar.lab.calibration.guarantee import Certificate
 from odar.lab.calibration.items import ScoredItems
@@ -24,7 +24,6 @@ MIN_CHOICE = 100
 
 
 def statistics_calibration(table: ReplayTable, made: Mapping[str, Any]) -> Calibration:
-    """Return the statistics and skills of all items, and nothing else."""
     fitted = fit_calibration(table, np.ones(len(table), dtype=bool), belief=False)
     return replace(fitted, made=provenance(made))
 
@@ -45,7 +44,7 @@ def chosen_calibration(table: ReplayTable, comparison: Comparison, made: Mapping
 def certified_calibration(
     fitted: Calibration,
     certificate: Certificate,
-    choice: Choice,
+    settings: Mapping[str, Setting],
     sources: Iterable[Source],
     made: Mapping[str, Any],
 ) -> Calibration:
@@ -54,11 +53,11 @@ def certified_calibration(
     `sources` are the model, prompt and sampling of each agent; others remove the certificate.
     """
     document = {**certificate.to_dict(), "sources": [asdict(source) for source in sources]}
-    return replace(fitted, settings=dict(choice.settings), made={**provenance(made), "certificate": document})
+    return replace(fitted, settings=dict(settings), made={**provenance(made), "certificate": document})
 
 
 def without_prompts(calibration: Calibration) -> Calibration:
-    """Return a calibration by answers to other prompts: energies and signals do not hold, accuracies are kept."""
+    """For answers to other prompts: energies and signals do not hold, accuracies are kept."""
     kept = {
         source: replace(each, mean=0.0, deviation=1.0, count=0, prompt_tokens=None, quantiles=None)
         for source, each in calibration.statistics.items()
@@ -67,12 +66,10 @@ def without_prompts(calibration: Calibration) -> Calibration:
 
 
 def provenance(made: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the origin of a calibration, with date and version."""
     return {**made, "date": datetime.now(UTC).date().isoformat(), "odar": __version__}
 
 
 def recommendation(items: ScoredItems, comparison: Comparison, goal: Goal) -> str:
-    """Return the result in one sentence."""
     best = comparison.best
     if best.is_cascade:
         stages = best.settings.get("routing.stages")

@@ -26,7 +26,7 @@ class ScoredItems:
 
     @property
     def score_name(self) -> str:
-        """What a score means, for tables: right, or same answer as slow."""
+        """What a score means, for tables."""
         return "right" if self.labelled else "same answer as slow"
 
 
@@ -47,7 +47,7 @@ def usable_items(items: Iterable[RecordedItem], settings: Settings, samples: int
 
 
 def scored_items(items: Iterable[RecordedItem]) -> ScoredItems:
-    """Return the items with scores: those of the labels if every item has one, else by the slow model's answer."""
+    """The scores are those of the labels if every item has one, else by the slow model's answer."""
     items = tuple(items)
     if all(_is_labelled(item) for item in items):
         return ScoredItems(items, labelled=True)

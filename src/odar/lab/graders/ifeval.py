@@ -83,14 +83,13 @@ def _keyword_frequency(text: str, given: Arguments) -> bool:
 
 
 def _paragraphs(text: str, given: Arguments) -> bool:
-    """Return whether *** separates the right number of paragraphs, none empty except at either end."""
+    """*** separates the paragraphs, none of which is empty except at either end."""
     parts = [part.strip() for part in re.split(r"\s?\*\*\*\s?", text)]
     inner = parts[1:-1]
     return all(inner) and sum(map(bool, parts)) == int(given["num_paragraphs"])
 
 
 def _nth_paragraph(text: str, given: Arguments) -> bool:
-    """Return whether blank lines separate the right number of paragraphs, and the nth begins with the word."""
     parts = [part.strip() for part in re.split(r"\n\n", text)]
     nth, filled = given["nth_paragraph"], [part for part in parts if part]
     if nth > len(filled) or not parts[nth - 1]:
@@ -200,7 +199,7 @@ CHECKS: dict[str, Check] = {
 
 
 def language(text: str) -> str | None:
-    """Return the ISO 639-1 code of the main language of a text; None if it has no letters."""
+    """The ISO 639-1 code of the main language; None if the text has no letters."""
     text = unicodedata.normalize("NFC", text[:_MAX_CHARACTERS])
     scripts = Counter(_script(char) for char in text if char.isalpha())
     if not scripts:
@@ -222,7 +221,7 @@ def _languages() -> dict[str, dict[str, frozenset[str]]]:
 
 
 def _script(char: str) -> str:
-    """Return the first word of a character's Unicode name, which for letters is their script."""
+    """The first word of a character's Unicode name, which for letters is their script."""
     return unicodedata.name(char, "UNKNOWN").split()[0].partition("-")[0]
 
 

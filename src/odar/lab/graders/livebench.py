@@ -59,7 +59,7 @@ def _plot_unscrambling(gold: str, final: str, response: str) -> float:
 
 
 def _connections(gold: str, final: str, response: str) -> float:
-    """Return the share of groups of four that were found, in any order."""
+    """The share of groups of four that were found, in any order."""
     bold = _BOLD.findall(response)
     words = final if final.count(",") >= gold.count(",") or not bold else bold[-1]
     found, wanted = _word_groups(words), _word_groups(gold)
@@ -72,7 +72,7 @@ def _word_groups(text: str) -> set[frozenset[str]]:
 
 
 def _short_answer(gold: str, final: str, response: str) -> float:
-    """Return 1 if the final answer, the last bold text or the last box is the gold, a short answer or a list."""
+    """1 if the final answer, the last bold text or the last box is the gold, a short answer or a list."""
     bold = _BOLD.findall(response)
     return float(_normalize(gold) in (_normalize(text) for text in (final, *bold[-1:], _boxed(response) or "")))
 
@@ -82,7 +82,7 @@ def _normalize(text: str) -> str:
 
 
 def _competition_answer(gold: str, final: str, response: str) -> float:
-    """Score a letter that is repeated (AMC), or a number at the end of the response (AIME)."""
+    """A letter is repeated (AMC), a number is at the end of the response (AIME)."""
     gold = gold.strip()
     if re.fullmatch(r"[A-E]", gold):
         repeated = _REPEATED_LETTER.findall(response)
@@ -96,7 +96,7 @@ def _algebra(gold: str, final: str, response: str) -> float:
 
 
 def _proof_order(gold: str, final: str, _: str) -> float:
-    """Return the edit similarity of the order of a proof's expressions, two lists of numbers."""
+    """The edit similarity of the order of a proof's expressions, two lists of numbers."""
     wanted, given = ([int(number) for number in re.findall(r"\d{1,9}", text)] for text in (gold, final))
     return similarity(wanted, given) if given else 0.0
 

@@ -47,13 +47,12 @@ def number_match(gold: str, answer: str) -> float:
 
 
 def within_tolerance(gold: str, answer: str, tolerance: float) -> float:
-    """Return 1 if the answer is a number within a tolerance of the gold one, for sets that ask for decimals."""
     wanted, given = parse_number(gold), parse_number(answer)
     return float(wanted is not None and given is not None and abs(wanted - given) <= Fraction(str(tolerance)))
 
 
 def parse_number(text: str) -> Fraction | None:
-    """Return the number that a text consists of, or the last number in it; None without a number."""
+    """The number that a text consists of, or the last number in it."""
     plain = unicodedata.normalize("NFKC", text[-2_000:]).replace("−", "-").replace("\\$", "$").strip().strip("*`$ ")
     plain = plain.rstrip(".") or plain
     whole = parse_quantity(plain.casefold())
@@ -105,7 +104,7 @@ class Worker:
             return reply == b"1\n"
 
     def close(self) -> None:
-        """Kill the process; the next comparison starts another."""
+        """The next comparison starts another process."""
         if self._process is not None and self._owner == os.getpid():
             self._process.kill()
             self._process.communicate()  # waits for it, and closes its pipes
@@ -125,7 +124,7 @@ class Worker:
 
 
 def _exchange(process: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
-    """Write to a process and return the line that it replies; empty after the timeout."""
+    """The line that the process replies; empty after the timeout."""
     assert process.stdin
     assert process.stdout
     with contextlib.suppress(BrokenPipeError):
@@ -140,7 +139,7 @@ atexit.register(_WORKER.close)
 
 
 def run_worker() -> None:
-    """Run the worker process: for each line with a JSON pair of answers, write a line with 1 (equal) or 0."""
+    """For each line with a JSON pair of answers, write a line with 1 (equal) or 0."""
     try:
         import resource
 
@@ -194,7 +193,7 @@ def proof_score(problem: str, checklist: Sequence[str], proof: str, verifier: Ve
 
 
 def proof_prompt(problem: str, checklist: Sequence[str], proof: str) -> str:
-    """Return the prompt for the verifier. A proof cannot close its own tags."""
+    """A proof cannot close its own tags."""
     listed = "\n".join(f"{number}. {' '.join(claim.split())}" for number, claim in enumerate(checklist, start=1))
     safe = re.sub(r"<(?=\s*/?\s*proof)", "‹", proof, flags=re.IGNORECASE)
     return PROOF_PROMPT.format(problem=problem.strip(), proof=safe.strip(), checklist=listed)

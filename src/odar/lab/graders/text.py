@@ -29,12 +29,12 @@ _MARKUP = re.compile(r"[*_`$]|\\(?:text|textbf|boxed|mathrm)\{([^{}]*)\}")
 
 
 def normalize(text: str) -> str:
-    """Return a text in lower case, without punctuation, articles and extra white space."""
+    """In lower case, without punctuation, articles and extra white space."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(golds: Sequence[str], answer: str) -> float:
-    """Return 1 if the answer is one of the golds except for case, articles, ASCII punctuation and white space."""
+    """1 if the answer is one of the golds except for case, articles, ASCII punctuation and white space."""
     return float(any(normalize(gold) == normalize(answer) for gold in golds))
 
 
@@ -82,7 +82,6 @@ TEXT_SCORERS = {"exact_match": exact_match, "f1": f1, "rouge_l": rouge_l}
 
 
 def levenshtein(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
-    """Return the fewest insertions, deletions and replacements that turn one sequence into the other."""
     if len(first) < len(second):
         first, second = second, first
     above = list(range(len(second) + 1))
@@ -95,7 +94,7 @@ def levenshtein(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
 
 
 def similarity(gold: Sequence[Hashable], given: Sequence[Hashable]) -> float:
-    """Return one minus the edit distance divided by the longer length: 1 for equal, 0 for nothing in common."""
+    """One minus the edit distance divided by the longer length."""
     longest = max(len(gold), len(given))
     return 1.0 - levenshtein(gold, given) / longest if longest else 1.0
 
@@ -175,7 +174,7 @@ def grid_match(gold: Grid, response: str) -> float:
 
 
 def find_grids(text: str) -> list[Grid]:
-    """Return every grid in a text, in order; lines of unequal length are not a grid."""
+    """In order; lines of unequal length are not a grid."""
     text = re.sub(r"\[\s*\[|\]\s*\]", "\n#\n", text)  # JSON lists become lines of digits
     text = re.sub(r"\]\s*(?:,\s*)?\[", "\n", text)
     found: list[Grid] = []
@@ -187,7 +186,6 @@ def find_grids(text: str) -> list[Grid]:
 
 
 def format_grid(grid: Sequence[Sequence[int]]) -> str:
-    """Return a grid as rows of digits."""
     return "\n".join(" ".join(map(str, row)) for row in grid)
 
 
@@ -229,7 +227,7 @@ def _named_letters(text: str) -> set[str]:
 
 
 def _quoted_letter(text: str, options: Sequence[str]) -> str | None:
-    """Return the only option whose words appear in a text; an option inside a longer quoted one does not count."""
+    """An option inside a longer quoted one does not count."""
     found = [bool(option and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", text)) for option in options]
     quoted = [i for i, is_quoted in enumerate(found) if is_quoted]
     longest = [i for i in quoted if not any(i != j and options[i] in options[j] for j in quoted)]

@@ -11,11 +11,13 @@ from typing import Any
 from odar.engine import Odar
 from odar.errors import OdarError
 from odar.lab.recording.executor import Item, Outcome, Work, failure
-from odar.lab.recording.journal import Memo, digest_of
+from odar.lab.recording.header import digest_json
+from odar.lab.recording.journal import Memo
 from odar.lab.recording.questions import Question
 from odar.lab.recording.work import RememberingProvider, use_memo, used_amounts, worst_case
 from odar.options import AskOptions
 from odar.policy.policies import possible_walks
+from odar.providers.http import RETRY
 from odar.settings import Settings
 from odar.traces.database import Database
 from odar.traces.record import NOTHING_SPENT, Record
@@ -46,7 +48,7 @@ async def open_batch_work(settings: Settings, seed: int | None = None) -> AsyncI
 
 
 async def answer_question(odar: Odar, item: Item, seed: int | None, writer: TraceWriter | None = None) -> Outcome:
-    """Answer one question; an `OdarError` becomes the error of the row."""
+    """An `OdarError` becomes the error of the row."""
     question: Question = item.payload
     try:
         answer = await odar.aask(
@@ -60,12 +62,11 @@ async def answer_question(odar: Odar, item: Item, seed: int | None, writer: Trac
         spent = _spend_fields(error.spend or NOTHING_SPENT)
         return failure(item, error, **unanswered, **spent, degradations=[], trace_id=None)
     if writer is not None:
-        writer.put(Record(question.query, answer))
-    return Outcome(_row(item, answer), used_amounts(answer.trace.calls, item.needs, odar.settings.retry.attempts))
+        writer.put(Record(question.query, answer.trace))
+    return Outcome(_row(item, answer), used_amounts(answer.trace.calls, item.needs, RETRY.attempts))
 
 
 def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = None) -> list[Item]:
-    """Return the questions as work items, each with its maximum needs and cost."""
     items = []
     for question in questions:
         needs, cost = worst_case(odar, question.query, _longest_walk(odar, question))
@@ -76,19 +77,19 @@ def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = Non
 
 
 def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
-    """Return a hash of everything that an answer depends on: question, models, prompts and settings."""
     settings = odar.settings
-    return digest_of(
+    facts = (
         *(question.query, question.path, question.max_cost_usd),
         *(seed if question.seed is None else question.seed, settings.seed),
         *(settings.agent(agent) for agent in settings.agent_names),
-        *(settings.policy, settings.routing, settings.dispatch, settings.fusion, settings.limits),
+        *(settings.policy, settings.routing, settings.fusion, settings.limits),
         odar.agents.prompts.steps(),
     )
+    return digest_json(facts)
 
 
 def _longest_walk(odar: Odar, question: Question) -> list[Ask]:
-    """Return the most that a question can ask; on the Simple path slow may replace fast (SPEC 6.3)."""
+    """On the Simple path slow may replace fast (SPEC 6.3)."""
     n = question.query.options.n
     walks = possible_walks(odar.policy(AskOptions(path=question.path)), n)
     walk = max(walks, key=lambda each: sum(stage.calls for stage in each))

@@ -39,7 +39,6 @@ class RayWorker:
         self._work: Work | None = None
 
     async def open(self) -> None:
-        """Open the work unless it is open."""
         async with self._opening:
             if self._work is None:
                 self._work = await self._stack.enter_async_context(self._open_work())
@@ -105,7 +104,7 @@ class _Workers:
         """Items under way on each worker."""
 
     def _start(self) -> Any:
-        """Start a worker on the next machine; Ray itself places workers that claim no CPU at random."""
+        """Ray itself places workers that claim no CPU at random."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"]]
@@ -160,7 +159,7 @@ class _Workers:
 
 
 def _after_losses(outcome: Outcome, losses: int) -> Outcome:
-    """Return the outcome with an unknown cost: calls of a lost worker may have been billed."""
+    """The cost is unknown: calls of a lost worker may have been billed."""
     unknown = {"cost_usd": None} if "cost_usd" in outcome.row else {}
     return replace(outcome, row={**outcome.row, **unknown}, lost=losses)
 
@@ -186,7 +185,7 @@ def _connect(address: str | None) -> Any:
 
 
 def _check_reachable(address: str) -> None:
-    """Fail within seconds if there is no server: Ray itself tries for minutes."""
+    """Fails within seconds if there is no server: Ray itself tries for minutes."""
     if "://" in address:
         raise ValueError("Ray Client is not supported")
     host, colon, port = address.rpartition(":")

@@ -8,20 +8,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from odar.difficulty.base import estimate_turn
 from odar.difficulty.features import phi
 from odar.engine import Odar
 from odar.errors import OdarError
 from odar.lab.recording.executor import Item, Outcome, Work, failure
-from odar.lab.recording.journal import Memo, digest_of, write_in_thread
+from odar.lab.recording.header import digest_json
+from odar.lab.recording.journal import Memo, write_in_thread
 from odar.lab.recording.limits import Needs
 from odar.lab.recording.schema import (
     Attempt,
     ItemKey,
     RecordedItem,
     Task,
+    TaskSet,
     attempt_from_json,
     attempt_to_json,
     attempts_of,
@@ -33,31 +35,9 @@ from odar.lab.recording.schema import (
     total_cost,
 )
 from odar.lab.recording.work import used_amounts, worst_case
+from odar.providers.http import RETRY
 from odar.settings import Settings
 from odar.types import SLOW, Ask, Assignment, Call, Candidate, Query, Stage
-
-
-class TaskSet(Protocol):
-    """A set of tasks with a scorer: a benchmark, or a user's file."""
-
-    @property
-    def name(self) -> str:
-        """Name of the set."""
-        ...
-
-    @property
-    def category(self) -> str:
-        """Category of the questions: one of the paper's eight for a benchmark."""
-        ...
-
-    @property
-    def metric(self) -> str:
-        """Name of the score: accuracy, EM, F1, …"""
-        ...
-
-    def score(self, task: Task, response: str, answer: str) -> float:
-        """Score a response from 0 to 1; `answer` is the final answer that was parsed from it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +53,11 @@ class Job:
 
     @property
     def key(self) -> ItemKey:
-        """Its key in the recording."""
         return ItemKey(self.source.name, self.task.id, self.seed)
 
 
 def recorded_asks(settings: Settings) -> list[Ask]:
-    """Return the requests for each item: every agent once, a verification, and samples of the slow agent."""
+    """Every agent once, a verification, and samples of the slow agent."""
     samples = Ask(SLOW, settings.routing.samples)
     asks = [samples if name == SLOW else Ask(name) for name in settings.agent_names]
     asks.insert(asks.index(samples), Ask(SLOW, verify=True))
@@ -86,13 +65,12 @@ def recorded_asks(settings: Settings) -> list[Ask]:
 
 
 def make_items(odar: Odar, jobs: Iterable[Job]) -> list[Item]:
-    """Return the jobs as work items, each with its maximum needs and cost."""
     usual = tuple(recorded_asks(odar.settings))
     return [
         Item(
             row_id(job.key),
             job,
-            digest_of(job.task.query, job.task.gold, job.task.split, *_open_prompts(odar, job.task.query)),
+            digest_json([job.task.query, job.task.gold, job.task.split, *_open_prompts(odar, job.task.query)]),
             *worst_case(odar, job.task.query, job.asks or usual),
         )
         for job in jobs
@@ -107,7 +85,7 @@ def _open_prompts(odar: Odar, query: Query) -> list[Any]:
 
 
 def collect_work(odar: Odar) -> Work:
-    """Return the work with one engine; a module-level function, so that it can be pickled."""
+    """A module-level function, so that it can be pickled."""
     scoring = asyncio.Lock()  # scorers and parsers need not be thread-safe
 
     async def collect_item(item: Item, memo: Memo) -> Outcome:
@@ -142,7 +120,6 @@ class ItemCalls:
         """Cost of requests that gave no answer."""
 
     async def run(self) -> None:
-        """Request what is missing; a verification follows the fast answer."""
         for ask in self.asks:
             together = self.odar.settings.card(self.assignment.models[ask.agent]).n
             while missing := sorted(set(range(ask.samples)) - {each.index for each in self._attempts_of(ask)}):
@@ -152,18 +129,18 @@ class ItemCalls:
                     await _gather_all(self._request(ask._replace(samples=1), index) for index in missing)
 
     def used(self, item: Item) -> Needs:
-        """Return the requests and tokens of this run, by provider."""
-        return used_amounts(self._calls, item.needs, self.odar.settings.retry.attempts)
+        """Requests and tokens of this run, by provider."""
+        return used_amounts(self._calls, item.needs, RETRY.attempts)
 
     def cost(self) -> float | None:
-        """Return the cost of the item so far, in all runs; None if a price is unknown."""
+        """In all runs; None if a price is unknown."""
         return sum_costs([total_cost(self.attempts), *self._failed_costs])
 
     def _attempts_of(self, ask: Ask) -> list[Attempt]:
         return [each for each in self.attempts if each.agent == ask.agent and each.step is ask.step]
 
     async def _request(self, ask: Ask, index: int) -> None:
-        """Make one request on a ledger of its own, and keep its answers, which are numbered from `index`."""
+        """On a ledger of its own; its answers are numbered from `index`."""
         ledger = self.odar.agents.ledger()
         team = self.odar.agents.team(self.job.task.query, ledger, self.job.seed, self.assignment.models)
         team.skip_samples(ask.agent, index)
@@ -186,13 +163,12 @@ class ItemCalls:
         self.attempts += attempts
 
     def _first_request(self, ask: Ask) -> int:
-        """Return the number of the first request of an agent at a step; those of one item are numbered."""
+        """The number of the first request of an agent at a step; those of one item are numbered."""
         place = next(i for i, each in enumerate(self.asks) if (each.agent, each.step) == (ask.agent, ask.step))
         return sum(each.samples for each in self.asks[:place])
 
 
 def score_item(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Attempt]) -> RecordedItem:
-    """Score the attempts and return the finished item."""
     task, score = job.task, job.source.score
     estimate = estimate_turn(odar.estimator, task.query)
     return RecordedItem(
@@ -213,7 +189,7 @@ def score_item(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[
 
 
 async def _gather_all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Wait for every call, so that all answers are kept, then raise the first failure."""
+    """Waits for every call, so that all answers are kept, then raises the first failure."""
     for result in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

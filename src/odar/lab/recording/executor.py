@@ -137,19 +137,18 @@ class _RunState:
     """Rows of unknown cost."""
 
     def count(self, entry: RowInfo, sign: int = 1) -> None:
-        """Add a row to the sums, or subtract it if `sign` is −1."""
+        """`sign` is −1 to subtract a row."""
         self.done += sign
         self.failed += sign * entry.failed
         self.known_usd += sign * (entry.cost_usd or 0.0)
         self.unknown += sign * (entry.cost_usd is None)
 
     def progress(self, stopped: str | None = None) -> Progress:
-        """Return the state of the run."""
         cost = None if self.unknown else self.known_usd
         return Progress(self.total, self.done, self.failed, cost, self.asked, stopped)
 
     async def do_all(self, work: Work, todo: Sequence[Item], concurrency: int) -> str | None:
-        """Do the items, `concurrency` at a time; return the reason if the run stopped early."""
+        """`concurrency` at a time; returns the reason if the run stopped early."""
 
         def fits(item: Item) -> bool:
             total = self.committed_usd + (item.worst_cost_usd or 0.0)
@@ -194,7 +193,7 @@ class _RunState:
 
 
 async def _wait_for_one(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    """Wait until a task ends, and return the others; raises its exception."""
+    """The tasks that have not ended; raises the exception of one that has."""
     done, rest = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()

@@ -75,7 +75,7 @@ def open_recording(place: str | Path) -> Recording:
 
 
 def is_recording(place: str | Path) -> bool:
-    """Return whether a JSONL file is a recording, not a list of questions."""
+    """Whether a JSONL file is a recording, not a list of questions."""
     try:
         with user_path(place).open("rb") as file:
             return b'"format": "odar-recording' in file.readline(200)

@@ -12,7 +12,7 @@ import json
 import math
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +21,7 @@ from odar import __version__
 from odar.calibration_file import Calibration
 from odar.errors import InputError
 from odar.formats import check_format, load_json
+from odar.lab.recording.schema import without_defaults
 from odar.providers.weights import model_sha256
 from odar.settings import Settings
 from odar.types import Step
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
 
 FORMAT = "odar-recording-2"
 """The version of the schema; a recording of another version is refused."""
-_SECTIONS = ("profile", "prompts", "calibration", "policy", "fast", "second", "slow", "agents", "routing", "fusion",
-             "dispatch")  # fmt: skip
+_SECTIONS = (
+    *("profile", "prompts", "calibration", "policy"),
+    *("fast", "second", "slow", "agents", "routing", "fusion"),
+)
 """Sections of the settings that a header records."""
 
 
@@ -48,7 +51,7 @@ class Header:
     samples: int
     """Slow samples of each item."""
     settings: Mapping[str, Any]
-    """Agents, their models, routing, fusion and dispatch at the time of recording; `to_settings` reads them."""
+    """Agents, their models, routing and fusion at the time of recording; `to_settings` reads them."""
     prompts: Mapping[str, str]
     """The MD5 of each step's prompt for exact questions."""
     calibration: Mapping[str, Any]
@@ -58,7 +61,7 @@ class Header:
     """Whether the answers come from files of another tool."""
 
     def to_row(self) -> dict[str, Any]:
-        """Return the first line of a JSONL recording as plain data; `format` comes first."""
+        """`format` comes first."""
         return asdict(self)
 
     @classmethod
@@ -87,11 +90,10 @@ class Header:
             raise InputError(f"the settings in the recording cannot be read: {error}") from None
 
     def to_calibration(self) -> Calibration:
-        """Return the calibration that was in use when the recording was made."""
         return Calibration.from_json(json.dumps(self.calibration), "the calibration in the recording")
 
     def prompt_md5s(self) -> dict[Step, str]:
-        """Return the MD5 of each step's prompt; empty for imported answers, whose prompts are unknown."""
+        """Empty for imported answers, whose prompts are unknown."""
         return {step: self.prompts.get(step.value, "") for step in Step}
 
 
@@ -126,25 +128,18 @@ def facts_of(odar: Odar) -> dict[str, Any]:
     agents = {name: _plain(settings.agent(name)) for name in settings.agent_names}
     for agent in agents.values():
         del agent["timeout_s"]
-        if not agent["effort"]:
-            del agent["effort"]
-        if not settings.dispatch.models:
-            del agent["alternatives"]
-    cards = [
-        card for each in odar.agents.cards.values() for card in (each if settings.dispatch.models else each[:1])
-    ]
+    cards = [card for each in odar.agents.cards.values() for card in each]
     facts: dict[str, Any] = {
         "agents": agents,
         "models": {card.name: _card_facts(odar, card) for card in cards},
         "prompts": {step.value: prompt.md5 for step, prompt in odar.agents.prompts.exact.items()},
         "samples": settings.routing.samples,
-        "dispatch": settings.dispatch.models,
     }
     return dict(json.loads(json.dumps(facts)))
 
 
 def model_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts about the default model of each agent, without dispatch and the number of samples."""
+    """Facts about the default model of each agent, without alternatives and the number of samples."""
     agents = {name: dict(agent) for name, agent in (facts.get("agents") or {}).items()}
     for agent in agents.values():
         agent.pop("alternatives", None)
@@ -179,7 +174,6 @@ def changed_facts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tup
 
 
 def _flatten(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a tree with their dotted names."""
     for name, value in facts.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{name}.")
@@ -188,12 +182,29 @@ def _flatten(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def digest_json(value: Any) -> str:
-    """Return a short hash of plain data."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    """A short hash of plain data and dataclasses, of which fields with their default do not count.
+
+    >>> digest_json(["2 + 2?", 42]) == digest_json(("2 + 2?", 42)) != digest_json(["2 + 2?", 43])
+    True
+    """
+    text = json.dumps(_canonical(value), sort_keys=True, default=msgspec.to_builtins)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _canonical(value: Any) -> Any:
+    """A new field of a dataclass changes no digest while it has its default."""
+    if isinstance(value, tuple | list):
+        return list(map(_canonical, value))
+    if isinstance(value, Mapping):
+        return {str(name): _canonical(each) for name, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        shown = {each.name for each in fields(value) if each.repr}  # without callbacks and cached values
+        return {name: _canonical(each) for name, each in without_defaults(value).items() if name in shown}
+    return value
 
 
 def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:
-    """Return the identity of a model. Addresses and extra fields may hold a secret, so only their hash is kept."""
+    """Addresses and extra fields may hold a secret, so only their hash is kept."""
     provider = odar.settings.providers.get(card.provider)
     return {
         "provider": card.provider,
@@ -209,13 +220,13 @@ def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:
 
 
 def model_entry(card: ModelCard) -> dict[str, Any]:
-    """Return the catalogue entry of a model; extra fields may hold a secret, so they are left out."""
+    """Extra fields may hold a secret, so they are left out."""
     entry = {key: value for key, value in _plain(card).items() if key not in ("name", "extra")}
     return {**entry, "price": entry["price"] or {}}
 
 
 def _plain(value: Any) -> Any:
-    """Return settings ready for JSON: infinity is a string that `to_settings` reads."""
+    """Infinity is a string that `to_settings` reads."""
     if isinstance(value, float) and math.isinf(value):
         return str(value)
     if isinstance(value, Mapping):

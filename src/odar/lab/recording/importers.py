@@ -17,15 +17,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, NamedTuple
+from typing import Any
 
 from odar.errors import InputError, one_line
 from odar.files import user_path
 from odar.formats import load_json
 from odar.lab.recording.files import import_arrow, read_table, report_damage
-from odar.lab.recording.schema import Attempt, round_logprob
+from odar.lab.recording.schema import Attempt, Task, round_logprob
 from odar.policy.answers import find_answer
-from odar.types import Step, Usage
+from odar.types import Query, Step, Usage
 
 Row = Mapping[str, Any]
 FORMATS = ("auto", "lm-eval", "inspect", "openai-batch", "swe-bench", "table")
@@ -94,13 +94,6 @@ Reader = tuple[Iterable[Any], Callable[[Any], Fields | None]]
 """The rows of a file, and a function that returns the fields of a row; None for a row without an answer."""
 
 
-class KnownQuestion(NamedTuple):
-    """The text of a question, empty if unknown, and its right answer."""
-
-    query: str
-    gold: Any
-
-
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
     """Options for reading a file.
@@ -149,26 +142,23 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
 
 def read_models(
     files: Iterable[str], options: ImportOptions, columns: Callable[[str], Mapping[str, str]]
-) -> dict[str, list[list[ImportedAnswer]]]:
-    """Read the answers of any number of models, one list per file, by the name of the model.
+) -> dict[str, list[ImportedAnswer]]:
+    """Read the answers of any number of models, by the name of the model.
 
     Args:
         files: each is NAME=FILE, or FILE: then the model is that of each row, or else the name of the file.
         options: for all files; `columns` and `model` are replaced.
         columns: returns the column map of a model; its name is empty if only the rows name it.
     """
-    found: dict[str, list[list[ImportedAnswer]]] = {}
+    found: dict[str, list[ImportedAnswer]] = {}
     for each in files:
         name, equals, place = each.partition("=")
         if not equals or user_path(each).is_file():
             name = ""
             place = each
-        answers = read_answers(place, replace(options, columns=columns(name), model=name))
-        by_model: dict[str, list[ImportedAnswer]] = {}
-        for answer in answers:
-            by_model.setdefault(name or answer.model or Path(place).name.split(".")[0], []).append(answer)
-        for model, own in by_model.items():
-            found.setdefault(model, []).append([replace(answer, model=model) for answer in own])
+        for answer in read_answers(place, replace(options, columns=columns(name), model=name)):
+            model = name or answer.model or Path(place).name.split(".")[0]
+            found.setdefault(model, []).append(replace(answer, model=model))
     return found
 
 
@@ -192,7 +182,7 @@ def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
 
 
 def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
-    """Make an answer of the fields of a row; `number` is the id of a row without one."""
+    """`number` is the id of a row without one."""
     value = fields.get
     if value("text") is None and value("answer") is None and value("score") is None:
         raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
@@ -235,7 +225,7 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
 
 
 def _lm_eval(path: Path, options: ImportOptions) -> Reader:
-    """Return a `samples_TASK_TIME.jsonl` of `lm_eval --log_samples`; a document has a row for every filter."""
+    """A document has a row for every filter."""
     rows = list(read_table(path))
     filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
     chosen = options.filter or (filters or ["none"])[-1]
@@ -271,7 +261,7 @@ def _lm_eval_fields(row: Row, task: str, metric: str) -> Fields:
 
 
 def _prompt(argument: Any) -> str:
-    """Return the prompt of a request; a chat is a list with its messages as JSON, of which the last counts."""
+    """A chat is a list with its messages as JSON, of which the last counts."""
     text = str(argument[0] if isinstance(argument, list) and argument else argument)
     try:
         return _message_text(json.loads(text)[-1]["content"]) if text.startswith("[") else text
@@ -287,7 +277,7 @@ def _values(entries: Any) -> list[Any]:
 
 
 def _inspect(path: Path, options: ImportOptions) -> Reader:
-    """Return an `.eval` log of inspect_ai: a zip archive with one file per sample."""
+    """A zip archive with one file per sample."""
     with zipfile.ZipFile(path) as archive:
         files = {entry.filename: entry for entry in archive.infolist()}
     if "header.json" not in files:
@@ -299,7 +289,7 @@ def _inspect(path: Path, options: ImportOptions) -> Reader:
 
 
 def _member(path: Path, entry: zipfile.ZipInfo) -> bytes:
-    """Read a file of an archive. inspect_ai compresses with Zstandard, which `zipfile` does not know."""
+    """inspect_ai compresses with Zstandard, which `zipfile` does not know."""
     if entry.compress_type != _ZSTANDARD:
         with zipfile.ZipFile(path) as archive:
             return archive.read(entry)
@@ -338,7 +328,7 @@ def _inspect_fields(sample: Row, metric: str) -> dict[str, Any]:
 
 
 def _openai_batch(path: Path, options: ImportOptions) -> Reader:
-    """Return the output file of a batch of chat completions or responses; questions are joined by `custom_id`."""
+    """Questions are joined by `custom_id`."""
     return read_table(path), _openai_batch_fields
 
 
@@ -363,7 +353,7 @@ def _openai_batch_fields(row: Row) -> Fields | None:
 
 
 def _swe_bench(path: Path, options: ImportOptions) -> Reader:
-    """Return the report that the SWE-bench harness leaves as MODEL.RUN.json; patches are not in it."""
+    """Patches are not in it."""
     report, model = load_json(path.read_bytes()), path.name.split(".")[0]
     resolved = set(report["resolved_ids"])
     return report["submitted_ids"], lambda name: {"id": name, "score": name in resolved, "model": model}
@@ -373,7 +363,7 @@ def _swe_bench(path: Path, options: ImportOptions) -> Reader:
 
 
 def _table(path: Path, options: ImportOptions) -> Reader:
-    """Return a JSONL, CSV or Parquet file with a row per answer, or per question with answers of several models."""
+    """A row per answer, or per question with answers of several models."""
     given = dict(options.columns or {})
     if unknown := sorted(given.keys() - COLUMNS.keys()):
         raise InputError(f"--map: unknown field {unknown[0]!r} (known: {', '.join(COLUMNS)})")
@@ -427,7 +417,7 @@ def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | 
     return texts, [_logprob(each) for each in logprobs] if isinstance(logprobs, list) else []
 
 
-def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) -> dict[str, KnownQuestion]:
+def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) -> dict[str, Task]:
     """Read questions and their right answers by id from a table, for answer files that do not hold them.
 
     A list in the column `options` becomes lettered lines after the question: its form decides how it is asked.
@@ -435,7 +425,7 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
     path, given = user_path(place), dict(columns or {})
     if not path.is_file():
         raise InputError(f"{place}: no such file")
-    found: dict[str, KnownQuestion] = {}
+    found: dict[str, Task] = {}
     for number, row in enumerate(_table_rows(path), 1):
         with _row_errors(path, number):
             there = {each: column for each, column in given.items() if each == "id" or _value_at(row, column)[0]}
@@ -448,12 +438,13 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
                 text += "".join(
                     f"\n{letter}. {each}" for letter, each in zip(ascii_uppercase, row["options"], strict=False)
                 )
-            found[str(number if name is None else name)] = KnownQuestion(text, gold)
+            name = str(number if name is None else name)
+            found[name] = Task(name, Query(text), gold)
     return found
 
 
 def _value(row: Row, name: str, given: Mapping[str, str]) -> Any:
-    """Return a field of a row: from the given column, which must exist, or else from one of the usual names."""
+    """From the given column, which must exist, or else from one of the usual names."""
     known = [_value_at(row, path) for path in ([given[name]] if name in given else COLUMNS[name])]
     if (value := next((value for _, value in known if value is not None), None)) is not None:
         return value
@@ -487,7 +478,6 @@ def _value_at(value: Any, path: str) -> tuple[bool, Any]:
 
 
 def _table_rows(path: Path) -> Iterator[Row]:
-    """Return the rows of a table; empty cells of a CSV file are None."""
     rows = read_table(path)
     if path.suffix != ".csv":
         return rows
@@ -521,7 +511,7 @@ def _detect_format(path: Path, options: ImportOptions) -> str:
 
 @contextmanager
 def _row_errors(path: Path, number: int) -> Iterator[None]:
-    """Turn an error in a row into an InputError that names file and row."""
+    """Errors become an InputError that names file and row."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -547,7 +537,7 @@ def _find_answer(text: str) -> tuple[str, bool]:
 
 
 def _message_text(content: Any) -> str:
-    """Return the text of a message, which may be a list of parts."""
+    """A message may be a list of parts."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
     return str(content or "")

@@ -14,7 +14,7 @@ from odar.difficulty.base import Estimator
 from odar.engine import Odar
 from odar.errors import InputError, UnknownName, one_line
 from odar.lab.recording.header import Header, digest_json, header_of, model_entry
-from odar.lab.recording.importers import ImportedAnswer, KnownQuestion
+from odar.lab.recording.importers import ImportedAnswer
 from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, Task, features_of, sort_attempts
 from odar.planning import REFERENCE_TOKENS, USUAL_TOKENS
 from odar.policy.equivalence import equivalent
@@ -94,7 +94,7 @@ def _agent_name(model: str, taken: Container[str]) -> str:
 
 
 def mean_cost(answers: Sequence[ImportedAnswer], price: Price | None) -> float | None:
-    """Return the mean cost of some answers: as recorded, or by their tokens; by the price alone without tokens."""
+    """As recorded, or by their tokens; by the price alone without tokens."""
     known = [each.cost_usd for each in answers if each.cost_usd is not None]
     if not known and price is not None:
         usual = Usage(REFERENCE_TOKENS, 0, USUAL_TOKENS)
@@ -137,13 +137,13 @@ class Imported:
 
 def import_models(
     odar: Odar,
-    models: Mapping[str, Sequence[Sequence[ImportedAnswer]]],
+    models: Mapping[str, Sequence[ImportedAnswer]],
     prices: Mapping[str, Price],
     roles: Mapping[str, str | None],
     name: str,
     files: Mapping[str, str],
     *,
-    known: Mapping[str, KnownQuestion] | None = None,
+    known: Mapping[str, Task] | None = None,
     score: Score | None = None,
     kinds: Mapping[str, tuple[str, str]] | None = None,
 ) -> Imported:
@@ -151,7 +151,7 @@ def import_models(
 
     Args:
         odar: gives the difficulty, the catalogue and the other settings; makes no call.
-        models: the answers of each model, one list per file.
+        models: the answers of each model.
         prices: of some models, in place of the catalogue's.
         roles: the model of some agents; the others follow from the costs.
         name: set of the questions whose file names none.
@@ -163,7 +163,7 @@ def import_models(
     if unknown := prices.keys() - models.keys():
         raise InputError(f"--price {unknown.pop()}: no such model in the files (they have: {', '.join(models)})")
     cards = {model: _card(odar.settings, model, prices.get(model)) for model in models}
-    costs = {model: mean_cost([*chain(*own)], cards[model].price) for model, own in models.items()}
+    costs = {model: mean_cost(own, cards[model].price) for model, own in models.items()}
     families = {model: card.model_family for model, card in cards.items()}
     families |= {model: model for model, card in cards.items() if families[model] == card.provider}
     agents = assign_roles(costs, families, roles)
@@ -172,23 +172,23 @@ def import_models(
         agent: cards[model].price or _implied_price(models[model], costs[model]) for agent, model in agents.items()
     }
     items = to_items(joined, odar.estimator, name, by_agent, kinds)
-    questions = {(each.set, each.id) for each in chain(*models[agents[FAST]])}
+    questions = {(each.set, each.id) for each in models[agents[FAST]]}
     unpriced = {each.model for item in items for each in item.attempts if each.output_usd is None}
     header = imported_header(odar, items, files, by_agent)
     return Imported(header, items, agents, len(questions) - len(joined), tuple(sorted(unpriced)))
 
 
-def _implied_price(answers: Sequence[Sequence[ImportedAnswer]], cost: float | None) -> Price | None:
-    """Return the price of generated tokens that explains a recorded cost, for the decisions of the cascade."""
+def _implied_price(answers: Sequence[ImportedAnswer], cost: float | None) -> Price | None:
+    """The price of generated tokens that explains a recorded cost, for the decisions of the cascade."""
     if cost is None:
         return None
-    written = [each.usage.output or USUAL_TOKENS for each in chain(*answers)]
+    written = [each.usage.output or USUAL_TOKENS for each in answers]
     return Price(0.0, 0.0, 1_000_000 * cost * len(written) / sum(written))
 
 
 def join_answers(
-    answers: Mapping[str, Sequence[Sequence[ImportedAnswer]]],
-    known: Mapping[str, KnownQuestion] | None = None,
+    answers: Mapping[str, Sequence[ImportedAnswer]],
+    known: Mapping[str, Task] | None = None,
     score: Score | None = None,
 ) -> list[Joined]:
     """Join the answers of several agents by question: by set and id if the files name them, else by its text.
@@ -197,8 +197,8 @@ def join_answers(
     score and without a right answer have the score None; if others have one, their questions are left out.
 
     Args:
-        answers: one list per file, by agent. Of the slow agent every answer to a question becomes a sample, of the
-            others the first one counts. A question needs an answer of every agent.
+        answers: by agent. Of the slow agent every answer to a question becomes a sample, of the others the first
+            one counts. A question needs an answer of every agent.
         known: texts and right answers, by id, for files that do not hold them.
         score: rates every answer; without it, the scores of the files count, or else equivalence.
 
@@ -206,79 +206,74 @@ def join_answers(
         InputError: no question is in all files.
     """
     known = known or {}
-    fast = [answer for file in answers[FAST] for answer in file]
-    others = [answer for agent, files in answers.items() if agent != FAST for file in files for answer in file]
-    has_text = all(_question_text(each, known) for each in (*fast, *others))
-    by_id = not has_text or (all(each.has_id for each in (*fast, *others)) and _ids_match(fast, others, known))
+    answers = {agent: [_completed(each, known) for each in own] for agent, own in answers.items()}
+    fast = answers[FAST]
+    others = [each for agent, own in answers.items() if agent != FAST for each in own]
+    has_text = all(each.query for each in (*fast, *others))
+    by_id = not has_text or (all(each.has_id for each in (*fast, *others)) and _ids_match(fast, others))
 
     ids: dict[str, set[str]] = {}
     for answer in () if by_id else fast:
-        ids.setdefault(_normalized(_question_text(answer, known)), set()).add(answer.id)
+        ids.setdefault(_normalized(answer.query), set()).add(answer.id)
 
     def key_of(answer: ImportedAnswer) -> str:
-        text = "" if by_id else _normalized(_question_text(answer, known))
+        text = "" if by_id else _normalized(answer.query)
         # Two questions may have the same text, and other options: then the id decides.
         return f"{answer.set}/{answer.id}" if by_id or len(ids.get(text, ())) > 1 else text
 
     found: dict[str, dict[str, list[ImportedAnswer]]] = {key_of(answer): {} for answer in fast}
-    for agent, files in answers.items():
-        for answer in (answer for file in files for answer in file):
+    for agent, given in answers.items():
+        for answer in given:
             if (own := found.get(key_of(answer))) is not None and (agent == SLOW or agent not in own):
                 own.setdefault(agent, []).append(answer)
-    joined = [_join(own, known, score) for own in found.values() if own.keys() == answers.keys()]
+    joined = [_scored(own, score) for own in found.values() if own.keys() == answers.keys()]
     if not joined:
         how = "id" if by_id else "text"
-        examples = " and ".join(repr(one_line(key_of(files[0][0]), 40)) for files in answers.values())
+        examples = " and ".join(repr(one_line(key_of(own[0]), 40)) for own in answers.values())
         raise InputError(f"no question is in all files, by {how}: the first are {examples}")
     labelled = [own for own in joined if all(each.score is not None for each in chain(*own.values()))]
     return labelled or joined
 
 
-def _ids_match(
-    fast: Sequence[ImportedAnswer], others: Sequence[ImportedAnswer], known: Mapping[str, KnownQuestion]
-) -> bool:
-    """Return whether answers with equal ids are mostly to the same question: texts may differ in their encoding."""
-    texts = {(each.set, each.id): _normalized(_question_text(each, known)) for each in fast}
-    pairs = [
-        (texts[each.set, each.id], _normalized(_question_text(each, known)))
-        for each in others
-        if (each.set, each.id) in texts
-    ]
+def _completed(answer: ImportedAnswer, known: Mapping[str, Task]) -> ImportedAnswer:
+    """With text and right answer of its question, as far as the file does not hold them."""
+    task = known.get(answer.id)
+    if task is None:
+        return answer
+    gold = task.gold if answer.gold is None else answer.gold
+    return replace(answer, query=answer.query or task.query.text, gold=gold)
+
+
+def _ids_match(fast: Sequence[ImportedAnswer], others: Sequence[ImportedAnswer]) -> bool:
+    """Whether answers with equal ids are mostly to the same question: texts may differ in their encoding."""
+    texts = {(each.set, each.id): _normalized(each.query) for each in fast}
+    pairs = [(texts[each.set, each.id], _normalized(each.query)) for each in others if (each.set, each.id) in texts]
     same = sum(one == other for one, other in pairs)
     return bool(pairs) and 2 * same >= len(pairs)
-
-
-def _question_text(answer: ImportedAnswer, known: Mapping[str, KnownQuestion]) -> str:
-    return answer.query or (known[answer.id].query if answer.id in known else "")
 
 
 def _normalized(text: str) -> str:
     return " ".join(text.split())
 
 
-def _join(
-    answers: Mapping[str, Sequence[ImportedAnswer]], known: Mapping[str, KnownQuestion], score: Score | None
-) -> Joined:
-    first = answers[FAST][0]
-    query = _question_text(first, known)
-    golds = (each.gold for own in answers.values() for each in own)
-    gold = next((gold for gold in golds if gold is not None), None)
-    if gold is None and first.id in known:
-        gold = known[first.id].gold
-    return {
-        agent: [_score(replace(each, query=query, gold=gold), score) for each in own]
-        for agent, own in answers.items()
-    }
+def _scored(answers: Mapping[str, Sequence[ImportedAnswer]], score: Score | None) -> Joined:
+    """The answers to one question with their scores, the text of the fast one, and the first right answer."""
+    query = answers[FAST][0].query
+    gold = next((each.gold for own in answers.values() for each in own if each.gold is not None), None)
+    score = score or _score_by_equivalence
+
+    def scored(answer: ImportedAnswer) -> ImportedAnswer:
+        known = answer.score
+        if gold is not None and (known is None or score is not _score_by_equivalence):
+            known = float(score(Task(answer.id, Query(query), gold), answer.text, answer.answer))
+        return replace(answer, query=query, gold=gold, score=known)
+
+    return {agent: [scored(each) for each in own] for agent, own in answers.items()}
 
 
-def _score(answer: ImportedAnswer, score: Score | None) -> ImportedAnswer:
-    if answer.gold is None or (answer.score is not None and score is None):
-        return answer
-    if score is not None:
-        task = Task(answer.id, Query(answer.query), answer.gold)
-        return replace(answer, score=float(score(task, answer.text, answer.answer)))
-    accepted = answer.gold if isinstance(answer.gold, list) else [answer.gold]
-    return replace(answer, score=float(any(equivalent(answer.answer, str(each)) for each in accepted)))
+def _score_by_equivalence(task: Task, text: str, answer: str) -> float:
+    accepted = task.gold if isinstance(task.gold, list) else [task.gold]
+    return float(any(equivalent(answer, str(each)) for each in accepted))
 
 
 def to_items(
@@ -339,7 +334,6 @@ def imported_header(
     files: Mapping[str, str],
     prices: Mapping[str, Price | None] | None = None,
 ) -> Header:
-    """Return the header of an imported recording, with the hash of each imported file."""
     models: dict[str, list[str]] = {}
     for attempt in (attempt for item in items for attempt in item.attempts):
         if attempt.model not in models.setdefault(attempt.agent, []):
@@ -373,13 +367,12 @@ def imported_header(
 
 
 def _agent(header: Header, agent: str, models: Sequence[str]) -> dict[str, object]:
-    """Return the settings of an agent, whose sampling is unknown, with the models that answered."""
+    """Sampling is unknown: that of the current settings stands in."""
     own = header.settings.get(agent) or header.settings[FAST]
     return {**own, "model": models[0], "alternatives": list(models[1:]), "fallbacks": []}
 
 
 def _card(settings: Settings, name: str, price: Price | None) -> ModelCard:
-    """Return the catalogue entry of a model, with another price if one is given."""
     try:
         card = settings.card(name)
     except UnknownName:

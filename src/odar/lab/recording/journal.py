@@ -12,14 +12,13 @@ has an error are tried again by the next run.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
@@ -29,7 +28,6 @@ from odar.errors import InputError
 from odar.formats import check_format, load_json
 from odar.lab.recording.header import describe_changes
 from odar.lab.recording.limits import Needs
-from odar.lab.recording.schema import without_defaults
 
 Row = dict[str, Any]
 _HEADER_START = b'{"format": '
@@ -80,11 +78,10 @@ class Memo:
         self._keep = keep
 
     def recall(self, name: str) -> Any:
-        """Return the value that was kept under this name, or None."""
         return self.known.get(name)
 
     def keep(self, name: str, value: Any) -> None:
-        """Keep a value that can be written as JSON; in the journal's process it is on disk when this returns."""
+        """The value can be written as JSON; in the journal's process it is on disk when this returns."""
         self.known[name] = value
         self._keep(name, value)
 
@@ -184,8 +181,6 @@ class Journal:
         return missing
 
     def memo(self, item: Item) -> Memo:
-        """Return the replies of an unfinished item."""
-
         def keep(name: str, value: Any) -> None:
             part = {"part": item.key, "digest": item.digest, "name": name, "value": value}
             with self._writing:
@@ -199,12 +194,12 @@ class Journal:
         self._parts[part["part"]] = (part["digest"], {**known, part["name"]: part["value"]})
 
     def _replies(self, key: str, digest: str) -> dict[str, Any]:
-        """Return the replies of an item by name, without those to another question or with other settings."""
+        """Without replies to another question or with other settings."""
         found, replies = self._parts.get(key, ("", {}))
         return replies if found == digest else {}
 
     def write(self, row: Row) -> None:
-        """Append a row, whose first field is `id`; it is on disk when this returns."""
+        """The first field of a row is `id`; it is on disk when this returns."""
         with self._writing:
             offset = self._rows_file.tell()
             _append(self._rows_file, row)
@@ -213,7 +208,7 @@ class Journal:
                 self._parts.pop(row["id"], None)
 
     def lines(self, keys: Iterable[str]) -> Iterator[bytes]:
-        """Iterate over the lines of these rows; keys without a row are skipped."""
+        """Keys without a row are skipped."""
         with self.path.open("rb") as file:
             for key in keys:
                 if key in self.entries:
@@ -221,12 +216,11 @@ class Journal:
                     yield file.readline()
 
     def rows(self, keys: Iterable[str] | None = None) -> Iterator[Row]:
-        """Iterate over the rows of these keys, or over all, without failed ones."""
         keys = self.entries if keys is None else keys
         yield from map(json.loads, self.lines(key for key in keys if self._is_done(key)))
 
     def sort(self, items: Iterable[Item]) -> None:
-        """Rewrite the file atomically: one row per item, in the order of the items, then rows of other items."""
+        """Atomic: one row per item, in the order of the items, then rows of other items."""
         keys = dict.fromkeys(item.key for item in items if item.key in self.entries) | dict.fromkeys(self.entries)
         draft, entries = self.path.with_name(self.path.name + ".tmp"), {}
         with draft.open("wb") as file:
@@ -256,24 +250,6 @@ async def write_in_thread(write: Callable[..., None], *arguments: Any) -> None:
         raise
 
 
-def digest_of(*facts: Any) -> str:
-    """Return a short hash of everything that a row depends on.
-
-    >>> digest_of("What is 2 + 2?", 42) == digest_of("What is 2 + 2?", 42) != digest_of("What is 2 + 2?", 43)
-    True
-    """
-    return hashlib.sha256(repr([_without_defaults(fact) for fact in facts]).encode()).hexdigest()[:16]
-
-
-def _without_defaults(fact: Any) -> Any:
-    """Return a dataclass as the fields that differ from their defaults, so that a new field changes no digest."""
-    if isinstance(fact, tuple):
-        return tuple(map(_without_defaults, fact))
-    if not is_dataclass(fact) or isinstance(fact, type):
-        return fact
-    return {name: _without_defaults(value) for name, value in without_defaults(fact).items()}
-
-
 def _row_info(row: Row, offset: int) -> RowInfo:
     return RowInfo(row.get("digest"), row.get("error") is not None, row.get("cost_usd"), offset)
 
@@ -284,7 +260,6 @@ def _append(file: IO[bytes], row: Mapping[str, Any]) -> None:
 
 
 def to_line(row: Mapping[str, Any]) -> bytes:
-    """Return a row as one line of UTF-8 JSON."""
     try:
         return json.dumps(row, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:  # half a surrogate pair, which can be read back if it is escaped
@@ -318,7 +293,7 @@ def _read_lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename durable; Windows, which cannot sync folders, does so by itself."""
+    """Makes a rename durable; Windows, which cannot sync folders, does so by itself."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

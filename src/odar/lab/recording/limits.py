@@ -22,8 +22,8 @@ WINDOW_S = 60.0
 class Amount(NamedTuple):
     """Requests and tokens of one provider."""
 
-    requests: int = 0
-    tokens: int = 0
+    requests: float = 0
+    tokens: float = 0
 
     def plus(self, other: Amount, sign: int = 1) -> Amount:
         """Return the sum, or the difference if `sign` is −1.
@@ -39,27 +39,14 @@ Needs = Mapping[str, Amount]
 """Amounts by provider."""
 
 
-class Rate(NamedTuple):
-    """Limits of a provider per minute; None if there is none."""
-
-    requests: int | None = None
-    tokens: int | None = None
-
-    def fits(self, counted: Amount, need: Amount) -> bool:
-        """Return whether the need can be added; one that exceeds the limit by itself waits until it is alone."""
-        return all(
-            limit is None or total + more <= limit or total == 0
-            for limit, total, more in zip(self, counted, need, strict=True)
-        )
+Rates = Mapping[str, Amount]
+"""Limits of a provider per minute; infinity if there is none."""
 
 
-Rates = Mapping[str, Rate]
-
-
-def rates_of(settings: Settings) -> dict[str, Rate]:
-    """Return the limits in the settings, by provider; providers without a limit are left out."""
-    found = {name: Rate(p.requests_per_min, p.tokens_per_min) for name, p in settings.providers.items()}
-    return {name: rate for name, rate in found.items() if rate != Rate()}
+def rates_of(settings: Settings) -> dict[str, Amount]:
+    """Providers without a limit are left out."""
+    limits = {name: (p.requests_per_min, p.tokens_per_min) for name, p in settings.providers.items()}
+    return {name: Amount(*(each or math.inf for each in both)) for name, both in limits.items() if any(both)}
 
 
 def check_needs(needs: Needs, rates: Rates) -> None:
@@ -68,8 +55,7 @@ def check_needs(needs: Needs, rates: Rates) -> None:
     Tokens are not checked: the needs are an upper bound.
     """
     for provider, need in needs.items():
-        limit = rates.get(provider, Rate()).requests
-        if limit is not None and need.requests > limit:
+        if provider in rates and need.requests > (limit := rates[provider].requests):
             raise SettingsError(
                 f"providers.{provider}.requests_per_min = {limit} cannot be kept: one item may take "
                 f"{need.requests} requests; raise it, lower routing.samples, or take a simpler path"
@@ -88,7 +74,7 @@ class RateLimiter:
         self._settled = asyncio.Event()
 
     async def acquire(self, needs: Needs) -> int:
-        """Wait until the needs fit, reserve them, and return a ticket."""
+        """Wait until the needs fit and reserve them; returns a ticket."""
         while (wait := self.wait_s(needs)) > 0:
             self._settled.clear()
             with suppress(TimeoutError):
@@ -96,7 +82,7 @@ class RateLimiter:
         return self.reserve(needs)
 
     def wait_s(self, needs: Needs) -> float:
-        """Return the seconds until the needs fit; infinity if a running item must end first."""
+        """Infinity if a running item must end first."""
         now, longest = self._clock(), 0.0
         for provider in needs.keys() & self._rates.keys():
             counting = {n: each for n, each in self._counted[provider].items() if each[0] > now}
@@ -104,20 +90,20 @@ class RateLimiter:
             total = Amount(*map(sum, zip(NOTHING, *(amount for _, amount in counting.values()), strict=True)))
             for until, amount in [(now, NOTHING), *sorted(counting.values())]:
                 total = total.plus(amount, -1)
-                if self._rates[provider].fits(total, needs[provider]):
+                # a need that exceeds the limit by itself waits until it is alone
+                sums = zip(total, needs[provider], self._rates[provider], strict=True)
+                if all(counted + need <= most or counted == 0 for counted, need, most in sums):
                     longest = max(longest, until - now)
                     break
         return longest
 
     def reserve(self, needs: Needs) -> int:
-        """Reserve the needs and return a ticket."""
         self._tickets += 1
         for provider in needs.keys() & self._rates.keys():
             self._counted[provider][self._tickets] = (math.inf, needs[provider])
         return self._tickets
 
     def settle(self, ticket: int, used: Needs) -> None:
-        """Replace a reservation by its actual use."""
         for provider, counted in self._counted.items():
             counted[ticket] = (self._clock() + WINDOW_S, used.get(provider, NOTHING))
         self._settled.set()

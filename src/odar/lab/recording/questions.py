@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -17,7 +18,7 @@ from odar.errors import InputError
 from odar.files import user_path
 from odar.formats import MAX_NUMBER, load_json
 from odar.inputs import check_text, load_image
-from odar.lab.recording.schema import Task
+from odar.lab.recording.schema import Task, TaskSet
 from odar.policy.equivalence import equivalent
 from odar.types import Query, Route
 
@@ -41,7 +42,6 @@ class QueryLine(msgspec.Struct):
     reasoning: str = ""
 
     def to_query(self, folder: Path, read_conversation: ReadConversation | None = None) -> Query:
-        """Return the question, with its image if it has one."""
         if (self.query is None) == (self.messages is None):
             raise ValueError("must have either query or messages")
         if self.query is not None:
@@ -63,8 +63,8 @@ class QueryLine(msgspec.Struct):
         return self.time if self.time is not None else float(len(self.reasoning.split())) or None
 
 
-class _Line(QueryLine):
-    """A question; to calibrate or record, it needs `answer` or `gold`."""
+class _Line(QueryLine, forbid_unknown_fields=True):
+    """A question; to calibrate or record, it needs `answer` or `gold`. An unknown field is a typing error."""
 
     id: int | _Name | None = None
     answer: str | int | float | None = None
@@ -81,10 +81,9 @@ class _Line(QueryLine):
     difficulty: Any = None
     """This one and the next are for `odar calibrate --difficulty`."""
     correct: Any = None
-
-
-class _UserLine(_Line, forbid_unknown_fields=True):
-    """A question in a user's file, where an unknown field is a typing error."""
+    level: Any = None
+    """This one and the next are notes of the starter questions."""
+    kind: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,21 +98,23 @@ class Question(Task):
     """Whether `gold` is instead what the scorer of the benchmark named by `set` compares with."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionSet:
-    """A set of a user's own questions, scored by equivalence with any accepted answer, or by another scorer."""
+def question_set(
+    name: str, metric: str = "accuracy", scorer: Callable[[Sequence[str], str], float] | None = None
+) -> TaskSet:
+    """A set of a user's own questions, each with a list of accepted answers.
 
-    name: str
-    category: str = "Own questions"
-    metric: str = "accuracy"
-    scorer: Callable[[Sequence[str], str], float] | None = None
-    """Compares the accepted answers with an answer; None for equivalence."""
+    `scorer` compares the accepted answers with an answer; by default an answer must be equivalent to one of them.
+    """
+    score = partial(_score_own, scorer or _is_accepted)
+    return TaskSet(name=name, category="Own questions", metric=metric, score=score)
 
-    def score(self, task: Task, response: str, answer: str) -> float:
-        """Return the score of an answer, from 0 to 1."""
-        if self.scorer is not None:
-            return self.scorer(task.gold, answer)
-        return float(any(equivalent(answer, right) for right in task.gold))
+
+def _score_own(scorer: Callable[[Sequence[str], str], float], task: Task, response: str, answer: str) -> float:
+    return scorer(task.gold, answer)
+
+
+def _is_accepted(accepted: Sequence[str], answer: str) -> float:
+    return float(any(equivalent(answer, right) for right in accepted))
 
 
 def load_questions(
@@ -137,7 +138,7 @@ def load_questions(
             raise ValueError(f"id {question.id!r} is that of line {first} too")
         return question
 
-    return load_lines(path, _UserLine, decode, "questions")
+    return load_lines(path, _Line, decode, "questions")
 
 
 def starter_questions(limit: int | None = None) -> list[Question]:

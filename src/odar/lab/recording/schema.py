@@ -8,7 +8,7 @@ have this form, and calibration, replay, fusion studies and reports read it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -52,6 +52,23 @@ class Task:
     """JSON: anything else the scorer or a report needs."""
     split: str = ""
     """One of SPLITS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSet:
+    """A set of tasks with a scorer: a benchmark, or a user's file."""
+
+    name: str
+    category: str
+    """Category of the questions: one of the paper's eight for a benchmark."""
+    metric: str
+    """Name of the score: accuracy, EM, F1, …"""
+    score: Callable[[Task, str, str], float]
+    """Scores a response from 0 to 1, given the task, the response, and the final answer that was parsed from it."""
+    plain: bool = False
+    """Whether the form of the response is scored, so that prompts must not ask for a form of their own."""
+    elsewhere: str = ""
+    """Instructions for importing results of its own harness; empty if answers can be scored here."""
 
 
 class ItemKey(NamedTuple):
@@ -104,11 +121,10 @@ class Attempt:
 
     @property
     def candidate(self) -> Candidate:
-        """The answer in the form that fusion and agents use."""
         return self.to_candidate()
 
     def to_candidate(self, energy: Energy | None = None) -> Candidate:
-        """Return the answer in the form that fusion and agents use, with its free energy."""
+        """The answer in the form that fusion and agents use."""
         return Candidate(
             step=self.step,
             agent=self.agent,
@@ -124,7 +140,6 @@ class Attempt:
         )
 
     def measured(self) -> Attempt:
-        """Return the attempt with the numbers of its tokens in place of the tokens."""
         if self.figures is not None:
             return self
         candidate = self.candidate
@@ -164,7 +179,6 @@ class RecordedItem:
     """A hash of question and reference answer: a row with another one is never reused."""
 
     def measured(self) -> RecordedItem:
-        """Return the item with the numbers of its tokens in place of the tokens."""
         if all(attempt.figures is not None for attempt in self.attempts):
             return self
         return replace(self, attempts=tuple(attempt.measured() for attempt in self.attempts))
@@ -200,7 +214,7 @@ def recorded_signals(attempt: Attempt, candidate: Candidate | None = None) -> An
 
 
 def features_of(estimate: Estimate) -> tuple[float, ...]:
-    """Return the 24 features that an estimate lists; empty if the estimator uses others."""
+    """Empty if the estimator uses others."""
     values = {name: value for name, value, _ in estimate.contributions}
     return tuple(values[name] for name in FEATURES) if values.keys() >= set(FEATURES) else ()
 
@@ -208,7 +222,7 @@ def features_of(estimate: Estimate) -> tuple[float, ...]:
 def attempts_of(
     candidates: Sequence[Candidate], first: int, request: int, usage: Usage, price: Price | None, seconds: float
 ) -> list[Attempt]:
-    """Make attempts of the candidates that one request gave; its generated tokens are divided among them."""
+    """Its generated tokens are divided among them."""
     shares = output_shares(usage.output, candidates)
     prompt_usd = price.cost(Usage(usage.input, usage.cached, 0, 0)) if price else None
     return [
@@ -250,7 +264,6 @@ def output_shares(total: int | None, candidates: Sequence[Candidate]) -> list[in
 
 
 def sort_attempts(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Sort attempts: cheap agents, verifications, then the samples of each of the others."""
     order = list(Step)
     agents = {FAST: 0, SECOND: 1, SLOW: 2}
     return sorted(
@@ -273,7 +286,7 @@ def total_cost(attempts: Iterable[Attempt]) -> float | None:
 
 
 def sum_costs(costs: Sequence[float | None]) -> float | None:
-    """Return the sum of costs; None if one of them is unknown."""
+    """None if one of them is unknown."""
     return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
@@ -298,7 +311,6 @@ def row_id(key: ItemKey) -> str:
 
 
 def key_of(row_id: str) -> ItemKey:
-    """Read an id that `row_id` wrote."""
     return ItemKey(*json.loads(row_id))
 
 
@@ -313,7 +325,7 @@ def without_defaults(instance: Any) -> dict[str, Any]:
 
 
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt as one JSON object; values that are the default, or follow from others, are left out."""
+    """Values that are the default, or follow from others, are left out."""
     row = without_defaults(replace(attempt, figures=None, signals=None))
     if attempt.text == _visible_text(attempt.tokens, attempt.control):
         row.pop("text", None)
@@ -326,7 +338,7 @@ def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
 
 
 def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
-    """Read what `attempt_to_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
+    """Raises KeyError, TypeError or ValueError for anything that `attempt_to_json` did not write."""
     tokens, marked = row.get("tokens", ()), set(row.get("control", ()))
     control = [i in marked for i in range(len(tokens))]
     attempt = msgspec.convert({"text": _visible_text(tokens, control), **row, "control": control}, Attempt)
@@ -338,7 +350,6 @@ def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
 
 
 def item_to_json(item: RecordedItem) -> dict[str, Any]:
-    """Return an item as a row of a JSONL recording."""
     values = without_defaults(item)
     return {
         "id": row_id(item.key),
@@ -351,7 +362,7 @@ def item_to_json(item: RecordedItem) -> dict[str, Any]:
 
 
 def item_from_json(row: Mapping[str, Any]) -> RecordedItem:
-    """Read what `item_to_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
+    """Raises KeyError, TypeError or ValueError for anything that `item_to_json` did not write."""
     own = {"key": key_of(row["id"]), "digest": str(row.get("digest") or ""), "attempts": []}
     item = msgspec.convert({**row["item"], **own}, RecordedItem)
     return replace(item, attempts=tuple(map(attempt_from_json, row["attempts"])))

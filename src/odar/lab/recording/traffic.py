@@ -17,8 +17,8 @@ from odar.errors import InputError, one_line, plural
 from odar.files import user_path
 from odar.formats import load_json
 from odar.lab.recording.files import read_table, report_damage
+from odar.lab.recording.header import digest_json
 from odar.lab.recording.importers import COLUMNS
-from odar.lab.recording.journal import digest_of
 from odar.lab.recording.schema import Task
 from odar.policy.kinds import Kind, request_kind
 from odar.types import Query
@@ -94,7 +94,7 @@ def read_traffic(place: str | Path, read_chat: ReadChat, drawn: int = DRAWN) -> 
 
 
 def _log_rows(path: Path) -> Iterator[bytes | Mapping[str, Any]]:
-    """Yield the rows of a log: lines of a text file that are not parsed yet, or the rows of a table or a list."""
+    """Lines of a text file are not parsed yet."""
     if path.suffix in (".csv", ".parquet", ".gz"):
         yield from read_table(path)
     elif path.suffix == ".json":
@@ -107,7 +107,7 @@ def _log_rows(path: Path) -> Iterator[bytes | Mapping[str, Any]]:
 
 
 def _draw(rows: Iterable[Any], size: int) -> tuple[int, list[Any]]:
-    """Return the number of rows, and `size` of them at random, each with the same probability."""
+    """The number of rows, and `size` of them at random, each with the same probability."""
     generator = np.random.default_rng(SEED)
     kept: list[Any] = []
     count = 0
@@ -120,7 +120,7 @@ def _draw(rows: Iterable[Any], size: int) -> tuple[int, list[Any]]:
 
 
 def _to_task(row: Mapping[str, Any], read_chat: ReadChat) -> Task:
-    """Return the request of a row; its id is a hash of its content, so that a longer log has the same ids."""
+    """Its id is a hash of its content, so that a longer log has the same ids."""
     query = read_chat(chat_body(row))
     if not query.text.strip() and not query.images:
         raise ValueError("the request has no text of a user")
@@ -128,7 +128,7 @@ def _to_task(row: Mapping[str, Any], read_chat: ReadChat) -> Task:
     if gold is None and "query" in row and "model" not in row:
         gold = row.get("answer")
     accepted = gold if isinstance(gold, list) else [] if gold is None else [str(gold)]
-    return Task(digest_of(query), query, [str(each) for each in accepted], request_kind(query).kind)
+    return Task(digest_json(query), query, [str(each) for each in accepted], request_kind(query).kind)
 
 
 def chat_body(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def _parsed_line(line: bytes) -> Any:
 
 
 def _parsed(value: Any) -> Any:
-    """Return a value that a table may hold as a JSON text."""
+    """A table may hold a value as a JSON text."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
             return load_json(value)

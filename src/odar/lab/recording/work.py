@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -16,6 +15,7 @@ from odar.conversation import Message
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
 from odar.lab.recording.executor import Work
+from odar.lab.recording.header import digest_json
 from odar.lab.recording.journal import Memo, write_in_thread
 from odar.lab.recording.limits import NOTHING, Amount, Needs
 from odar.lab.recording.schema import sum_costs
@@ -54,7 +54,7 @@ def worst_case(odar: Odar, query: Query, asks: Iterable[Ask]) -> tuple[Needs, fl
 def worst_cost(
     card: ModelCard, messages: Sequence[Message], max_tokens: int, count: int, drafts: int = 0
 ) -> float | None:
-    """Return the maximum cost of this many calls; None if the price is unknown."""
+    """None if the price is unknown."""
     try:
         return count * Ledger.worst_cost(card, messages, max_tokens, drafts)
     except BudgetExceeded:
@@ -98,7 +98,6 @@ class RememberingProvider(ProviderWrapper):
     """A provider that makes no request twice for the same item; used as a guard of `Odar`."""
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Return the reply from the memo, or else the provider's, which is kept."""
         name = request_name(self.name, request)
         return await _recall_or_request(name, lambda: self._provider.complete(request, on_delta))
 
@@ -118,9 +117,8 @@ async def _recall_or_request(request: str, send: Callable[[], Awaitable[Reply]])
 
 
 def request_name(provider: str, request: Request) -> str:
-    """Return a name for a request; its timeout does not count."""
-    request = replace(request, timeout_s=0.0)
-    return hashlib.sha256(f"{provider} {request!r}".encode()).hexdigest()[:32]
+    """The timeout does not count."""
+    return digest_json([provider, replace(request, timeout_s=0.0)])
 
 
 @asynccontextmanager

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from odar.calibration_file import Setting
 from odar.lab.recording.schema import MIN_RIGHT_SCORE
 from odar.policy.arrays import Array, Bools, Ints
+from odar.policy.dial import Dial
 from odar.policy.paper import PATHS
 from odar.types import Stage
 
@@ -37,23 +39,37 @@ class Outcomes:
     name: str = ""
     note: str = ""
     """Explanation for readers of a table."""
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    """What was tried, such as {"policy": "slow*3"} or {"policy": "cascade", "routing.dial": "7"}; empty if the name
+    says it all."""
 
     def __len__(self) -> int:
         return len(self.score)
 
     @property
     def right(self) -> Bools:
-        """Whether the answer counts as right."""
         return self.score >= MIN_RIGHT_SCORE
 
     @property
     def mix(self) -> tuple[float, float, float]:
-        """Shares of simple, medium and hard."""
         simple, medium, hard = (float((self.path == number).mean()) for number in range(len(PATHS)))
         return simple, medium, hard
 
+    @property
+    def is_cascade(self) -> bool:
+        return self.settings.get("policy") == "cascade"
+
+    @property
+    def cascade(self) -> str:
+        """Its name without the dial: cascades of other stages than those of the settings have another one."""
+        return self.name.partition(" ")[0]
+
+    @property
+    def points(self) -> float:
+        """The dial of a cascade, in points of accuracy."""
+        return Dial.parse(str(self.settings["routing.dial"])).points
+
     def rows(self, index: Ints | Bools) -> Outcomes:
-        """Return some of the items."""
         stages = tuple(self.stages[row] for row in np.arange(len(self))[index]) if self.stages else ()
         return replace(self, **{name: getattr(self, name)[index] for name in ARRAYS}, stages=stages)
 
@@ -63,13 +79,12 @@ ARRAYS = ("score", "cost_usd", "calls", "seconds", "tokens", "path", "winner", "
 
 
 def mean_outcomes(runs: Sequence[Outcomes], note: str = "") -> Outcomes:
-    """Return the mean of several runs over the same items; the paths are those of the first."""
+    """The paths are those of the first."""
     means = {name: np.mean([getattr(run, name) for run in runs], axis=0) for name in ARRAYS if name != "path"}
     return replace(runs[0], **means | {"winner": np.full(len(runs[0]), -1)}, stages=(), note=note)
 
 
 def combine(outcomes: Sequence[Outcomes], pick: Ints, name: str = "", note: str = "") -> Outcomes:
-    """Return for each item the outcome of one of several policies."""
     rows = np.arange(len(pick))
     arrays: dict[str, Any] = {
         each: np.stack([getattr(outcome, each) for outcome in outcomes])[pick, rows] for each in ARRAYS
@@ -77,8 +92,15 @@ def combine(outcomes: Sequence[Outcomes], pick: Ints, name: str = "", note: str 
     return Outcomes(**arrays, name=name, note=note)
 
 
+def concatenate(parts: Sequence[Outcomes], masks: Sequence[Bools]) -> Outcomes:
+    """The outcome of one policy on all items, given its outcome on each of several disjoint parts of them."""
+    order = np.argsort(np.concatenate([np.flatnonzero(mask) for mask in masks]))
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts])[order] for name in ARRAYS}
+    return replace(parts[0], **arrays, stages=())
+
+
 def mixture(first: Outcomes, second: Outcomes, share: float, note: str = "") -> Outcomes:
-    """Return the expected outcome of asking the second policy with this probability, else the first."""
+    """The expected outcome of asking the second policy with this probability, else the first."""
     names = ("score", "cost_usd", "calls", "seconds", "tokens", "best")
     means = {
         each: (1 - share) * getattr(first, each) + share * getattr(second, each) if share else getattr(first, each)
@@ -126,7 +148,7 @@ def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
 
 
 def cost_at_accuracy(curve: Sequence[Outcomes], accuracy: float) -> float | None:
-    """Return the least cost at which mixtures of these outcomes reach an accuracy; None if they do not."""
+    """The least cost at which mixtures of these outcomes reach an accuracy; None if they do not."""
     hull = upper_hull([(float(each.cost_usd.mean()), float(each.score.mean())) for each in curve])
     costs = [cost for cost, _ in hull]
     reached = [value for _, value in hull]

@@ -53,7 +53,6 @@ def _first_slow_answer(state: State) -> Verdict:
 
 
 def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar") -> Outcomes:
-    """Return the outcome of the settings' policy, or of the cascade, with some settings changed."""
     values = {"policy": "cascade"} if name == "cascade" else {}
     values |= {OPTIONS[key]: value for key, value in options.items() if key in OPTIONS}
     if strange := options.keys() - OPTIONS.keys() - {"statistics", "dispatch"}:
@@ -78,14 +77,13 @@ def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar")
 
 
 def run_paper(table: ReplayTable, options: Mapping[str, str]) -> Outcomes:
-    """Return the outcome of the paper's policy: τ 0.3 and 0.7, 1, 2 or 6 calls, argmin of F̃, no skills."""
+    """τ 0.3 and 0.7, 1, 2 or 6 calls, argmin of F̃, no skills."""
     samples = min(5, table.samples(SLOW))
     chosen = {"policy": "paper", "tau1": "0.3", "tau2": "0.7", "n": str(samples), "beta": "inf", **options}
     return run_odar(table, {"rule": "fep", **chosen}, "paper")
 
 
 def _measured_again(table: ReplayTable, options: Mapping[str, str]) -> ReplayTable:
-    """Return a table with other energies or difficulties."""
     statistics = options.get("statistics", "calibration")
     if statistics not in STATISTICS:
         raise UnknownName("source of statistics", statistics, STATISTICS)
@@ -100,7 +98,6 @@ def _measured_again(table: ReplayTable, options: Mapping[str, str]) -> ReplayTab
 
 
 def estimated_difficulty(table: ReplayTable, name: str) -> Array:
-    """Return d(x) of each item by another estimator."""
     estimator = ESTIMATORS[name]()
     if isinstance(estimator, LearnedEstimator):
         return estimator.predict(np.array(table.column("features")))
@@ -108,7 +105,7 @@ def estimated_difficulty(table: ReplayTable, name: str) -> Array:
 
 
 def _supported_paper(table: ReplayTable, policy: PaperPolicy, note: str) -> tuple[PaperPolicy, str]:
-    """Return the policy for a recording without verifications: Medium questions take the Hard path."""
+    """Medium questions take the Hard path."""
     if table.samples(SLOW, Step.VERIFY):
         return policy, note
     medium = "no verification was recorded: Medium questions take the Hard path"
@@ -128,7 +125,8 @@ def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
     if switched:
         raise InputError(
             f"dispatch = off cannot be replayed: {switched} items were answered by an alternative model; "
-            "odar eval collect … --set dispatch.models=false records what the default models say"
+            "odar eval collect … --set fast.alternatives=[] --set slow.alternatives=[] records what the default "
+            "models say"
         )
     routing = settings.routing
     if settings.policy != "paper" or not {*routing.tau1_by_expert, *routing.tau2_by_expert}:
@@ -139,7 +137,7 @@ def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
 
 
 def run_fixed(table: ReplayTable, spec: str) -> Outcomes:
-    """Return the outcome of fixed stages; one call to an agent is the mean over its samples."""
+    """One call to an agent is the mean over its samples."""
     stages = tuple(map(Stage.parse, spec.split(",")))
     for stage in stages:
         for agent in stage.agents:
@@ -152,7 +150,6 @@ def run_fixed(table: ReplayTable, spec: str) -> Outcomes:
 
 
 def _single_calls(table: ReplayTable, agent: str) -> list[Outcomes]:
-    """Return the outcomes of one call to an agent, for each of its samples."""
     found = []
     for k in range(max(1, table.samples(agent))):
         name = f"{agent}, sample {k}"
@@ -163,29 +160,28 @@ def _single_calls(table: ReplayTable, agent: str) -> list[Outcomes]:
 
 
 def _paths(table: ReplayTable) -> list[Outcomes]:
-    """Return the outcomes of the paper's three paths, or of Simple and Hard without verifications."""
+    """The paper's three paths, or Simple and Hard without verifications."""
     samples = min(table.settings.routing.samples, table.samples(SLOW))
     paths = tuple(Route) if table.samples(SLOW, Step.VERIFY) else (Route.SIMPLE, Route.HARD)
     return [table.walk(PaperPolicy(samples=samples, forced=path)) for path in paths]
 
 
 def best_paths(table: ReplayTable) -> Ints:
-    """Return the cheapest of the paper's paths with the best answer to each item, by its number."""
+    """The cheapest of the paper's paths with the best answer to each item, by its number."""
     paths = _paths(table)
     pick = np.stack([each.score for each in paths]).argmax(axis=0)  # the first of equals, which is the cheapest
     return combine(paths, pick).path
 
 
 def escalation_score(table: ReplayTable) -> Array:
-    """Return the expected gain of asking the slow agent after the fast one: q − p of the belief."""
-    column = next(each for each in table.states([Stage.parse(FAST)]) if each.stages)
-    judgment = table.calibration.load_belief().judge(column.state)
+    """q − p of the belief: the expected gain of asking the slow agent after the fast one."""
+    state, _ = table.state([Stage.parse(FAST)])
+    posterior = table.calibration.load_belief().posterior(state)
     slow = stacked_agent([table.agents[SLOW].on(kind) for kind in table.kinds])
-    return np.asarray(judgment.q(slow) - judgment.p)
+    return np.asarray(posterior.q(slow) - posterior.p)
 
 
 def length_adaptive(table: ReplayTable) -> Outcomes:
-    """Return the paper's mix of paths, assigned by the length of the question."""
     paths = _paths(table)
     chosen = _path_index(run_policy(table, "paper"), paths)
     pick = np.empty_like(chosen)
@@ -194,7 +190,7 @@ def length_adaptive(table: ReplayTable) -> Outcomes:
 
 
 def random_matched(table: ReplayTable) -> Outcomes:
-    """Return the paper's mix of paths, assigned at random: the mean over `SEEDS`."""
+    """The mean over `SEEDS`."""
     paths = _paths(table)
     chosen = _path_index(run_policy(table, "paper"), paths)
     runs = [combine(paths, np.random.default_rng(seed).permutation(chosen)) for seed in SEEDS]
@@ -206,20 +202,20 @@ def _path_index(outcome: Outcomes, paths: Sequence[Outcomes]) -> Ints:
 
 
 def random_mixture(table: ReplayTable) -> Outcomes:
-    """Return fast or slow at random, at the cost of ODAR."""
+    """Fast or slow at random, at the cost of ODAR."""
     alone = [run_policy(table, name) for name in ("single-fast", "single-slow")]
     mixed = best_mixture(alone, float(run_policy(table, "odar").cost_usd.mean()))
     return replace(mixed, note=f"fast or slow at random, at the cost of odar: {mixed.note}")
 
 
 def oracle_router(table: ReplayTable) -> Outcomes:
-    """Return the cheapest of the fixed choices with the best answer to each item, known in hindsight."""
+    """The cheapest of the fixed choices with the best answer to each item, known in hindsight."""
     found = [run_policy(table, spec) for spec in fixed_specs(table)]
     return _cheapest_best(found, "knows in hindsight which fixed choice is right")
 
 
 def oracle(table: ReplayTable) -> Outcomes:
-    """Return the best single answer, known in hindsight: an upper bound."""
+    """An upper bound."""
     runs = []
     for agent in table.settings.agent_names:
         runs += _single_calls(table, agent) if table.samples(agent) else []
@@ -272,7 +268,7 @@ COUNTED = {"self-consistency": ("k", _self_consistency), "best-of-n": ("n", _bes
 
 
 def fixed_specs(table: ReplayTable) -> list[str]:
-    """Return the fixed choices that a recording supports: each agent alone, self-consistency, the paper's paths."""
+    """Each agent alone, self-consistency, the paper's paths."""
     others = [name for name in table.settings.agent_names if name not in (FAST, SLOW) and table.samples(name)]
     samples = table.samples(SLOW)
     votes = [f"self-consistency:k={k}" for k in sorted({min(3, samples), min(5, samples)}) if k > 1]
@@ -281,7 +277,7 @@ def fixed_specs(table: ReplayTable) -> list[str]:
 
 
 def suites(table: ReplayTable) -> dict[str, list[str]]:
-    """Return lists of policies by name, as far as the recording supports them."""
+    """Lists of policies by name, as far as the recording supports them."""
     samples = table.samples(SLOW)
     sizes = [n for n in SIZES if n <= samples]
     fixed = fixed_specs(table)
@@ -308,7 +304,7 @@ def suites(table: ReplayTable) -> dict[str, list[str]]:
 
 
 def expand_suites(table: ReplayTable, specs: Sequence[str]) -> list[str]:
-    """Return the specs with suites replaced by their policies; each policy once."""
+    """Replaces suites by their policies; each policy once."""
     known = suites(table)
     known["all"] = ["odar", *(spec for suite in known.values() for spec in suite)]
     return list(dict.fromkeys(each for spec in specs for each in known.get(spec, [spec])))
@@ -343,7 +339,7 @@ def _run_policy(table: ReplayTable, spec: str) -> Outcomes:
 
 
 def run_policies(table: ReplayTable, specs: Sequence[str]) -> Iterator[tuple[str, Outcomes | Exception]]:
-    """Iterate over the policies of some specs; an error says why the recording does not support one."""
+    """An error says why the recording does not support one."""
     for spec in expand_suites(table, specs):
         try:
             yield spec, run_policy(table, spec)

@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from odar.policy import belief as beliefs
-from odar.policy.arrays import Array, Bools, Ints
-from odar.policy.belief import Agent, Belief, Opinion
-from odar.types import Plan, Stage, State
+from odar.policy.arrays import Array
+from odar.policy.belief import Agent, Belief, Evidence, Opinion
+from odar.types import Plan, State
 
 
-@dataclass(frozen=True, slots=True)
-class StateColumn:
-    """One reachable state of every item that has it, as arrays; `n` items, `k` answers."""
-
-    stages: tuple[Stage, ...]
-    rows: Ints
-    """(n,): the items."""
-    state: beliefs.State
-    """What a belief judges: the group and the ranks of each opinion are arrays over the items."""
-    right: Bools
-    """(n, k): whether each answer is right."""
-    groups: Ints
-    """(n, k): equal answers share a number; −1 without an answer."""
-    cost_usd: Array
-    """(n,): of all its answers."""
-
-
-class _KnownJudgment(NamedTuple):
-    """The judgment of one state, from those of many."""
+class _KnownPosterior(NamedTuple):
+    """The posterior of one state, from those of many."""
 
     leader: int
     p: float
     by_agent: Mapping[str, float]
 
     def q(self, agent: Agent) -> float:
-        """Return the probability that this agent, asked independently, would be right."""
         return self.by_agent[agent.name]
 
 
@@ -52,7 +33,7 @@ class RememberingBelief(Belief):
 
     def prepare(self, states: Sequence[State], agents: Mapping[str, Agent]) -> None:
         """Judge states in which the same agents were asked, all at once."""
-        known: dict[Any, _KnownJudgment | None] = self.__dict__["known"]
+        known: dict[Any, _KnownPosterior | None] = self.__dict__["known"]
         groups: dict[Any, list[State]] = {}
         for state in states:
             if _memory_key(state) not in known:
@@ -61,45 +42,44 @@ class RememberingBelief(Belief):
             self._judge_all(new, agents)
 
     def _judge_all(self, new: Sequence[State], agents: Mapping[str, Agent]) -> None:
-        """Judge states in which the same ranks are known."""
-        known: dict[Any, _KnownJudgment | None] = self.__dict__["known"]
-        judgment = super().judge(stacked_state([each.plan for each in new], [each.opinions for each in new]))
-        leaders = np.broadcast_to(judgment.leader, len(new)).tolist()
-        chances = np.broadcast_to(judgment.p, len(new)).tolist()
+        """In all of them the same ranks are known."""
+        known: dict[Any, _KnownPosterior | None] = self.__dict__["known"]
+        posterior = super().posterior(stacked_state([each.plan for each in new], [each.opinions for each in new]))
+        leaders = np.broadcast_to(posterior.leader, len(new)).tolist()
+        chances = np.broadcast_to(posterior.p, len(new)).tolist()
         kinds = [state.plan.kind for state in new]
         by_agent = {
-            name: np.broadcast_to(judgment.q(stacked_agent([agent.on(kind) for kind in kinds])), len(new)).tolist()
+            name: np.broadcast_to(posterior.q(stacked_agent([agent.on(kind) for kind in kinds])), len(new)).tolist()
             for name, agent in agents.items()
         }
         for i, state in enumerate(new):
             q = {name: values[i] for name, values in by_agent.items()}
-            found = _KnownJudgment(leaders[i], chances[i], q)
+            found = _KnownPosterior(leaders[i], chances[i], q)
             key = _memory_key(state)  # questions of two kinds without an answer can share it: judged one by one
             known[key] = found if known.get(key, found) == found else None
 
-    def judge(self, state: beliefs.State) -> Any:
+    def posterior(self, evidence: Evidence) -> Any:
         """Return the judgment from memory, unless it is one of many drawn questions."""
-        if isinstance(state.difficulty, np.ndarray):
-            return super().judge(state)
-        key = (id(state.opinions), state.difficulty, state.plausible)
-        return self.__dict__["known"].get(key) or super().judge(state)
+        if isinstance(evidence.difficulty, np.ndarray):
+            return super().posterior(evidence)
+        key = (id(evidence.opinions), evidence.difficulty, evidence.plausible)
+        return self.__dict__["known"].get(key) or super().posterior(evidence)
 
 
 def _memory_key(state: State) -> tuple[int, float, int]:
-    """Return the key of a state; the table keeps its opinions, so that their id is unique."""
+    """The table keeps its opinions, so that their id is unique."""
     return id(state.opinions), state.plan.estimate.difficulty, state.plan.plausible or 0
 
 
 def _known_ranks(opinions: Sequence[Opinion]) -> tuple[tuple[bool, ...], ...]:
-    """Return which ranks of each opinion are known: the belief is less sure without them."""
+    """The belief is less sure without some ranks."""
     return tuple(
         tuple(getattr(opinion, name) is not None for name in ("length", "logprob")) for opinion in opinions
     )
 
 
-def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) -> beliefs.State:
-    """Return the states of many items as one, with arrays for numbers."""
-    return beliefs.State(
+def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) -> Evidence:
+    return Evidence(
         tuple(_stacked(column) for column in zip(*opinions, strict=True)),
         plausible=np.array([plan.plausible or 0 for plan in plans]),
         difficulty=np.array([plan.estimate.difficulty for plan in plans]),
@@ -107,7 +87,7 @@ def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) 
 
 
 def stacked_agent(agents: Sequence[Agent]) -> Agent:
-    """Return one agent with its skill on each of many items; a number if it is the same on all."""
+    """A number if it is the same on all."""
     skills = [agent.skill for agent in agents]
     return replace(agents[0], skill=skills[0] if len(set(skills)) == 1 else np.array(skills), by_kind=())
 

@@ -5,7 +5,7 @@ states as the engine does: free energies, groups of equal answers and opinions c
 `walk` asks a policy in every state, as the engine would, and looks up the answers in place of calls. So there is
 one implementation of each decision, and engine and replay agree.
 
-`states` gives the same states as arrays over all items, for fits that try hundreds of beliefs or dials.
+`state` gives one state of all items as arrays, for fits that try hundreds of beliefs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,11 +34,11 @@ from odar.lab.recording.files import Recording, open_recording
 from odar.lab.recording.header import Header
 from odar.lab.recording.schema import MIN_RIGHT_SCORE, Attempt, RecordedItem
 from odar.lab.replay.outcomes import ARRAYS, Outcomes
-from odar.lab.replay.states import RememberingBelief, StateColumn, stacked_state
+from odar.lab.replay.states import RememberingBelief, stacked_state
 from odar.planning import is_nominal, make_plan, reference_price, token_prices, usual_lengths, value_of
 from odar.policy.alignment import Source, Statistics
 from odar.policy.arrays import Array, Bools, Ints
-from odar.policy.belief import Agent, Belief, Opinion
+from odar.policy.belief import Agent, Belief, Evidence, Opinion
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial, TargetState
 from odar.policy.energy import Alignment, align_energy
@@ -52,13 +51,13 @@ from odar.types import FAST, Ask, Assignment, Candidate, Estimate, Plan, Query, 
 
 Taken = tuple[int, ...]
 """Numbers of the attempts of an item that a state holds, in the order in which they were asked for."""
-MAX_STATES = 64
-"""Maximum number of states of an item (SPEC 9.9)."""
+_After = tuple[Taken, tuple[Candidate, ...], float, float]
+"""All answers after a stage, their candidates, and the cost and seconds of the stage alone."""
 
 
 @contextmanager
 def _garbage_collection_paused() -> Iterator[None]:
-    """Pause the search for cycles, a fifth of a replay: states are many small objects without cycles."""
+    """The search for cycles takes a fifth of a replay: states are many small objects without cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -68,19 +67,10 @@ def _garbage_collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-class _Asked(NamedTuple):
-    """A state after a stage, and what the stage took; the same for all policies."""
-
-    taken: Taken
-    candidates: tuple[Candidate, ...]
-    cost: float
-    seconds: float
-
-
 class _Row:
     """One item: its plan, its answers as candidates, and its states so far."""
 
-    __slots__ = ("asked", "attempts", "candidates", "costs", "opinions", "own", "plan", "query", "where", "winners")
+    __slots__ = ("after", "attempts", "candidates", "costs", "opinions", "own", "plan", "query", "where", "winners")
 
     def __init__(self, item: RecordedItem, plan: Plan) -> None:
         self.query = item.query
@@ -95,8 +85,8 @@ class _Row:
         """Numbers of the attempts of each agent at each step, in recorded order."""
         for number, attempt in enumerate(item.attempts):
             self.where.setdefault((attempt.agent, attempt.step), []).append(number)
-        self.asked: dict[tuple[Taken, Stage, int], _Asked] = {}
-        """What a stage gives after these attempts, beginning with this sample."""
+        self.after: dict[tuple[Taken, Stage, int], _After] = {}
+        """What a stage that begins with this sample gives after these attempts."""
         self.opinions: dict[Taken, tuple[Opinion, ...]] = {}
         self.winners: dict[tuple[int, Taken], int] = {}
         """Winner by the fusion rule, by the id of the rule and the candidates."""
@@ -196,7 +186,6 @@ class ReplayTable:
         calibration: Calibration | None = None,
         difficulty: Array | None = None,
     ) -> ReplayTable:
-        """Return a table with some of the items, other settings, another calibration or other difficulties."""
         picked = np.arange(len(self)) if rows is None else np.arange(len(self))[rows]
         return ReplayTable(
             [self.items[row] for row in picked],
@@ -214,13 +203,12 @@ class ReplayTable:
 
     @cached_property
     def _samples(self) -> dict[tuple[str, Step], int]:
-        """How many answers of each agent at each step every item has."""
+        """The number of answers that every item has."""
         keys = {key for row in self._rows for key in row.where}
         return {key: min(len(row.where.get(key, ())) for row in self._rows) for key in keys}
 
     @property
     def kinds(self) -> list[str]:
-        """The kind of each question."""
         return [row.plan.kind for row in self._rows]
 
     @property
@@ -230,24 +218,21 @@ class ReplayTable:
         return any(self.source(*each) in self.calibration.statistics for each in answers)
 
     def own_calibration(self) -> Calibration:
-        """Return the calibration with the recording's own statistics, without those that need labels."""
+        """The recording's own statistics, without those that need labels."""
         own = {source: replace(each, accuracy=None) for source, each in self.fitted_statistics().items()}
         return replace(self.calibration, statistics=own)
 
     def column(self, name: str) -> list[Any]:
-        """Return one field of all items."""
         return [getattr(item, name) for item in self.items]
 
     def sets(self) -> list[str]:
-        """Return the benchmarks, in the order in which they were recorded."""
         return list(dict.fromkeys(item.key.set for item in self.items))
 
     def of_set(self, name: str) -> Bools:
-        """Return a mask of the items of a benchmark."""
         return np.array([item.key.set == name for item in self.items], dtype=bool)
 
     def scores(self, agent: str) -> Array:
-        """Return the mean score of an agent's answers to each item; NaN without one."""
+        """NaN without one."""
         key = (agent, Ask(agent).step)
         return np.array(
             [
@@ -257,14 +242,14 @@ class ReplayTable:
         )
 
     def candidates_right(self) -> list[list[bool]]:
-        """Return whether each candidate of each item is right; verifications are not candidates."""
+        """Verifications are not candidates."""
         return [
             [(each.score or 0.0) >= MIN_RIGHT_SCORE for each in item.attempts if each.step is not Step.VERIFY]
             for item in self.items
         ]
 
     def is_confirmed(self, row: int, winner: int, agents: Collection[str]) -> bool:
-        """Return whether the first answer of another of these agents equals the winning attempt's."""
+        """Whether the first answer of another of these agents equals the winning attempt's."""
         known = self._rows[row]
         others = [
             known.where[agent, Ask(agent).step][0]
@@ -290,7 +275,7 @@ class ReplayTable:
         return np.array(right, dtype=np.float64)
 
     def fusion_of(self, settings: Settings) -> Fusion:
-        """Return the fusion that settings describe, with the calibrated skills."""
+        """With the calibrated skills."""
         if settings.fusion not in self._fusions:
             self._fusions[settings.fusion] = Fusion.from_settings(
                 settings.fusion, self.calibration.statistics, self._agent_sources
@@ -298,21 +283,22 @@ class ReplayTable:
         return self._fusions[settings.fusion]
 
     def samples(self, agent: str, step: Step | None = None) -> int:
-        """Return how many answers of an agent every item has, at its usual step or at this one."""
+        """How many answers of an agent every item has, at its usual step or at this one."""
         return self._samples.get((agent, step or Ask(agent).step), 0)
 
     def has(self, stage: Stage) -> bool:
-        """Return whether every item has the answers for a stage alone."""
+        """Whether every item has the answers for a stage alone."""
         return all(self.samples(ask.agent, ask.step) >= ask.samples for ask in stage.asks)
 
     def supported(self, policy: CascadePolicy) -> CascadePolicy:
-        """Return a cascade that asks for no more answers than were recorded."""
+        """A cascade that asks for no more answers than were recorded."""
         stages = tuple(stage for stage in policy.stages if self.has(stage))
-        most = {agent: min(self.samples(agent), policy.max_samples.get(agent, MAX_STATES)) for agent in self.agents}
+        recorded = {agent: self.samples(agent) for agent in self.agents}
+        most = {agent: min(count, policy.max_samples.get(agent, count)) for agent, count in recorded.items()}
         return replace(policy, stages=stages, max_samples=most)
 
     def source(self, agent: str, model: str, step: Step) -> Source:
-        """Return the source of an answer, with the token limit that fits the model's context."""
+        """With the token limit that fits the model's context."""
         key = (agent, model, step)
         if key not in self._sources:
             own = configured_source(self.settings, self.prompts.get(step, ""), model, agent)
@@ -321,7 +307,7 @@ class ReplayTable:
         return self._sources[key]
 
     def _scale(self, attempt: Attempt) -> tuple[Alignment | None, QuantileTables | None]:
-        """Return what the energy and the signals of an answer are compared with, as far as they are calibrated."""
+        """What energy and signals are compared with, as far as they are calibrated."""
         key = (attempt.agent, attempt.model, attempt.step)
         if key not in self._scales:
             known = self.calibration.statistics.get(self.source(*key))
@@ -381,16 +367,22 @@ class ReplayTable:
         }
         return Outcomes(**arrays, stages=tuple(columns[-1]), name=name or policy.name, note=note)
 
-    def states(self, stages: Sequence[Stage]) -> Iterator[StateColumn]:
-        """Iterate over all states that a cascade of these stages can reach, any of which can be skipped.
+    def state(self, stages: Sequence[Stage] = ()) -> tuple[Evidence, Bools]:
+        """The state of all items after some stages, as arrays over the items (n), and whether each of the k answers
+        is right (n, k).
 
-        The first one has no answers. Items that lack an answer are left out of a state.
+        Raises:
+            InputError: an item lacks an answer.
         """
-        walks = [walk for size in range(len(stages) + 1) for walk in combinations(stages, size)]
-        if len(set(walks)) > MAX_STATES:
-            raise InputError(f"{len(stages)} stages have {len(set(walks))} states; {MAX_STATES} are possible")
-        for walk in dict.fromkeys(walks):
-            yield self._column(walk)
+        walks = []
+        for row in self._rows:
+            taken: Taken = ()
+            for stage in stages:
+                taken = self._after(row, taken, stage, 0)[0]
+            walks.append((row, taken))
+        state = stacked_state([row.plan for row, _ in walks], [self._opinions(*each) for each in walks])
+        right = [[(row.attempts[n].score or 0.0) >= MIN_RIGHT_SCORE for n in taken] for row, taken in walks]
+        return state, np.array(right, dtype=bool)
 
     def policy_of(self, settings: Settings) -> Policy:
         """Return the policy that settings describe; a cascade without stages for which there are too few answers.
@@ -407,7 +399,6 @@ class ReplayTable:
         return self._cascades[key]
 
     def _remembering(self, belief: Belief) -> RememberingBelief:
-        """Return the belief with a memory of the states of this table."""
         key = tuple(belief.weights.items())
         if key not in self._beliefs:
             self._beliefs[key] = RememberingBelief(belief)
@@ -435,22 +426,23 @@ class ReplayTable:
                     groups.setdefault((*stages, stage), []).append(walk)
 
     def _ask(self, walk: _Walk, stage: Stage, policy: Policy, needs_opinions: bool, first: int) -> None:
-        """Add the answers of a stage."""
         row = walk.row
         if len(walk.taken) > 1 and any(ask.verify for ask in stage.asks):
             verdict = policy.verdict(walk.state)
             if walk.taken[verdict.winner if verdict else 0] not in row.where.get((FAST, Step.ANSWER), ()):
                 raise InputError("a verification of another answer than the fast one was not recorded")
-        key = (walk.taken, stage, first)
-        if (asked := row.asked.get(key)) is None:
-            asked = row.asked[key] = self._asked(row, *key)
-        walk.cost += asked.cost
-        walk.seconds += asked.seconds
-        walk.taken = asked.taken
-        opinions = self._opinions(row, asked.taken) if needs_opinions else ()
-        walk.state = State(walk.plan, (*walk.state.stages, stage), asked.candidates, opinions=opinions)
+        taken, candidates, cost, seconds = self._after(row, walk.taken, stage, first)
+        walk.cost += cost
+        walk.seconds += seconds
+        walk.taken = taken
+        opinions = self._opinions(row, taken) if needs_opinions else ()
+        walk.state = State(walk.plan, (*walk.state.stages, stage), candidates, opinions=opinions)
 
-    def _asked(self, row: _Row, taken: Taken, stage: Stage, first: int) -> _Asked:
+    def _after(self, row: _Row, taken: Taken, stage: Stage, first: int) -> _After:
+        """The answers after one more stage, and its cost and duration; the same for all policies."""
+        key = (taken, stage, first)
+        if (known := row.after.get(key)) is not None:
+            return known
         new: list[int] = []
         cost = 0.0
         for ask in stage.asks:
@@ -460,12 +452,13 @@ class ReplayTable:
         times = [row.attempts[number].seconds for number in new]
         seconds = math.nan if None in times else max(each for each in times if each is not None)
         taken = (*taken, *new)
-        return _Asked(taken, tuple([row.candidates[number] for number in taken]), cost, seconds)
+        row.after[key] = taken, tuple([row.candidates[number] for number in taken]), cost, seconds
+        return row.after[key]
 
     def _outcome(
         self, walk: _Walk, policy: Policy, fusion: Fusion, decide: Callable[[State], Verdict | None]
     ) -> tuple[Any, ...]:
-        """Return the outcome of one item, in the order of `ARRAYS`, and its stages."""
+        """In the order of `ARRAYS`, followed by the stages."""
         row = walk.row
         taken = walk.taken
         if not taken:
@@ -491,7 +484,6 @@ class ReplayTable:
         )  # fmt: skip
 
     def _answers(self, row: _Row, ask: Ask, taken: Taken, first: int) -> list[int]:
-        """Return the attempts that answer a request."""
         known = row.where.get((ask.agent, ask.step), [])
         begin = sum(number in taken for number in known)
         if begin + ask.samples > len(known):
@@ -505,7 +497,7 @@ class ReplayTable:
         return [known[(first + begin + k) % len(known)] for k in range(ask.samples)]
 
     def _cost(self, row: _Row, numbers: Sequence[int]) -> float:
-        """Return the cost of a request; its samples share the prompt if the model can return several at once."""
+        """Its samples share the prompt if the model can return several at once."""
         if len(numbers) == 1:
             return sum(row.costs[numbers[0]])
         costs = [row.costs[number] for number in numbers]
@@ -514,7 +506,6 @@ class ReplayTable:
         return prompts + sum(output for _, output in costs)
 
     def _opinions(self, row: _Row, taken: Taken) -> tuple[Opinion, ...]:
-        """Return the opinions of a state."""
         if (known := row.opinions.get(taken)) is None:
             if not row.own:
                 agents = {name: agent.on(row.plan.kind) for name, agent in self.agents.items()}
@@ -530,36 +521,6 @@ class ReplayTable:
         assert attempt.signals is not None
         return opinion_of(candidate, attempt.signals, self._scale(attempt)[1], agent)
 
-    def _column(self, stages: tuple[Stage, ...]) -> StateColumn:
-        rows = []
-        found = []
-        costs = []
-        for i, row in enumerate(self._rows):
-            taken: Taken = ()
-            cost = 0.0
-            try:
-                for ask in (ask for stage in stages for ask in stage.asks):
-                    numbers = self._answers(row, ask, taken, 0)
-                    cost += self._cost(row, numbers)
-                    taken += tuple(numbers)
-            except InputError:
-                continue
-            rows.append(i)
-            found.append((row, taken))
-            costs.append(cost)
-        opinions = [self._opinions(row, taken) for row, taken in found]
-        right = [[(row.attempts[n].score or 0.0) >= MIN_RIGHT_SCORE for n in taken] for row, taken in found]
-        groups = [[opinion.group for opinion in each] for each in opinions]
-        shape = (len(rows), sum(stage.calls for stage in stages))
-        return StateColumn(
-            stages,
-            np.array(rows, dtype=np.int64),
-            stacked_state([row.plan for row, _ in found], opinions),
-            np.array(right, dtype=bool).reshape(shape),
-            np.array(groups, dtype=np.int64).reshape(shape),
-            np.array(costs),
-        )
-
     def _make_row(self, item: RecordedItem, difficulty: float) -> _Row:
         models = {attempt.agent: attempt.model for attempt in item.attempts}
         cards = {agent: self._cards[name] for agent, name in models.items()}
@@ -572,7 +533,6 @@ class ReplayTable:
         return row
 
     def _add_attempt(self, row: _Row, attempt: Attempt, price: Price) -> None:
-        """Add an answer with its energy and its cost."""
         figures = attempt.figures
         energy = None
         if figures is not None and figures.energy is not None and figures.varentropy is not None:
@@ -665,7 +625,7 @@ def shared_rows(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[
 
 
 def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statistics:
-    """Return the statistics of the answers of one source, each with the length of its question in tokens."""
+    """Of one source; each answer is given with the length of its question in tokens."""
     attempts = [attempt for attempt, _ in answers]
     figures = [attempt.figures for attempt in attempts if attempt.figures is not None]
     energies = [
@@ -696,13 +656,12 @@ def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statis
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the values that are known; None if none is."""
     known = [value for value in values if value is not None]
     return round(float(np.mean(known)), 1) if known else None
 
 
 def _attempt_cost(attempt: Attempt, price: Price, prompt_tokens: int) -> tuple[float, float]:
-    """Return the dollars of prompt and generated tokens: as recorded, or else by the tokens at nominal prices."""
+    """As recorded, or else by the tokens at nominal prices."""
     prompt, output = attempt.prompt_usd, attempt.output_usd
     if prompt is not None and output is not None and prompt + output:
         return prompt, output

@@ -10,9 +10,9 @@ import numpy as np
 from odar.difficulty.base import ESTIMATORS
 from odar.errors import InputError
 from odar.lab.adversarial import ATTACKS, WORDING_SCORED
-from odar.lab.benchmarks.base import Task
 from odar.lab.calibration.bootstrap import Interval
 from odar.lab.recording.header import changed_facts
+from odar.lab.recording.schema import Task
 from odar.lab.replay.policies import SIZES, escalation_score, run_policy
 from odar.lab.replay.table import ReplayTable, shared_rows
 from odar.lab.report.draw import (
@@ -36,7 +36,7 @@ from odar.types import SLOW, Query
 
 
 def ablations(findings: Findings) -> list[Exhibit]:
-    """Return the effect of each part of ODAR, over all items and by benchmark (SPEC 7.3)."""
+    """The effect of each part of ODAR, over all items and by benchmark (SPEC 7.3)."""
     ours = findings.odar
     base, ours_calls = np.array(findings.means(ours)), float(ours.calls.mean())
     rows: list[list[Any]] = []
@@ -73,7 +73,7 @@ def ablations(findings: Findings) -> list[Exhibit]:
 
 
 def _variant(findings: Findings, other: ReplayTable) -> tuple[str, Interval, float]:
-    """Return the name of another recording of the same items, the change of accuracy, and its calls."""
+    """Another recording of the same items: its name, the change of accuracy, and its calls."""
     table, theirs = findings.table, run_policy(other, "odar")
     shared, picked = shared_rows(table.column("key"), other.column("key"))
     change = paired_difference(table, theirs.score[picked], findings.odar.score[shared], shared)
@@ -88,7 +88,7 @@ def _variant(findings: Findings, other: ReplayTable) -> tuple[str, Interval, flo
 
 
 def fusion_table(findings: Findings) -> list[Exhibit]:
-    """Return the accuracy of the paper's routing with each fusion rule (SPEC 5.9), and without z-scores."""
+    """The paper's routing with each fusion rule (SPEC 5.9), and without z-scores."""
     table = findings.table
     hard_for_all = "tau1=0,tau2=0"
     majority = run_policy(table, f"paper:rule=majority,{hard_for_all}")
@@ -109,7 +109,6 @@ def fusion_table(findings: Findings) -> list[Exhibit]:
 
 
 def curve_figure(findings: Findings) -> list[Exhibit]:
-    """Return the accuracy by the number of slow samples."""
     sizes = [n for n in SIZES if n <= findings.table.samples(SLOW)]
     lines = {}
     for name, spec, colour in (
@@ -123,7 +122,7 @@ def curve_figure(findings: Findings) -> list[Exhibit]:
 
 
 def sweeps(findings: Findings) -> list[Exhibit]:
-    """Return accuracy and calls of the paper's policy with one setting changed."""
+    """The paper's policy with one setting changed."""
     titles = {"beta": "β of the answer free energy", "lambda": "λ of the varentropy", "tau": "τ1 and τ2"}
     exhibits = []
     for sweep, title in titles.items():
@@ -143,7 +142,7 @@ def sweeps(findings: Findings) -> list[Exhibit]:
 
 
 def attacks(findings: Findings) -> list[Exhibit]:
-    """Compare every benchmark with its complexity-injected and simplicity-masked forms, on the same items."""
+    """Compare every benchmark with its rewritten forms, on the same items."""
     recorded, rows = findings.recorded, []
     sets = recorded.sets()
     for name in sets:
@@ -165,7 +164,7 @@ def attacks(findings: Findings) -> list[Exhibit]:
 
 
 def _shared_items(clean: ReplayTable, attacked: ReplayTable) -> tuple[ReplayTable, ReplayTable]:
-    """Return the items that both recordings hold, by id and seed."""
+    """The items that both recordings hold, by id and seed."""
     ids = [[(key.id, key.seed) for key in table.column("key")] for table in (clean, attacked)]
     first, second = shared_rows(*ids)
     return clean.replaced(rows=first), attacked.replaced(rows=second)
@@ -192,7 +191,7 @@ def _rerouted(clean: ReplayTable, attacks: Sequence[str]) -> dict[str, ReplayTab
 
 
 def _changes(clean: ReplayTable, attacked: ReplayTable, policy: str) -> list[Any]:
-    """Return difficulty, share of kept paths, accuracy and calls of a policy, before and after an attack."""
+    """Difficulty, share of kept paths, accuracy and calls of a policy, before and after an attack."""
     before = run_policy(clean, policy)
     after = run_policy(attacked, policy)
     return [
@@ -209,7 +208,7 @@ def _changes(clean: ReplayTable, attacked: ReplayTable, policy: str) -> list[Any
 
 
 def stability_table(findings: Findings) -> list[Exhibit]:
-    """Return mean, 95th percentile and maximum of the calls and tokens of an item."""
+    """Mean, 95th percentile and maximum of the calls and tokens of an item."""
     rows = []
     for name in findings.compared:
         outcome = findings.outcomes[name]
@@ -222,7 +221,7 @@ def stability_table(findings: Findings) -> list[Exhibit]:
 
 
 def latency(findings: Findings) -> list[Exhibit]:
-    """Return the duration of answers by path; empty if it was not recorded."""
+    """Empty if it was not recorded."""
     ours = findings.odar
     if np.isnan(ours.seconds).any():
         return []
@@ -255,7 +254,7 @@ def latency(findings: Findings) -> list[Exhibit]:
 
 
 def oracle_table(findings: Findings) -> list[Exhibit]:
-    """Return the gap between ODAR and the oracle router, in accuracy and calls."""
+    """The gap between ODAR and the oracle router."""
     best, bound = findings.outcomes["oracle-router"], findings.outcomes["oracle"]
     rows = []
     everything = np.ones(len(findings.table), dtype=bool)
@@ -271,7 +270,7 @@ def oracle_table(findings: Findings) -> list[Exhibit]:
 
 
 def errors_figure(findings: Findings) -> list[Exhibit]:
-    """Return the number of errors of each kind, E1 to E6."""
+    """Errors of each kind, E1 to E6."""
     table = findings.table
     kinds = error_kinds(table, findings.odar)
     counts = {kind: kinds.count(kind) for kind in KINDS}
@@ -346,7 +345,7 @@ def routers(findings: Findings) -> list[Exhibit]:
 
 
 def uncertainty_table(findings: Findings) -> list[Exhibit]:
-    """Return accuracy and gain with several intervals, and the number of items that show a gain."""
+    """Accuracy and gain with several intervals, and the number of items that show a gain."""
     table, ours, fast = findings.table, findings.main[0], findings.outcomes["single-fast"]
     drawn = findings.gain(findings.odar, fast)
     restratified = paired_difference(table, findings.odar.score, fast.score, strata=length_strata(table))

@@ -99,7 +99,7 @@ class Exhibit:
     """Whether the table is collapsed."""
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the rows by column name, with a column for each bound of an interval; unknown is an empty text."""
+        """Rows by column name, with a column for each bound of an interval; unknown is an empty text."""
         wide = [any(isinstance(row[i], Interval) for row in self.rows) for i in range(len(self.columns))]
         records = []
         for row in self.rows:
@@ -164,7 +164,7 @@ def policy_label(spec: str) -> str:
 
 
 def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
-    """Return a figure as an SVG element in the colours of the page; `name` is the id of its title."""
+    """`name` is the id of its title; colours become those of the page."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -190,7 +190,7 @@ def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
 
 
 def name_rows(axes: Any, names: Sequence[str]) -> None:
-    """Name the rows of a bar chart, the first at the top."""
+    """The first is at the top."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", labelcolor=Colour.INK, length=0)
@@ -198,7 +198,7 @@ def name_rows(axes: Any, names: Sequence[str]) -> None:
 
 
 def colour_legend(canvas: Any, colours: Sequence[str], names: Sequence[str]) -> None:
-    """Add a legend of colours below a figure."""
+    """Below the figure."""
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colour, linewidth=0) for colour in colours]
@@ -206,7 +206,7 @@ def colour_legend(canvas: Any, colours: Sequence[str], names: Sequence[str]) -> 
 
 
 def line_chart(x: str, y: str, points: Sequence[Any], lines: Mapping[str, Line]) -> Draw:
-    """Return a function that draws lines by name over the same points, with a legend if there are several."""
+    """Lines by name over the same points, with a legend if there are several."""
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()

@@ -10,9 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from odar.difficulty.estimator import LearnedEstimator, shipped_estimator
+from odar.difficulty.estimator import (
+    EPOCHS,
+    STEPS,
+    LearnedEstimator,
+    check_row_count,
+    cross_predict,
+    d_star,
+    shipped_estimator,
+)
 from odar.difficulty.features import GROUPS
-from odar.difficulty.training import EPOCHS, STEPS, check_row_count, cross_predict, d_star
 from odar.errors import InputError
 from odar.lab.replay.policies import SEEDS, best_paths, run_paper
 from odar.lab.replay.table import ReplayTable
@@ -55,7 +62,7 @@ def features(findings: Findings) -> list[Exhibit]:
 
 
 def targets_of(table: ReplayTable) -> Array:
-    """Return d* of each item (SPEC 2.5), from its effort and the score of its fast answer."""
+    """d* (SPEC 2.5), from the effort of an item and the score of its fast answer."""
     effort = np.array(table.column("effort"), dtype=np.float64)  # NaN if unknown
     return d_star(1 - table.scores(FAST), effort)
 
@@ -65,7 +72,7 @@ def _features(table: ReplayTable) -> Array:
 
 
 def _retrained(table: ReplayTable, without: str) -> Array:
-    """Retrain the shipped estimator on the other folds of the recording without a group of features."""
+    """Train on the other folds of the recording without a group of features, from the shipped weights."""
     shipped, phi = shipped_estimator(), _features(table)
     check_row_count(len(phi) if phi.shape[1] else 0)
     if without in GROUPS:
@@ -100,7 +107,7 @@ def transfer(findings: Findings) -> list[Exhibit]:
     model = LearnedEstimator(epochs=epochs, seeds=SEEDS[:1]).fit(features[source], target[source])
 
     def figures(difficulty: Array, own: Bools) -> tuple[float, float]:
-        """Return routing accuracy, and AUROC for errors of the fast agent; NaN if all or none are errors."""
+        """Routing accuracy, and AUROC for errors of the fast agent; NaN if all or none are errors."""
         taken = run_paper(table.replaced(rows=own).replaced(difficulty=difficulty), {}).path
         both = 0 < wrong[own].mean() < 1
         return float((taken == best[own]).mean()), auroc(difficulty, wrong[own]) if both else float("nan")
@@ -116,5 +123,5 @@ def transfer(findings: Findings) -> list[Exhibit]:
 
 
 def _epochs(rows: int) -> int:
-    """Return the epochs for few rows: a quarter of the steps of a full training, at least the paper's 50."""
+    """For few rows: a quarter of the steps of a full training, at least the paper's 50."""
     return max(EPOCHS, int(np.ceil(STEPS * 32 / rows / 4)))

@@ -58,13 +58,11 @@ class Findings:
 
     @property
     def header(self) -> Header:
-        """The header of the recording."""
         assert self.table.header is not None
         return self.table.header
 
     @property
     def odar(self) -> Outcomes:
-        """The outcome of ODAR with the settings of the recording."""
         return self.outcomes["odar"]
 
     @property
@@ -74,20 +72,16 @@ class Findings:
         return {name: self.table.of_set(name) for name in ordered}
 
     def category(self, benchmark: str) -> str:
-        """Return the category of a benchmark."""
         return self.table.items[int(np.argmax(self.table.of_set(benchmark)))].category
 
     def means(self, outcome: Outcomes) -> list[float]:
-        """Return the accuracy of a policy on each benchmark."""
         return [float(outcome.score[mask].mean()) for mask in self.benchmarks.values()]
 
     def gain(self, first: Outcomes, second: Outcomes, mask: Bools | None = None) -> Difference:
-        """Return the accuracy of one policy minus that of another, on all items or some."""
         rows = np.arange(len(self.table)) if mask is None else np.flatnonzero(mask)
         return paired_difference(self.table, first.score[rows], second.score[rows], rows)
 
     def suite(self, name: str) -> list[Outcomes]:
-        """Return the outcomes of a suite, without unsupported policies."""
         return [self.outcomes[spec] for spec in suites(self.table)[name] if spec in self.outcomes]
 
     @property
@@ -103,7 +97,7 @@ class Findings:
 
 
 def replay_recordings(tables: Mapping[str, ReplayTable], train: str = "Mathematics") -> list[Findings]:
-    """Replay all policies on some recordings; those with mostly the same items become ablations of the first."""
+    """Recordings with mostly the same items become ablations of the first."""
     parts: dict[str, ReplayTable] = {}
     others: dict[str, list[ReplayTable]] = {}
     for name, table in tables.items():
@@ -134,7 +128,7 @@ def _replay(name: str, recorded: ReplayTable, others: list[ReplayTable], train: 
 
 
 def error_kinds(table: ReplayTable, outcome: Outcomes) -> list[str]:
-    """Return the kind of error of each item, E1 to E6, by the first cause; empty if the answer is right."""
+    """By the first cause; empty if the answer is right."""
     fields = fields_of(table)
     checks: list[tuple[str, Bools]] = [
         ("E4", outcome.best >= MIN_RIGHT_SCORE),
@@ -150,7 +144,7 @@ def error_kinds(table: ReplayTable, outcome: Outcomes) -> list[str]:
 
 
 def _accepted(table: ReplayTable, outcome: Outcomes, row: int) -> bool:
-    """Return whether a verifier said CORRECT, or an agent of a later stage repeated the answer."""
+    """Whether a verifier said CORRECT, or an agent of a later stage repeated the answer."""
     stages = outcome.stages[row] if outcome.stages else ()
     asks = [ask for stage in stages for ask in stage.asks]
     if any(ask.verify for ask in asks):
@@ -159,19 +153,18 @@ def _accepted(table: ReplayTable, outcome: Outcomes, row: int) -> bool:
 
 
 def fields_of(table: ReplayTable) -> list[str]:
-    """Return the field of each item: its subject if that is a known field, else the category of its benchmark."""
+    """Its subject if that is a known field, else the category of its benchmark."""
     known = {*FIELDS, *REASONING}
     return [(item.stratum if item.stratum.lower() in known else item.category).lower() for item in table.items]
 
 
 def wrong_experts(table: ReplayTable) -> Bools:
-    """Return the items with an expert of another field."""
     pairs = zip(fields_of(table), table.column("expert"), strict=True)
     return np.array([FIELDS.get(field, expert) != expert for field, expert in pairs])
 
 
 def expert_counts(table: ReplayTable) -> bool:
-    """Return whether an expert changes anything: it chooses among several models, or has thresholds of its own."""
+    """Whether an expert changes anything: it chooses among several models, or has thresholds of its own."""
     settings = table.settings
     models = any(len(settings.models_of(name)) > 1 for name in settings.agent_names)
     return models or bool({*settings.routing.tau1_by_expert, *settings.routing.tau2_by_expert})

@@ -49,7 +49,7 @@ LIBRARIES = ("numpy", "scipy", "matplotlib", "pyarrow")
 
 
 def exhibits(findings: Findings) -> tuple[dict[str, list[Exhibit]], list[str]]:
-    """Return the exhibits by section, and the reasons why others cannot be made from this recording."""
+    """By section, and the reasons why others cannot be made from this recording."""
     by_section: dict[str, list[Exhibit]] = defaultdict(list)
     reasons = []
     for section, makers in SECTIONS.items():
@@ -78,7 +78,6 @@ def write_report(parts: Sequence[Findings], out: Path, command: str) -> None:
 
 
 def render(parts: Sequence[Findings], command: str) -> str:
-    """Return the HTML of the report."""
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError:
@@ -126,7 +125,6 @@ def cell(value: Any, column: Column) -> tuple[str, str]:
 
 
 def number(value: float, form: str = ".3f") -> str:
-    """Return a number with a Unicode minus sign; a dash for NaN."""
     if np.isnan(value):
         return "–"
     text = f"{value:{form or 'g'}}"
@@ -136,7 +134,7 @@ def number(value: float, form: str = ".3f") -> str:
 
 
 def heat(value: Any, rows: Sequence[Sequence[Any]], columns: Sequence[Column]) -> str:
-    """Return the CSS background of a cell, by its sign and its size relative to the largest."""
+    """The CSS background of a cell, by its sign and its size relative to the largest."""
     values = [abs(row[i]) for row in rows for i, column in enumerate(columns) if column.heat]
     share = round(60 * abs(value) / max(max(values), 1.0))
     return f"background:color-mix(in srgb,var(--{'good' if value > 0 else 'bad'}) {share}%,transparent)"
@@ -150,7 +148,7 @@ def _about(findings: Findings) -> str:
 
 
 def _verdict(findings: Findings) -> str:
-    """Return the main result in words, as far as it is significant."""
+    """The main result in words, as far as it is significant."""
     rows = {row.name: row for row in findings.main}
     ours, hard = rows["odar"], rows["always-hard"]
 
@@ -199,7 +197,7 @@ def _origin(findings: Findings, command: str) -> dict[str, str]:
 
 
 def to_json(parts: Sequence[Findings]) -> str:
-    """Return every table of a report as JSON: by part and exhibit, a list of rows by column name."""
+    """By part and exhibit, a list of rows by column name."""
     found = []
     for findings in parts:
         tables = {each.slug: each.records() for section in exhibits(findings)[0].values() for each in section}

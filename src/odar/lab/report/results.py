@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odar.lab.calibration.bootstrap import Interval
-from odar.lab.replay.outcomes import Outcomes, best_mixture, cost_at_accuracy, upper_hull
+from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy, upper_hull
 from odar.lab.report.draw import (
     TEXTS,
     Colour,
@@ -28,6 +28,7 @@ from odar.lab.statistics import (
     fold_interval,
     mean_if_known,
     mean_over_sets,
+    summarize_policies,
 )
 from odar.policy.arrays import Array, Bools
 
@@ -44,7 +45,7 @@ HINDSIGHT = "oracle-router"
 
 
 def main_table(findings: Findings) -> list[Exhibit]:
-    """Return a row for each benchmark, the mean of each category, and the mean over benchmarks (SPEC 7.7)."""
+    """A row for each benchmark, the mean of each category, and the mean over benchmarks (SPEC 7.7)."""
     names = [*findings.compared[1:], "odar"]
     shown = "; ".join(map(policy_label, names))
     gains = f"gain on fast | +.3f; gain on {policy_label(findings.consistency)} | +.3f"
@@ -118,7 +119,6 @@ def dataset_table(findings: Findings) -> list[Exhibit]:
 
 
 def policy_table(findings: Findings) -> list[Exhibit]:
-    """Compare every baseline with ODAR, over all items."""
     rows = []
     for row in findings.main:
         cost = None if row.cost_usd is None else 1000 * row.cost_usd
@@ -137,27 +137,26 @@ def frontier_table(findings: Findings) -> list[Exhibit]:
     The paper's policy, the agents alone and self-consistency follow.
     """
     slow = findings.outcomes["single-slow"]
-    fixed = findings.suite("fixed")
+    slow_usd = float(slow.cost_usd.mean())
     curve = findings.suite("curve")
+    shown = [*curve, *(findings.outcomes[name] for name in findings.compared[1:])]
     rows: list[list[Any]] = []
-    for outcome in [*curve, *(findings.outcomes[name] for name in findings.compared[1:])]:
+    for outcome, row in zip(
+        shown, summarize_policies(findings.table, shown, slow, findings.suite("fixed")), strict=True
+    ):
+        name = policy_label(row.name).removeprefix("cascade, ")
         cost = float(outcome.cost_usd.mean())
-        over_fixed = None
-        if outcome.name not in {each.name for each in fixed}:
-            over_fixed = findings.gain(outcome, best_mixture(fixed, cost)).interval
-        over_slow = None if outcome is slow else findings.gain(outcome, slow).interval
-        name = policy_label(outcome.name).removeprefix("cascade, ")
-        share = cost / float(slow.cost_usd.mean())
-        rows.append([name, float(outcome.score.mean()), 1000 * cost, share, over_fixed, over_slow])
+        over_slow = None if row.gain is None else row.gain.interval
+        rows.append([name, row.accuracy.value, 1000 * cost, cost / slow_usd, row.over_fixed, over_slow])
     equal = cost_at_accuracy(curve, float(slow.score.mean()))
     note = "No dial is as accurate as the slow agent alone."
     if equal is not None:
-        note = f"As accurate as the slow agent alone at {equal / float(slow.cost_usd.mean()):.2f} of its cost."
+        note = f"As accurate as the slow agent alone at {equal / slow_usd:.2f} of its cost."
     return [exhibit("frontier", rows, notes=[note])]
 
 
 def pareto(findings: Findings) -> list[Exhibit]:
-    """Return accuracy against calls, and against cost; against tokens if the cost is zero or unknown."""
+    """Accuracy against calls, and against cost; against tokens if the cost is zero or unknown."""
     shown = [row.name for row in findings.main if row.name != "oracle"]
     found = [_pareto(findings, shown, "calls", "calls per item", lambda outcome: outcome.calls)]
     money = [mean_if_known(findings.outcomes[name].cost_usd) for name in shown]
@@ -210,12 +209,12 @@ MARKERS = "osD^v<>pP*XhdH"
 
 
 def published(_: Findings) -> list[Exhibit]:
-    """Return the figures that only the paper has, of methods without available weights (SPEC 7.2)."""
+    """The figures that only the paper has, of methods without available weights (SPEC 7.2)."""
     return [exhibit("published", TEXTS["published"]["rows"], folded=True)]
 
 
 def accuracy_figure(findings: Findings) -> list[Exhibit]:
-    """Return the accuracy by category, with a radar chart of the paper's eight if three of them were recorded."""
+    """By category, with a radar chart of the paper's eight if three of them were recorded."""
     shown = findings.compared
     members: dict[str, list[int]] = {}
     for number, name in enumerate(findings.benchmarks):
@@ -259,7 +258,6 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
 
 
 def mix_figure(findings: Findings) -> list[Exhibit]:
-    """Return the share of each path by benchmark, and its correlation with errors of the fast agent."""
     odar, masks = findings.odar, findings.benchmarks
     rows: list[list[Any]] = [["all", *odar.mix, float(odar.calls.mean())]]
     paper = findings.outcomes["paper"]
@@ -296,7 +294,7 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
 
 
 def strata_table(findings: Findings) -> list[Exhibit]:
-    """Return the gain by accuracy of the fast agent (the paper's difficulty strata)."""
+    """The gain by accuracy of the fast agent (the paper's difficulty strata)."""
     names = ["single-fast", "single-slow", "paper", findings.consistency, "odar"]
     means = np.array([findings.means(findings.outcomes[name]) for name in names])  # policies × benchmarks
     rows: list[list[Any]] = []

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from odar.conversation import NO_OPTIONS, Format, Message, Options, Tool, ToolCall, Wire
 from odar.decisions import AnswerList
+from odar.policy.fusion import rank
 from odar.providers.base import Delta, wire_value
 from odar.providers.openai import MESSAGE_FIELDS, PROTOCOL, call_entry
 from odar.serving.errors import ApiError, bad_field, openai_body
@@ -28,8 +29,8 @@ from odar.serving.protocols.chat_request import (
     read_tool_choice,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import choices, deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
-from odar.types import Answer, Candidate, Query, Spend
+from odar.serving.protocols.reply import deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
+from odar.types import Answer, Candidate, Query, Spend, Trace
 
 
 class Call(Struct):
@@ -163,14 +164,15 @@ DONE = b"data: [DONE]\n\n"
 
 
 def write_chat(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return a chat completion."""
     options = request.query.options
     return {
         "id": f"chatcmpl-{answer.trace.id}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": request.model,
-        "choices": [_choice(c, i, answer.trace.id, options) for i, c in enumerate(choices(answer, options.n))],
+        "choices": [
+            _choice(c, i, answer.trace.id, options) for i, c in enumerate(_choices(answer.trace, options.n))
+        ],
         "usage": usage_of(answer.trace.spend),
         "odar": extras_of(answer, request),
     }
@@ -210,11 +212,9 @@ class ChatStream:
         """Whether a part of the answer other than thinking has been sent."""
 
     def begin(self) -> bytes:
-        """Return nothing: the first chunk is sent with the first text."""
         return b""
 
     def piece(self, piece: Delta, index: int = 0) -> bytes:
-        """Return the events of a piece of the answer."""
         raw: Mapping[str, Any] = wire_value(piece.wire, PROTOCOL) or {}
         raw_delta = raw.get("delta") or {}
         delta = {name: value for name, value in raw_delta.items() if name not in MESSAGE_FIELDS and value}
@@ -237,10 +237,9 @@ class ChatStream:
         return self._open(index) + self._chunk(delta, index, logprobs=_logprobs(raw, self._request.query.options))
 
     def end(self, answer: Answer) -> bytes:
-        """Return the remaining events: the answer if none of it has been sent, finish reasons and usage."""
         out = b""
         options = self._request.query.options
-        chosen = choices(answer, options.n)
+        chosen = _choices(answer.trace, options.n)
         for index, candidate in enumerate(() if self._answered else chosen):
             out += self._open(index)
             out += b"".join(self.piece(delta, index) for delta in deltas_of(candidate, answer.trace.id))
@@ -268,6 +267,11 @@ class ChatStream:
     ) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         return sse_event({**self._head, "choices": [choice], **more})
+
+
+def _choices(trace: Trace, n: int) -> list[Candidate]:
+    """Return up to n of the best candidates, the winner first."""
+    return [trace.winner] if n == 1 else [trace.candidates[i] for i in rank(trace.candidates, trace.verdict)[:n]]
 
 
 def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -> dict[str, Any]:

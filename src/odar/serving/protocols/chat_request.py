@@ -137,6 +137,14 @@ class AnswerFormat(Struct):
     json_schema: AnswerFormat | None = None
 
 
+class OutputOptions(Struct):
+    """Format and length of the answer, and effort of thinking; each protocol has some of the fields."""
+
+    format: AnswerFormat | None = None
+    verbosity: Any = None
+    effort: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A request in any protocol."""
@@ -152,7 +160,6 @@ class ChatRequest:
 
     @classmethod
     def of(cls, body: RequestBody, query: Query, **more: Any) -> ChatRequest:
-        """Return the request of a body; `more` sets further fields."""
         return cls(body.model, query, body.odar or NO_EXTRAS, bool(body.stream), **more)
 
 
@@ -227,7 +234,6 @@ def _read_part_image(part: Part, where: str) -> Image:
 
 
 def read_image(url: str | None, where: str) -> Image:
-    """Read an image from an http(s) or data: URL."""
     try:
         return _check_size(image_from_url(required(url, where)), where)
     except InputError as error:

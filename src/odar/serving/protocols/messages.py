@@ -15,9 +15,9 @@ from odar.providers.anthropic import PROTOCOL, tool_use
 from odar.providers.base import Delta, wire_value
 from odar.serving.errors import ApiError, anthropic_body
 from odar.serving.protocols.chat_request import (
-    AnswerFormat,
     ChatRequest,
     Content,
+    OutputOptions,
     Part,
     RequestBody,
     further_fields,
@@ -27,7 +27,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import choices, deltas_of, extras_of, sse_event, tool_calls_of
+from odar.serving.protocols.reply import deltas_of, extras_of, sse_event, tool_calls_of
 from odar.types import Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
@@ -58,13 +58,6 @@ class Choice(Struct):
     disable_parallel_tool_use: bool | None = None
 
 
-class OutputConfig(Struct):
-    """Effort of thinking, and format of the answer."""
-
-    effort: str | None = None
-    format: AnswerFormat | None = None
-
-
 class CountBody(RequestBody, kw_only=True):
     """The body of a request to count tokens."""
 
@@ -75,7 +68,7 @@ class CountBody(RequestBody, kw_only=True):
     stop_sequences: str | list[str] | None = None
     tools: list[MessagesTool] | None = None
     tool_choice: Choice | None = None
-    output_config: OutputConfig | None = None
+    output_config: OutputOptions | None = None
     metadata: dict[str, Any] | None = None
 
 
@@ -101,7 +94,7 @@ def read_messages(body: Any) -> ChatRequest:
 
 
 def _read_options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
-    config, tool_choice, parallel_tools, answer_format = request.output_config or OutputConfig(), None, None, None
+    config, tool_choice, parallel_tools, answer_format = request.output_config or OutputOptions(), None, None, None
     if (choice := request.tool_choice) is not None:
         tool_choice = _read_tool_choice(choice)
         if choice.disable_parallel_tool_use is not None:
@@ -189,8 +182,7 @@ _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filt
 
 
 def write_message(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return a message."""
-    (winner,) = choices(answer, 1)
+    winner = answer.trace.winner
     return {
         "id": f"msg_{answer.trace.id}",
         "type": "message",
@@ -240,14 +232,12 @@ class MessageStream:
         self._shows_thinking = _shows_thinking(request)
 
     def begin(self) -> bytes:
-        """Return the event with the empty message."""
         usage = {"input_tokens": 0, "output_tokens": 0}
         stop = {"stop_reason": None, "stop_sequence": None}
         head = {"id": self._id, "type": "message", "role": "assistant", "model": self._request.model}
         return _event("message_start", message={**head, "content": [], **stop, "usage": usage})
 
     def piece(self, piece: Delta) -> bytes:
-        """Return the events of a piece of the answer."""
         out = self._write_thinking(piece)
         if piece.text:
             out += self._open_block("text", {"type": "text", "text": ""})
@@ -260,8 +250,7 @@ class MessageStream:
         return out
 
     def end(self, answer: Answer) -> bytes:
-        """Return the remaining events: the answer if none of it has been sent, stop reason and usage."""
-        (winner,) = choices(answer, 1)
+        winner = answer.trace.winner
         out = b""
         if not self._answered:
             blocks = _content_blocks(winner, answer.trace.id, self._request)
@@ -273,7 +262,6 @@ class MessageStream:
         return out + _event("message_stop")
 
     def error(self, api_error: ApiError) -> bytes:
-        """Return the event of an error after the stream has begun."""
         return sse_event(anthropic_body(api_error), "error")
 
     def _write_thinking(self, piece: Delta) -> bytes:
@@ -324,7 +312,6 @@ def _content_blocks(candidate: Candidate, trace_id: str, request: ChatRequest) -
 
 
 def _shows_thinking(request: ChatRequest) -> bool:
-    """Return whether the client asked for thinking."""
     thinking = request.query.options.extra.get("thinking")
     return isinstance(thinking, dict) and thinking.get("type") != "disabled"
 

@@ -13,7 +13,6 @@ from odar.agents.measure import size_of
 from odar.background import run_by_size
 from odar.conversation import ToolCall
 from odar.formats import dump_json
-from odar.policy.fusion import rank
 from odar.policy.paper import STOP
 from odar.providers.base import CallDelta, Delta
 from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError
@@ -24,14 +23,6 @@ from odar.types import Answer, Candidate, Decision, Plan, Spend
 
 _PIECE = re.compile(r"(?s).{1,23}\S*\s*")
 """A few words of a text."""
-
-
-def choices(answer: Answer, n: int) -> list[Candidate]:
-    """Return up to n of the best candidates, the winner first."""
-    candidates = answer.trace.candidates
-    if n == 1:
-        return [candidates[answer.trace.verdict.winner]]
-    return [candidates[i] for i in rank(candidates, answer.trace.verdict)[:n]]
 
 
 def tool_calls_of(candidate: Candidate, trace_id: str) -> list[ToolCall]:
@@ -55,9 +46,8 @@ def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
 
 
 def extras_of(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return the `odar` object of a response."""
     trace = answer.trace
-    winner = trace.candidates[trace.verdict.winner]
+    winner = trace.winner
     reasons = [decision.reason for decision in trace.decisions if decision.reason != STOP]
     extras: dict[str, Any] = {
         "trace_id": trace.id,
@@ -79,7 +69,7 @@ def extras_of(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     if trace.plan.session is not None:
         extras["session"] = dataclasses.asdict(trace.plan.session)
     if request.extras.explain:
-        extras["explanation"] = to_document(Record(request.query, answer), content=True)
+        extras["explanation"] = to_document(Record(request.query, answer.trace), content=True)
     return extras
 
 
@@ -93,13 +83,11 @@ def plan_headers(plan: Plan, decisions: Sequence[Decision], trace_id: str) -> li
 
 
 def spend_headers(spend: Spend) -> list[tuple[bytes, bytes]]:
-    """Return the headers with the calls and the cost of a request."""
     cost = b"unknown" if spend.cost_usd is None else b"%.6f" % spend.cost_usd
     return [(b"x-odar-calls", b"%d" % spend.calls), (b"x-odar-cost-usd", cost)]
 
 
 def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a finished answer."""
     trace = answer.trace
     headers = plan_headers(trace.plan, trace.decisions, trace.id) + spend_headers(trace.spend)
     if answer.degraded:
@@ -117,6 +105,8 @@ def sse_event(data: Any, name: str = "") -> bytes:
     return b"%bdata: %b\n\n" % (head, dump_json(data))
 
 
+KEEPALIVE_S = 5.0
+"""Seconds between keep-alive events in a stream that has no text yet."""
 _MAX_UNREAD = 4_000_000
 """Size of the queue for a slow client, in characters; far more than a model writes at once."""
 _PIECE_OVERHEAD = 200
@@ -148,7 +138,6 @@ class AlreadyReported(Exception):
 
 
 async def _cancel(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks that are still running, and wait for their end."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()
@@ -157,16 +146,15 @@ async def _cancel(*tasks: asyncio.Future[Any]) -> None:
 
 
 class EventStream:
-    """Sends one answer to the client while it is generated, and a keep-alive after `keepalive_s` idle seconds.
+    """Sends one answer to the client while it is generated, and a keep-alive after `KEEPALIVE_S` idle seconds.
 
     The status is sent with the first piece, so that an error before it has its own status.
     """
 
-    def __init__(self, exchange: Exchange, writer: EventWriter, trace_id: str, keepalive_s: float) -> None:
+    def __init__(self, exchange: Exchange, writer: EventWriter, trace_id: str) -> None:
         self._exchange = exchange
         self._writer = writer
         self._trace_id = trace_id
-        self._keepalive_s = keepalive_s
         self._pending: list[Delta] = []
         self._unread = 0
         """Size of `_pending`."""
@@ -176,7 +164,6 @@ class EventStream:
         self._wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_delta(self, delta: Delta) -> None:
-        """Queue a part of the answer."""
         self._pending.append(delta)
         self._unread += len(delta.text) + _PIECE_OVERHEAD
         if self._writing and self._unread > _MAX_UNREAD:
@@ -184,7 +171,6 @@ class EventStream:
         self._wake()
 
     def on_decision(self, decision: Decision, plan: Plan) -> None:
-        """Store a decision, for the headers."""
         self._plan = plan
         self._decisions.append(decision)
 
@@ -232,7 +218,7 @@ class EventStream:
                 self._writing = False
                 continue
             events: set[asyncio.Future[Any]] = {work, disconnect, self._wake_up}
-            done, _ = await asyncio.wait(events, timeout=self._keepalive_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(events, timeout=KEEPALIVE_S, return_when=asyncio.FIRST_COMPLETED)
             if disconnect in done and not work.done():
                 raise ClientLeft
             if self._wake_up.done():

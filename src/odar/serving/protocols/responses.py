@@ -17,10 +17,10 @@ from odar.formats import dump_json, load_json
 from odar.providers.base import Delta, wire_value
 from odar.serving.errors import ApiError, bad_field, openai_body
 from odar.serving.protocols.chat_request import (
-    AnswerFormat,
     ChatRequest,
     Content,
     OpenAIBody,
+    OutputOptions,
     Part,
     ToolMode,
     further_fields,
@@ -30,7 +30,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import choices, deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
+from odar.serving.protocols.reply import deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
 from odar.types import Answer, Query, Spend
 
 _SEND_ALL = "send the whole conversation in `input`"
@@ -85,19 +85,6 @@ class ResponsesTool(Struct):
     tools: list[ResponsesTool] | None = None
 
 
-class TextOptions(Struct):
-    """Format and length of the answer."""
-
-    format: AnswerFormat | None = None
-    verbosity: Any = None
-
-
-class Reasoning(Struct):
-    """Effort of thinking."""
-
-    effort: str | None = None
-
-
 class ResponsesBody(OpenAIBody, kw_only=True):
     """The body of a request; further fields are those of a chat completion."""
 
@@ -105,8 +92,8 @@ class ResponsesBody(OpenAIBody, kw_only=True):
     instructions: str | None = None
     max_output_tokens: Count | None = None
     tools: list[ResponsesTool] | None = None
-    text: TextOptions | None = None
-    reasoning: Reasoning | None = None
+    text: OutputOptions | None = None
+    reasoning: OutputOptions | None = None
     metadata: dict[str, Any] | None = None
 
 
@@ -138,7 +125,7 @@ def read_responses(body: Any) -> ChatRequest:
 
 
 def _read_options(request: ResponsesBody, body: Mapping[str, Any]) -> Options:
-    text = request.text or TextOptions()
+    text = request.text or OutputOptions()
     verbosity = {"verbosity": text.verbosity} if text.verbosity else {}
     items = () if isinstance(request.input, str) else request.input
     return Options(
@@ -241,8 +228,7 @@ def _read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | 
 
 
 def write_response(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return a response."""
-    (winner,) = choices(answer, 1)
+    winner = answer.trace.winner
     trace_id, output = answer.trace.id, []
     if thinking := thinking_of(winner):
         output.append(_reasoning_item(trace_id, thinking))
@@ -282,10 +268,10 @@ class ResponseStream:
         self._item: dict[str, Any] = {}
         self._call_name = ""
         """The models' name of the function of the open call."""
-        self._text = ""
+        self._parts: list[str] = []
+        """The text or the arguments of the open item."""
 
     def begin(self) -> bytes:
-        """Return the event with the empty response."""
         return self._event("response.created", response=_response(self._request, self._id, [], self._created))
 
     @property
@@ -295,20 +281,19 @@ class ResponseStream:
         return self._event("response.in_progress", response=response)
 
     def piece(self, piece: Delta) -> bytes:
-        """Return the events of a piece of the answer."""
         out = b""
         if piece.thinking:
             if self._open != "thinking":
                 out += self._close_item()  # the id is the number of closed items
                 out += self._open_item("thinking", _reasoning_item(f"{self._id}_{len(self._items)}"))
                 out += self._item_event("response.reasoning_summary_part.added", part=_summary_part(""))
-            self._text += piece.thinking
+            self._parts.append(piece.thinking)
             out += self._item_event("response.reasoning_summary_text.delta", delta=piece.thinking)
         if piece.text:
             if self._open != "text":
                 out += self._open_item("text", _message_item(self._id, "in_progress"))
                 out += self._item_event("response.content_part.added", part=_text_part(""))
-            self._text += piece.text
+            self._parts.append(piece.text)
             out += self._item_event("response.output_text.delta", delta=piece.text, logprobs=[])
         for call in piece.calls:
             if self._open != call.index:
@@ -316,23 +301,21 @@ class ResponseStream:
                 out += self._open_item(call.index, _call_item(empty, self._request, "in_progress"))
                 self._call_name = call.name
             if call.arguments:
-                self._text += call.arguments
+                self._parts.append(call.arguments)
                 if self._item["type"] == "function_call":
                     out += self._item_event("response.function_call_arguments.delta", delta=call.arguments)
         return out
 
     def end(self, answer: Answer) -> bytes:
-        """Return the remaining events: the answer if none of it has been sent, and the completed response."""
         out = b""
         if self._open in (None, "thinking") and all(item["type"] == "reasoning" for item in self._items):
-            (winner,) = choices(answer, 1)
+            winner = answer.trace.winner
             out += b"".join(map(self.piece, deltas_of(winner, self._id)))
         out += self._close_item()
         response = _response(self._request, self._id, self._items, self._created, answer)
         return out + self._event(f"response.{response['status']}", response=response)
 
     def error(self, api_error: ApiError) -> bytes:
-        """Return the event of an error after the stream has begun."""
         error = openai_body(api_error)["error"]
         failed = _response(self._request, self._id, self._items, self._created) | {
             "status": "failed",
@@ -342,26 +325,25 @@ class ResponseStream:
 
     def _open_item(self, part: str | int, item: dict[str, Any]) -> bytes:
         out = self._close_item()
-        self._open, self._item, self._text = part, item, ""
+        self._open, self._item, self._parts = part, item, []
         return out + self._event("response.output_item.added", output_index=len(self._items), item=item)
 
     def _close_item(self) -> bytes:
         if self._open is None:
             return b""
+        text = "".join(self._parts)
         if self._open == "text":
-            item = _message_item(self._id, "completed", self._text)
-            out = self._item_event("response.output_text.done", text=self._text, logprobs=[])
-            out += self._item_event("response.content_part.done", part=_text_part(self._text))
+            item = _message_item(self._id, "completed", text)
+            out = self._item_event("response.output_text.done", text=text, logprobs=[])
+            out += self._item_event("response.content_part.done", part=_text_part(text))
         elif self._open == "thinking":
-            item = {**self._item, "summary": [_summary_part(self._text)]}
-            out = self._item_event("response.reasoning_summary_text.done", text=self._text)
-            out += self._item_event("response.reasoning_summary_part.done", part=_summary_part(self._text))
+            item = {**self._item, "summary": [_summary_part(text)]}
+            out = self._item_event("response.reasoning_summary_text.done", text=text)
+            out += self._item_event("response.reasoning_summary_part.done", part=_summary_part(text))
         else:
-            item = _call_item(
-                ToolCall(self._item["call_id"], self._call_name, self._text), self._request, "completed"
-            )
+            item = _call_item(ToolCall(self._item["call_id"], self._call_name, text), self._request, "completed")
             if item["type"] == "function_call":
-                done = {"arguments": self._text, "name": item["name"]}
+                done = {"arguments": text, "name": item["name"]}
                 out = self._item_event("response.function_call_arguments.done", **done)
             else:
                 out = self._item_event("response.custom_tool_call_input.delta", delta=item["input"])
@@ -389,7 +371,7 @@ def _response(
     created: int,
     answer: Answer | None = None,
 ) -> dict[str, Any]:
-    reason = None if answer is None else _INCOMPLETE_REASONS.get(choices(answer, 1)[0].finish)
+    reason = None if answer is None else _INCOMPLETE_REASONS.get(answer.trace.winner.finish)
     status = "in_progress" if answer is None else "completed"
     return {
         "id": f"resp_{trace_id}",
