@@ -173,7 +173,7 @@ class StageValues:
     later: Mapping[int, Sequence[float]]
     """Coefficients of the value of asking a stage after an answer."""
     last: frozenset[int] = frozenset()
-    """Stages after whose answer no other stage is worth its price, in none of the questions of the outlook."""
+    """Stages after whose answer no other stage is worth its price, in none of the simulated questions."""
 
     @classmethod
     def by_induction(cls, simulation: Simulation, prices: Sequence[float], value_usd: float) -> StageValues:
@@ -199,9 +199,11 @@ class StageValues:
             first = _fitted(_terms_of_q(q[start]), after[start], early)
             later = _fitted(_terms_of_both(p[known], q[known]), after[known], late)
             values = replace(values, first={**values.first, number: first}, later={**values.later, number: later})
-        alone = {reached: p for reached, p in outlook.p.items() if len(reached) == 1}
+        alone = {reached: p for reached, p in simulation.p.items() if len(reached) == 1}
         last = [
-            reached[0] for reached, p in alone.items() if (values.best(outlook, reached) <= p)[p >= NO_ANSWER].all()
+            reached[0]
+            for reached, p in alone.items()
+            if (values.best(simulation, reached) <= p)[p >= NO_ANSWER].all()
         ]
         return replace(values, last=frozenset(last))
 

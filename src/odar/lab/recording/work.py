@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -67,7 +67,7 @@ def used_amounts(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:
     A failed call counts with all allowed attempts, a provider with unknown tokens with at least its maximum.
     """
     requests: Counter[str] = Counter()
-    tokens: Counter[str] = Counter()
+    tokens: dict[str, float] = defaultdict(int)
     unknown: set[str] = set()
     for call in calls:
         requests[call.provider] += attempts if call.failed else 1 + call.retries

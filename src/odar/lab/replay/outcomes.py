@@ -95,7 +95,9 @@ def combine(outcomes: Sequence[Outcomes], pick: Ints, name: str = "", note: str 
 def concatenate(parts: Sequence[Outcomes], masks: Sequence[Bools]) -> Outcomes:
     """The outcome of one policy on all items, given its outcome on each of several disjoint parts of them."""
     order = np.argsort(np.concatenate([np.flatnonzero(mask) for mask in masks]))
-    arrays = {name: np.concatenate([getattr(part, name) for part in parts])[order] for name in ARRAYS}
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])[order] for name in ARRAYS
+    }
     return replace(parts[0], **arrays, stages=())
 
 
