@@ -227,7 +227,7 @@ def run(
 
 PAGE = """# Twenty questions, three ways
 
-The same prompts by `make ask`, `odar.ask` and `odar serve`: the whole text, calls and path of each are equal. Written by `python
+The same prompts by `odar ask`, `odar.ask` and `odar serve`: the whole text, calls and path of each are equal. Written by `python
 scripts/benchmarks/everyday.py --transcript docs/transcript.md`, with the stub models of the [everyday set](data/everyday.jsonl), whose replies were written
 beforehand; slow costs ten times as much as fast. Simple: the fast model answered; medium: the slow one.
 
@@ -244,7 +244,7 @@ Told = tuple[str, str, int]
 
 def transcript(settings: str, items: Sequence[Item]) -> str:
     """Ask the items by command, in Python and through the gateway; return the page, or end if they differ."""
-    told = {"make ask": _by_command(settings, items), "Python": _by_python(settings, items)}
+    told = {"odar ask": _by_command(settings, items), "Python": _by_python(settings, items)}
     with gateway(settings) as connection:
         told["gateway"] = [_by_gateway(connection, item) for item in items]
     parts = []
@@ -260,14 +260,13 @@ def transcript(settings: str, items: Sequence[Item]) -> str:
 
 
 def _by_command(settings: str, items: Sequence[Item]) -> list[Told]:
-    """Ask by `make ask`; path and calls come from the traces that it left."""
+    """Ask by `odar ask`; path and calls come from the traces that it left."""
+    odar = [sys.executable, "-m", "odar"]
     with _home(settings) as environment:
         said = []
         for item in items:
-            command = ["make", "--no-print-directory", "ask", f"Q={item['prompt']}"]
-            said.append(_run(command, environment).rstrip("\n"))
-        odar = str(Path(sys.executable).with_name("odar"))
-        traces = json.loads(_run([odar, "traces", "--json", "--limit", str(len(items))], environment))["traces"]
+            said.append(_run([*odar, "ask", item["prompt"]], environment).rstrip("\n"))
+        traces = json.loads(_run([*odar, "traces", "--json", "--limit", str(len(items))], environment))["traces"]
     seen = [(trace["path"], trace["calls"]) for trace in reversed(traces)]
     return [(text, path, calls) for text, (path, calls) in zip(said, seen, strict=True)]
 
