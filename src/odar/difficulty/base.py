@@ -39,7 +39,7 @@ class Estimator(Protocol):
 
 
 def open_estimator(name: str) -> Estimator:
-    """An estimator by its registered name, or from a file that `odar calibrate --difficulty` wrote."""
+    """An estimator by its registered name, or from a file that `odar train` wrote."""
     if name not in ESTIMATORS.names() and name.endswith(".json"):
         from odar.difficulty.estimator import LearnedEstimator
 

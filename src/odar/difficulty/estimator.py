@@ -101,7 +101,7 @@ class LearnedEstimator:
         weights_: (24,) for standardised features.
         bias_: float.
         scaling_: the `Scaling` of the training features.
-        map_: the `Knots` of m.
+        map_: the `Knots` of m (SPEC 2.10).
         runs_: seed and final loss of each run.
         about_: provenance of the weights; saved with them.
 
@@ -244,7 +244,7 @@ class LearnedEstimator:
     def from_dict(cls, raw: Any, name: str) -> LearnedEstimator:
         """Read what `to_dict` wrote; raises InputError for another version or shape."""
         saved_format = raw.get("format") if isinstance(raw, dict) else None
-        check_format(saved_format, FORMAT, name, "train it again (`odar calibrate --difficulty`)")
+        check_format(saved_format, FORMAT, name, "train it again (`odar train`)")
         try:
             training, scaling = raw["training"], raw["scaling"]
             hyperparameters = {name: training[name] for name in ("learning_rate", "l2", "epochs")}
