@@ -239,4 +239,3 @@ def test_a_cut_off_or_unstated_candidate_votes_only_if_no_other_can():
     assert (verdict.winner, verdict.scorer, verdict.weights) == (2, "only", (0.0, 0.0, 1.0))
     assert "2 of 3 were cut off or stated no answer" in verdict.reason
     assert choose([cut, silent]).winner in (0, 1)  # nobody else did: they vote
-    assert Fusion().votes([cut, silent, sure]).tolist() == [[1.0]]

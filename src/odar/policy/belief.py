@@ -167,7 +167,7 @@ class Posterior:
                 share = sum(_equal(opinion.group, opinions[i].group) for i in earlier) / len(earlier)
                 repeated = repeated + share * sum(at_difficulties)
         q = (1 - weights["trap"]) * ((1 - repeat) * own + repeat * repeated) / self._total
-        return _sigmoid(weights["q_offset"] + _logit(q, EDGES))
+        return sigmoid(weights["q_offset"] + logit(q))
 
 
 class _Match(NamedTuple):
@@ -236,7 +236,7 @@ class Belief:
         none = _likelihoods(None, opinions, density, rights, matches, variety)
         trap = self.weights["trap"]
         total = (total + sum(none)) * (1 - trap) + self._trapped(opinions, matches) * sum(density) * trap
-        p = _sigmoid(self.weights["p_offset"] + _logit(best * (1 - trap) / total, EDGES))
+        p = sigmoid(self.weights["p_offset"] + logit(best * (1 - trap) / total))
         return Posterior(leader, p * (leader >= 0), self, opinions, right, none, total, eases, guess)
 
     def chances(self, agent: Agent, eases: Sequence[Any], looks: Any, guess: Any) -> list[tuple[Any, Any]]:
@@ -257,7 +257,7 @@ class Belief:
         found = []
         for ease in eases:
             odds = (_exp(knows + ease) + ratio) * factor
-            found.append((_sigmoid(answers + ease), guess + (1 - guess) * odds / (1 + odds)))
+            found.append((sigmoid(answers + ease), guess + (1 - guess) * odds / (1 + odds)))
         return found
 
     def repeats(
@@ -397,11 +397,11 @@ def _solve_number(share: float, spread: float) -> float:
 
 
 def _solve(share: Any, spread: float) -> Any:
-    logit = _logit(share, SKILL_RANGE)
-    target = _sigmoid(logit)
-    x = logit * math.sqrt(1 + math.pi * spread**2 / 8)  # the logistic-normal approximation
+    x = logit(share, SKILL_RANGE)
+    target = sigmoid(x)
+    x = x * math.sqrt(1 + math.pi * spread**2 / 8)  # the logistic-normal approximation
     for _ in range(3):  # Newton's method
-        shares = [_sigmoid(x - spread * node) for node in NODES]
+        shares = [sigmoid(x - spread * node) for node in NODES]
         mean: Any = sum(weight * share for weight, share in zip(DENSITY, shares, strict=True))
         slope: Any = sum(weight * share * (1 - share) for weight, share in zip(DENSITY, shares, strict=True))
         x = x - (mean - target) / slope
@@ -446,11 +446,11 @@ def _exp(x: Any) -> Any:
     return np.exp(x) if isinstance(x, np.ndarray) else math.exp(x)
 
 
-def _sigmoid(x: Any) -> Any:
+def sigmoid(x: Any) -> Any:
     return 1 / (1 + _exp(-x))
 
 
-def _logit(p: Any, ends: tuple[float, float]) -> Any:
+def logit(p: Any, ends: tuple[float, float] = EDGES) -> Any:
     """Logit of a probability that is clipped to a range."""
     low, high = ends
     if isinstance(p, np.ndarray):

@@ -6,7 +6,6 @@ each weight.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -26,6 +25,8 @@ from odar.policy.belief import (
     Opinion,
     Posterior,
     chance_level,
+    logit,
+    sigmoid,
 )
 
 TIERS = ((1.0, 0.45), (2.0, 0.77))
@@ -92,10 +93,10 @@ class Answers:
         for asked, following in self.states():
             posterior = self.posterior(belief, asked)
             for j in following:
-                found.append(_logit(np.broadcast_to(posterior.q(self.opinions[j].agent), size)))
+                found.append(logit(np.broadcast_to(posterior.q(self.opinions[j].agent), size)))
                 true.append(self.right[j])
             if asked:
-                found.append(_logit(posterior.p))
+                found.append(logit(posterior.p))
                 true.append(self.leader_right(posterior.leader, asked))
         return found, true
 
@@ -126,15 +127,15 @@ def skills_from_agreement(
     pairs = list(together)
     asked = np.array([together[pair][0] for pair in pairs], dtype=np.float64)
     agreed = np.array([together[pair][1] for pair in pairs], dtype=np.float64)
-    start = _logit(np.array([agent.skill for agent in agents]))
+    start = logit(np.array([agent.skill for agent in agents]))
 
     def changed(x: Array) -> list[Agent]:
         """Skills differ from the expected ones by what is common to all agents, and by what is their own."""
-        return [replace(a, skill=_share(at + x[0] + own)) for a, at, own in zip(agents, start, x[1:], strict=True)]
+        return [replace(a, skill=sigmoid(at + x[0] + own)) for a, at, own in zip(agents, start, x[1:], strict=True)]
 
     def predicted(x: Array) -> Array:
         known = changed(x)
-        return cast(Array, _logit(np.array([agreement(belief, known[i], known[j], many) for i, j, many in pairs])))
+        return cast(Array, logit(np.array([agreement(belief, known[i], known[j], many) for i, j, many in pairs])))
 
     share = agreed / np.maximum(asked, 1)
     deviation = np.array([COMMON_DEVIATION, *[OWN_DEVIATION] * len(agents)])
@@ -145,7 +146,8 @@ def skills_from_agreement(
 
 def agreement(belief: Belief, one: Agent, other: Agent, plausible: int) -> float:
     """The share of questions, of those that both answer, on which two agents are expected to agree."""
-    spread, equal_if_wrong = belief.weights["spread"], 1 / (1 + belief.variety(plausible))
+    spread = belief.weights["spread"]
+    equal_if_wrong = 1 / (1 + belief.variety(plausible))
     guess = chance_level(plausible)
     both = 0.0
     total = 0.0
@@ -171,13 +173,13 @@ def fit(
     """
     agents = {o.agent.name: o.agent for each in answers for o in each.opinions} if skill_deviation else {}
     names = list(deviations)
-    start = [_logit(belief.weights[n]) if n in SHARES else belief.weights[n] for n in names]
-    start += [_logit(agent.skill) for agent in agents.values()]
+    start = [logit(belief.weights[n]) if n in SHARES else belief.weights[n] for n in names]
+    start += [logit(agent.skill) for agent in agents.values()]
     spread = [*deviations.values(), *([skill_deviation or 1.0] * len(agents))]
 
     def unpack(x: Array) -> tuple[Belief, dict[str, float]]:
-        weights = {n: float(_share(v)) if n in SHARES else float(v) for n, v in zip(names, x, strict=False)}
-        skills = {name: float(_share(v)) for name, v in zip(agents, x[len(names) :], strict=True)}
+        weights = {n: float(sigmoid(v)) if n in SHARES else float(v) for n, v in zip(names, x, strict=False)}
+        skills = {name: float(sigmoid(v)) for name, v in zip(agents, x[len(names) :], strict=True)}
         return replace(belief, weights={**belief.weights, **weights}), skills
 
     def predicted(x: Array) -> Array:
@@ -207,15 +209,17 @@ def _gauss_newton(
 ) -> Array:
     """The x with the least log loss of σ(predicted(x)), near `start`."""
 
-    def loss(x: Array, logit: Array) -> float:
-        fit = weight * (np.logaddexp(0, logit) - true * logit)
-        return float(fit.sum() + 0.5 * (((x - start) / deviation) ** 2).sum())
+    def loss(x: Array, logits: Array) -> float:
+        misfit = weight * (np.logaddexp(0, logits) - true * logits)
+        return float(misfit.sum() + 0.5 * (((x - start) / deviation) ** 2).sum())
 
-    x, logit = start, predicted(start)
-    best = loss(x, logit)
+    x = start
+    logits = predicted(x)
+    best = loss(x, logits)
     for _ in range(STEPS):
-        slopes = np.column_stack([(predicted(x + step) - logit) / 1e-3 for step in np.eye(len(x)) * 1e-3])  # (N, X)
-        p = _share(logit)
+        nudges = np.eye(len(x)) * 1e-3
+        slopes = np.column_stack([(predicted(x + nudge) - logits) / 1e-3 for nudge in nudges])  # (N, X)
+        p = sigmoid(logits)
         gradient = slopes.T @ (weight * (true - p)) - (x - start) / deviation**2
         curvature = (slopes.T * (weight * p * (1 - p))) @ slopes + np.diag(1 / deviation**2)
         step = np.linalg.solve(curvature, gradient)
@@ -225,16 +229,10 @@ def _gauss_newton(
                 break
         else:
             break
-        gained, best, x, logit = best - now, now, x + size * step, moved
+        gained = best - now
+        best = now
+        x = x + size * step
+        logits = moved
         if gained < 1e-4 * max(1.0, abs(best)) * 1e-2:
             break
     return x
-
-
-def _share(x: Any) -> Any:
-    return 1 / (1 + np.exp(-x)) if isinstance(x, np.ndarray) else 1 / (1 + math.exp(-x))
-
-
-def _logit(p: Any) -> Any:
-    p = np.clip(p, 1e-4, 1 - 1e-4)
-    return np.log(p / (1 - p))

@@ -48,11 +48,13 @@ def route_expert(query: Query) -> tuple[Expert, str]:
     if any(map(text.__contains__, rules.ambiguous_words)):
         text = rules.other_senses.sub(" ", text)
     words = rules.keyword_parts.intersection(_WORD.findall(text))
-    best, hits = Expert.GENERAL, set[str]()
+    best = Expert.GENERAL
+    hits = set[str]()
     for expert, keywords in rules.keywords if words else ():
         found = keywords.found(text, words)
         if len(found) > len(hits) and not rules.other_meaning(expert, found, text):  # the first of equals
-            best, hits = expert, found
+            best = expert
+            hits = found
     if hits:
         return best, "keywords: " + ", ".join(sorted(hits)[:5])
     for expert, name, pattern in rules.questions:
@@ -146,10 +148,10 @@ def route_model(
     >>> route_model([plain, better], Expert.CODE, images=False).name
     'plain'
     """
-    able = [card for card in cards if card.images or not images] or list(cards[:1])
-    able = [card for card in able if card.context is None or tokens < card.context] or able
-    chosen = able[0]
-    for card in (card for card in able[1:] if card.name not in fallbacks):
+    seeing = [card for card in cards if card.images or not images] or list(cards[:1])
+    suitable = [card for card in seeing if card.context is None or tokens < card.context] or seeing
+    chosen = suitable[0]
+    for card in (card for card in suitable[1:] if card.name not in fallbacks):
         score, best = card.scores.get(expert), chosen.scores.get(expert)
         if score is not None and best is not None and score > best:
             chosen = card

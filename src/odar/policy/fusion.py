@@ -86,8 +86,8 @@ class Fusion:
         """
         if not candidates:
             raise ValueError("no candidate to choose from")
-        able = sorted(eligible(candidates), key=lambda i: tie_break_key(candidates[i]), reverse=True)
-        return _verdict_on_all(self._choose([candidates[i] for i in able], question), able, candidates)
+        order = sorted(eligible(candidates), key=lambda i: tie_break_key(candidates[i]), reverse=True)
+        return _verdict_on_all(self._choose([candidates[i] for i in order], question), order, candidates)
 
     def groups(self, candidates: Sequence[Candidate]) -> list[int]:
         """A group number for each candidate; equal answers and equal tool calls share it."""
@@ -111,16 +111,11 @@ class Fusion:
             return None
         return similarity_matrix([candidate.answer for candidate in candidates], self.groups(candidates))
 
-    def votes(self, candidates: Sequence[Candidate], question: str = "") -> Array:
-        """s between the eligible candidates (SPEC 5.6b); 1 or 0 if their answers have an exact form."""
-        voting = [candidates[i] for i in eligible(candidates)]
-        s = self.free_text_similarity(voting, question)
-        return same_answer(np.array(self.groups(voting))) if s is None else s
-
     def _choose(self, candidates: Sequence[Candidate], question: str) -> Verdict:
         """The winner of eligible candidates, which are in the order that breaks exact ties."""
         if len(candidates) == 1:
             return Verdict(0, "only", "the only candidate", (1.0,))
+        # can free energies decide?
         missing = missing_share(candidates)
         if missing > MISSING_LIMIT:
             why = f"{missing:.0%} of the tokens have no log-probabilities"
@@ -128,6 +123,7 @@ class Fusion:
         scored = [i for i, candidate in enumerate(candidates) if candidate.energy is not None]
         if not scored:
             return self._without_energy(candidates, "no candidate has any text to score", question)
+        # the rule, on the candidates that have an energy
         raw, scorer, note = self._energy_basis([candidates[i] for i in scored])
         ballot = self._ballot([candidates[i] for i in scored], raw, question)
         keys = RULES[self.rule](ballot)
@@ -135,14 +131,14 @@ class Fusion:
         weights[scored] = keys[0]
         energies: list[float] = []
         if self.rule == "fep":
-            of_all = np.full(len(candidates), np.nan)
-            of_all[scored] = answer_energies(ballot)
-            energies = of_all.tolist()
+            found = np.full(len(candidates), np.nan)
+            found[scored] = answer_energies(ballot)
+            energies = found.tolist()
         first = int(winners(keys, ballot.present))
-        best = scored[first]
-        reason = self._description(int((ballot.groups == ballot.groups[first]).sum()), len(scored)) + note
-        reason += self._similarity_note(ballot.similarity)
-        return Verdict(best, scorer, reason, tuple(weights.tolist()), tuple(energies))
+        # why it won
+        agree = int((ballot.groups == ballot.groups[first]).sum())
+        reason = self._description(agree, len(scored)) + note + self._similarity_note(ballot.similarity)
+        return Verdict(scored[first], scorer, reason, tuple(weights.tolist()), tuple(energies))
 
     def _description(self, agree: int, voters: int) -> str:
         if self.rule == "fep" and self.beta == np.inf:
@@ -166,10 +162,11 @@ class Fusion:
         pool = slow if slow.any() else ~slow
         # All candidates decide whether the answers are free text; only the pool votes.
         similarity = self.free_text_similarity(candidates, question)
-        groups, zeros = np.where(pool, self.groups(candidates), -1), np.zeros(len(candidates))
-        keys = majority(Ballot(zeros, groups, zeros, similarity=similarity))
-        winner, voters = int(winners(keys, pool)), int(pool.sum())
-        votes = (same_answer(groups) if similarity is None else similarity * pool) @ pool
+        groups = np.where(pool, self.groups(candidates), -1)
+        zeros = np.zeros(len(candidates))
+        winner = int(winners(majority(Ballot(zeros, groups, zeros, similarity=similarity)), pool))
+        voters = int(pool.sum())
+        votes = (same_answer(groups) if similarity is None else similarity * pool) @ pool  # (n, n) @ (n,)
         judgment = candidates[winner].judgment
         if voters > 1 and similarity is not None:
             scorer, how = "agreement", "the most similar to the others" + self._similarity_note(similarity)
@@ -214,13 +211,8 @@ def eligible(candidates: Sequence[Candidate]) -> list[int]:
     A candidate that violates the client's tools or response format is not eligible while another does not; nor is
     one that was cut off or states no answer (SPEC 5.6b).
     """
-    able = [i for i, candidate in enumerate(candidates) if not candidate.fault] or list(range(len(candidates)))
-    return [i for i in able if is_complete(candidates[i])] or able
-
-
-def is_complete(candidate: Candidate) -> bool:
-    """Whether a candidate states its answer and was not cut off at the token limit (SPEC 5.6b)."""
-    return candidate.stated and candidate.finish != "length"
+    valid = [i for i, candidate in enumerate(candidates) if not candidate.fault] or list(range(len(candidates)))
+    return [i for i in valid if candidates[i].stated and candidates[i].finish != "length"] or valid
 
 
 def missing_share(candidates: Sequence[Candidate]) -> float:
@@ -293,18 +285,18 @@ def tie_break_key(candidate: Candidate) -> tuple[bool, str, str]:
     return candidate.agent not in CHEAP_AGENTS, candidate.text, candidate.step
 
 
-def _verdict_on_all(verdict: Verdict, able: Sequence[int], candidates: Sequence[Candidate]) -> Verdict:
-    """The verdict on all candidates, given that on the eligible ones."""
-    weights = dict(zip(able, verdict.weights, strict=True))
-    energies = dict(zip(able, verdict.energies, strict=False))
+def _verdict_on_all(verdict: Verdict, numbers: Sequence[int], candidates: Sequence[Candidate]) -> Verdict:
+    """The verdict on all candidates, given that on the eligible ones, which have these numbers."""
+    weights = dict(zip(numbers, verdict.weights, strict=True))
+    energies = dict(zip(numbers, verdict.energies, strict=False))
     every = range(len(candidates))
     faulty = sum(bool(candidate.fault) for candidate in candidates)
     faults = 0 if faulty == len(candidates) else faulty  # if all have one, none counts
-    incomplete = len(candidates) - faults - len(able)
+    incomplete = len(candidates) - faults - len(numbers)
     notes = [f"{faults} of {len(candidates)} did not keep to the form asked for"] if faults else []
     notes += [f"{incomplete} of {len(candidates)} were cut off or stated no answer"] if incomplete else []
     return Verdict(
-        able[verdict.winner],
+        numbers[verdict.winner],
         verdict.scorer,
         "; ".join([verdict.reason, *notes]),
         tuple(weights.get(i, 0.0) for i in every),
