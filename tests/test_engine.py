@@ -446,7 +446,7 @@ async def test_a_choice_that_a_calibration_installed_is_not_for_open_ended_reque
 
 
 async def test_one_model_at_two_efforts_is_fast_and_slow():
-    both = {"fast__model": "quick", "fast__effort": "none", "slow__model": "quick", "slow__effort": "high"}
+    both = {"fast__model": "quick@none", "slow__model": "quick@high"}
     odar, provider, _ = engine(difficulty=0.3, **both)
     answer = await odar.aask("What is 2 + 2?", path="medium")
     assert [(request.model, request.effort) for request in provider.requests] == [
