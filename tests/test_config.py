@@ -305,13 +305,27 @@ def test_an_effort_is_part_of_a_models_name(tmp_path):
     [fast]
     model = "gpt-5.4"
     [slow]
-    model = "gpt-5.4@high"
+    model = "gpt-5.4"
+    effort = "high"
+    [agents.expert]
+    model = "claude-opus-5-5@low"
+    effort = "medium"
+    [agents.other]
+    model = "gpt-5.4@low"
     [models."gpt-5.4-mini@low"]
     provider = "openai"
     scores = { math = 0.9 }
     """
     settings = load(tmp_path, toml)
+    assert [settings.agent(name).model for name in settings.agent_names] == [
+        "gpt-5.4",
+        "gpt-5.4@high",
+        "claude-opus-5-5@medium",
+        "gpt-5.4@low",
+    ]
     slow = settings.card(settings.slow.model)
     assert (slow.id, slow.effort) == ("gpt-5.4", "high")
     listed = settings.card("gpt-5.4-mini@low")
     assert (listed.id, listed.effort, listed.scores) == ("gpt-5.4-mini", "low", {"math": 0.9})
+    with pytest.raises(SettingsError, match=r"slow\.effort"):
+        load(tmp_path, "[slow]\neffort = 'hard'")

@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from odar.calibration_file import load_calibration
+from odar.catalogue import split_effort
 from odar.defaults import keys_of, models_of_keys, models_of_servers
 from odar.errors import SettingsError, UnknownName, did_you_mean
 from odar.files import user_path
@@ -386,6 +387,10 @@ def _flatten(
 
 def _build(layers: Layer, reason: str) -> Settings:
     layers = {**_inherited(layers), **layers}
+    for (*agent, name), (effort, origin) in list(layers.items()):
+        if name == "effort" and effort:  # a model with an effort is named model@effort
+            model, _ = layers[*agent, "model"]
+            layers[*agent, "model"] = f"{split_effort(model)[0]}@{effort}", origin
     for path in _required_paths(layers):
         if path not in layers:
             raise SettingsError(f"setting {key_name(path)} is missing and has no default")
@@ -399,7 +404,7 @@ def _build(layers: Layer, reason: str) -> Settings:
 def _inherited(layers: Layer) -> Layer:
     """The sampling of a second agent is that of the fast one, of further agents that of the slow one."""
     inherited: Layer = {}
-    for agent in {path[:-1] for path in layers if path[0] in ("second", "agents")}:
+    for agent in dict.fromkeys(path[:-1] for path in layers if path[0] in ("second", "agents")):
         like = "fast" if agent == ("second",) else "slow"
         for name in ("temperature", "top_p", "max_tokens", "timeout_s"):
             if (like, name) in layers:

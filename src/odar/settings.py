@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from odar.catalogue import ModelCard, Price, split_effort
+from odar.catalogue import REASONING_TOKENS, ModelCard, Price, split_effort
 from odar.errors import InputError, SettingsError, UnknownName
 from odar.forwarding import RESERVED
 from odar.policy.dial import Dial
@@ -49,6 +49,10 @@ class AgentSettings:
     """One agent (SPEC 3, 9.1)."""
 
     model: str = setting("a model of the catalogue, provider/model, either @effort, or gguf:/path/file.gguf")
+    effort: str = setting(
+        "reasoning effort of `model`; the same as model@effort. none: no reasoning; empty: the model's own default",
+        "", choices=tuple(REASONING_TOKENS),
+    )  # fmt: skip
     temperature: float = setting("sampling temperature", ge=0, le=2)
     top_p: float = setting("nucleus sampling", gt=0, le=1)
     max_tokens: int = setting("maximum length of the answer to an exact question, in tokens", ge=1)
