@@ -15,7 +15,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from everyday import PRICE, SET, STUBS, Stub, gateway, post
+from benchmarks.everyday import PRICE, SET, STUBS, Stub, gateway, post
 
 from docsite.markdown import ROOT
 

@@ -148,16 +148,6 @@ def test_without_a_model_for_images_the_default_model_is_assigned():
     assert route_model([DEFAULT, MATHEMATICIAN], Expert.MULTIMODAL, images=True) is DEFAULT
 
 
-def test_each_rule_can_be_switched_off():
-    cards = {"fast": [DEFAULT, MATHEMATICIAN], "slow": [SEER]}
-    query = Query("Solve the equation")
-    assert assign(query, cards).models["fast"] == "mathematician"
-    off = assign(query, cards, by_expert=False)
-    assert (off.expert, off.cue, off.models["fast"]) == ("general", "switched off", "default")
-    defaults = assign(query, cards, by_model=False)
-    assert (defaults.expert, defaults.models) == ("math", {"fast": "default", "slow": "seer"})
-
-
 def test_agents_that_cannot_see_an_image_are_left_out():
     cards = {"fast": [DEFAULT, MATHEMATICIAN], "slow": [SEER]}
     assert assign(Query("What is this?", (PICTURE,)), cards).models == {"slow": "seer"}
