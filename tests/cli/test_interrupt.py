@@ -18,7 +18,7 @@ PRICE, FREE = "price = { input = 1, output = 2 }", "price = { input = 0, output 
 COMMANDS = {
     "batch": ("batch", "data.jsonl", "out.jsonl", "--concurrency", "1"),
     "eval collect of a file": ("eval", "collect", "qa.jsonl", "--out", "out.jsonl", "--concurrency", "1"),
-    "calibrate": ("calibrate", "qa.jsonl", "--concurrency", "1"),
+    "calibrate": ("calibrate", "qa.jsonl", "--statistics-only", "--concurrency", "1"),
     "eval collect": ("eval", "collect", "sums", "--out", "panel.jsonl", "--concurrency", "1"),
 }
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyphen import Pyphen
 
-from odar.difficulty import domain, features, syllables
+from odar.difficulty import domain, features
 from odar.difficulty import text as text_module
+from odar.difficulty import text as texts
 from odar.difficulty.features import FEATURES, GROUPS, phi, phi_batch
 from odar.difficulty.parser import analyse, tree_depth
 from odar.difficulty.text import READ_LIMIT, _latex_blocks, clean, has_latex, mask_latex, word_lengths
@@ -260,7 +261,7 @@ def slow_readability(text: str) -> float:
 
     def counted(piece: str) -> list[int]:
         words = [word for word in piece.split() if re.search(r"\w", word)]
-        bare = [syllables._PUNCTUATION.sub("", syllables._QUOTE.sub("", word[:100])).lower() for word in words]
+        bare = [texts._PUNCTUATION.sub("", texts._QUOTE.sub("", word[:100])).lower() for word in words]
         return [len(PYPHEN.positions(word)) + 1 for word in bare]
 
     counts = counted(text)
@@ -280,7 +281,7 @@ def test_readability_by_word_equals_that_of_the_text(text: str) -> None:
 def test_features_do_not_depend_on_cached_words() -> None:
     queries = [Query(text) for text in [*TEXTS, "Two lines\nand  gaps", "Prove that $x$ is prime."]]
     warm = phi_batch(queries)
-    for table in (syllables.SYLLABLES, features._TOKENS_AFTER_BLANK, domain._HASHES):
+    for table in (texts.SYLLABLES, features._TOKENS_AFTER_BLANK, domain._HASHES):
         table.clear()
     np.testing.assert_array_equal(phi_batch(queries), warm)
     np.testing.assert_array_equal(phi_batch(queries[::-1])[::-1], warm)

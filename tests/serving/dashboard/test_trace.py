@@ -92,7 +92,7 @@ def test_feedback_is_saved(visit, busy, hard):
 
 
 def test_without_texts_the_figures_are_shown(visit, tmp_path):
-    records = [record for record in traffic(60) if not hasattr(record.outcome, "error")]
+    records = [record for record in traffic(60) if not hasattr(record.trace, "error")]
     with board(tmp_path, records, store__content=False) as running:
         trace = running.get("/traces", path="hard", limit=1).json["traces"][0]["id"]
         page = visit(running, f"#/traces/{trace}")
