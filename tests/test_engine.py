@@ -79,22 +79,6 @@ async def test_a_server_that_ignores_n_gets_further_requests():
     assert answer.trace.spend.calls == 6
 
 
-async def test_if_the_slow_agent_is_down_the_fast_answer_is_marked_degraded():
-    for path in ("medium", "hard"):
-        odar, _, _ = engine(slow=lambda request, index: DOWN)
-        answer = await odar.aask("What is 2 + 2?", path=path)
-        assert (answer.final, answer.degraded) == ("4", True)
-        assert any("slow agent: out of order" in reason for reason in answer.trace.degradations)
-
-
-async def test_if_the_fast_agent_is_down_the_slow_answer_is_marked_degraded():
-    for path, slow_step in (("simple", "solve"), ("medium", "solve"), ("hard", "solve")):
-        odar, _, slow = engine(fast=lambda request, index: DOWN)
-        answer = await odar.aask("What is 2 + 2?", path=path)
-        assert (answer.final, answer.degraded) == ("4", True)
-        assert steps(slow) == [slow_step]
-
-
 async def test_if_both_agents_are_down_the_error_names_both():
     odar, _, _ = engine(fast=lambda r, i: DOWN, slow=lambda r, i: ProviderError("no such model", status=404))
     with pytest.raises(AllAgentsFailed) as caught:

@@ -292,6 +292,8 @@ async def _settle(scene: Scene, key: str, ask: bool) -> None:
             for status, text in await asyncio.gather(*asked):
                 assert status == 200, text
     if workers > 1:
+        # a worker opens a file with its first connection
+        await asyncio.gather(*(scene.gateway.is_up() for _ in range(4 * workers)))
         await asyncio.sleep(2 * PUBLISH_S)  # until /metrics has the tasks of all
 
 

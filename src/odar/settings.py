@@ -351,7 +351,7 @@ class Settings:
         return tuple(dict.fromkeys((agent.model, *agent.alternatives, *agent.fallbacks)))
 
     def with_default_models(self) -> Settings:
-        """Settings in which no agent has alternatives: what dispatch may choose has skills of its own."""
+        """Settings in which no agent has alternatives: every question goes to the default models (SPEC 4.4)."""
         return replace(
             self,
             fast=replace(self.fast, alternatives=()),

@@ -47,6 +47,23 @@ def test_only_consecutive_failures_open_the_breaker(breaker: Breaker) -> None:
     assert (breaker.state, breaker.admit()) == ("open", 10)
 
 
+def test_the_failures_of_one_key_do_not_open_it_for_others(breaker: Breaker, clock: Clock) -> None:
+    breaker.succeeded("honest")
+    for _ in range(20):
+        breaker.failed("hostile")
+    assert breaker.state == "closed"
+    breaker.failed("honest")
+    assert breaker.state == "open", "others fail too"
+
+
+def test_without_answers_to_others_the_failures_of_one_key_open_it(breaker: Breaker, clock: Clock) -> None:
+    breaker.succeeded("honest")
+    clock.now += 1000
+    for _ in range(20):
+        breaker.failed("only")
+    assert breaker.state == "open"
+
+
 def test_a_late_failure_does_not_prolong_the_cooldown(breaker: Breaker, clock: Clock) -> None:
     fail(breaker, 3)
     clock.now = 9

@@ -13,6 +13,7 @@ from odar.providers.http import Retry
 from odar.served.alignment import ServedAlignment
 from support.fault_server import hang, ok, status
 from support.gateway import PNG, turn
+from support.live_gateway import api_key
 from support.waiting import until
 
 CHAT = "/v1/chat/completions"
@@ -132,6 +133,25 @@ async def test_a_stream_error_has_its_type(start, up, slow):
     code, text = await live.text(CHAT, body("odar-medium", stream=True))
     error = json.loads(text.rsplit("data: ", 1)[-1])["error"] if code == 200 else json.loads(text)["error"]
     assert error["type"] == "rate_limit_error", text
+
+
+async def test_the_limits_of_a_key_are_checked_before_a_body(start):
+    live = await start(keys=[api_key("k", "secret", max_parallel=1)])
+    headers = {"x-api-key": "secret"}
+    go = asyncio.Event()
+
+    async def endless():
+        yield b"{"
+        await go.wait()
+
+    first = asyncio.create_task(live.http.post(live.url + CHAT, data=endless(), headers=headers))
+    try:
+        await until(lambda: live.service.concurrency_limit.in_flight == 1)
+        async with live.http.post(live.url + CHAT, data=endless(), headers=headers) as response:
+            assert response.status == 429
+    finally:
+        go.set()
+    assert (await first).status == 400
 
 
 # ── how much a request may hold (item 11) ───────────────────────────────────────────────────────────────────

@@ -97,5 +97,5 @@ def test_requests_of_this_machine_share_all_bytes():
     limiter = ConcurrencyLimit(1000, max_bytes=100)
     limiter.hold(None, 60)
     limiter.hold(None, 40)
-    with pytest.raises(ApiError, match="eight times gateway"):
+    with pytest.raises(ApiError, match="max_body_mb"):
         limiter.hold(None, 1)

@@ -77,7 +77,11 @@ class Observed:
     async def spent_usd(self) -> float:
         await self.store.run(lambda: self.store.budgets.close(5))
         with Database(self.store.settings) as database, database.read() as connection:
-            found = connection.execute(spending.select().where(spending.c.key_id == OBSERVATION)).mappings().all()
+            found = (
+                connection.execute(spending.select().where(spending.c.key_id.startswith(OBSERVATION)))
+                .mappings()
+                .all()
+            )
         return sum(row["cost_usd"] for row in found)
 
 

@@ -15,9 +15,10 @@ import uvicorn
 from odar.serving import server
 from odar.serving.access import ConcurrencyLimit
 from odar.serving.server import ConnectionLimits, DrainingServer, _on_loop_error
+from support.constants import odar_code
 from support.fault_server import FaultServer, hang, ok
 from support.gateway import turn
-from support.gateway_process import CODE, Process
+from support.gateway_process import Process
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ async def test_a_request_that_does_not_finish_is_cut_off(tmp_path, http):
 
 async def run(*arguments: str, folder=None) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CODE, *arguments, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        sys.executable, "-c", odar_code(), *arguments, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )  # fmt: skip
     out, err = await process.communicate()
     return process.returncode, out.decode(), err.decode()

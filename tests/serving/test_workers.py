@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import errno
 import os
 import re
 import signal
@@ -23,7 +24,8 @@ from odar.serving.access import AccessPolicy, ConcurrencyLimit
 from odar.serving.errors import ApiError
 from odar.serving.keys import KeyCache, KeyLimits, create_key
 from odar.serving.metrics import Metrics
-from odar.serving.workers import MAX_DEFAULT_WORKERS, Workers, worker_count
+from odar.serving.server import ConnectionLimits
+from odar.serving.workers import MAX_DEFAULT_WORKERS, Workers, _Supervisor, worker_count
 from odar.settings import GatewaySettings, StoreSettings
 from odar.traces.database import Database
 from support.entries import entry
@@ -85,6 +87,16 @@ def test_a_key_leaves_half_of_the_places_of_all_workers():
             limit.acquire(key)
 
 
+def test_workers_share_large_requests_and_connections_evenly():
+    for worker in pair():
+        limit = ConcurrencyLimit(8, max_bytes=100, workers=worker)
+        limit.hold(None, 50)
+        with pytest.raises(ApiError, match="too many large requests"):
+            limit.hold(None, 1)
+        connections = ConnectionLimits(6, workers=worker)
+        assert [connections.acquire("a") for _ in range(4)] == [True] * 3 + [False]
+
+
 def test_keys_stay_required_for_workers_that_start_later():
     keys, workers = KeyCache(), pair()
     keys.load([api_key("k", "k")])
@@ -127,6 +139,23 @@ def test_a_snapshot_that_is_not_whole_is_left_out():
     assert one.snapshot(1) is None
     other.publish(b"y" * (1 << 21))
     assert one.snapshot(1) is None, "too large"
+
+
+def test_a_worker_is_replaced_when_the_system_can_fork_again(monkeypatch):
+    said, outcomes = [], iter([OSError(errno.ENOMEM, "Cannot allocate memory"), 4711])
+
+    def fork():
+        outcome = next(outcomes)
+        if isinstance(outcome, OSError):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(os, "fork", fork)
+    monkeypatch.setattr("odar.serving.workers._RESTART_PAUSE_S", 0)
+    supervisor = _Supervisor(Workers(2), said.append)
+    assert not supervisor._fork(1, replacement=True)
+    assert supervisor._pids == {4711: 1}
+    assert said == ["worker 1 cannot be replaced yet: Cannot allocate memory"]
 
 
 # ── real processes ──────────────────────────────────────────────────────────────────────────────────────────

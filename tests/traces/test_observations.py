@@ -12,6 +12,7 @@ import pytest
 from odar.config import load_settings
 from odar.errors import KeyRefused
 from odar.serving.budgets import OBSERVATION, Budgets, Need
+from odar.serving.keys import create_key
 from odar.traces.database import Database, observations
 from odar.traces.observations import Observation, Observations, cascade_id
 from odar.traces.retention import delete_old_traces
@@ -121,3 +122,24 @@ def test_the_budget_of_a_day_holds_across_processes(url: str, settings_of: Calla
         account.close(5)
     for database in databases:
         database.close()
+
+
+def test_a_key_leaves_as_much_of_the_budget_as_it_spends(database: Database) -> None:
+    budgets = Budgets(database, lambda: 1.8e9, observe_usd_day=1.0)
+
+    def granted(key: str, times: int, usd: float = 0.1) -> int:
+        futures = [
+            budgets.reserve(f"{OBSERVATION}:{key}", f"{key}{next(NUMBER)}", [Need(usd)], 60) for _ in range(times)
+        ]
+        found = [future.result() for future in futures if future.exception(30) is None]
+        for reservation in found:
+            budgets.settle(reservation, reservation.need.usd, None).result(30)
+        return len(found)
+
+    assert granted("only", 3) == 3, "without other keys all of it is for one"
+    for name in ("greedy", "modest"):
+        create_key(database, name)
+    assert granted("greedy", 10) == 3, "0.3 of the 0.7 that were left, 0.1 more would leave 0.3"
+    assert granted("modest", 10) == 2
+    assert granted("greedy", 10) == 0
+    budgets.close(5)

@@ -24,7 +24,7 @@ from odar.traces.archive import Archive
 from odar.traces.database import Database
 from odar.traces.observations import agreement_lines, interval_text
 from odar.traces.overview import warnings_of
-from odar.traces.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
+from odar.traces.record import MARKS, PATHS, STATUSES, UNMARKED, Filter
 from odar.traces.story import spend_line
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -85,7 +85,6 @@ def command(
     """
     if context.invoked_subcommand is not None:
         return
-    cursor = None if after is None else Cursor.parse(after)
     with _open_archive(settings) as archive:
         if summary:
             overview = archive.overview(conditions)
@@ -93,12 +92,12 @@ def command(
             observed = archive.observations(settings).report(conditions.since, conditions.key)
             overview["observation"] = observed
         else:
-            page = archive.page(conditions, cursor, limit)
+            page = archive.page(conditions, after, limit)
     if as_json and summary:
         print_json({**overview, "warnings": warnings})
     elif as_json:
-        print_json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
-    elif not (overview["queries"] if summary else page.traces):
+        print_json(page)
+    elif not (overview["queries"] if summary else page["traces"]):
         notice("no traces" + (" match" if conditions != Filter() else " yet; try: odar ask"))
         if conditions.text is not None and not settings.store.content:
             notice("--text finds only what was stored with store.content = true")
@@ -109,9 +108,9 @@ def command(
             click.echo(f"\nsame answer as slow: {agreement} of {observed['total']['compared']:,} observed")
             click.echo("\n".join(agreement_lines(observed)))
     else:
-        print_list(page.traces)
-        if page.next is not None:
-            notice(f"more with --after {page.next}")
+        print_list(page["traces"])
+        if page["next"] is not None:
+            notice(f"more with --after {page['next']}")
 
 
 @command.command("show")

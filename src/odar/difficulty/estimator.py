@@ -101,7 +101,7 @@ class LearnedEstimator:
         weights_: (24,) for standardised features.
         bias_: float.
         scaling_: the `Scaling` of the training features.
-        map_: the `Knots` of m.
+        map_: the `Knots` of m (SPEC 2.10).
         runs_: seed and final loss of each run.
         about_: provenance of the weights; saved with them.
 

@@ -9,11 +9,13 @@ The state machine does no I/O; its clock is an argument.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Literal, NamedTuple
 
+from odar.background import CURRENT_KEY
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Provider, ProviderWrapper, Reply, Request
 
@@ -43,6 +45,9 @@ BREAKER_STATES = ("closed", "half_open", "open")
 class Breaker:
     """The state of one upstream: `failures` in a row (5) open it, at first for `cooldown_s` (10).
 
+    An upstream that has answered others within that time is not down: then the failures of one API key alone, whose
+    requests may be what it cannot answer, do not open it.
+
     >>> now = 0.0
     >>> breaker = Breaker(failures=1, cooldown_s=10, clock=lambda: now)
     >>> breaker.failed(); breaker.admit()
@@ -67,6 +72,10 @@ class Breaker:
         self.failures = 0
         """Number of failures in a row."""
         self._until = 0.0
+        self._failed_for: set[str] = set()
+        """API keys of the failures in a row."""
+        self._answered_at: dict[str, float] = {}
+        """When it last answered each API key."""
 
     def admit(self) -> float | None:
         """None if a request may be sent, otherwise the seconds until the next attempt."""
@@ -86,17 +95,27 @@ class Breaker:
     def report(self) -> BreakerReport:
         return BreakerReport(self.state, self.failures, self.waiting())
 
-    def succeeded(self) -> None:
-        """Record that the upstream answered, even if it refused the request."""
+    def succeeded(self, key: str = "") -> None:
+        """Record that the upstream answered a request of this key, even if it refused it."""
         self.state, self.failures, self._cooldown = "closed", 0, self._first
+        self._failed_for.clear()
+        self._answered_at[key] = self._clock()
 
-    def failed(self) -> None:
+    def failed(self, key: str = "") -> None:
+        """Record a failure of the upstream at a request of this key."""
         self.failures += 1
+        self._failed_for.add(key)
         if self.state == "half_open":
             self._cooldown = min(2 * self._cooldown, _MAX_GROWTH * self._first)
-        elif self.state == "open" or self.failures < self._limit:
-            return  # a late failure from before it opened
+        elif self.state == "open" or self.failures < self._limit or self._answers_others():
+            return  # a late failure from before it opened, or the requests of one key
         self.state, self._until = "open", self._clock() + self._cooldown
+
+    def _answers_others(self) -> bool:
+        """Return whether all failures in a row are of one key, and another got an answer lately."""
+        since = self._clock() - self._first
+        others = (at for key, at in self._answered_at.items() if key not in self._failed_for)
+        return len(self._failed_for) == 1 and max(others, default=-math.inf) > since
 
     def abandoned(self) -> None:
         """Record that the caller cancelled the request; if it was the probe, the next request becomes the probe."""
@@ -127,20 +146,21 @@ class GuardedProvider(ProviderWrapper):
             )
         if background:
             return await work(self._provider)
+        key = CURRENT_KEY.get()
         try:
             reply = await work(self._provider)
         except ProviderError as error:
             if not is_down(error):
-                self.breaker.succeeded()
+                self.breaker.succeeded(key)
             elif _is_not_its_fault(error, request):
                 self.breaker.abandoned()
             else:
-                self.breaker.failed()
+                self.breaker.failed(key)
             raise
         except BaseException:
             self.breaker.abandoned()
             raise
-        self.breaker.succeeded()
+        self.breaker.succeeded(key)
         return reply
 
 

@@ -208,7 +208,8 @@ class ConcurrencyLimit:
 
     A key can hold as many slots, and as many bytes of requests, as it leaves free: one key alone half of them, two
     a third each. Its limits on parallel requests and requests a minute are checked here for this process, and again
-    by the store for all processes once the body is known (`odar.serving.budgets`). Failed requests count too.
+    by the store for all processes once the body is known (`odar.serving.budgets`). Failed requests count too. Each
+    worker has an equal part of `max_bytes`.
 
     >>> concurrency_limit = ConcurrencyLimit(limit=1)
     >>> concurrency_limit.acquire()
@@ -230,7 +231,7 @@ class ConcurrencyLimit:
         self._clock = clock
         self._held: Counter[str] = Counter()
         """Requests in flight of each key."""
-        self._max_bytes = max_bytes
+        self._max_bytes = max_bytes / self._workers.count
         self._bytes: Counter[str] = Counter()
         """Bytes of the bodies of requests in flight, by key; those of this machine have the empty key."""
         self._buckets: dict[str, tuple[float, float]] = {}
@@ -270,9 +271,7 @@ class ConcurrencyLimit:
         held, free = self._bytes[id_], self._max_bytes - self._bytes.total()
         share = size if key is None or not held else held + size
         if self._bytes.total() and share > free:
-            message = (
-                f"too many large requests: {self._max_bytes / 1e6:g} MB (eight times gateway.max_body_mb) for all"
-            )
+            message = f"too many large requests: {self._max_bytes / 1e6:g} MB for all, by gateway.max_body_mb"
             raise ApiError(429, f"{message}, of which {free / 1e6:.0f} are free", "overloaded", retry_after=RETRY_S)
         self._bytes[id_] += size
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -105,8 +106,9 @@ class Budgets:
     """Makes and settles reservations in its own thread. Safe to use from any thread.
 
     `clock` gives seconds since 1970; None uses the clock of a PostgreSQL server, so that replicas agree.
-    `observe_usd_day` is the limit of the account `OBSERVATION`. `owner` names this process: what an earlier process
-    of that name has reserved is freed.
+    `observe_usd_day` is the limit of the account `OBSERVATION`, of which a key can spend as much as it leaves to
+    others, if there are any. `owner` names this process: what an earlier process of that name has reserved is
+    freed.
     """
 
     def __init__(
@@ -201,17 +203,19 @@ class Budgets:
         self, connection: Connection, requests: Sequence[_Reserve], settlements: Sequence[_Settle]
     ) -> list[Reservation | Exception]:
         now = self._now(connection)
-        ids = {each.key_id for each in requests} | {each.reservation.key_id for each in settlements}
+        ids = {_account_of(each.key_id) for each in requests}
+        ids |= {_account_of(each.reservation.key_id) for each in settlements}
         # Locked in this order until the transaction ends; on SQLite by BEGIN IMMEDIATE.
         accounts = {key_id: _load(connection, key_id, now, self._observe_usd_day) for key_id in sorted(ids)}
         for settlement in settlements:
-            accounts[settlement.reservation.key_id].settle(connection, settlement, now)
+            accounts[_account_of(settlement.reservation.key_id)].settle(connection, settlement, now)
         outcomes: list[Reservation | Exception] = []
         for request in requests:
+            account = accounts[_account_of(request.key_id)]
             try:
-                outcomes.append(accounts[request.key_id].reserve(connection, request, now))
+                outcomes.append(account.reserve(connection, request, now))
             except KeyRefused as refused:
-                refused.rates = accounts[request.key_id].rates()
+                refused.rates = account.rates()
                 outcomes.append(refused)
         for account in accounts.values():
             account.save(connection, now)
@@ -228,7 +232,7 @@ class Budgets:
 
 @dataclass(slots=True)
 class _Account:
-    """The balance of one key inside a transaction."""
+    """The balance of one key, or of observation, inside a transaction."""
 
     key_id: str
     name: str
@@ -244,6 +248,8 @@ class _Account:
     """Requests that its rate allows now."""
     tokens: float
     """Tokens that it may use now."""
+    parts: defaultdict[str, float] | None = None
+    """Dollars spent and reserved this day for each key, if keys share the budget."""
 
     def reserve(self, connection: Connection, request: _Reserve, now: float) -> Reservation:
         limits = self.limits
@@ -259,7 +265,7 @@ class _Account:
             raise KeyRefused(f"key {self.name!r} may make {rate} a minute", "rate", wait)
         refusals: list[tuple[Need, KeyRefused]] = []
         for choice, need in enumerate(request.needs):
-            refusal = self._refusal(need, now)
+            refusal = self._refusal(need, now) or self._refusal_of_part(request.key_id, need, now)
             if refusal is None:
                 return self._grant(connection, request, choice, now)
             refusals.append((need, refusal))
@@ -268,15 +274,17 @@ class _Account:
 
     def _grant(self, connection: Connection, request: _Reserve, choice: int, now: float) -> Reservation:
         need, expires_at = request.needs[choice], now + request.lease_s + LEASE_GRACE_S
-        row = {"id": request.id, "key_id": self.key_id, "day": self.day, "expires_at": expires_at}
+        row = {"id": request.id, "key_id": request.key_id, "day": self.day, "expires_at": expires_at}
         connection.execute(
             insert(reservations).values(**row, usd=need.usd, tokens=need.tokens, owner=request.owner)
         )
         self.running += 1
         self.reserved = {period: usd + need.usd for period, usd in self.reserved.items()}
+        if self.parts is not None:
+            self.parts[request.key_id] += need.usd
         self.requests -= 1
         self.tokens -= need.tokens
-        return Reservation(request.id, self.key_id, self.day, need, choice, expires_at, self.rates())
+        return Reservation(request.id, request.key_id, self.day, need, choice, expires_at, self.rates())
 
     def rates(self) -> tuple[RateLimit, ...]:
         limits = (
@@ -295,9 +303,11 @@ class _Account:
         for period in _periods(reservation.day, self.day):
             self.reserved[period] -= reservation.need.usd if alive else 0.0
             self.spent[period] += usd
+        if self.parts is not None and reservation.day == self.day:
+            self.parts[reservation.key_id] += usd - (reservation.need.usd if alive else 0.0)
         if settlement.tokens is not None:  # what a server reports beyond the most that is possible does not count
             self.tokens += max(0, reservation.need.tokens - settlement.tokens)
-        add_spending(connection, self.key_id, reservation.day, 1, usd, int(settlement.usd is None))
+        add_spending(connection, reservation.key_id, reservation.day, 1, usd, int(settlement.usd is None))
 
     def save(self, connection: Connection, now: float) -> None:
         if self.limits.rate_per_min is None and self.limits.tokens_per_min is None:
@@ -330,6 +340,26 @@ class _Account:
             wait,
         )
 
+    def _refusal_of_part(self, key_id: str, need: Need, now: float) -> KeyRefused | None:
+        """Return why a key cannot spend more of the budget that it shares; None if as much is left for others."""
+        limit = self.limits.budget_day_usd
+        if self.parts is None or limit is None or key_id == self.key_id:
+            return None
+        own, left = self.parts[key_id] + need.usd, limit - self.spent["day"] - self.reserved["day"] - need.usd
+        if own <= left + _SLACK_USD:
+            return None
+        message = f"a key has spent ${self.parts[key_id]:.4f} of the ${limit:g} a day that keys share"
+        return KeyRefused(message, "budget", _seconds_until_next("day", now))
+
+
+def _account_of(key_id: str) -> str:
+    """Return the account that is locked and summed up: that of the key, or of observation for all keys.
+
+    >>> _account_of("key_1"), _account_of("observation"), _account_of("observation:key_1")
+    ('key_1', 'observation', 'observation')
+    """
+    return OBSERVATION if key_id.startswith(OBSERVATION) else key_id
+
 
 def _load(connection: Connection, key_id: str, now: float, observe_usd_day: float) -> _Account:
     """Return the account of a key or of observation, which is locked until the transaction ends."""
@@ -339,8 +369,18 @@ def _load(connection: Connection, key_id: str, now: float, observe_usd_day: floa
     row = connection.execute(locked.with_for_update()).mappings().one_or_none()
     today = datetime.fromtimestamp(now, UTC).date().isoformat()
     s, r, b = spending.c, reservations.c, key_buckets.c
-    spent = select(s.day, s.cost_usd).where(s.key_id == key_id, s.day >= f"{today[:7]}-01")
-    reserved = connection.execute(select(r.day, r.usd).where(r.key_id == key_id, r.expires_at > now)).all()
+    # dollars by key and day; those of observation for all keys
+    is_spent, is_reserved = (
+        each.key_id.startswith(OBSERVATION) if observing else each.key_id == key_id for each in (s, r)
+    )
+    spent_rows = select(s.key_id, s.day, s.cost_usd).where(is_spent, s.day >= f"{today[:7]}-01")
+    spent = connection.execute(spent_rows).all()
+    reserved = connection.execute(select(r.key_id, r.day, r.usd).where(is_reserved, r.expires_at > now)).all()
+    parts: defaultdict[str, float] | None = None
+    if observing and _live_keys(connection) > 1:
+        parts = defaultdict(float)
+        for part, day, usd in (*spent, *reserved):
+            parts[part] += usd if day == today else 0.0
     bucket = connection.execute(select(b.requests, b.tokens, b.at).where(b.key_id == key_id)).one_or_none()
     limits = KeyLimits(budget_day_usd=observe_usd_day)
     if not observing:
@@ -352,18 +392,23 @@ def _load(connection: Connection, key_id: str, now: float, observe_usd_day: floa
         limits,
         not observing and (row is None or row["revoked_at"] is not None),
         today,
-        _sum_by_period(connection.execute(spent).all(), today),
+        _sum_by_period(spent, today),
         _sum_by_period(reserved, today),
         len(reserved),
         bucket_level(limits.rate_per_min, requests, max(0.0, now - at)),
         bucket_level(limits.tokens_per_min, tokens, max(0.0, now - at)),
+        parts,
     )
 
 
+def _live_keys(connection: Connection) -> int:
+    return connection.scalar(select(func.count()).select_from(keys).where(keys.c.revoked_at.is_(None))) or 0
+
+
 def _sum_by_period(amounts: Iterable[Any], today: str) -> dict[str, float]:
-    """Sum (day, dollars) over this day and this month."""
+    """Sum (key, day, dollars) over this day and this month."""
     sums = {"day": 0.0, "month": 0.0}
-    for day, usd in amounts:
+    for _, day, usd in amounts:
         for period in _periods(day, today):
             sums[period] += usd
     return sums

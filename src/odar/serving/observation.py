@@ -150,7 +150,8 @@ class TrafficObserver:
         paid_usd = 0.0 if paid is None else paid.cost_usd or 0.0
         need = Need(self._most_usd(query))
         lease_s = self._odar.settings.limits.deadline_s
-        future = self._store.budgets.reserve(OBSERVATION, f"observe-{entry.trace.id}", [need], lease_s)
+        account = OBSERVATION if entry.key_id is None else f"{OBSERVATION}:{entry.key_id}"
+        future = self._store.budgets.reserve(account, f"observe-{entry.trace.id}", [need], lease_s)
         reserved = await asyncio.wrap_future(future)
         ledger = self._odar.agents.ledger(max_cost_usd=need.usd + paid_usd)
         try:

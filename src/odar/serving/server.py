@@ -76,7 +76,7 @@ class ConnectionLimits:
     """Limits on the connections of a server, and the number of connections of each peer.
 
     A peer can have as many connections as it leaves free, so that one alone has half of them; `most` is by default
-    half of the file descriptors that the system allows.
+    half of the file descriptors that the system allows. Workers share `per_peer` evenly.
 
     >>> limits = ConnectionLimits(per_peer=1)
     >>> limits.acquire("10.0.0.1"), limits.acquire("10.0.0.1"), limits.acquire("10.0.0.2")
@@ -90,7 +90,7 @@ class ConnectionLimits:
     ) -> None:
         self._most = most
         self._workers = workers or Workers()
-        self.per_peer = per_peer or MAX_CONNECTIONS_PER_PEER
+        self.per_peer = max(1, (per_peer or MAX_CONNECTIONS_PER_PEER) // self._workers.count)
         self.last_requests = False
         """Whether each connection is closed after its next answer."""
         self.refused: Counter[str] = Counter()

@@ -203,21 +203,29 @@ class _Supervisor:
 
     def _fork(self, number: int, *, replacement: bool = False) -> bool:
         """Start a worker; return True in it. Signals wait until it is known."""
-        if self._signal or self._code:
-            return False
         workers = self._workers
-        signal.pthread_sigmask(signal.SIG_BLOCK, self._handlers)
-        pid = os.fork()
-        if pid == 0:
-            os.setpgid(0, 0)  # a terminal's Ctrl-C goes to the parent alone, which stops all
-            os.close(self._lifeline_end)
-            for each, handler in self._handlers.items():
-                signal.signal(each, handler)
-            workers.number, workers.is_first = number, number == 0 and not replacement
-        else:
-            self._pids[pid] = number
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handlers)
-        return pid == 0
+        while not (self._signal or self._code):
+            signal.pthread_sigmask(signal.SIG_BLOCK, self._handlers)
+            try:
+                pid = os.fork()
+            except OSError as error:  # too little memory, or too many processes
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handlers)
+                if not replacement:
+                    raise
+                self._log(f"worker {number} cannot be replaced yet: {error.strerror}")
+                time.sleep(_RESTART_PAUSE_S)
+                continue
+            if pid == 0:
+                os.setpgid(0, 0)  # a terminal's Ctrl-C goes to the parent alone, which stops all
+                os.close(self._lifeline_end)
+                for each, handler in self._handlers.items():
+                    signal.signal(each, handler)
+                workers.number, workers.is_first = number, number == 0 and not replacement
+            else:
+                self._pids[pid] = number
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handlers)
+            return pid == 0
+        return False
 
     def _reap(self, options: int = 0) -> tuple[int | None, bool]:
         """Wait for a process to end; return the number of the worker that it was, and whether it had been ready."""

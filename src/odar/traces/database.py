@@ -53,7 +53,7 @@ _LOCK = 0x0DA2_5708
 _KEY = Text().with_variant(Text(collation="C"), "postgresql")
 """Text that is compared byte by byte, so that indexes work whatever language the server is set to."""
 OBSERVATION = "observation"
-"""The account of `observe.budget_usd_day`, which is kept like a key's."""
+"""The account of `observe.budget_usd_day`, kept like a key's. The part of a key has its id after a colon."""
 metadata = MetaData()
 meta = Table("meta", metadata, Column("name", Text, primary_key=True), Column("value", BigInteger, nullable=False))
 """Counters: `schema` is the version of the tables, `keys` grows whenever the keys change."""

@@ -93,10 +93,7 @@ def stacked_agent(agents: Sequence[Agent]) -> Agent:
 
 
 def _stacked(opinions: Sequence[Opinion]) -> Opinion:
-    """Return one opinion with arrays over many items.
-
-    A rank that is unknown for all is None; one that is unknown for some is 0.5 for them, which says nothing.
-    """
+    """A rank that is unknown for all is None; one that is unknown for some is 0.5 for them, which says nothing."""
 
     def ranks(name: str) -> Array | None:
         values = [getattr(opinion, name) for opinion in opinions]

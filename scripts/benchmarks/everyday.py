@@ -1,9 +1,9 @@
 """Ask the everyday set through `odar serve`: the paths, calls and cost of each kind, against always asking the slow model.
 
-    python scripts/everyday.py                     # stub models, slow 3, 10 and 20 times as expensive as fast
-    python scripts/everyday.py --dial economy --ratio 10 --json  # another dial, one price ratio, as JSON
-    python scripts/everyday.py --local --keep FILE # the local pair (profile local) and its nominal prices; FILE resumes it
-    python scripts/everyday.py --transcript docs/transcript.md  # 20 prompts by command, Python and gateway, as a page
+    python scripts/benchmarks/everyday.py                     # stub models, slow 3, 10 and 20 times as expensive as fast
+    python scripts/benchmarks/everyday.py --dial economy --ratio 10 --json  # another dial, one price ratio, as JSON
+    python scripts/benchmarks/everyday.py --local --keep FILE # the local pair (profile local) and its nominal prices; FILE resumes it
+    python scripts/benchmarks/everyday.py --transcript docs/transcript.md  # 20 prompts by command, Python and gateway, as a page
 
 docs/data/everyday.jsonl has 80 prompts of 11 kinds, the right answer of each exact question, and for each prompt a reply
 of a fast and a slow model with token log-probabilities, written before the estimator was looked at. The stub server
@@ -35,7 +35,7 @@ from typing import Any
 from odar.policy.answers import extract_answer
 from odar.policy.equivalence import equivalent
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SET = ROOT / "docs" / "data" / "everyday.jsonl"
 TOKEN = re.compile(r" ?[^\W\d_]{1,8}| ?\d{1,3}| ?[^\w\s]{1,3}|\s+|.", re.DOTALL)
 """The tokens of the set's replies: one log-probability each."""
@@ -228,7 +228,7 @@ def run(
 PAGE = """# Twenty questions, three ways
 
 The same prompts by `odar ask`, `odar.ask` and `odar serve`: the whole text, calls and path of each are equal. Written by `python
-scripts/everyday.py --transcript docs/transcript.md`, with the stub models of the [everyday set](data/everyday.jsonl), whose replies were written
+scripts/benchmarks/everyday.py --transcript docs/transcript.md`, with the stub models of the [everyday set](data/everyday.jsonl), whose replies were written
 beforehand; slow costs ten times as much as fast. Simple: the fast model answered; medium: the slow one.
 
 """
