@@ -1,4 +1,4 @@
-"""scripts/explanations.py: the four stories that docs/guides/traces.md tells."""
+"""scripts/docsite/explanations.py: the four stories that docs/guides/traces.md tells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "explanations.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "docsite" / "explanations.py"
 
 
 def test_the_four_questions_ask_the_stages_that_the_page_says():

@@ -1,6 +1,6 @@
 """Four explanations for docs/guides/traces.md: agreement, a hard question, slow asked first, and a tool call.
 
-    python scripts/explanations.py [--write]
+    python scripts/docsite/explanations.py [--write]
 
 A stub server gives the replies below in OpenAI's protocol, with log-probabilities, so only the models are simulated: a cheap one, a
 cheap one of another family, and a strong one that costs five times as much. The rest is `odar ask --explain`, and
@@ -29,8 +29,8 @@ from odar.conversation import Message, Options, Tool
 from odar.engine import Odar
 from odar.types import Query
 
-PAGE = Path(__file__).parents[1] / "docs" / "guides" / "traces.md"
-BEGIN = "<!-- EXPLANATIONS: written by scripts/explanations.py -->"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "traces.md"
+BEGIN = "<!-- EXPLANATIONS: written by scripts/docsite/explanations.py -->"
 END = "<!-- END EXPLANATIONS -->"
 SETTINGS = """
 [providers.one]
