@@ -62,7 +62,7 @@ class GivenAnswer(Struct, frozen=True, forbid_unknown_fields=True):
     cost_usd: Annotated[float, Meta(ge=0, description="If unknown, the most that it can have cost.")] | None = None
 
     def completion(self) -> Completion:
-        """Return the answer as a provider does that gets it from a server."""
+        """The answer as a provider does that gets it from a server."""
         choice = {
             "message": {"content": self.text, "tool_calls": msgspec.to_builtins(self.tool_calls)},
             "finish_reason": self.finish,
@@ -120,7 +120,7 @@ class NextStep:
         return self.plan.prices.get(SLOW)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the step as JSON, as `POST /v1/decision` does."""
+        """The step as JSON, as `POST /v1/decision` does."""
         plan, decision = self.plan, self.decision
         winner = None if self.verdict is None else self.candidates[self.verdict.winner]
         return {
@@ -158,7 +158,7 @@ class Replay:
     """Returns the winner of a state."""
 
     async def next_step(self, plan: Plan, answers: Sequence[GivenAnswer]) -> NextStep:
-        """Return what to do after these answers, which are read in a thread."""
+        """What to do after these answers, which are read in a thread."""
         work = partial(self._next_step, plan, answers)
         size = sum(len(answer.text) for answer in answers)
         return await (run_in_thread(work) if size <= MAX_INLINE_BYTES else run_by_size(size, work))
@@ -208,7 +208,7 @@ class Replay:
         return state, numbers
 
     def _stage(self, state: State, agent: str) -> Stage:
-        """Return the stage that the policy asks for if the agent is in it, else one call to the agent."""
+        """The stage that the policy asks for if the agent is in it, else one call to the agent."""
         decision = self.policy.next_stage(state)
         if decision.stage is not None and agent in decision.stage.agents:
             self.team.final = decision.final
@@ -223,7 +223,7 @@ class Replay:
         self.team.ledger.calls.append(Call(ask.step, ask.agent, card.provider, card.name, 1, Usage(), cost, 0.0))
 
     def _requests(self, state: State, decision: Decision) -> dict[Ask, dict[str, Any]]:
-        """Return what each agent of the next stage would be sent."""
+        """What each agent of the next stage would be sent."""
         self.team.final = decision.final
         proposal = leading_candidate(self.policy, state)
         asked = Counter(call.agent for call in self.team.ledger.calls)

@@ -66,7 +66,7 @@ def models_of_keys(providers: Tables, models: Tables, environ: Mapping[str, str]
 
 
 def keys_of(providers: Tables, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return where each provider's API key comes from, for the providers that have one."""
+    """Where each provider's API key comes from, for the providers that have one."""
     found = {}
     for name, table in providers.items():
         variable = table.get("api_key_env") or ""
@@ -135,7 +135,7 @@ def parameter_count(name: str) -> float:
 
 
 def _ollama_sizes(base_url: str) -> dict[str, float]:
-    """Return the sizes that Ollama's own API knows, for names such as llama3:latest."""
+    """The sizes that Ollama's own API knows, for names such as llama3:latest."""
     parts = urlsplit(base_url)
     listed = _get(f"{parts.scheme}://{parts.netloc}/api/tags")
     entries: Iterable[Any] = (listed.get("models") if isinstance(listed, dict) else None) or ()
@@ -147,7 +147,7 @@ def _ollama_sizes(base_url: str) -> dict[str, float]:
 
 
 def _get(url: str) -> Any:
-    """Return the JSON at a URL, or None if the request fails."""
+    """The JSON at a URL, or None if the request fails."""
     try:
         parts = urlsplit(url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

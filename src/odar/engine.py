@@ -175,7 +175,7 @@ class Odar:
         return await replay.next_step(plan, given)
 
     def policy(self, options: AskOptions = NO_OPTIONS, query: Query | None = None) -> Policy:
-        """Return the policy of one question: the settings', a path of the paper, or one model."""
+        """The policy of one question: the settings', a path of the paper, or one model."""
         if not options.forced:
             cascade = options.dial is not None
             if query is not None and self.settings.fixed_stages:
@@ -184,7 +184,6 @@ class Odar:
         return choose_policy(self.settings, self.calibration, self.believed_agents, options.path, options.model)
 
     def _open(self, question: Question, options: AskOptions) -> tuple[Policy, Team, Assignment]:
-        """Return the policy of a question, its agents, and why they have these models."""
         query = make_query(question, options.images, {} if options.model else self.agents.contexts)
         policy = self.policy(options, query)
         team, assignment = self.planner.team(query, options)
@@ -203,7 +202,7 @@ class Odar:
 
     @observed("fusion")
     def _verdict(self, policy: Policy, team: Team, state: State) -> Verdict:
-        """Return the winner: by the policy's own belief if it has one, else by the fusion rule."""
+        """The winner: by the policy's own belief if it has one, else by the fusion rule."""
         return policy.verdict(state) or self.fusion.choose(state.candidates, team.query.text)
 
     async def warm_up(self) -> None:

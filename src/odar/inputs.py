@@ -32,7 +32,7 @@ _SIGNATURES = (
 
 
 def make_query(question: Question, images: Iterable[ImageSource], contexts: Mapping[str, int]) -> Query:
-    """Return a question with its images; raise InputError if it is not valid, or too long for these models."""
+    """A question with its images; raise InputError if it is not valid, or too long for these models."""
     query = to_query(question, images)
     check_text(query.text, in_conversation=bool(query.turns))
     check_length(query, contexts)
@@ -94,7 +94,6 @@ def _to_message(message: Mapping[str, Any] | Message, index: int) -> Message:
 
 
 def to_image(source: ImageSource) -> Image:
-    """Return an image from an `Image`, a file or a URL."""
     if isinstance(source, Image):
         return source
     if isinstance(source, str) and source.startswith(("http://", "https://", "data:")):
@@ -120,7 +119,7 @@ def image_from_url(url: str) -> Image:
 
 
 def decode_base64(data: str) -> bytes:
-    """Return the bytes of an image; raise InputError if this is not base64."""
+    """The bytes of an image; raise InputError if this is not base64."""
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
@@ -170,7 +169,7 @@ def load_image(path: str | os.PathLike[str]) -> Image:
 
 
 def image_from_bytes(data: bytes, name: str) -> Image:
-    """Return the bytes of an image as part of a query; `name` names it in the InputError for other formats."""
+    """The bytes of an image as part of a query; `name` names it in the InputError for other formats."""
     for media_type, offset, signature in _SIGNATURES:
         if data[offset : offset + len(signature)] == signature:
             return Image(media_type, data)

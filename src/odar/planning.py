@@ -55,7 +55,6 @@ Lengths = Mapping[str, tuple[float, float]]
 def usual_lengths(
     agents: Iterable[str], calibration: Calibration, sources: Mapping[tuple[str, Step], Source]
 ) -> Lengths:
-    """Return the lengths that a calibration measured for these agents."""
     found = {}
     for agent in agents:
         known = calibration.statistics.get(sources[agent, Ask(agent).step])
@@ -65,7 +64,7 @@ def usual_lengths(
 
 
 def without_prompts(lengths: Lengths) -> Lengths:
-    """Return the lengths of calls that send the user's prompt unchanged."""
+    """The lengths of calls that send the user's prompt unchanged."""
     return {agent: (0.0, output) for agent, (_, output) in lengths.items()}
 
 
@@ -84,13 +83,13 @@ class InProcessEstimator:
         self._threads = FairExecutor(THREADS, "odar-estimate")
 
     async def __call__(self, query: Query) -> Estimate:
-        """Return the estimate of the last turn, given the earlier ones."""
+        """The estimate of the last turn, given the earlier ones."""
         if self.is_fast(query):
             return self.estimate(query)
         return await asyncio.get_running_loop().run_in_executor(self._threads, self.estimate, query)
 
     def estimate(self, query: Query) -> Estimate:
-        """Return the estimate, computed in the calling thread."""
+        """The estimate, computed in the calling thread."""
         try:
             if not self.loaded:
                 with self._loading:  # other questions wait for it
@@ -106,7 +105,6 @@ class InProcessEstimator:
             return dataclasses.replace(LengthEstimator().estimate(query), fallback=why)
 
     def is_fast(self, query: Query) -> bool:
-        """Return whether the estimate is fast enough for the event loop."""
         return self.loaded and len(query.text) + sum(map(len, query.earlier[-MAX_EARLIER_TURNS:])) <= LONG_TEXT
 
     def close(self) -> None:
@@ -147,11 +145,11 @@ class Planner:
         """Price of a slow call of ordinary length."""
 
     def is_slow(self, query: Query) -> bool:
-        """Return whether the plan takes long enough for a call to be started meanwhile."""
+        """Whether the plan takes long enough for a call to be started meanwhile."""
         return self.estimates.loaded and not self.estimates.is_fast(query)
 
     def team(self, query: Query, options: AskOptions) -> tuple[Team, Assignment]:
-        """Return the agents for a question, and why they have these models."""
+        """The agents for a question, and why they have these models."""
         agents = self._agents
         ledger = options.ledger or agents.ledger(options.max_calls, options.max_cost_usd, options.deadline_s)
         if options.model is not None:
@@ -165,7 +163,7 @@ class Planner:
         return team, assignment
 
     def assign(self, query: Query, session: SessionRequest | None = None) -> Assignment:
-        """Return the expert and the models; a conversation keeps its models while they can be used."""
+        """The expert and the models; a conversation keeps its models while they can be used."""
         assignment = self._assign(query)
         if session is None or not session.session.requests:
             return assignment
@@ -310,12 +308,11 @@ def call_prices(
 
 
 def reference_price(cards: Mapping[str, ModelCard]) -> float:
-    """Return the price of a slow call of ordinary length, the unit of the dial (SPEC 9.5)."""
+    """The price of a slow call of ordinary length, the unit of the dial (SPEC 9.5)."""
     return call_prices(cards, REFERENCE_TOKENS)[0][SLOW]
 
 
 def token_prices(cards: Mapping[str, ModelCard]) -> dict[str, Price]:
-    """Return the price of each agent's tokens, by its size if it is free."""
     prices = {agent: _known_price(card) for agent, card in cards.items()}
     fast = next((price for price in prices.values() if price is not None), _UNKNOWN_FAST)
     found = {}
@@ -326,12 +323,12 @@ def token_prices(cards: Mapping[str, ModelCard]) -> dict[str, Price]:
 
 
 def is_nominal(cards: Mapping[str, ModelCard]) -> bool:
-    """Return whether a price is unknown or zero, so that prices are relative."""
+    """Whether a price is unknown or zero, so that prices are relative."""
     return any(card.price is None or card.price.free for card in cards.values())
 
 
 def _known_price(card: ModelCard) -> Price | None:
-    """Return the price of a model, by its size if it is free; None if neither is known."""
+    """The price of a model, by its size if it is free; None if neither is known."""
     if card.price is not None and (card.price.input or card.price.output):
         return card.price
     if card.parameters is None:

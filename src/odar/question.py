@@ -68,7 +68,7 @@ def _core_question(query: Query) -> CoreQuestion:
 
 
 def earlier_questions(query: Query, limit: int) -> list[str]:
-    """Return the user's own words in the last turns before that of `core_question`, the oldest first."""
+    """The user's own words in the last turns before that of `core_question`, the oldest first."""
     turns = (own_words(turn.text) for turn in reversed(query.turns) if turn.role == "user")
     return list(islice(filter(None, turns), 1, limit + 1))[::-1]
 
@@ -108,7 +108,7 @@ _NO_QUESTION = re.compile(
 
 
 def own_words(text: str) -> str:
-    """Return a user turn without the text that a client added; empty if nothing else is in it."""
+    """A user turn without the text that a client added; empty if nothing else is in it."""
     if _NO_QUESTION.match(text):
         return ""
     if (end := text.find(_AIDER_RULES)) != -1:
@@ -217,7 +217,7 @@ _MAX_OPTION = 600
 
 
 def _without_options(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return a question without its options, and the beginnings of these."""
+    """A question without its options, and the beginnings of these."""
     headings = list(_OPTIONS_HEADING.finditer(text)) if ":" in text else []
     runs = []
     if "\n" in text:
@@ -245,14 +245,14 @@ def _is_long_enough(run: list[re.Match[str]]) -> bool:
 
 
 def _are_options(run: list[re.Match[str]], before: str) -> bool:
-    """Return whether a list without a heading is one of options: numbered steps or demands are not."""
+    """Whether a list without a heading is one of options: numbered steps or demands are not."""
     label = run[0][0].strip("([)]. \t:")
     asked = _ASKS_TO_CHOOSE.search(before)
     return asked is not None if not label.isupper() else asked is not None or len(run) > 2
 
 
 def _last_run(matches: Iterable[re.Match[str]]) -> list[re.Match[str]]:
-    """Return the last of the matches that are labelled A, B, C … or 1, 2, 3 …"""
+    """The last of the matches that are labelled A, B, C … or 1, 2, 3 …"""
     run: list[re.Match[str]] = []
     for match in matches:
         label = match[1] or match[2]
@@ -319,7 +319,7 @@ _DEMANDS_LENGTH = 2_000
 
 
 def _without_demands(text: str) -> tuple[str, str]:
-    """Return a question without demands on the form of the answer, and these; nothing if no question is left."""
+    """A question without demands on the form of the answer, and these; nothing if no question is left."""
     demands: list[str] = []
     kept: list[str] = []
     position = 0

@@ -21,7 +21,6 @@ def make_trace(
     verdict: Verdict,
     team: Team,
 ) -> Trace:
-    """Return the trace of an answered question."""
     ledger, plan = team.ledger, state.plan
     if options.session is not None:
         agent = state.candidates[verdict.winner].agent
@@ -47,7 +46,7 @@ def make_trace(
 
 
 def baseline_usd(team: Team) -> float | None:
-    """Return what one call to the slow agent would have cost: by its own tokens, or those of another's answer."""
+    """What one call to the slow agent would have cost: by its own tokens, or those of another's answer."""
     card = team.cards.get(SLOW)
     answered = [call for call in team.ledger.calls if call.error is None and call.samples]
     call = next((call for call in answered if call.agent == SLOW), answered[0] if answered else None)
@@ -60,7 +59,7 @@ def baseline_usd(team: Team) -> float | None:
 
 
 def _degradations(state: State, verdict: Verdict, team: Team, failures: Iterable[str]) -> tuple[str, ...]:
-    """Return the failures and shortcuts of a question (SPEC 6.3)."""
+    """The failures and shortcuts of a question (SPEC 6.3)."""
     winner = state.candidates[verdict.winner]
     reasons = [state.plan.estimate.fallback, *team.shortcuts, *failures, winner.fault]
     if any(candidate.finish == "length" for candidate in state.candidates):

@@ -50,7 +50,7 @@ class Agents:
     def team(
         self, query: Query, ledger: Ledger, seed: int | None = None, models: Mapping[str, str] | None = None
     ) -> Team:
-        """Return the agents for one query, with these models or their default models."""
+        """The agents for one query, with these models or their default models."""
         chosen = {agent: cards[0] for agent, cards in self.cards.items()}
         if models is not None:
             chosen = {
@@ -68,7 +68,7 @@ class Agents:
         return team
 
     def plain_team(self, query: Query, model: str, ledger: Ledger | None = None, seed: int | None = None) -> Team:
-        """Return a single agent that passes a request through, without ODAR's prompts and settings."""
+        """A single agent that passes a request through, without ODAR's prompts and settings."""
         cards = {DIRECT: self.settings.card(model)}
         ledger = ledger or self.ledger()
         return Team(self.settings, cards, self.plain_prompts, self.providers, query, ledger, seed, plain=True)
@@ -76,7 +76,7 @@ class Agents:
     def ledger(
         self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None
     ) -> Ledger:
-        """Return a new ledger with the configured limits, which a request can lower but not raise."""
+        """A new ledger with the configured limits, which a request can lower but not raise."""
         if max_calls is None and max_cost_usd is None and deadline_s is None:
             return Ledger(self._limits)
         given = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "deadline_s": deadline_s}
@@ -85,7 +85,7 @@ class Agents:
         return Ledger(self._limits.tightened(deadline_s, max_calls, max_cost_usd))
 
     def sources(self) -> dict[tuple[str, Step], Source]:
-        """Return the source of free energies of each agent's default model at each of its steps."""
+        """The source of free energies of each agent's default model at each of its steps."""
         steps = {agent: [Ask(agent).step] for agent in self.cards}
         for agent in self.cards:
             if agent not in CHEAP_AGENTS:
@@ -97,16 +97,16 @@ class Agents:
         }
 
     def source(self, model: str, agent: str, step: Step) -> Source:
-        """Return the source of free energies of a model at one step of an exact question."""
+        """The source of free energies of a model at one step of an exact question."""
         return configured_source(self.settings, self.prompts.exact[step].md5, model, agent)
 
     def prompt_steps(self) -> dict[str, str]:
-        """Return the step of every known prompt by its MD5."""
+        """The step of every known prompt by its MD5."""
         return prompt_steps(self.settings.prompts)
 
 
 def configured_source(settings: Settings, prompt_md5: str, model: str, agent: str) -> Source:
-    """Return the source of free energies of a model that answers one prompt as an agent of these settings."""
+    """The source of free energies of a model that answers one prompt as an agent of these settings."""
     own = settings.agent(agent)
     weight = settings.fusion.varentropy_weight
     return Source(model, prompt_md5, own.temperature, own.top_p, own.max_tokens, weight)

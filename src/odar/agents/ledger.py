@@ -81,11 +81,11 @@ class Ledger:
         self._started += seconds
 
     def seconds(self) -> float:
-        """Return the time since the request began, without excluded time."""
+        """The time since the request began, without excluded time."""
         return self.clock() - self._started
 
     def time_left(self) -> float:
-        """Return seconds until the deadline, never below 0."""
+        """Seconds until the deadline, never below 0."""
         return max(0.0, self.limits.deadline_s - self.seconds())
 
     def call_timeout(self, wanted_s: float) -> tuple[float, bool]:
@@ -132,13 +132,13 @@ class Ledger:
         return count
 
     def calls_left(self) -> int | None:
-        """Return how many calls are left; None without a limit."""
+        """How many calls are left; None without a limit."""
         if self.limits.calls is None:
             return None
         return self.limits.calls - sum(call.samples for call in self.calls)
 
     def usd_left(self) -> float | None:
-        """Return how many dollars are left; None without a limit."""
+        """How many dollars are left; None without a limit."""
         return None if self.limits.cost_usd is None else self.limits.cost_usd - self.charged_usd()
 
     def reserve(
@@ -227,21 +227,20 @@ class Ledger:
             self.settle(reservation, call)
 
     def spend(self) -> Spend:
-        """Return the totals so far."""
         usage: Usage = sum((call.usage for call in self.calls), NO_USAGE)
         costs = [call.cost_usd for call in self.calls if call.cost_usd is not None]
         cost = math.fsum(costs) if len(costs) == len(self.calls) else None
         return Spend(sum(call.samples for call in self.calls), usage, cost, self.seconds())
 
     def charged_usd(self) -> float:
-        """Return an upper bound of the cost, with the maximum for running calls and those of unknown cost."""
+        """An upper bound of the cost, with the maximum for running calls and those of unknown cost."""
         reserved = sum(usd for _, usd in self._reservations)
         spent = sum(call.cost_usd or 0.0 for call in self.calls)
         return reserved + spent + self._at_risk_usd
 
     @staticmethod
     def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None, drafts: int = 0) -> float:
-        """Return the maximum cost of one sample of at most `max_tokens`, which also reads `drafts` more tokens."""
+        """The maximum cost of one sample of at most `max_tokens`, which also reads `drafts` more tokens."""
         if max_tokens is None:
             raise BudgetExceeded(
                 f"max_cost_usd cannot be kept without max_tokens; set how long {card.name} may answer"
@@ -300,12 +299,12 @@ def draft_tokens(card: ModelCard, max_tokens: int) -> int:
 
 
 def writes_cache(messages: Iterable[Message]) -> bool:
-    """Return whether the client asks the provider to cache a part of the conversation."""
+    """Whether the client asks the provider to cache a part of the conversation."""
     return any(input_bound(message)[1] for message in messages)
 
 
 def input_bound(message: Message) -> tuple[int, bool]:
-    """Return an upper bound of the tokens of a message, and whether the client asks the provider to cache it."""
+    """An upper bound of the tokens of a message, and whether the client asks the provider to cache it."""
     if message.bound is None:
         text = "".join([message.text, *map(str, message.tool_calls)]) if message.tool_calls else message.text
         size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
@@ -321,7 +320,7 @@ def input_bound(message: Message) -> tuple[int, bool]:
 
 
 def _json_tokens(value: Any) -> int:
-    """Return an upper bound of the tokens of a JSON value: its bytes, and IMAGE_TOKENS for each image in it."""
+    """An upper bound of the tokens of a JSON value: its bytes, and IMAGE_TOKENS for each image in it."""
     match value:
         case str():
             return IMAGE_TOKENS if value.startswith("data:image/") else len(value.encode("utf-8", "replace"))

@@ -84,7 +84,7 @@ class Measurements:
         return opinion_of(candidate, answer_signals(candidate), table, agent)
 
     def _source(self, step: Step, team: Team, agent: str, model: str) -> Source | None:
-        """Return the source of a candidate with this query's sampling; None if the server sets part of it."""
+        """The source of a candidate with this query's sampling; None if the server sets part of it."""
         used = team.request_template(agent).sampling
         if used.temperature is None or used.top_p is None or used.max_tokens is None:
             return None
@@ -93,12 +93,12 @@ class Measurements:
 
 
 def size_of(candidates: Iterable[Candidate]) -> int:
-    """Return about how many bytes must be read to measure or to write these candidates."""
+    """About how many bytes must be read to measure or to write these candidates."""
     return sum(len(candidate.text) + 100 * len(candidate.tokens) for candidate in candidates)
 
 
 def opinion_of(candidate: Candidate, seen: AnswerSignals, table: QuantileTables | None, agent: Agent) -> Opinion:
-    """Return what the belief sees of one candidate alone: its group is 0, or −1 if it has no answer."""
+    """What the belief sees of one candidate alone: its group is 0, or −1 if it has no answer."""
     known = shipped_tables() if table is None else table.with_fallback(shipped_tables())
     ranks = {name: known.rank(seen.kind, name, getattr(seen, name)) for name in RANKED}
     direct = seen.kind is AnswerKind.DIRECT and ranks["answer_logprob"] is not None
@@ -114,7 +114,7 @@ def opinion_of(candidate: Candidate, seen: AnswerSignals, table: QuantileTables 
 
 
 def grouped(own: Iterable[Opinion], groups: Iterable[int]) -> tuple[Opinion, ...]:
-    """Return opinions with the groups of equal answers; without an answer the group stays −1."""
+    """Opinions with the groups of equal answers; without an answer the group stays −1."""
     return tuple(
         opinion if opinion.group in (-1, group) else replace(opinion, group=group)
         for opinion, group in zip(own, groups, strict=True)

@@ -44,7 +44,7 @@ class StreamedAnswer:
         self._started = False
 
     def handler_of(self, decision: Decision) -> OnDelta | None:
-        """Return the callback for the provider of a stage: text if no other stage can follow, else a draft."""
+        """The callback for the provider of a stage: text if no other stage can follow, else a draft."""
         return self.handler if decision.final else self.draft
 
     @property

@@ -191,7 +191,7 @@ class Team:
         self.ledger.exclude_time(self.ledger.clock() - started)
 
     def request_template(self, agent: str, card: ModelCard | None = None) -> Request:
-        """Return a request of this agent without its conversation, for its own model or another."""
+        """A request of this agent without its conversation, for its own model or another."""
         card, options = card or self.cards[agent], self.query.options
         if self.plain:
             priced = self.ledger.limits.cost_usd is not None
@@ -216,7 +216,7 @@ class Team:
                 yield card
 
     async def _run(self, ask: Ask, proposal: Candidate | None, on_delta: OnDelta | None) -> list[Candidate]:
-        """Return the candidates of one agent; an early call is used if there is one."""
+        """The candidates of one agent; an early call is used if there is one."""
         if ask.agent in self.paid and not ask.verify:
             return await self._use_paid(ask, on_delta)
         early = self._early.pop(ask, None)
@@ -228,7 +228,7 @@ class Team:
             early.cancel()
 
     async def _use_paid(self, ask: Ask, on_delta: OnDelta | None) -> list[Candidate]:
-        """Return a reply that exists already, and further samples if there are more to ask for."""
+        """A reply that exists already, and further samples if there are more to ask for."""
         completion, call = self.paid.pop(ask.agent)
         self.ledger.calls.append(replace(call, step=ask.step, agent=ask.agent))
         self.skip_samples(ask.agent, 1)
@@ -241,7 +241,7 @@ class Team:
 
     @observed("agent")
     async def _call_models(self, ask: Ask, proposal: Candidate | None, on_delta: OnDelta | None) -> list[Candidate]:
-        """Return the answers of the first of the agent's models that gives any."""
+        """The answers of the first of the agent's models that gives any."""
         try:
             self.check(ask.agent)
         except OdarError as error:
@@ -293,12 +293,12 @@ class Team:
         )
 
     def affordable(self, card: ModelCard, request: Request) -> int:
-        """Return how many of the request's samples fit the limits; raises BudgetExceeded if not one does."""
+        """How many of the request's samples fit the limits; raises BudgetExceeded if not one does."""
         read = self.billed_messages(request.messages)
         return self.ledger.affordable(card, read, request.sampling.max_tokens, request.n)
 
     def worst_usd(self) -> dict[str, float]:
-        """Return the most that one call to each agent can cost; infinite if it is unknown."""
+        """The most that one call to each agent can cost; infinite if it is unknown."""
         costs = {}
         for agent, card in self.cards.items():
             messages = self.prompts[Ask(agent).step].messages(self.query, "", "")
@@ -315,7 +315,7 @@ class Team:
         return await self.ledger.bill(ask, card, request, read, lambda sent: provider.complete(sent, on_delta))
 
     def billed_messages(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """Return all messages billed as input; descriptions of tools are part of the prompt."""
+        """All messages billed as input; descriptions of tools are part of the prompt."""
         options = self.query.options
         if self._descriptions is None:
             parts = [
@@ -326,7 +326,7 @@ class Team:
         return (*messages, *self._descriptions)
 
     def _options(self, card: ModelCard, template: Request) -> Options:
-        """Return the client's options that this model's provider accepts; the others are noted."""
+        """The client's options that this model's provider accepts; the others are noted."""
         options = self.query.options
         if options is NO_OPTIONS:
             return options
@@ -390,7 +390,7 @@ class Team:
     async def _call(
         self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None = None
     ) -> list[Completion]:
-        """Return the usable completions of one request on the ledger. A failure is recorded, not raised."""
+        """The usable completions of one request on the ledger. A failure is recorded, not raised."""
         try:
             reply = await self.complete(ask, card, request, on_delta)
         except ProviderError as error:
@@ -413,7 +413,7 @@ class Team:
     async def _continued(
         self, completion: Completion, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> Completion:
-        """Return the completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
+        """The completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
         make = partial(self.candidate, ask, card, completion)
         stated = (await run_by_size(len(completion.text), make)).stated
         kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
@@ -437,7 +437,7 @@ class Team:
     def candidate(
         self, ask: Ask, card: ModelCard, completion: Completion, proposal: Candidate | None = None
     ) -> Candidate:
-        """Return the candidate in a completion: the answer, a verifier's judgment, and whether it was stated."""
+        """The candidate in a completion: the answer, a verifier's judgment, and whether it was stated."""
         text, calls, prompt = completion.text, completion.tool_calls, self.prompts[ask.step]
         judgment = extract_judgment(text) if ask.verify and prompt.asks_for_judgment else None
         if calls:
@@ -468,7 +468,7 @@ class Team:
 
 
 def is_usable(completion: Completion) -> bool:
-    """Return whether a completion is neither empty nor endless."""
+    """Whether a completion is neither empty nor endless."""
     return len(completion.text) <= MAX_TEXT and bool(completion.text.strip() or completion.tool_calls)
 
 
@@ -489,13 +489,13 @@ def _another_may_answer(error: OdarError) -> bool:
 
 
 def _draft(candidate: Candidate) -> str:
-    """Return the text and the tool calls of a candidate, for a verifier."""
+    """The text and the tool calls of a candidate, for a verifier."""
     calls = "\n".join(f"(calls the tool {call})" for call in candidate.tool_calls)
     return "\n".join(part for part in (candidate.text.strip(), calls) if part)
 
 
 def _seeded(sampling: Sampling, index: int) -> Sampling:
-    """Return the sampling for one of several samples; each gets its own seed, so that they differ."""
+    """The sampling for one of several samples; each gets its own seed, so that they differ."""
     return sampling if sampling.seed is None or index == 0 else replace(sampling, seed=sampling.seed + index)
 
 
@@ -514,7 +514,7 @@ async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def agent_request_template(agent: AgentSettings, card: ModelCard, options: Options, seed: int | None) -> Request:
-    """Return a request with the client's options, else the agent's; with log-probabilities if possible (SPEC 5)."""
+    """A request with the client's options, else the agent's; with log-probabilities if possible (SPEC 5)."""
     # Our own limit leaves at least half of a small model's context to the conversation.
     longest = agent.max_tokens + REASONING_ROOM * REASONING_TOKENS.get(card.effort, 0)
     longest = min(longest, max(1, card.context // 2)) if card.context else longest

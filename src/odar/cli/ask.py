@@ -139,7 +139,7 @@ def _print_details(answer: Answer, query: Query, settings: Settings, *, explain:
 
 
 async def _ask(settings: Settings, text: str, options: AskOptions, *, show_progress: bool, streams: bool) -> Answer:
-    """Return the answer; with `streams`, also write its text to standard output as soon as it is known."""
+    """Answer the question; with `streams`, write the text to standard output as soon as it is known."""
     with _spinner(show_progress and sys.stderr.isatty()) as update:
         display = DownloadDisplay(before=lambda: update(None))  # if the question needs a model that is missing
         providers = local_providers(settings, display) if show_progress else None

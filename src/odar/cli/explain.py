@@ -56,12 +56,12 @@ def print_document(
 
 
 def text_of(part: Mapping[str, Any], name: str) -> str:
-    """Return a text of a document, or its length if the text is not stored."""
+    """A text of a document, or its length if the text is not stored."""
     return str(part[name]) if name in part else f"({part[f'{name}_characters']:,} characters, not kept)"
 
 
 def _candidate_table(document: Mapping[str, Any]) -> Table:
-    """Return a table with a row for each candidate; long answers are cut."""
+    """A table with a row for each candidate; long answers are cut."""
     table = plain_table()
     table.width = WIDTH - 1
     table.add_column("", min_width=1)

@@ -77,7 +77,6 @@ def request_kind(query: Query, core: CoreQuestion | None = None) -> RequestKind:
 
 
 def text_kind(core: CoreQuestion) -> RequestKind:
-    """Return the kind of a request by its text alone."""
     if core.options:
         words = {option.strip(" .").lower() for option in core.options}
         return _YES_NO if words in _OPPOSITES else RequestKind(Kind.CHOICE, len(core.options))
@@ -112,7 +111,7 @@ _SENTENCE_END = re.compile(r"(?:(?<![\s.(][a-z])(?<!\b[md]r)\.|[!?])[\"')\]]?\s|
 
 
 def _demanded_kind(demands: str) -> RequestKind | None:
-    """Return the kind that demands on the answer's form imply; `_SHORT` for an exact form that they do not name."""
+    """The kind that demands on the answer's form imply; `_SHORT` for an exact form that they do not name."""
     if not demands:
         return None
     cues = _cues()
@@ -128,7 +127,7 @@ def _demanded_kind(demands: str) -> RequestKind | None:
 
 
 def _question_kind(text: str) -> RequestKind | None:
-    """Return the kind of the last question in a lower-case text, or None if it asks none."""
+    """The kind of the last question in a lower-case text, or None if it asks none."""
     cues, end = _cues(), text.rfind("?")
     if end == -1:
         sentence = _SENTENCE_END.split(text, maxsplit=1)[0]
@@ -144,7 +143,7 @@ def _question_kind(text: str) -> RequestKind | None:
 
 
 def _sentence_kind(sentence: str, text: str) -> RequestKind | None:
-    """Return the kind of a question of one sentence, the last one of `text`."""
+    """The kind of a question of one sentence, the last one of `text`."""
     cues = _cues()
     personal = len(text) > _PERSONAL_LENGTH and cues.personal.search(text)
     if cues.asks_for_help.match(sentence):
@@ -174,7 +173,7 @@ def _sentence_kind(sentence: str, text: str) -> RequestKind | None:
 
 
 def _task_kind(text: str) -> RequestKind:
-    """Return the kind of a lower-case text that asks no question."""
+    """The kind of a lower-case text that asks no question."""
     cues = _cues()
     if cues.exact_task.search(text) or cues.asks_number.search(text):
         return _NUMBER
@@ -189,7 +188,7 @@ def _task_kind(text: str) -> RequestKind:
 
 
 def _schema_kind(schema: Mapping[str, Any] | None) -> RequestKind | None:
-    """Return the kind of an answer by its JSON schema, if that has one field of a small type."""
+    """The kind of an answer by its JSON schema, if that has one field of a small type."""
     fields = schema.get("properties") if schema is not None else None
     field = next(iter(fields.values())) if isinstance(fields, Mapping) and len(fields) == 1 else None
     if not isinstance(field, Mapping):

@@ -57,26 +57,26 @@ class Policy(Protocol):
         ...
 
     def next_stage(self, state: State) -> Decision:
-        """Return the next stage, or stop."""
+        """The next stage, or stop."""
         ...
 
     def verdict(self, state: State) -> Verdict | None:
-        """Return the winner of the candidates; None leaves it to the fusion rule."""
+        """The winner of the candidates; None leaves it to the fusion rule."""
         ...
 
     def describe(self, plan: Plan) -> list[str]:
-        """Return in words when a question like this one stops or goes on; empty if nothing depends on a number."""
+        """In words, when a question like this one stops or goes on; empty if nothing depends on a number."""
         ...
 
 
 def leading_candidate(policy: Policy, state: State) -> Candidate | None:
-    """Return the candidate that leads now, for a verifier; None without any."""
+    """The candidate that leads now, for a verifier; None without any."""
     verdict = policy.verdict(state) if len(state.candidates) > 1 else None
     return state.candidates[0 if verdict is None else verdict.winner] if state.candidates else None
 
 
 def expected_usd(policy: Policy, state: State) -> float:
-    """Return the expected price of all further stages of a question."""
+    """The expected price of all further stages of a question."""
     if isinstance(policy, CascadePolicy):
         return policy.expected_usd(state)
     total = 0.0
@@ -174,7 +174,7 @@ def _default_skill(name: str, card: ModelCard, settings: Settings) -> float:
 
 
 def _price_ratio(name: str, card: ModelCard, settings: Settings) -> float:
-    """Return the price of an agent in calls of the fast one: by its role, or by its own price if it has no role."""
+    """The price of an agent in calls of the fast one: by its role, or by its own price if it has no role."""
     fast = settings.card(settings.fast.model).price
     if name in CHEAP_AGENTS:
         return 1.0
@@ -215,7 +215,7 @@ def possible_walks(policy: Policy, n: int = 1, max_path: Route | None = None) ->
 def _longest_walks(
     stages: tuple[Stage, ...], samples: Iterable[tuple[str, int]], max_path: Route | None
 ) -> tuple[Walk, ...]:
-    """Return the walk with the most calls that ends with each stage, those with more calls first."""
+    """The walk with the most calls that ends with each stage, those with more calls first."""
     most = dict(samples)
     found: list[Walk] = []
     for last in range(len(stages)):
