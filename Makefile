@@ -38,7 +38,7 @@ test-fast: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadfile $(FAST_TESTS)
 
 # Tests that need Ray (240 MB). The only other skipped tests are those of lm-evaluation-harness, which needs its
-# own environment: LM_EVAL=…/lm_eval, see scripts/check_lm_eval.sh
+# own environment: LM_EVAL=…/lm_eval, see qa/clients/check_lm_eval.sh
 test-extras: $(VENV)/.dev
 	@$(INSTALL) -e '.[ray]'
 	$(BIN)/pytest -rs $(RAY_TESTS)
@@ -67,7 +67,7 @@ lock: $(VENV)/.dev
 	$(BIN)/python scripts/release/lock.py
 
 bench: $(VENV)/.dev
-	$(BIN)/python scripts/bench.py startup
+	$(BIN)/python scripts/benchmarks/bench.py startup
 
 # Check Dockerfile, compose, Prometheus, Grafana and Kubernetes files without running them.
 lint-deploy: $(LINT)/.tools $(VENV)/.dev

@@ -79,22 +79,6 @@ async def test_a_server_that_ignores_n_gets_further_requests():
     assert answer.trace.spend.calls == 6
 
 
-async def test_if_the_slow_agent_is_down_the_fast_answer_is_marked_degraded():
-    for path in ("medium", "hard"):
-        odar, _, _ = engine(slow=lambda request, index: DOWN)
-        answer = await odar.aask("What is 2 + 2?", path=path)
-        assert (answer.final, answer.degraded) == ("4", True)
-        assert any("slow agent: out of order" in reason for reason in answer.trace.degradations)
-
-
-async def test_if_the_fast_agent_is_down_the_slow_answer_is_marked_degraded():
-    for path, slow_step in (("simple", "solve"), ("medium", "solve"), ("hard", "solve")):
-        odar, _, slow = engine(fast=lambda request, index: DOWN)
-        answer = await odar.aask("What is 2 + 2?", path=path)
-        assert (answer.final, answer.degraded) == ("4", True)
-        assert steps(slow) == [slow_step]
-
-
 async def test_if_both_agents_are_down_the_error_names_both():
     odar, _, _ = engine(fast=lambda r, i: DOWN, slow=lambda r, i: ProviderError("no such model", status=404))
     with pytest.raises(AllAgentsFailed) as caught:
@@ -446,7 +430,7 @@ async def test_a_choice_that_a_calibration_installed_is_not_for_open_ended_reque
 
 
 async def test_one_model_at_two_efforts_is_fast_and_slow():
-    both = {"fast__model": "quick", "fast__effort": "none", "slow__model": "quick", "slow__effort": "high"}
+    both = {"fast__model": "quick@none", "slow__model": "quick@high"}
     odar, provider, _ = engine(difficulty=0.3, **both)
     answer = await odar.aask("What is 2 + 2?", path="medium")
     assert [(request.model, request.effort) for request in provider.requests] == [
@@ -458,3 +442,60 @@ async def test_one_model_at_two_efforts_is_fast_and_slow():
     assert slow >= fast + 4 * 6000  # reasoning counts towards the limit
     assert {source.model for source in odar.agents.sources().values()} == {"quick@none", "quick@high"}
     assert answer.trace.plan.prices["slow"] > 10 * answer.trace.plan.prices["fast"]
+
+
+ALONE = {"prompts": "default", "policy": "cascade"}
+EXPENSIVE = {**MODELS, "deep": {**MODELS["deep"], "price": {"input": 10, "output": 40}}}
+
+
+@pytest.mark.parametrize("overrides", [{**ALONE, "models": EXPENSIVE}, {**ALONE, "policy": "slow"}])
+async def test_where_one_call_decides_the_prompt_is_the_users_own(overrides):
+    """Nothing is compared, so no form is asked for; the reply streams, and no other call follows it."""
+    reply = "It is *four*, which nobody doubts."
+    odar, fast, slow = engine(slow=lambda request, index: [completion(reply)], **overrides)
+    pieces: list[str] = []
+    answer = await odar.aask("What is 2 + 2?", on_text=pieces.append)
+    (request,) = slow.requests
+    assert [(turn.role, turn.text) for turn in request.messages] == [("user", "What is 2 + 2?")]
+    assert (answer.text, answer.final, "".join(pieces), fast.requests) == (reply, reply, reply, [])
+    assert answer.trace.decisions[0].final
+    step = await odar.adecide("What is 2 + 2?", [{"agent": "slow", "text": reply}])
+    assert (step.stage, step.candidates[0].stated) == (None, True)
+
+
+async def test_who_needs_a_short_answer_keeps_the_instruction():
+    odar, _, slow = engine(
+        slow=lambda request, index: [completion("Four.\nAnswer: 4")], policy="slow", prompts="default"
+    )
+    assert (await odar.aask("What is 2 + 2?", short=True)).final == "4"
+    assert "Answer: <response>" in slow.requests[0].messages[0].text
+    (body,) = (await odar.adecide("What is 2 + 2?", short=True)).requests.values()
+    assert body["messages"][0]["role"] == "system"
+
+
+async def test_an_answer_that_others_may_follow_is_asked_for_in_a_form_that_can_be_compared():
+    odar, fast, _ = engine(**ALONE, models=EXPENSIVE, second__model="deep")
+    answer = await odar.aask("What is 2 + 2?", dial="quality")
+    asked = [decision for decision in answer.trace.decisions if decision.stage is not None]
+    assert not any(decision.final for decision in asked)
+    assert all("Answer: <response>" in request.messages[0].text for request in fast.requests)
+
+
+async def test_a_call_that_decides_alone_and_fails_is_replaced():
+    odar, _, _ = engine(slow=lambda request, index: DOWN, **ALONE, models=EXPENSIVE)
+    answer = await odar.aask("What is 2 + 2?")
+    assert (answer.final, answer.degraded, [call.agent for call in answer.trace.calls]) == (
+        "4",
+        True,
+        ["slow", "fast"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "cheap", "skill"), [(True, "quick", 0.62), (False, "quick", 0.45), (True, "", 0.45)]
+)
+def test_a_vendors_cheap_model_with_logprobs_is_more_skilled_than_any_cheap_model(logprobs, cheap, skill):
+    providers = {"fast": {"kind": "openai", "cheap": cheap}, "slow": {"kind": "openai"}}
+    models = {**MODELS, "quick": {**MODELS["quick"], "logprobs": logprobs}}
+    odar, _, _ = engine(policy="cascade", providers=providers, models=models)
+    assert odar.believed_agents["fast"].skill == skill

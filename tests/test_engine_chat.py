@@ -22,20 +22,18 @@ TURNS = (Message("system", "Speak like a pirate."), Message("user", "What is 2 +
 
 
 def engine(fast, slow, difficulty=0.5, kind="openai", **overrides):
-    settings = load_settings(
-        "tiny",
-        environ={},
-        prompts="chat",
-        models={
+    base = {
+        "prompts": "chat",
+        "models": {
             "quick": {"provider": "fast", "logprobs": True, "n": True, "drop": ["top_p"]},
             "deep": {"provider": "slow", "logprobs": True, "n": True},
         },
-        providers={"fast": {"kind": kind}, "slow": {"kind": kind}},
-        policy="paper",
-        fast__model="quick",
-        slow__model="deep",
-        **overrides,
-    )
+        "providers": {"fast": {"kind": kind}, "slow": {"kind": kind}},
+        "policy": "paper",
+        "fast__model": "quick",
+        "slow__model": "deep",
+    }
+    settings = load_settings("tiny", environ={}, **{**base, **overrides})
     providers = {"fast": ScriptedProvider(fast, "fast"), "slow": ScriptedProvider(slow, "slow")}
     return Odar(settings, providers=providers, estimator=ConstantEstimator(difficulty)), *providers.values()
 
@@ -179,3 +177,25 @@ async def test_a_local_model_gets_no_tools_and_the_answer_is_degraded():
     query = Query.from_messages(TURNS, Options(tools=(Tool("weather", "The weather.", CITY),)))
     answer = await odar.aask(query, path=Route.SIMPLE)
     assert any("get no tools" in reason for reason in answer.trace.degradations)
+
+
+async def test_a_tool_call_on_which_fast_and_second_agree_at_quality():
+    """Without the dial, one call is enough: no public recording teaches how likely a tool call is right."""
+    script = calls('{"city": "Rome"}', '{"city":  "Rome"}')
+    dear = {"provider": "slow", "logprobs": True, "n": True, "price": {"input": 10, "output": 40}}
+    cheap = {"provider": "fast", "logprobs": True, "n": True, "price": {"input": 1, "output": 4}}
+    odar, _, slow = engine(
+        script,
+        script,
+        difficulty=0.1,
+        policy="cascade",
+        models={"quick": cheap, "other": {**cheap, "family": "other"}, "deep": dear},
+        second__model="other",
+    )
+    query = Query.from_messages(
+        (Message("user", "How warm is it in Rome?"),), Options(tools=(Tool("weather", "", CITY),))
+    )
+    answer = await odar.aask(query, dial="quality")
+    assert [str(each.stage) for each in answer.trace.decisions if each.stage] == ["fast", "second"]
+    assert (answer.trace.candidates[0].tool_calls[0].name, slow.requests) == ("weather", [])
+    assert (await odar.aask(query)).trace.spend.calls == 1

@@ -29,7 +29,6 @@ from support.fault_server import (
     trickle,
     truncated,
 )
-from support.waiting import until
 
 DEADLINE_S = 1.0
 WORDS = "one two three four five six seven eight nine Answer: 4"
@@ -126,17 +125,3 @@ async def test_a_server_without_logprobs_is_recognised_by_its_answers(servers):
     slow.behave(no_logprobs("It is.\nAnswer: 4"))
     async with engine(fast, slow) as odar:
         assert (await ask(odar, path="medium")).trace.verdict.scorer == "slow"
-
-
-async def test_cancelling_a_question_cancels_its_requests(servers):
-    fast, slow = servers
-    fast.behave(hang())
-    slow.behave(hang())
-    async with engine(fast, slow) as odar:
-        task = asyncio.create_task(odar.aask("What is 2 + 2?", path="hard"))
-        await until(lambda: fast.busy and slow.busy)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await fast.until_idle()
-        await slow.until_idle()

@@ -9,8 +9,9 @@ import json
 from collections.abc import Callable
 from itertools import pairwise
 
-from odar.policy.answers import concluding_number, extract_answer, extract_judgment, find_answer
+from odar.policy.answers import extract_answer, extract_judgment, find_answer
 from odar.policy.equivalence import canonical, equivalent, group_answers
+from odar.policy.quantities import concluding_number
 from odar.providers.anthropic import StreamedMessage
 from odar.providers.openai import StreamedReply, ThinkingFilter
 from odar.providers.response import SseReader

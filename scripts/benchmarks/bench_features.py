@@ -1,10 +1,10 @@
-"""Measure the CPU time of an estimate, with and without the dependency parse.
+"""Measure the CPU time of an estimate, with and without the dependency parse, and of the linear model alone.
 
     OPENBLAS_NUM_THREADS=1 taskset -c 0 python scripts/benchmarks/bench_features.py --data ../shared/data
 
 Times are CPU times, so that other work on the machine counts less; each GSM8K test question (read for its text only) is
 timed --repeat times and the best counts. To compare two versions, run both in turn, with PYTHONPATH set to the sources of
-each. `scripts/bench.py difficulty` gives estimates a second and percentiles.
+each. `scripts/benchmarks/bench.py difficulty` gives estimates a second and percentiles.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from odar.difficulty.base import estimate_turn
 from odar.difficulty.estimator import LearnedEstimator
+from odar.difficulty.features import phi
 from odar.policy.experts import route_expert
 from odar.types import Query
 
@@ -47,17 +48,19 @@ def main() -> None:
         queries = [Query(json.loads(line)["question"]) for line in file]
     prose = " ".join(query.text for query in queries)
     queries = queries[: args.questions]
+    features: dict[str, np.ndarray] = {}
     works: dict[str, Callable[[Query], object]] = {
         "served": lambda query: estimate_turn(estimator, query, parse=False),
         "parsed": estimator.estimate,
         "expert": route_expert,
+        "linear": lambda query: estimator.predict(features[query.text]),
     }
-    for query in queries:
-        estimator.estimate(query)  # loads the parser and meets the words
     print(f"{'':14}" + "".join(f"{name:>9}" for name in works) + f"   ms of CPU, load {os.getloadavg()[0]:.1f}")
     for name, texts in [("question mean", queries)] + [
         (f"{size // 1000} kB", [Query(prose[:size])]) for size in (1000, 10_000, 100_000)
     ]:
+        # the features of a text, for the linear model alone; this also loads the parser and meets the words
+        features |= {query.text: phi(query) for query in texts}
         repeat = args.repeat if len(texts[0].text) < 5000 else max(3, args.repeat // 6)
         print(f"{name:14}" + "".join(f"{best(work, texts, repeat).mean():9.3f}" for work in works.values()))
 

@@ -1,4 +1,4 @@
-"""How often `odar calibrate --at-most-worse` certifies too much, on recorded answers of three triples of models.
+"""How often `odar certify` certifies too much, on recorded answers of three triples of models.
 
     python scripts/benchmarks/bench_guarantee.py --data ../shared/data [--draws 1000]
 

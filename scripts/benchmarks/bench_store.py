@@ -26,7 +26,7 @@ from odar.config import load_settings
 from odar.serving.keys import KeyLimits, create_key
 from odar.serving.store import Store
 from odar.traces import writer
-from odar.traces.record import Cursor, Filter, Record
+from odar.traces.record import Filter, Record
 from odar.traces.writer import make_row, write_rows
 from support.traces import make_answer, make_record
 
@@ -109,8 +109,8 @@ async def main() -> None:
         if store._database.is_sqlite:
             print(f"{given.rows:,} traces, {size(url):,.0f} MB")
         archive = store.archive
-        first = archive.page(limit=1).traces[0]
-        middle = Cursor((datetime.now(UTC) - timedelta(days=15)).isoformat(timespec="milliseconds"), "")
+        first = archive.page(limit=1)["traces"][0]
+        middle = (datetime.now(UTC) - timedelta(days=15)).isoformat(timespec="milliseconds") + "_0"
         timed("page of 50, newest", lambda: archive.page())
         timed("page of 50, from the middle", lambda: archive.page(after=middle))
         timed("page, path = hard", lambda: archive.page(Filter(path="hard")))

@@ -21,6 +21,12 @@ def main(arguments: list[str]) -> int:
             for path in paper.write():
                 print(f"wrote {path}")
             return 0
+        case ["screenshots"]:
+            from docsite.screenshots import write_screenshots
+
+            for path in write_screenshots():
+                print(f"wrote {path}")
+            return 0
         case ["cases"]:
             from docsite import paper
 

@@ -70,7 +70,42 @@ def measure() -> dict[str, Any]:
             for slug, rows in part["tables"].items()
         }
         found[name] = {"items": part["items"], "tables": tables, "paths": paper_paths(findings)}
-    return _rounded({**found, **_estimator()})
+    return _rounded({**found, **_estimator(), "other": other_recordings()})
+
+
+OTHER = {
+    "without-step-limit": ("fast: the limit of three steps", "−0.8, −0.5", "single-fast"),
+    "without-self-correction": ("fast: “avoid self-correction”", "−0.6, −0.7", "single-fast"),
+    "without-protocol": ("verification: the protocol", "−1.3, −1.2", "always-medium"),
+    "without-self-check": ("samples: the self-check", "−2.1, −1.6", "always-hard"),
+    "without-structure": ("slow: all structure", "−2.9, −2.5", "always-hard"),
+    "fast-fast": ("the fast model as both agents", "−1.8", "always-hard"),
+    "slow-slow": ("the slow model as both agents", "+47% cost", "always-hard"),
+}
+"""Recordings of the small pair's questions: what differs, the paper's figure, and the policy in which that answers every question."""
+
+
+def other_recordings() -> dict[str, dict[str, Any]]:
+    """Changes of accuracy in the recordings of other agents and prompts, each on the questions that both have."""
+    from odar.lab.replay.policies import run_policy
+    from odar.lab.replay.table import load_table, shared_rows
+    from odar.lab.statistics import difference
+
+    folder = ROOT / "runs/small-pair"
+    base = load_table(folder / "recording.jsonl.gz")
+    found = {}
+    for name, (what, said, policy) in OTHER.items():
+        table = load_table(folder / f"{name}.jsonl.gz")
+        rows, theirs = shared_rows(base.column("key"), table.column("key"))
+        row: dict[str, Any] = {"what": what, "paper": said, "policy": policy.replace("-", " ")}
+        for column, spec in (("changed", policy), ("paper's policy", "paper")):
+            before, after = run_policy(base, spec).score[rows], run_policy(table, spec).score[theirs]
+            change = difference(after, before).interval
+            row[column] = [change.value, change.low, change.high]
+            if spec == policy:
+                row["differing"] = int((before != after).sum())
+        found[name] = row
+    return found
 
 
 def paper_paths(findings: Any) -> dict[str, dict[str, float]]:
@@ -146,8 +181,8 @@ def render(figures: dict[str, Any]) -> str:
     measured = json.loads((ROOT / "docs/data/measured.json").read_text("utf-8"))
     return environment.from_string(TEMPLATE.read_text("utf-8")).render(
         ours=_cell(figures), figures=figures, measured=measured, training=training(), **_importance(),
-        variant=lambda fact: variants(figures, fact), case=lambda name: case_sentence(measured, figures["difficulty"][name], name),
-        large_models=large_models(),
+        statuses=statuses(), other=lambda name, column="paper's policy": _interval(figures["other"][name][column]), case=lambda name: case_sentence(measured, figures["difficulty"][name], name),
+        large_models=large_models(), gains=sorted((over.split()[0] for _, over in large_models()), key=_number), vocabularies=vocabularies(),
         local=" ".join(RECORDINGS["local"][0]) + " --split judge", tiny="docs/data/embedded-*.jsonl.gz",
     )  # fmt: skip
 
@@ -164,16 +199,18 @@ def _importance() -> dict[str, Any]:
     return {"importance": sorted(drops.items(), key=lambda each: -each[1]), "importance_of": shares}
 
 
-def variants(figures: dict[str, Any], fact: str) -> str:
-    """The small pair recorded with other agents or prompts: changes of accuracy of the paper's policy, and calls."""
-    rows = figures["small"]["tables"]["ablations"]
-    cell = _cell(figures)
-    found = [
-        f"{name} {cell('small', 'ablations', name, 'change of accuracy', '+.3f')} at {row['calls, ODAR = 1']:.2f} of the calls"
-        for name, row in rows.items()
-        if fact in name
-    ]
-    return "; ".join(found) or "not recorded"
+def vocabularies() -> list[tuple[str, int]]:
+    """The fields of f15 to f17, and how many words each has."""
+    from odar.difficulty.features import FIELDS
+
+    words = json.loads((ESTIMATOR / "vocabularies.json").read_text("utf-8"))["vocabularies"]
+    return [(field, len(words[field])) for field in FIELDS]
+
+
+def statuses() -> list[tuple[str, int]]:
+    """How many rows of the page have each status."""
+    names = re.findall(r"\| (same|differs|open|text) \|$", TEMPLATE.read_text("utf-8"), re.M)
+    return Counter(names).most_common()
 
 
 def write_cases() -> str:
@@ -236,6 +273,15 @@ def _cell(figures: dict[str, Any]) -> Callable[..., str]:
         return text.replace("-", "−")
 
     return cell
+
+
+def _number(text: str) -> float:
+    return float(text.replace("−", "-"))
+
+
+def _interval(found: list[float]) -> str:
+    value, low, high = found
+    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}]".replace("-", "−")
 
 
 def _rounded(value: Any) -> Any:

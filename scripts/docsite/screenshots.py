@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +15,13 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from everyday import PRICE, SET, STUBS, Stub, gateway, post
+from benchmarks.everyday import PRICE, SET, STUBS, Stub, gateway, post
 
 from docsite.markdown import ROOT
 
 FOLDER = ROOT / "docs" / "images"
 RATIO = 20
+WIDTH = 1200
 SECOND = """
 [second]
 model = "other"
@@ -33,6 +33,8 @@ price = { input = 0.5, output = 2.0 }
 [store]
 content = true
 """
+VERDICT_ENDS = 1490
+"""Pixels of a trace down to the end of its verdict; the candidates have a picture of their own."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -59,14 +61,17 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-def take(url: str, address: str, file: Path, width: int = 1200, part: str | None = None) -> None:
-    """Save the page at an address of the dashboard, or a part of it."""
+def take(
+    url: str, address: str, file: Path, width: int, height: int | None = None, part: str | None = None
+) -> None:
+    """Save the page at an address of the dashboard, its upper `height` pixels, or one element."""
     with browser() as chromium:
         page = chromium.new_page(viewport={"width": width, "height": 800}, color_scheme="light")
         page.goto(f"{url}/#{address}")
         page.wait_for_selector("main[aria-busy=false]")
         target = page.locator(part) if part else page
-        target.screenshot(path=file, **({} if part else {"full_page": True}))
+        clip = {"x": 0, "y": 0, "width": width, "height": height} if height else None
+        target.screenshot(path=file, **({} if part else {"full_page": True, "clip": clip}))
 
 
 def disagreement(connection: HTTPConnection) -> str:
@@ -84,7 +89,7 @@ def disagreement(connection: HTTPConnection) -> str:
     raise SystemExit("no question of the set has two cheap answers that differ")
 
 
-def write_screenshots(folder: Path = FOLDER, width: int = 1200) -> list[Path]:
+def write_screenshots() -> list[Path]:
     """Ask the everyday set, and save the overview, a trace and its candidates."""
     items = [json.loads(line) for line in SET.read_text("utf-8").splitlines()]
     stub = ThreeModels(items)
@@ -97,14 +102,10 @@ def write_screenshots(folder: Path = FOLDER, width: int = 1200) -> list[Path]:
                 post(connection, "odar", item)
             url = f"http://{connection.host}:{connection.port}"
             trace = disagreement(connection)
-            files = [folder / name for name in ("overview.png", "trace.png", "candidates.png")]
-            take(url, "/", files[0], width)
-            take(url, f"/traces/{trace}", files[1], width)
-            take(url, f"/traces/{trace}", files[2], width, "section.card:has(div.candidates)")
+            files = [FOLDER / name for name in ("overview.png", "trace.png", "candidates.png")]
+            take(url, "/", files[0], WIDTH)
+            take(url, f"/traces/{trace}", files[1], WIDTH, height=VERDICT_ENDS)
+            take(url, f"/traces/{trace}", files[2], WIDTH, part="section.card:has(div.candidates)")
     finally:
         stub.shutdown()
     return files
-
-
-if __name__ == "__main__":
-    write_screenshots(Path(sys.argv[1]), int(sys.argv[2]))

@@ -34,7 +34,7 @@ def run_in_background(work: Coroutine[Any, Any, T]) -> T:
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of the process, which is shared so that connection pools outlive a call."""
+    """The event loop of the process, which is shared so that connection pools outlive a call."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="odar-loop", daemon=True).start()
     return loop
@@ -86,7 +86,6 @@ class FairExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Stop the threads."""
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
 
     def _run_next(self) -> None:

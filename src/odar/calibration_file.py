@@ -76,7 +76,7 @@ class Calibration:
 
 
 def load_calibration(name: str) -> Calibration:
-    """Return a shipped calibration by name, a file, or the empty one for an empty name.
+    """A shipped calibration by name, a file, or the empty one for an empty name.
 
     >>> load_calibration("").statistics
     {}

@@ -45,7 +45,7 @@ class Price:
         return max(self.input, self.cached, self.written or 0.0, self.written_1h or 0.0)
 
     def cost(self, usage: Usage) -> float | None:
-        """Return the cost of this usage; None if a count or a price that it needs is unknown (SPEC 6.1)."""
+        """The cost of this usage; None if a count or a price that it needs is unknown (SPEC 6.1)."""
         if self.free:
             return 0.0
         if usage.input is None or usage.output is None or usage.unpriced:
@@ -61,7 +61,7 @@ class Price:
         return total / 1_000_000
 
     def _written_cost(self, usage: Usage) -> float | None:
-        """Return the cost of writing to the cache, in millionths of a dollar."""
+        """The cost of writing to the cache, in millionths of a dollar."""
         if not usage.written:
             return 0.0
         if usage.written_1h is None:  # the part with the higher price is unknown
@@ -81,7 +81,7 @@ REASONING_ROOM = 4
 
 
 def split_effort(model: str) -> tuple[str, str]:
-    """Return the name of a model without its effort, and the effort, or an empty string.
+    """The name of a model without its effort, and the effort, or an empty string.
 
     >>> split_effort("gpt-5.4@high"), split_effort("claude@20250514")
     (('gpt-5.4', 'high'), ('claude@20250514', ''))
@@ -140,7 +140,7 @@ class ModelCard:
         return found or self.provider
 
     def at_effort(self, effort: str, kind: str, *, listed: bool = True) -> ModelCard:
-        """Return the card of this model at a level of reasoning effort.
+        """The card of this model at a level of reasoning effort.
 
         Args:
             effort: the level.

@@ -27,7 +27,7 @@ _DRIFT_CHECK_S = 60.0
 
 
 class InstalledCertificate:
-    """The certificate of a calibration file, which `odar calibrate --at-most-worse` wrote.
+    """The certificate of a calibration file, which `odar certify` wrote.
 
     Raises:
         SettingsError: it cannot be read.

@@ -44,7 +44,7 @@ Layer = dict[KeyPath, tuple[Any, str]]
 
 
 def key_name(path: KeyPath) -> str:
-    """Return a key as a user writes it in odar.toml.
+    """A key as a user writes it in odar.toml.
 
     >>> key_name(("models", "gpt-4.1", "images"))
     'models."gpt-4.1".images'
@@ -115,7 +115,7 @@ def _describe(kind: Any) -> str:
 
 
 def short_repr(value: Any, name: str = "") -> str:
-    """Return a value for an error message: short, and hidden if its name says that it is a secret."""
+    """A value for an error message: short, and hidden if its name says that it is a secret."""
     if is_secret(name):
         return "(hidden)"
     try:
@@ -133,7 +133,7 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     **overrides: Any,
 ) -> Settings:
-    """Return the effective settings.
+    """Load the effective settings.
 
     Args:
         profile: a shipped profile or a path to a TOML file; None chooses one by the other settings, by the API keys
@@ -175,7 +175,7 @@ def load_settings(
 
 
 def environment_name(path: KeyPath) -> str:
-    """Return the environment variable of a setting.
+    """The environment variable of a setting.
 
     >>> environment_name(("fast", "max_tokens"))
     'ODAR_FAST_MAX_TOKENS'
@@ -194,7 +194,7 @@ def iter_settings() -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
 
 
 def _choose_profile(layers: Layer, environ: Mapping[str, str], *, servers: bool) -> tuple[str, str, Layer]:
-    """Return the default profile, the reason for it, and the models of both agents if the profile names none."""
+    """The default profile, the reason for it, and the models of both agents if the profile names none."""
     agents = [role for role in ("fast", "slow") if (role, "model") in layers]
     if len(agents) == 2:
         return "custom", BOTH_NAMED, {}
@@ -220,7 +220,7 @@ def _choose_profile(layers: Layer, environ: Mapping[str, str], *, servers: bool)
 
 @cache
 def _shipped_layer(package: str, file: str, origin: str) -> Layer:
-    """Return a file of the package, parsed once."""
+    """A file of the package, parsed once."""
     return _toml_layer(resources.files(package).joinpath(file), origin)
 
 
@@ -263,7 +263,7 @@ def _check_owner(path: Path) -> None:
 
 
 def _calibration_layer(layers: Layer) -> Layer:
-    """Return fitted settings, which override the profile, and which the user's settings override."""
+    """Fitted settings, which override the profile, and which the user's settings override."""
     name, _ = layers.get(("calibration",), ("", ""))
     fitted = {key.replace(".", "__"): value for key, value in load_calibration(name).settings.items()}
     return dict(_flatten(_nest(fitted), f"calibration {name}"))
@@ -329,7 +329,7 @@ def _set_path(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 @cache
 def _schema() -> dict[KeyPath, tuple[Any, dataclasses.Field[Any]]]:
-    """Return type and field of every setting by its path; `*` stands for the name of a model or provider."""
+    """Type and field of every setting by its path; `*` stands for the name of a model or provider."""
 
     def walk(table: Any, prefix: KeyPath) -> Iterator[tuple[KeyPath, tuple[Any, dataclasses.Field[Any]]]]:
         hints = typing.get_type_hints(table)
@@ -351,7 +351,6 @@ def _schema() -> dict[KeyPath, tuple[Any, dataclasses.Field[Any]]]:
 
 @cache
 def _table_keys(table: KeyPath) -> dict[str, None]:
-    """Return the keys of a table of the schema, in order."""
     return dict.fromkeys(path[len(table)] for path in _schema() if path[: len(table)] == table)
 
 
@@ -385,62 +384,55 @@ def _flatten(
             raise _invalid(path, value, origin, "a table")
 
 
-def _required_paths(tree: Mapping[str, Any]) -> Iterator[KeyPath]:
-    """Yield the settings without a default, those of every agent, model and provider in the tree included."""
+def _build(layers: Layer, reason: str) -> Settings:
+    layers = {**_inherited(layers), **layers}
+    for path in _required_paths(layers):
+        if path not in layers:
+            raise SettingsError(f"setting {key_name(path)} is missing and has no default")
+    tree: dict[str, Any] = {}
+    for path, (value, _) in layers.items():
+        _set_path(tree, path, value)
+    origins = {path: origin for path, (_, origin) in layers.items()}
+    return dataclasses.replace(msgspec.convert(tree, Settings), origins=origins, profile_reason=reason)
+
+
+def _inherited(layers: Layer) -> Layer:
+    """The sampling of a second agent is that of the fast one, of further agents that of the slow one."""
+    inherited: Layer = {}
+    for agent in {path[:-1] for path in layers if path[0] in ("second", "agents")}:
+        like = "fast" if agent == ("second",) else "slow"
+        for name in ("temperature", "top_p", "max_tokens", "timeout_s"):
+            if (like, name) in layers:
+                inherited[*agent, name] = layers[like, name]
+    return inherited
+
+
+def _required_paths(layers: Layer) -> Iterator[KeyPath]:
+    """Yield the settings without a default, those of every agent, model and provider in the layers included."""
     for place, (_, field) in _schema().items():
         if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING:
             continue
         if "*" in place:
             table, _, key = place
-            yield from ((table, name, key) for name in tree.get(table, {}))
-        elif place[0] != "second" or "second" in tree:
+            yield from {(table, path[1], key): None for path in layers if path[0] == table}
+        elif place[0] != "second" or any(path[0] == "second" for path in layers):
             yield place
 
 
-def _build(layers: Layer, reason: str) -> Settings:
-    tree: dict[str, Any] = {}
-    for path, (value, _) in layers.items():
-        _set_path(tree, path, value)
-    _complete_agents(tree)
-    for path in _required_paths(tree):
-        if not _has_path(tree, path):
-            raise SettingsError(f"setting {key_name(path)} is missing and has no default")
-    origins = {path: origin for path, (_, origin) in layers.items()}
-    return dataclasses.replace(msgspec.convert(tree, Settings), origins=origins, profile_reason=reason)
-
-
-def _complete_agents(tree: dict[str, Any]) -> None:
-    """Give a second agent the sampling of the fast one, and further agents that of the slow one."""
-    inherited = ("temperature", "top_p", "max_tokens", "timeout_s")
-    others = [("fast", tree["second"])] if "second" in tree else []
-    others += [("slow", agent) for agent in tree.get("agents", {}).values()]
-    for like, agent in others:
-        for name in inherited:
-            if name in tree.get(like, {}):
-                agent.setdefault(name, tree[like][name])
-
-
-def _has_path(tree: Mapping[str, Any], path: KeyPath) -> bool:
-    for part in path:
-        if not isinstance(tree, Mapping) or part not in tree:
-            return False
-        tree = tree[part]
-    return True
-
-
 def with_values(settings: Settings, values: Mapping[str, Any], origin: str = "calibration") -> Settings:
-    """Return settings with other values by key, such as {"fusion.beta": "0.5", "policy": "paper"}.
+    """Settings with other values by key, such as {"fusion.beta": "0.5", "policy": "paper"}.
 
     Raises:
         SettingsError: a value is invalid, or the settings contradict each other.
     """
     for key, value in values.items():
+        path = tuple(key.split("."))
+        kind, field = _schema()[path]
+        value = coerce(parse_value(value, kind) if isinstance(value, str) else value, kind, field, path, origin)
         section, _, name = key.rpartition(".")
-        part: Any = getattr(settings, section) if section else settings
-        field = next(each for each in dataclasses.fields(part) if each.name == name)
-        kind = typing.get_type_hints(type(part))[name]
-        value = parse_value(value, kind) if isinstance(value, str) else value
-        changed = dataclasses.replace(part, **{name: coerce(value, kind, field, tuple(key.split(".")), origin)})
-        settings = dataclasses.replace(settings, **{section: changed}) if section else changed
+        changes = {name: value}
+        if section:
+            changes = {section: dataclasses.replace(getattr(settings, section), **changes)}
+        settings = dataclasses.replace(settings, **changes)
     settings.check_routing()
     return settings

@@ -110,7 +110,6 @@ class Options:
     parallel_tools: bool | None = None
     format: Format | None = None
     user: str | None = None
-    """The client's name for its user."""
     effort: str | None = None
     """Level of reasoning effort, by its name in `protocol`."""
     betas: tuple[str, ...] = ()

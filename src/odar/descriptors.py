@@ -24,7 +24,6 @@ def raise_descriptor_limit() -> int:
 
 
 def descriptor_limit() -> int:
-    """Return how many descriptors this process may open."""
     if sys.platform == "win32":
         return _UNLIMITED
     import resource
@@ -34,10 +33,10 @@ def descriptor_limit() -> int:
 
 
 def client_connections() -> int:
-    """Return how many connections clients may open: half of the descriptors."""
+    """How many connections clients may open: half of the descriptors."""
     return max(8, (descriptor_limit() - _OTHER_FILES) // 2)
 
 
 def server_connections() -> int:
-    """Return how many connections to one model server may be open: an eighth of the descriptors, at most 1,024."""
+    """How many connections to one model server may be open: an eighth of the descriptors, at most 1,024."""
     return min(1024, max(4, (descriptor_limit() - _OTHER_FILES) // 8))

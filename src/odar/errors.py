@@ -158,7 +158,7 @@ class AllAgentsFailed(ProviderError):
 
 
 def _remedy(causes: Iterable[OdarError]) -> str:
-    """Return what helps if time ran out; other errors name their own remedy."""
+    """What helps if time ran out; other errors name their own remedy."""
     return "; allow more time (deadline)" if any(isinstance(c, DeadlineExceeded) for c in causes) else ""
 
 
@@ -207,7 +207,7 @@ class WeightsError(OdarError):
 
 
 def summary_of(error: BaseException) -> str:
-    """Return kind, status and code of an error, without its message, which may quote a request or an answer.
+    """Kind, status and code of an error, without its message, which may quote a request or an answer.
 
     >>> summary_of(ProviderError("f: HTTP 400: bad input 'Who is Ann?'", provider="f", status=400, code="too_long"))
     'f: HTTP 400 (too_long)'
@@ -228,13 +228,12 @@ def detach(error: BaseException) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the nearest known name, or an empty string."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def one_line(message: object, max_length: int | None = None) -> str:
-    r"""Return a message for a log, a terminal or a table: without line breaks and escape sequences.
+    r"""A message for a log, a terminal or a table: without line breaks and escape sequences.
 
     >>> one_line("cannot\n  \x1b[31mconnect"), one_line("no such thing", max_length=8)
     ('cannot [31mconnect', 'no such…')

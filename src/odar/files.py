@@ -12,7 +12,7 @@ from odar.errors import InputError, OdarError, SettingsError
 
 
 def user_path(given: str | os.PathLike[str], setting: str = "") -> Path:
-    """Return the path with `~` and `~user` expanded. Every path that a user names comes through here.
+    """The path with `~` and `~user` expanded. Every path that a user names comes through here.
 
     Raises:
         InputError: there is no such user; SettingsError if the path is from a `setting`, which it names.
@@ -46,7 +46,7 @@ def install_command(extra: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Return the folder for files that can be downloaded again: `ODAR_CACHE_DIR`, or the user's cache directory."""
+    """The folder for files that can be downloaded again: `ODAR_CACHE_DIR`, or the user's cache directory."""
     import platformdirs
 
     root = os.environ.get("ODAR_CACHE_DIR") or platformdirs.user_cache_dir("odar")

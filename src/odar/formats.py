@@ -102,7 +102,7 @@ def _load_numbers(raw: bytes) -> list[Any]:
 
 
 def dump_json(value: Any, errors: Literal["replace", "backslashreplace"] = "replace") -> bytes:
-    r"""Return compact JSON in UTF-8. NaN and infinities become null, unknown types their `str`.
+    r"""Compact JSON in UTF-8. NaN and infinities become null, unknown types their `str`.
 
     Half a surrogate pair is written as a question mark, or with `errors="backslashreplace"` as its escape.
 
@@ -117,7 +117,7 @@ def dump_json(value: Any, errors: Literal["replace", "backslashreplace"] = "repl
 
 
 def json_size(value: Any, limit: int) -> int:
-    """Return about how many bytes a value has as JSON; a number above the limit if it has more.
+    """About how many bytes a value has as JSON; a number above the limit if it has more.
 
     >>> json_size({"a": "x" * 100}, limit=1000), json_size(["x" * 900] * 1000, limit=1000)
     (117, 1824)
@@ -138,7 +138,7 @@ def json_size(value: Any, limit: int) -> int:
 
 
 def dump_canonical(value: Any) -> str:
-    """Return compact JSON with sorted keys: the same text for equal values.
+    """Compact JSON with sorted keys: the same text for equal values.
 
     >>> dump_canonical({"b": 1, "a": "é"})
     '{"a":"é","b":1}'
@@ -155,7 +155,7 @@ def _finite(value: Any) -> Any:
 
 
 def json_deeper_than(limit: int, raw: bytes) -> bool:
-    r"""Return whether objects and lists in JSON are nested deeper than the limit, without parsing it.
+    r"""Whether objects and lists in JSON are nested deeper than the limit, without parsing it.
 
     >>> [json_deeper_than(limit, b'{"a": ["}}\\"[[[[", {"b": 1}]}') for limit in (2, 3)]
     [True, False]
@@ -182,7 +182,7 @@ def json_deeper_than(limit: int, raw: bytes) -> bool:
 
 
 def deeper_than(limit: int, value: Any) -> bool:
-    """Return whether objects and lists are nested deeper than the limit."""
+    """Whether objects and lists are nested deeper than the limit."""
     level = [value]
     for _ in range(limit + 1):
         level = [each for each in level if isinstance(each, dict | list)]

@@ -92,6 +92,7 @@ def select_fields(
     changes: dict[str, Any] = {}
     dropped: list[str] = []
     notes: list[str] = []
+    # fields that ODAR does not know
     if options.extra:
         allowed = {*FORWARDED.get(protocol, ()), *forward} - RESERVED - set(fixed) if same_protocol else set()
         if cost_limited:
@@ -99,6 +100,7 @@ def select_fields(
         dropped = [name for name in options.extra if name not in allowed]
         if dropped:
             changes["extra"] = {name: value for name, value in options.extra.items() if name in allowed}
+    # effort, betas and tools, which only some servers have
     if options.effort is not None:
         effort = options.effort if same_protocol else nearest_effort(options.effort, efforts)
         if {"reasoning_effort", "output_config"} & set(fixed):

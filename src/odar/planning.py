@@ -64,6 +64,11 @@ def usual_lengths(
     return found
 
 
+def without_prompts(lengths: Lengths) -> Lengths:
+    """Return the lengths of calls that send the user's prompt unchanged."""
+    return {agent: (0.0, output) for agent, (_, output) in lengths.items()}
+
+
 class InProcessEstimator:
     """Runs an estimator for the engine.
 
@@ -186,7 +191,10 @@ class Planner:
         factor = await run_in_thread(partial(self._targets.factor, options.scope, dial)) if dial.target else 1.0
         estimate = await self._estimate(query, team.ledger)
         cards = {} if team.plain else team.cards
-        plan = make_plan(query, estimate, assignment, cards, dial, options.session, self._lengths)
+        opening = policy.opening
+        unchanged = opening is not None and opening.final and not options.short
+        lengths = without_prompts(self._lengths) if unchanged else self._lengths
+        plan = make_plan(query, estimate, assignment, cards, dial, options.session, lengths)
         priced = not team.plain and team.ledger.limits.cost_usd is not None
         plan = dataclasses.replace(
             plan,
@@ -239,17 +247,19 @@ def make_plan(
     """
     kind = request_kind(query)
     cached = {} if session is None else session.cached
-    prices, sample_prices = call_prices(cards, query.estimated_tokens, cached, lengths)
     in_tool_loop = session is not None and session.in_tool_loop
     # no recording teaches p for tool calls, so a second opinion on them is only for those who ask for quality
     has_tools = kind.kind is Kind.TOOL_CALL or bool(query.options.tools)
     one_tool_call = has_tools and dial.points > NAMES["quality"]
+    one_call = kind.kind is Kind.OPEN_ENDED or one_tool_call or in_tool_loop or query.options.n > 1
+    lengths = without_prompts(lengths or {}) if one_call else lengths
+    prices, sample_prices = call_prices(cards, query.estimated_tokens, cached, lengths)
     return Plan(
         estimate=estimate,
         assignment=assignment,
         kind=kind.kind,
         plausible=kind.answers,
-        one_call=kind.kind is Kind.OPEN_ENDED or one_tool_call or in_tool_loop or query.options.n > 1,
+        one_call=one_call,
         keep=session.session.agent if session is not None and in_tool_loop else "",
         n=query.options.n,
         prices=prices,

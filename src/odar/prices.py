@@ -55,7 +55,7 @@ class _Table(msgspec.Struct):
 
 @lru_cache(maxsize=1024)
 def find_price(provider: str, base_url: str, model: str) -> TablePrice | None:
-    """Return the price of a provider's model; None if the provider or the model is not in the table.
+    """The price of a provider's model; None if the provider or the model is not in the table.
 
     Args:
         provider: its name, which counts if the address is not in the table: a proxy in front of openai.
@@ -80,7 +80,7 @@ def find_price(provider: str, base_url: str, model: str) -> TablePrice | None:
 
 
 def _find_providers(name: str, base_url: str) -> list[_Provider]:
-    """Return the provider with this address or name, and those whose models it offers too."""
+    """The provider with this address or name, and those whose models it offers too."""
     providers = _table().providers
     found = [each for each in providers.values() if re.match(each.url, base_url)]
     found = found or ([providers[name]] if name in providers else [])

@@ -42,7 +42,6 @@ class Registry(Generic[T]):
         self._loaded[name] = value
 
     def names(self) -> set[str]:
-        """Return all names, including entry points of other packages."""
         return {*self._built_in, *self._loaded, *self._plug_ins()}
 
     def __getitem__(self, name: str) -> T:

@@ -21,7 +21,7 @@ _PARAMETER = re.compile(r"([?&][^=&#\s\"']*)(?:=[^&#\s\"']*)?")
 
 
 def api_key(name: str, provider: ProviderSettings, environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the provider's key from its environment variable or its file, or None."""
+    """The provider's key from its environment variable or its file, or None."""
     environ = os.environ if environ is None else environ
     if provider.api_key_file:
         return _read_key_file(f"providers.{name}.api_key_file", provider.api_key_file)
@@ -29,12 +29,12 @@ def api_key(name: str, provider: ProviderSettings, environ: Mapping[str, str] | 
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the name of a setting, variable or header says that its value is secret."""
+    """Whether the name of a setting, variable or header says that its value is secret."""
     return any(word in name.lower() for word in _SECRET_WORDS)
 
 
 def masked(text: str) -> str:
-    """Return a text with passwords and secret parameters of addresses masked.
+    """A text with passwords and secret parameters of addresses masked.
 
     >>> masked("postgresql://me:secret@host/odar")
     'postgresql://me:***@host/odar'
@@ -55,7 +55,7 @@ def _mask_parameter(match: re.Match[str]) -> str:
 
 
 def secrets_in(url: str) -> list[str]:
-    """Return the secrets of an address: its password, as written and as sent, and secret parameters.
+    """The secrets of an address: its password, as written and as sent, and secret parameters.
 
     >>> secrets_in("http://me:p%40ss@host/v1")
     ['p%40ss', 'p@ss', 'bWU6cEBzcw==']

@@ -35,7 +35,7 @@ def setting(
     le: float = math.inf,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """Return a dataclass field with documentation and bounds; with `choices`, one of these words."""
+    """A dataclass field with documentation and bounds; with `choices`, one of these words."""
     metadata = {"doc": doc, "ge": ge, "gt": gt, "le": le, "choices": choices}
     if default is _REQUIRED:
         return field(metadata=metadata)
@@ -64,7 +64,7 @@ class AgentSettings:
 class RoutingSettings:
     """The difficulty and the thresholds of the paper's policy (SPEC 2), and the cascade (SPEC 9)."""
 
-    estimator: str = setting("difficulty estimator: a name, or a file of `odar calibrate --difficulty`")
+    estimator: str = setting("difficulty estimator: a name, or a file of `odar train`")
     tau1: float = setting("a lower difficulty takes the Simple path", ge=0, le=1)
     tau2: float = setting("this difficulty or more takes the Hard path", ge=0, le=1)
     tau1_by_expert: Mapping[str, float] = setting("tau1 of single experts, such as { math = 0.2 }", {}, ge=0, le=1)
@@ -226,7 +226,7 @@ class PriceSettings:
     up_to: int | None = setting("longest prompt, in tokens, that these prices apply to", None, ge=1)
 
     def complete(self, known: Price | None = None) -> Price | None:
-        """Return the price; with input and output it is complete, else what is missing is that of `known`."""
+        """The price; with input and output it is complete, else what is missing is that of `known`."""
         given = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
         if "input" in given and "output" in given:
             # If the price of cached input is unknown, use the full price: the cost can be too high, never too low.
@@ -284,7 +284,7 @@ class Settings:
     """Reason for the choice of the profile."""
 
     def card(self, model: str) -> ModelCard:
-        """Return the catalogue entry of a model.
+        """The catalogue entry of a model.
 
         A model outside the catalogue is written `provider/model`: log-probs are requested, samples are separate
         calls. `gguf:/path/file.gguf` is a file that runs in this process. `model@effort` is a model at a level of
@@ -308,7 +308,7 @@ class Settings:
         raise UnknownName("model", model, self.models)
 
     def _card(self, name: str, entry: ModelSettings) -> ModelCard:
-        """Return an entry as a card; what it leaves out comes from the public table, if that knows the model."""
+        """An entry as a card; what it leaves out comes from the public table, if that knows the model."""
         server = self.providers.get(entry.provider)
         known = find_price(entry.provider, server.base_url, entry.id or name) if server else None
         others = {
@@ -322,7 +322,6 @@ class Settings:
         return ModelCard(name=name, id=entry.id or name, price=price, **others)
 
     def contexts(self, provider: str) -> dict[str, int]:
-        """Return the known context lengths of the provider's models, by model id."""
         cards = [self.card(name) for name, entry in self.models.items() if entry.provider == provider]
         return {card.id: card.context for card in cards if card.context}
 
@@ -333,14 +332,14 @@ class Settings:
         return (FAST, *second, SLOW, *self.agents)
 
     def agent(self, name: str, *, open_ended: bool = False) -> AgentSettings:
-        """Return the settings of one agent; for an open-ended request, with room for a long answer."""
+        """The settings of one agent; for an open-ended request, with room for a long answer."""
         agents = {FAST: self.fast, SECOND: self.second, SLOW: self.slow, **self.agents}
         if (found := agents.get(name)) is None:
             raise UnknownName("agent", name, self.agent_names)
         return replace(found, max_tokens=max(found.max_tokens, self.limits.max_tokens)) if open_ended else found
 
     def agent_lines(self) -> list[str]:
-        """Return lines for odar.toml that name the model of each agent."""
+        """Lines for odar.toml that name the model of each agent."""
         lines = []
         for name in self.agent_names:
             table = f"agents.{name}" if name in self.agents else name
@@ -348,12 +347,11 @@ class Settings:
         return lines
 
     def models_of(self, name: str) -> tuple[str, ...]:
-        """Return the models one agent may use, its default first and its fallbacks last."""
         agent = self.agent(name)
         return tuple(dict.fromkeys((agent.model, *agent.alternatives, *agent.fallbacks)))
 
     def with_default_models(self) -> Settings:
-        """Return settings in which no agent has alternatives: what dispatch may choose has skills of its own."""
+        """Settings in which no agent has alternatives: every question goes to the default models (SPEC 4.4)."""
         return replace(
             self,
             fast=replace(self.fast, alternatives=()),
@@ -417,7 +415,7 @@ class Settings:
         return () if self.policy in POLICIES else tuple(self.policy.split(","))
 
     def dial(self, given: Dial | str | float | None = None) -> Dial:
-        """Return the dial that a caller gives; else dollars or a target if one is set, else `routing.dial`."""
+        """The dial that a caller gives; else dollars or a target if one is set, else `routing.dial`."""
         if given is not None:
             return given if isinstance(given, Dial) else Dial.parse(str(given))
         routing = self.routing

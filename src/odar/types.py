@@ -108,7 +108,7 @@ class Stage:
         return sum(ask.samples for ask in self.asks if ask.agent not in CHEAP_AGENTS)
 
     def times(self, n: int) -> Stage:
-        """Return the stage with n times as many samples, for a client that wants n answers."""
+        """The stage with n times as many samples, for a client that wants n answers."""
         return Stage(tuple(ask._replace(samples=ask.samples * n) for ask in self.asks)) if n > 1 else self
 
     def __str__(self) -> str:
@@ -136,7 +136,7 @@ class Query:
 
     @classmethod
     def from_messages(cls, turns: tuple[Message, ...], options: Options = NO_OPTIONS) -> Query:
-        """Return the query of a conversation: its last user turn.
+        """The query of a conversation: its last user turn.
 
         >>> Query.from_messages((Message("user", "Hello"), Message("assistant", "Hi"))).text
         'Hello'
@@ -334,7 +334,7 @@ class State:
     """Dollars that are left; None without a limit."""
 
     def fits(self, stage: Stage) -> bool:
-        """Return whether a stage is within the calls and dollars that are left, and the longest path allowed."""
+        """Whether a stage is within the calls and dollars that are left, and the longest path allowed."""
         plan = self.plan
         if self.calls_left is not None and stage.calls > self.calls_left:
             return False
@@ -351,7 +351,7 @@ MAX_SLOW_CALLS = {Route.SIMPLE: 0, Route.MEDIUM: 1}
 
 
 def path_of(stages: Iterable[Stage]) -> Route:
-    """Return the name for what happened: no slow call, one, or several (SPEC 9.7).
+    """The name for what happened: no slow call, one, or several (SPEC 9.7).
 
     >>> path_of([Stage.parse("fast"), Stage.parse("slow:verify")])
     <Route.MEDIUM: 'medium'>

@@ -172,13 +172,6 @@ def test_a_question_beyond_the_context_is_rejected(odar, provider):
     assert "1,048,576 characters cannot fit the context of m, 8,192 tokens" in result.err
 
 
-def test_each_kind_of_failure_has_its_exit_code(odar, provider):
-    provider.script = lambda request, index: ProviderError("no credit", status=402)
-    assert odar("ask", "What?").code == 3
-    limited = odar("ask", "--max-cost-usd", "0", "What?")
-    assert (limited.code, "max_cost_usd = $0" in limited.err) == (4, True)
-
-
 def test_json_failures_are_json(odar, provider):
     provider.script = lambda request, index: ProviderError("slow down", status=429, retry_after=2.0, retryable=True)
     result = odar("ask", "--json", "What?")

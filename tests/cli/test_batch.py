@@ -106,12 +106,6 @@ def test_a_file_with_other_settings_is_rejected(odar, questions):
     assert (result.code, "with other settings" in result.err) == (2, True)
 
 
-def test_a_rate_limit_below_one_question_is_rejected(odar, questions, provider):
-    result = odar("batch", "in.jsonl", "out.jsonl", "--yes", "--set", "providers.script.requests_per_min=3")
-    assert (result.code, "one item may take 6 requests" in result.err) == (2, True)
-    assert provider.requests == []
-
-
 def test_empty_replies_are_retried(odar, tmp_path, provider):
     write_jsonl(tmp_path / "in.jsonl", sums(1, ("simple",)))
     works, provider.script = provider.script, lambda request, index: [completion("")]

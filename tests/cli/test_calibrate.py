@@ -95,7 +95,7 @@ def test_without_answers_slow_is_the_reference(odar, data, tmp_path):
     assert "same as slow" in result.out and "same answer as slow in" in result.out
     assert "right" not in result.out
     assert json.loads(odar("calibrate", "bare.jsonl", "--json").out)["score"] == "same answer as slow"
-    refused = odar("calibrate", "bare.jsonl", "--at-most-worse", "0.02")
+    refused = odar("certify", "bare.jsonl", "--at-most-worse", "0.02")
     assert (refused.code, "agreement with slow is not accuracy" in refused.err) == (2, True)
 
 
@@ -148,14 +148,14 @@ def test_the_papers_thresholds_are_fitted_to_the_papers_policy(odar, data, tmp_p
 
 
 def test_a_guarantee(odar, data, tmp_path):
-    result = odar("calibrate", str(data), "--at-most-worse", "0.02")
+    result = odar("certify", str(data), "--at-most-worse", "0.02")
     assert result.code == 0
     assert "more test questions" in result.out  # 20 test items cannot show two points
     assert max(map(len, result.out.splitlines())) <= 80
     body = calibration(tmp_path)
     assert "certificate" not in body["made"] and body["settings"] == {}
     arguments = ("--at-most-worse", "0.7", "--against", "slow*3", "--set", 'routing.stages=["fast", "slow"]')
-    report = json.loads(odar("calibrate", str(data), *arguments, "--json").out)
+    report = json.loads(odar("certify", str(data), *arguments, "--json").out)
     assert report["certificate"]["test_items"] == 20 and report["certificate"]["points"] > 0
     body = calibration(tmp_path)
     assert body["made"]["certificate"]["against"] == "slow*3"
@@ -168,7 +168,7 @@ def test_a_guarantee(odar, data, tmp_path):
         (("--at-most-worse", "0.1", "--against", "slow*9"), "too few answers for it"),
         (("--at-most-worse", "0.1", "--against", "nobody!"), "nobody!"),
     ):
-        result = odar("calibrate", str(data), *arguments)
+        result = odar("certify", str(data), *arguments)
         assert (result.code, why in result.err) == (2, True)
 
 
@@ -258,7 +258,7 @@ def test_items_of_the_judge_split_are_not_fitted(odar, data, provider, tmp_path)
 
 
 def test_comparing_prompt_sets_writes_no_calibration(odar, data, tmp_path, provider):
-    arguments = ("calibrate", str(data), "--prompts", "paper", "--prompts", "paper without step-limit")
+    arguments = ("eval", "prompts", str(data), "paper", "paper without step-limit")
     rows = json.loads(odar(*arguments, "--json").out)
     steps = ("answer", "verify", "solve")
     assert [(row["prompts"], row["step"], row["answers"]) for row in rows] == [
@@ -273,6 +273,6 @@ def test_comparing_prompt_sets_writes_no_calibration(odar, data, tmp_path, provi
 
 
 def test_an_unknown_prompt_set_is_rejected_before_any_call(odar, data, provider):
-    result = odar("calibrate", str(data), "--prompts", "paper", "--prompts", "nowhere")
+    result = odar("eval", "prompts", str(data), "paper", "nowhere")
     assert result.code != 0 and "nowhere" in result.err
     assert not provider.requests

@@ -57,7 +57,7 @@ def test_invalid_input_is_a_one_line_error(odar, provider, arguments, message):
     "command",
     [
         ("difficulty", "--file"),
-        ("calibrate", "--difficulty"),
+        ("train",),
         ("calibrate",),
         ("eval", "collect", "--out", "x.jsonl"),
     ],

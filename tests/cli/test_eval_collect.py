@@ -144,12 +144,6 @@ def test_questions_whose_form_is_scored_are_sent_unchanged(odar, sums, provider,
     assert (mixed.code, "collect them into two recordings" in mixed.err) == (2, True)
 
 
-def test_a_rate_limit_below_one_item_is_rejected(odar, sums, provider):
-    result = odar("eval", "collect", "sums", "--out", "p.jsonl", "--set", "providers.script.requests_per_min=5")
-    assert (result.code, "one item may take 7 requests" in result.err) == (2, True)
-    assert provider.requests == []
-
-
 def test_ray_is_needed_only_with_engine_ray(odar, sums, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert odar("eval", "collect", "sums", "--out", "p.jsonl", "--limit", "2", "--quiet").code == 0

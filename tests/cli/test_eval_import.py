@@ -67,12 +67,6 @@ def test_the_table_fits_80_columns_with_models_of_the_users_own(odar, provider, 
     assert len(table) >= 8 and max(map(len, table)) <= 80
 
 
-def test_lm_eval_files_are_imported(odar):
-    result = odar("eval", "import", "--answers", f"smollm2={FAST}", "--answers", f"odar={SLOW}", "--slow", "odar")
-    assert (result.code, "12 questions, fast smollm2, slow odar" in result.out) == (0, True)
-    assert "the slow model is not better on these questions" in result.out
-
-
 def test_batch_output_is_joined_with_its_questions(odar):
     batch, questions = str(FILES / "openai_batch.jsonl"), str(FILES / "questions.jsonl")
     files = ("--answers", f"a={batch}", "--answers", f"b={batch}", "--slow", "b")

@@ -48,7 +48,7 @@ LINES = {
     "eval import": ["eval", "import", "--answers", NOBODY],
     "eval import --out": ["eval", "import", "--answers", "a", "--out", NOBODY],
     "traces --out": ["traces", "export", "--out", NOBODY],
-    "calibrate --difficulty": ["calibrate", "--difficulty", NOBODY],
+    "train": ["train", NOBODY],
     "store.url": ["traces", "--set", f"store.url={NOBODY}"],
 }
 

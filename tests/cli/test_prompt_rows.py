@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from odar.cli.calibrate_report import prompt_rows
+from odar.cli.eval_prompts import prompt_rows
 from odar.lab.recording.schema import Attempt
 from odar.types import Step, Usage
 

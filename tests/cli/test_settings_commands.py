@@ -122,11 +122,6 @@ def test_an_unknown_choice_gets_a_suggestion(odar, provider):
         assert f'{key} = "{word}" in argument must be one of' in result.err and known in result.err
 
 
-def test_a_model_of_an_unconfigured_provider_is_rejected(odar, provider):
-    result = odar("config", "--set", "models.x.provider=nobody", "--set", "slow.model=x")
-    assert (result.code, "unknown provider 'nobody'" in result.err) == (2, True)
-
-
 def test_piped_tables_are_not_cut(odar, provider, tmp_path):
     name = "a-model-with-a-name-that-is-longer-than-a-line-of-a-terminal-" * 2
     with (tmp_path / "odar.toml").open("a") as file:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odar.cli.calibrate_difficulty import TrainingLine, targets, training_row
+from odar.cli.train import TrainingLine, targets, training_row
 from odar.errors import InputError
 from odar.lab.recording.questions import load_lines
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,11 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from odar.policy.alignment import AlignmentRow
 from odar.providers.breaker import Breaker
 from odar.serving.access import ConcurrencyLimit
-from odar.serving.metrics import Metrics, breaker_metrics, drift_metrics, store_metrics
+from odar.serving.metrics import Metrics
 from odar.traces.record import Record
 from odar.traces.writer import Health
 from odar.types import Query
 from support.deploy_files import DEPLOY, dashboard, read_yaml
+from support.entries import part_of_a_service
 from support.traces import make_answer
 
 SERVER_LABELS = {"instance", "job", "le"}
@@ -26,11 +28,10 @@ SERVER_LABELS = {"instance", "job", "le"}
 @pytest.fixture(scope="module")
 def known() -> dict[str, set[str]]:
     """Return the names in /metrics with their labels."""
-    metrics = Metrics(ConcurrencyLimit(8))
-    metrics.add_source(breaker_metrics, {"p": Breaker()})
-    metrics.add_source(store_metrics, lambda: Health(True, 0, 0, 0, 0, None))
     row = AlignmentRow("m", "solve", "calibrated", 9, 9, 0.1, 0.1, 0.2, 0.1, 3.0, True)
-    metrics.add_source(drift_metrics, lambda: [row])
+    store = SimpleNamespace(health=lambda: Health(True, 0, 0, 0, 0, None))
+    service = part_of_a_service(breakers={"p": Breaker()}, store=store, alignment_report=lambda: [row])
+    metrics = Metrics(ConcurrencyLimit(8), service=service)
     trace = make_answer("hard", error="boom", degradations=("slow agent: boom",)).trace
     metrics.count(Record(Query("?"), trace, endpoint="chat.completions", model="odar"))
     found: dict[str, set[str]] = {}
@@ -63,7 +64,7 @@ def test_queried_metrics_and_labels_exist(where, expression, known):
 def test_the_dashboard_uses_every_metric(known):
     asked = {name for _, expression in expressions() for name in re.findall(r"\bodar_\w+", expression)}
     unused = {name for name in known if not name.endswith(("_created", "_sum", "_count"))} - asked
-    assert unused == {"odar_store_written_total", "odar_tasks"}
+    assert unused == {"odar_connections", "odar_store_written_total", "odar_tasks"}
 
 
 def test_panels_do_not_overlap():

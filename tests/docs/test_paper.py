@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
+from collections import Counter
 
 import pytest
 from docsite import paper
@@ -47,12 +48,9 @@ def test_every_label_of_the_paper_has_a_row():
 
 
 def test_every_row_has_a_status():
-    rows = [
-        line for line in paper.PAGE.read_text("utf-8").splitlines() if line.endswith("|") and line.startswith("| ")
-    ]
-    first = next(i for i, line in enumerate(rows) if "`tab:main_results_clean`" in line)
-    statuses = {line.rstrip(" |").rpartition("| ")[2] for line in rows[first:] if not line.startswith("| paper |")}
-    assert statuses == {"same", "differs", "open", "text"}
+    tables = re.findall(r"^\|.* status \|\n\|[-|]+\n((?:\|.*\n)+)", paper.PAGE.read_text("utf-8"), re.M)
+    rows = [row.rstrip(" |").rpartition("| ")[2] for table in tables for row in table.splitlines()]
+    assert Counter(rows) == dict(paper.statuses())
 
 
 def test_named_objects_exist():
@@ -84,6 +82,10 @@ def test_the_data_equal_those_of_the_recordings(name, figures):
 def test_the_figures_of_the_estimator_are_up_to_date(figures):
     now = paper._rounded(paper._estimator())
     assert {name: figures[name] for name in now} == now, REMEDY
+
+
+def test_the_figures_of_other_agents_and_prompts_are_up_to_date(figures):
+    assert figures["other"] == paper._rounded(paper.other_recordings()), REMEDY
 
 
 def test_peers_has_the_figures_of_the_recordings(figures):

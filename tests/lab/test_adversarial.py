@@ -20,7 +20,6 @@ HARD = Task(
     "t1",
     Query("Determine all integers $x$ such that $x^2 = 9$. Hence evaluate $\\frac{x}{2}$."),
     "3",
-    meta={"k": 1},
 )
 
 
@@ -33,7 +32,6 @@ def test_injection_keeps_the_question_unchanged():
     assert HARD.query.text in rewritten.query.text
     assert len(rewritten.query.text) > 2 * len(HARD.query.text)
     assert (rewritten.id, rewritten.gold) == (HARD.id, HARD.gold)
-    assert rewritten.meta == {"k": 1, "attack": "injection"}
 
 
 def test_masking_replaces_formulas_and_difficult_words():

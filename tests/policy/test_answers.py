@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.answers import concluding_number, extract_answer, extract_judgment, find_answer, last_boxed
+from odar.policy.answers import extract_answer, extract_judgment, find_answer, last_boxed
 from odar.policy.equivalence import group_answers
+from odar.policy.quantities import concluding_number
 
 
 @pytest.mark.parametrize(

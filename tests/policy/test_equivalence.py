@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.equivalence import canonical, equivalent, group_answers, parse_quantity
+from odar.policy.equivalence import canonical, equivalent, group_answers
+from odar.policy.quantities import parse_quantity
 
 SAME = [
     ["1000", "1,000", "1000.0", "10^3", "10**3", "1e3", "+1000", "1000.", "$1000$", "1 000".replace(" ", "")],

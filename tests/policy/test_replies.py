@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odar.conversation import ToolCall
-from odar.policy.replies import answer_in_reply, same_reply
+from odar.policy.similarity import answer_in_reply, same_reply
 from odar.types import Candidate, Step
 
 

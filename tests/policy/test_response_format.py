@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.conversation import Format, Options, Tool, ToolCall, ToolChoice
-from odar.policy.response_format import call_key, canonical_json, format_fault
+from odar.policy.equivalence import call_key, canonical_json
+from odar.policy.response_format import format_fault
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Tool("weather", "", CITY)

@@ -47,16 +47,6 @@ async def test_n_samples(behaviour: Behaviour, got: int, server: FaultServer, op
     assert "stream" not in server.requests[0].json
 
 
-@pytest.mark.parametrize(("share", "missing"), [(0.0, 0), (0.2, 1), (0.6, 3), (1.0, 5)])
-async def test_missing_log_probabilities_are_none(
-    share: float, missing: int, server: FaultServer, openai: OpenAIProvider
-) -> None:
-    server.behave(faults.missing_logprobs(share))
-    tokens = (await openai.complete(ask())).completions[0].tokens
-    assert sum(token.logprob is None for token in tokens) == missing
-    assert len(tokens) == 5
-
-
 async def test_an_answer_without_log_probabilities_has_no_tokens(
     server: FaultServer, openai: OpenAIProvider
 ) -> None:

@@ -87,13 +87,6 @@ def test_fusion_decides_for_any_candidates(several, rule):
         assert all(map(math.isfinite, verdict.weights))
 
 
-@pytest.mark.parametrize("value", [True, "-0.1", math.nan, math.inf, -math.inf, 10**400, -(10**400), 0.1, -9999.0])
-def test_invalid_log_probabilities_are_none(value):
-    reply = reply_with({"content": [{"token": "4", "logprob": value}]})
-    assert reply is not None
-    assert reply.completions[0].tokens[0].logprob is None
-
-
 @pytest.mark.parametrize("bytes_", [2**31, 2**63 - 1, 10**400, True, "abc", {"a": 1}])
 def test_bytes_that_are_not_a_list_are_ignored(bytes_):
     """`bytes(2**31)` would allocate two gigabytes."""

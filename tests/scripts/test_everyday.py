@@ -1,4 +1,4 @@
-"""scripts/everyday.py: the set, the stub models and a run through `odar serve`."""
+"""scripts/benchmarks/everyday.py: the set, the stub models and a run through `odar serve`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "everyday.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "benchmarks" / "everyday.py"
 everyday = runpy.run_path(str(SCRIPT))
 ITEMS = [json.loads(line) for line in everyday["SET"].read_text("utf-8").splitlines()]
 

@@ -15,11 +15,11 @@ import pytest
 
 from odar.difficulty.base import open_estimator
 from odar.difficulty.text import mask_latex
-from odar.policy.answers import concluding_number, extract_judgment, find_answer
-from odar.policy.equivalence import group_answers
+from odar.policy.answers import extract_judgment, find_answer
+from odar.policy.equivalence import canonical_json, group_answers
 from odar.policy.experts import route_expert
 from odar.policy.kinds import request_kind
-from odar.policy.response_format import canonical_json
+from odar.policy.quantities import concluding_number
 from odar.policy.signals import answer_kind, answer_logprob
 from odar.policy.similarity import answer_form, asks_for_choice, lexical
 from odar.providers.anthropic import StreamedMessage

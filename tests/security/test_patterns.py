@@ -53,9 +53,9 @@ BOUNDED = {
     "lab/adversarial.py:_FORMULA": "reads questions of benchmarks",
     "lab/adversarial.py:_KEPT": "reads questions of benchmarks",
     "lab/report/draw.py:to_svg": "reads figures that matplotlib drew",
-    "policy/equivalence.py:_FRAC": "reads numbers of at most 120 characters",
-    "policy/equivalence.py:_POWER": "reads numbers of at most 120 characters",
-    "policy/equivalence.py:_RATIO": "reads numbers of at most 120 characters",
+    "policy/quantities.py:_FRAC": "reads numbers of at most 120 characters",
+    "policy/quantities.py:_POWER": "reads numbers of at most 120 characters",
+    "policy/quantities.py:_RATIO": "reads numbers of at most 120 characters",
     "policy/kinds.py:_cues": "reads the first 1,200 and the last 600 characters of a question",
 }
 """Patterns that may take longer, because no client and no model server can give them a long text."""

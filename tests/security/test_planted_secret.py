@@ -289,10 +289,10 @@ async def test_files_do_not_contain_passwords_of_the_command_line(tmp_path):
         typed = up.url.replace("://", f"://user:{quote(PASSWORD, safe='')}@") + f"?api_key={FILE_KEY}"
         also = ("--set", f"providers.behind.base_url={typed}", "--set", "fast.model=b", "--set", "slow.model=b")
         await operator.odar("calibrate", "rows.jsonl", "--statistics-only", "--yes", *also)
-        await operator.odar("calibrate", "--difficulty", "rows.jsonl", *also)
-        for name in ("calibration.json", "estimator.json"):
+        await operator.odar("train", "rows.jsonl", *also)
+        for name, command in (("calibration.json", "calibrate"), ("estimator.json", "train")):
             written = (tmp_path / name).read_text()
-            assert "odar calibrate" in written and "***@127.0.0.1" in written and "api_key=***" in written
+            assert f"odar {command}" in written and "***@127.0.0.1" in written and "api_key=***" in written
             operator.saw(name, written)
         operator.saw("records", b"".join(file.read_bytes() for file in tmp_path.rglob("*.jsonl")))
     assert operator.leaks() == {}

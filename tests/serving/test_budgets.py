@@ -11,7 +11,7 @@ import pytest
 
 from odar.errors import KeyRefused, StoreError
 from odar.serving.budgets import LEASE_GRACE_S, Budgets, Need
-from odar.serving.keys import KeyLimits, Spent, create_key, revoke_key, spent_by_keys
+from odar.serving.keys import KeyLimits, Spent, create_key, spent_by_keys
 from odar.traces.database import Database
 from support.waiting import wait_until
 
@@ -181,13 +181,6 @@ def test_concurrent_requests_are_limited_across_processes(replicas):
     assert refused(here, key, "c").kind == "parallel"
     settled(here, key, (first, 0.0, 0))
     assert reserve(there, key, "c")
-
-
-def test_a_revoked_key_is_rejected(replicas):
-    (here, _), _, database = replicas
-    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
-    revoke_key(database, "ann")
-    assert refused(here, key, "a").kind == "revoked"
 
 
 def test_if_the_database_fails_requests_are_rejected_and_settlements_kept(sqlite_url, settings_of, monkeypatch):

@@ -222,7 +222,7 @@ def test_without_keys_other_machines_and_pages_are_rejected(busy):
     [
         ({"since": "yesterday"}, "since"),
         ({"since": "0001-01-01T00:00:00+23:59"}, "since"),
-        ({"until": "9999-12-31T23:59:59-23:59"}, "since"),
+        ({"until": "9999-12-31T23:59:59-23:59"}, "until"),
         ({"limit": "²"}, "limit"),
         ({"after": "nowhere"}, "after"),
     ],

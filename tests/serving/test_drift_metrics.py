@@ -6,7 +6,8 @@ from prometheus_client import CollectorRegistry
 
 from odar.policy.alignment import AlignmentRow
 from odar.serving.access import ConcurrencyLimit
-from odar.serving.metrics import Metrics, drift_metrics
+from odar.serving.metrics import Metrics
+from support.entries import part_of_a_service
 
 
 def row(z: float | None, *, step: str = "answer", drifting: bool = False, model: str = "m") -> AlignmentRow:
@@ -14,10 +15,8 @@ def row(z: float | None, *, step: str = "answer", drifting: bool = False, model:
 
 
 def shown(*rows: AlignmentRow) -> CollectorRegistry:
-    metrics = Metrics(ConcurrencyLimit(1))
-    metrics.add_source(drift_metrics, lambda: list(rows))
     registry = CollectorRegistry()
-    registry.register(metrics)
+    registry.register(Metrics(ConcurrencyLimit(1), service=part_of_a_service(alignment_report=lambda: list(rows))))
     return registry
 
 
@@ -47,6 +46,4 @@ def test_drift_is_computed_only_when_metrics_are_read():
     def report() -> list[AlignmentRow]:
         raise AssertionError("read at registration")
 
-    metrics = Metrics(ConcurrencyLimit(1))
-    metrics.add_source(drift_metrics, report)
-    CollectorRegistry().register(metrics)
+    CollectorRegistry().register(Metrics(ConcurrencyLimit(1), service=part_of_a_service(alignment_report=report)))

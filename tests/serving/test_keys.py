@@ -154,5 +154,5 @@ async def test_a_disabled_store_keeps_keys_but_no_traces(opened, sqlite_url):
     store = opened(sqlite_url, enabled=False)
     key, _ = create_key(store._database, "ann")
     assert not store.put(make_record(key_id=key.id, cost=0.4))
-    assert store.archive.page().traces == []
+    assert store.archive.page()["traces"] == []
     assert store.health().ok

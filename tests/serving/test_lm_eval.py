@@ -11,7 +11,7 @@ import pytest
 
 from odar.serving.protocols.chat import read_chat
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "check_lm_eval.sh"
+SCRIPT = Path(__file__).parents[2] / "qa" / "clients" / "check_lm_eval.sh"
 LM_EVAL = shutil.which(os.environ.get("LM_EVAL", "lm_eval"))
 
 
@@ -32,7 +32,9 @@ def test_every_field_of_the_lm_eval_client_is_accepted():
     assert read_chat({**body, "stop": []}).query.options.stop == ()
 
 
-@pytest.mark.skipif(LM_EVAL is None, reason="lm_eval is not installed: see scripts/check_lm_eval.sh, set LM_EVAL")
+@pytest.mark.skipif(
+    LM_EVAL is None, reason="lm_eval is not installed: see qa/clients/check_lm_eval.sh, set LM_EVAL"
+)
 def test_a_local_task_gets_the_expected_score():
     done = subprocess.run(
         [SCRIPT], env={**os.environ, "LM_EVAL": LM_EVAL}, capture_output=True, text=True, timeout=170

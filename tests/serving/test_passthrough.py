@@ -144,7 +144,7 @@ class TestKeys:
         client = await self.client(start, store, budget_day_usd=1.5)
         await client.embeddings.create(model="quick", input="a")
         await store.flush()
-        (trace,) = store.archive.page(Filter()).traces
+        (trace,) = store.archive.page(Filter())["traces"]
         assert (trace["status"], trace["path"], trace["cost_usd"]) == ("ok", "direct", pytest.approx(1.0))
         with pytest.raises(openai.RateLimitError, match="has spent"):
             await client.completions.create(model="quick", prompt="a", max_tokens=300_000)

@@ -57,9 +57,9 @@ async def test_a_request_becomes_a_trace_under_its_key(store, settings, recorded
     assert status_ == 200
     await store.flush()
     page = store.archive.page(Filter())
-    assert [trace["id"] for trace in page.traces] == [headers["x-odar-trace"]]
-    assert page.traces[0]["path"] == "simple"
-    assert page.traces[0]["key_id"]
+    assert [trace["id"] for trace in page["traces"]] == [headers["x-odar-trace"]]
+    assert page["traces"][0]["path"] == "simple"
+    assert page["traces"][0]["key_id"]
     marked = {"trace_id": headers["x-odar-trace"], "correct": True}
     assert (await recorded.post("/v1/feedback", marked, headers={"x-api-key": secret}))[0] == 200
 
@@ -108,7 +108,7 @@ async def test_a_failure_is_recorded(store, settings, recorded, up, slow):
     assert (await recorded.post(CHAT, BODY, headers={"x-api-key": secret}))[0] == 503
     await store.flush()
     page = store.archive.page(Filter())
-    assert page.traces[0]["status"] == "error"
+    assert page["traces"][0]["status"] == "error"
 
 
 async def test_a_failed_request_has_its_start_time(live, up):

@@ -1,7 +1,8 @@
-"""Records of requests, as the gateway writes them."""
+"""Records of requests, as the gateway writes them, and what its metrics read."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from odar.traces.record import Record, Unanswered
@@ -13,3 +14,16 @@ def entry(**fields: Any) -> Record:
     head = {"id": "t", "started_at": "2026-11-15T10:00:00.000+00:00", "profile": "tiny"}
     known = {"query": Query("Who?"), "trace": Unanswered(**head), "endpoint": "e", "model": "m", "seconds": 0.1}
     return Record(**{**known, **fields})
+
+
+def part_of_a_service(**parts: Any) -> Any:
+    """Return the parts of a service that metrics are read from; those not given report nothing."""
+    known = {
+        "connections": SimpleNamespace(open=0, refused={}),
+        "breakers": {},
+        "store": None,
+        "observer": None,
+        "alignment_report": list,
+        "odar": SimpleNamespace(targets=SimpleNamespace(report=list), certificate=None),
+    }
+    return SimpleNamespace(**known | parts)

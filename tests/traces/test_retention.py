@@ -30,7 +30,7 @@ async def test_old_traces_are_deleted_with_their_rows_but_not_spending(opened, u
     while retention.delete_old_traces(store._database, 30, datetime.now(UTC)):
         sweeps += 1
     assert sweeps == 3
-    assert [trace["id"] for trace in store.archive.page().traces] == ["new"]
+    assert [trace["id"] for trace in store.archive.page()["traces"]] == ["new"]
     with store._database.read() as connection:
         for table, rows in (("documents", 1), ("feedback", 1), ("spending", 1)):
             assert connection.execute(text(f"SELECT count(*) FROM {table}")).scalar() == rows
@@ -43,7 +43,7 @@ async def test_retention_runs_automatically(opened, url):
     await store.close()
     store = opened(url, retention_days=2, flush_interval_s=0.05)
     async with asyncio.timeout(60):
-        while [trace["id"] for trace in store.archive.page(Filter()).traces] != ["new"]:
+        while [trace["id"] for trace in store.archive.page(Filter())["traces"]] != ["new"]:
             await asyncio.sleep(0.02)
 
 
@@ -52,7 +52,7 @@ async def test_zero_days_keep_all_traces(opened, sqlite_url):
     store.put(make_record(started_at="1999-12-31"))
     await store.flush()
     assert retention.delete_old_traces(store._database, 0, datetime.now(UTC)) is False
-    assert len(store.archive.page().traces) == 1
+    assert len(store.archive.page()["traces"]) == 1
 
 
 async def test_deleted_text_is_not_in_the_file(opened, sqlite_url):
@@ -86,7 +86,7 @@ async def test_a_clock_jump_does_not_delete_recent_traces(opened, url, monkeypat
     await store.flush()
     monkeypatch.setattr(store._calendar, "_wall", lambda: time.time() + days_ahead * 86_400)
     await _swept(store)
-    kept = {trace["id"] for trace in store.archive.page().traces}
+    kept = {trace["id"] for trace in store.archive.page()["traces"]}
     assert kept == {
         "0 days old",
         "1 days old",
@@ -103,7 +103,7 @@ async def test_a_wrong_clock_at_startup_deletes_nothing(opened, url, monkeypatch
     monkeypatch.setattr(store_module, "Calendar", lambda newest: retention.Calendar(newest, lambda: true() + 9e6))
     store = opened(url, retention_days=30, flush_interval_s=0.02)
     await _swept(store)
-    assert len(store.archive.page().traces) == 2
+    assert len(store.archive.page()["traces"]) == 2
 
 
 async def test_a_clock_that_stays_ahead_is_trusted_eventually(opened, url, monkeypatch):
@@ -114,7 +114,7 @@ async def test_a_clock_that_stays_ahead_is_trusted_eventually(opened, url, monke
         monkeypatch.setattr(store._calendar, "_wall", lambda on=hours * 3600: time.time() + 9e6 + on)
         monkeypatch.setattr(store._calendar, "_steady", lambda on=hours * 3600: retention.steady_clock() + on)
         await _swept(store)
-        assert len(store.archive.page().traces) == kept, hours
+        assert len(store.archive.page()["traces"]) == kept, hours
 
 
 async def test_a_retention_beyond_the_first_date_keeps_all_traces(opened, sqlite_url):
@@ -123,7 +123,7 @@ async def test_a_retention_beyond_the_first_date_keeps_all_traces(opened, sqlite
     await store.flush()
     await _swept(store)
     assert store.health().ok
-    assert len(store.archive.page().traces) == 1
+    assert len(store.archive.page()["traces"]) == 1
 
 
 @pytest.mark.parametrize(

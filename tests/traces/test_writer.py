@@ -213,7 +213,7 @@ async def test_a_batch_retried_after_its_commit_is_counted_once(opened, sqlite_u
     "bad",
     [
         Record(Query("?"), Unanswered(id="bad", started_at="yesterday", profile="p")),
-        Record(Query("?"), make_record(id="bad").trace, endpoint=object()),
+        Record(Query("?"), make_record(id="bad").trace, endpoint={("x",): 1}),
         Record(
             Query("?"),
             Unanswered(id="bad", started_at="2026-11-15", profile="p", spend=Spend(2**80, NO_USAGE, 0.0, 0.0)),

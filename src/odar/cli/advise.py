@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from odar.cli.advise_report import html_page, print_report, report_body
-from odar.cli.collecting import RunOptions, confirm_run, record_items, run_options, with_long_timeouts
+from odar.cli.collecting import RunOptions, confirm_run, read_body, record_items, run_options, with_long_timeouts
 from odar.cli.eval_import import parse_columns, parse_prices
 from odar.cli.local import fetch_weights
-from odar.cli.options import COUNT, FILE, announce_profile, command_line, json_option, settings_options
+from odar.cli.options import COUNT, FILE, announce_profile, command_line, dial_option, json_option, settings_options
 from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
@@ -63,7 +63,7 @@ class Answers:
 @click.argument("log", type=FILE)
 @click.option("--limit", type=COUNT, default=300, help="Requests of a log to sample.")
 @run_options(concurrency=4, engine=False)
-@click.option("--dial", "setting_routing__dial", metavar="DIAL", help="economy, balanced, quality, or points.")
+@dial_option
 @click.option("--fast", metavar="NAME", help="Fast model. Default: as configured; of a table, the cheapest.")
 @click.option("--second", metavar="NAME", help="Second model; auto tries those that are configured.")
 @click.option("--slow", metavar="NAME", help="Slow model, the reference. Default: of a table, the most expensive.")
@@ -134,7 +134,7 @@ def command(
 
 
 def _first_row(log: str) -> Mapping[str, Any]:
-    """Return the first row of a file, or nothing if it is none: that is reported when all is read."""
+    """The first row of a file, or nothing if it is none: that is reported when all is read."""
     path = user_path(log)
     try:
         return next(read_table(path), {}) if path.is_file() and path.suffix != ".json" else {}
@@ -143,7 +143,7 @@ def _first_row(log: str) -> Mapping[str, Any]:
 
 
 def _is_table(first: Mapping[str, Any]) -> bool:
-    """Return whether rows are answers of several models: with a column for the model, and one for the answer."""
+    """Whether rows are answers of several models: with a column for the model, and one for the answer."""
     names = {field for field in ("model", "text", "answer", "score") for name in COLUMNS[field] if name in first}
     is_text = all(not isinstance(first.get(name), dict | list) for name in (*COLUMNS["text"], *COLUMNS["query"]))
     return "model" in names and len(names) > 1 and is_text and not {"messages", "body", "request"} & first.keys()
@@ -181,7 +181,7 @@ def _from_table(
 def _recorded(
     items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[Step, str], *, imported: bool
 ) -> Answers:
-    """Return all recorded answers: they cost nothing, so that there is no need for a sample."""
+    """All recorded answers: they cost nothing, so that there is no need for a sample."""
     compared = [item for item in items if kind_of(item) not in NOT_COMPARED]
     others = [Task(each.key.id, Query(each.query), []) for each in items if kind_of(each) in NOT_COMPARED]
     if not compared:
@@ -192,7 +192,7 @@ def _recorded(
 
 def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: int, *, quiet: bool) -> Answers:
     """Sample the requests of a log, and let the agents answer those whose answers can be compared."""
-    traffic = read_traffic(log, _read_chat)
+    traffic = read_traffic(log, read_body)
     tasks = [task for task, _ in select_tasks(traffic.compared, limit=limit)]
     about = _describe(traffic, len(tasks))
     notice(about)
@@ -237,12 +237,12 @@ def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: 
 
 
 def _prompts(settings: Settings) -> dict[Step, str]:
-    """Return the MD5 of the prompts in use, by which a calibration knows its agents."""
+    """The MD5 of the prompts in use, by which a calibration knows its agents."""
     return {step: prompt.md5 for step, prompt in Odar(settings).agents.prompts.exact.items()}
 
 
 def _cheap_models(settings: Settings) -> list[str]:
-    """Return the configured models that could be the second, besides the one that is."""
+    """The configured models that could be the second, besides the one that is."""
     named = [*settings.fast.alternatives, *settings.fast.fallbacks]
     named += [agent.model for agent in settings.agents.values()]
     taken = {settings.fast.model, settings.slow.model, settings.second.model if settings.second else ""}
@@ -270,7 +270,7 @@ def _collect(
 
 
 def _expected(settings: Settings, jobs: Sequence[Job]) -> str:
-    """Return the calls of some jobs, and their cost at the usual length."""
+    """The calls of some jobs, and their cost at the usual length."""
     cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
     calls = sum(ask.samples for job in jobs for ask in job.asks)
     if unknown := [card.name for card in cards.values() if card.price is None]:
@@ -280,18 +280,8 @@ def _expected(settings: Settings, jobs: Sequence[Job]) -> str:
     return f"{calls} calls, about ${cost:.4f} at the usual length, "
 
 
-def _read_chat(body: Mapping[str, Any]) -> Query:
-    from odar.serving.errors import ApiError
-    from odar.serving.protocols.chat import read_chat
-
-    try:
-        return read_chat({"model": "odar", **body}).query
-    except ApiError as error:
-        raise ValueError(error.message) from None
-
-
 def _with_models(settings: Settings, models: Mapping[str, str]) -> Settings:
-    """Return the settings with other models of some agents."""
+    """The settings with other models of some agents."""
     for agent, name in models.items():
         settings.card(name)  # an unknown model is reported before anything is read
         own = settings.agent(agent) if agent in settings.agent_names else settings.fast
@@ -301,7 +291,6 @@ def _with_models(settings: Settings, models: Mapping[str, str]) -> Settings:
 
 
 def _describe(traffic: Traffic, sampled: int) -> str:
-    """Return what the log holds in one line."""
     found = len(traffic.tasks)
     of = f"{plural(found, 'request')} of {plural(traffic.rows, 'row')}"
     notes = [f"{plural(sampled, 'question')} sampled"]
@@ -319,7 +308,7 @@ def _describe(traffic: Traffic, sampled: int) -> str:
 
 
 def _advise(answers: Answers, dial: str, second: str | None) -> tuple[Advice, dict[str, float]]:
-    """Return the advice with the configured or the best second, and what each candidate is worth."""
+    """The advice with the configured or the best second, and what each candidate is worth."""
 
     def with_candidate(agent: str | None) -> Advice:
         model = "" if agent is None else answers.candidates[agent]

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from odar.cli.terminal import fitting_columns, plain_table, print_table, print_text
+from odar.cli.terminal import print_columns, print_text
 from odar.errors import plural
 from odar.lab.calibration.advice import Advice, percent
 from odar.lab.calibration.bootstrap import Interval
@@ -18,7 +18,6 @@ from odar.lab.replay.outcomes import Outcomes
 
 
 def toml_lines(advice: Advice, calibration: str) -> list[str]:
-    """Return the lines for odar.toml."""
     best = advice.best
     lines = [f"policy = {json.dumps(best.settings['policy'])}"]
     lines += [f"calibration = {json.dumps(calibration)}"] if best.is_cascade else []
@@ -31,7 +30,7 @@ def toml_lines(advice: Advice, calibration: str) -> list[str]:
 def report_body(
     advice: Advice, log: str, seconds: Mapping[str, float], one_call: Mapping[str, Any] | None, calibration: str
 ) -> dict[str, Any]:
-    """Return everything that is shown as plain data.
+    """Everything that is shown as plain data.
 
     `log` says what the log holds, `seconds` what each second is worth, `one_call` what requests cost that have no
     comparable answer.
@@ -58,14 +57,15 @@ def report_body(
 
 
 def print_report(advice: Advice, body: Mapping[str, Any]) -> None:
-    """Print the tables, the notes, the sentence and the lines for odar.toml."""
     print_text(f"{_about(body)}; 95% intervals")
     click.echo()
     choices = body["choices"]
-    _print_columns({"": ["→" if row["best"] else "" for row in choices], **_choice_columns(body)})
+    marks = ["→" if row["best"] else "" for row in choices]
+    left = ("choice", body["score"], "saving", "slow itself")
+    print_columns({"": marks, **_choice_columns(body)}, left=left, gap=2)
     if len(body["kinds"]) > 1:
         click.echo(f"\n{_shown(advice).name}, by kind of question\n")
-        _print_columns(_kind_columns(advice, body))
+        print_columns(_kind_columns(advice, body), left=left, gap=2)
     click.echo()
     for note in _notes(advice, body):
         print_text(note)
@@ -81,12 +81,11 @@ def _about(body: Mapping[str, Any]) -> str:
 
 
 def _shown(advice: Advice) -> Outcomes:
-    """Return the choice that is shown by kind of question: the recommended one, or a cascade if that is slow."""
+    """The choice that is shown by kind of question: the recommended one, or a cascade if that is slow."""
     return advice.best if advice.best is not advice.slow else next(c for c in advice.choices if c.is_cascade)
 
 
 def _choice_columns(body: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the cells of the table of choices by the titles of its columns."""
     rows = body["choices"]
     return {
         "choice": [row["choice"] for row in rows],
@@ -98,7 +97,7 @@ def _choice_columns(body: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _kind_columns(advice: Advice, body: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the cells of the table by kind of question, beside how often slow repeats itself."""
+    """The cells of the table by kind of question, beside how often slow repeats itself."""
     kinds = body["kinds"].values()
     rows = [each["choices"][advice.choices.index(_shown(advice))] for each in kinds]
     slow = [each["choices"][advice.choices.index(advice.slow)] for each in kinds]
@@ -111,20 +110,12 @@ def _kind_columns(advice: Advice, body: Mapping[str, Any]) -> dict[str, list[str
     }
 
 
-def _print_columns(columns: Mapping[str, Sequence[str]]) -> None:
-    shown = fitting_columns(columns)
-    table = plain_table(*shown, gap=2, right={"$/1000", "calls", "questions"} & set(shown), no_wrap=True)
-    for cells in zip(*(columns[name] for name in shown), strict=True):
-        table.add_row(*cells)
-    print_table(table)
-
-
 def _share(interval: Interval) -> str:
     return "–" if interval.value != interval.value else percent(interval)
 
 
 def _notes(advice: Advice, body: Mapping[str, Any]) -> list[str]:
-    """Return what a reader must know to read the tables."""
+    """What a reader must know to read the tables."""
     notes = []
     if not advice.labelled and advice.repeats:
         notes.append(
@@ -154,7 +145,7 @@ def _notes(advice: Advice, body: Mapping[str, Any]) -> list[str]:
 
 
 def html_page(advice: Advice, body: Mapping[str, Any]) -> str:
-    """Return one page with the plot, without scripts and network access."""
+    """One page with the plot, without scripts and network access."""
     style = resources.files("odar.lab.report").joinpath("page.css").read_text(encoding="utf-8")
     kinds = f"<h2>{_shown(advice).name}, by kind of question</h2>{_html_table(_kind_columns(advice, body))}"
     notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in _notes(advice, body))
@@ -174,7 +165,7 @@ def html_page(advice: Advice, body: Mapping[str, Any]) -> str:
 
 
 def _plot(body: Mapping[str, Any]) -> str:
-    """Return cost against score as an SVG element; figures with matplotlib would need another package."""
+    """Cost against score as an SVG element; figures with matplotlib would need another package."""
     rows = [row for row in body["choices"] if row["score"].value == row["score"].value]
     most = 1.25 * max(float(row["usd_per_1000"]) for row in rows)
     least = max(0.0, min(float(row["score"].low) for row in rows) - 0.02)

@@ -87,7 +87,8 @@ def command(
     pictures = [load_image(image) for image in images]
     if not as_json:
         announce_profile(settings)
-    options = AskOptions(**limits, images=pictures, dial=None if dial is None else Dial.parse(dial))
+    parsed = None if dial is None else Dial.parse(dial)
+    options = AskOptions(**limits, images=pictures, dial=parsed, short=short)
     if dry_run:
         with Odar(settings, served=alignment_file(settings.store)) as odar:
             step = odar.decide(text, (), options)
@@ -114,15 +115,16 @@ def command(
 def _step_facts(step: NextStep) -> Iterator[tuple[str, str]]:
     """Yield what would be asked first, the prices, and when ODAR would stop."""
     plan = step.plan
-    models = ", ".join(f"{agent} {model}" for agent, model in plan.agents.items())
-    yield "first", f"{step.stage}: {step.decision.reason}"
-    yield "models", models
+    yield "first", f"{step.stage}{', and nothing after it' if step.decision.final else ''}"
+    yield "models", ", ".join(f"{agent} {model}" for agent, model in plan.agents.items())
     yield "kind", f"{plan.kind}, difficulty {plan.estimate.difficulty:.2f}, dial {plan.dial}"
     nominal = " (relative prices)" if plan.nominal else ""
     alone = "" if step.slow_usd is None else f"; one slow call {dollars(step.slow_usd)}"
     yield "cost", f"first {dollars(step.next_usd)}, expected {dollars(step.expected_usd)}{alone}{nominal}"
     for line in step.thresholds:
         yield "rule", line
+    if step.thresholds:
+        yield "", "d is the difficulty, p the probability that the leading answer is right"
 
 
 def _print_details(answer: Answer, query: Query, settings: Settings, *, explain: bool, verbose: bool) -> None:

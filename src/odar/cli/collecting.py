@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
@@ -21,18 +22,26 @@ from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
 from odar.cli.main import exit_code_of
 from odar.cli.options import COUNT, USD
 from odar.cli.terminal import format_known, notice
+from odar.engine import Odar
 from odar.errors import BudgetExceeded, InputError
-from odar.lab.recording.collect import collect_work
+from odar.files import cache_folder
+from odar.lab.calibration.items import usable_items
+from odar.lab.recording.collect import Job, collect_work, make_items, recorded_asks
 from odar.lab.recording.executor import Item, OpenWork, Progress
 from odar.lab.recording.executor import run as run_work
+from odar.lab.recording.header import header_of
 from odar.lab.recording.journal import Journal
 from odar.lab.recording.limits import check_needs, rates_of
+from odar.lab.recording.questions import Question, question_set
+from odar.lab.recording.schema import RecordedItem, item_from_json
 from odar.lab.recording.work import open_engine_work
+from odar.lab.selection import select_tasks
 from odar.providers.base import Provider
 from odar.settings import Settings
 from odar.types import Query
 
 F = TypeVar("F", bound=Callable[..., Any])
+COLLECT_SEED = 42
 MAX_COPIES = 4
 """Maximum number of copies of the local models."""
 TIMEOUT_FACTOR = 10.0
@@ -58,8 +67,10 @@ def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
     engine_help = "Run in this process or on a Ray cluster."
     address_help = "Address of the Ray cluster, or local to start one. Default: $RAY_ADDRESS."
     options = [
-        click.option("--concurrency", type=COUNT, default=concurrency, help="Number of concurrent questions."),
-        click.option("--budget", type=USD, metavar="USD", help="Stop before this is spent, earlier runs included."),
+        click.option(
+            "--concurrency", type=COUNT, metavar="N", default=concurrency, help="Number of concurrent questions."
+        ),
+        click.option("--budget", type=USD, metavar="USD", help="Stop before this is spent, earlier runs too."),
         click.option("--yes", is_flag=True, help="Do not ask before spending money."),
     ]
     if engine:
@@ -84,7 +95,6 @@ def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
 
 
 def on_engine(run: RunOptions, work: OpenWork) -> OpenWork:
-    """Return the work for the engine of the run: unchanged for this process, or for a Ray cluster."""
     if run.engine == "local":
         return work
     from odar.lab.recording.cluster import on_ray
@@ -93,7 +103,7 @@ def on_engine(run: RunOptions, work: OpenWork) -> OpenWork:
 
 
 def with_long_timeouts(settings: Settings) -> Settings:
-    """Return settings with longer timeouts if a model is local: no user waits for the answers."""
+    """Settings with longer timeouts if a model is local: no user waits for the answers."""
     if not uses_local_model(settings):
         return settings
     fast, slow = (replace(a, timeout_s=TIMEOUT_FACTOR * a.timeout_s) for a in (settings.fast, settings.slow))
@@ -102,7 +112,7 @@ def with_long_timeouts(settings: Settings) -> Settings:
 
 
 def copy_count(settings: Settings) -> int:
-    """Return the number of copies of the local models: one for each core, if the memory suffices.
+    """The number of copies of the local models: one for each core, if the memory suffices.
 
     Copies with one thread each are faster than one copy with many threads, and give the same answers.
     """
@@ -114,7 +124,7 @@ def copy_count(settings: Settings) -> int:
 
 
 def open_copies(settings: Settings) -> Mapping[str, Provider]:
-    """Return the local providers, each with several copies of its models."""
+    """The local providers, each with several copies of its models."""
     from odar.providers.local import LocalProvider
     from odar.providers.pool import LeastBusyProvider
 
@@ -178,6 +188,31 @@ def record_items(
     return exit_code(failed, done.stopped)
 
 
+def collect_items(
+    settings: Settings, questions: list[Question], data: str, run: RunOptions, *, quiet: bool
+) -> tuple[Odar, list[RecordedItem]]:
+    """Record the answers to questions of a file `data` that are missing; return all items that have them.
+
+    Raises:
+        InputError: the questions are those of a benchmark, which scores them in its own way.
+    """
+    if any(question.by_benchmark for question in questions):
+        raise InputError("these questions are scored by a benchmark; record them with `odar eval collect`")
+    recorded = settings.with_default_models()
+    odar = Odar(recorded)  # makes no call
+    header = header_of(odar)
+    folds = {task.id: fold for task, fold in select_tasks(questions)}
+    source = question_set(Path(data).stem)
+    items = make_items(odar, [Job(source, each, folds.get(each.id, 0), COLLECT_SEED) for each in questions])
+    path = cache_folder() / "calibration" / f"{header.made_by}.jsonl"
+    with Journal(path, header.to_row()) as journal:
+        calls = sum(ask.samples for ask in recorded_asks(settings))
+        confirm_run(run, settings, journal.missing(items), len(items), "items", f"{calls} calls each, ")
+        record_items(run, with_long_timeouts(recorded), items, journal, quiet=quiet)
+        rows = [item_from_json(row) for row in journal.rows(item.key for item in items)]
+    return Odar(settings), usable_items(rows, settings, settings.routing.samples)
+
+
 def run_items(
     run: RunOptions, settings: Settings, items: Sequence[Item], journal: Journal, work: OpenWork, *, quiet: bool
 ) -> tuple[Progress, dict[str, Mapping[str, Any]]]:
@@ -214,19 +249,24 @@ def progress_bar(total: int, done: int = 0, *, quiet: bool) -> Iterator[Callable
         yield lambda progress: bar.update(task, completed=progress.done, description=describe_costs(progress))
 
 
-def read_conversation(messages: list[Any]) -> Query:
-    """Read messages in the form of OpenAI's clients."""
+def read_body(body: Mapping[str, Any]) -> Query:
+    """Read a chat body in the form of OpenAI's clients; ValueError if it is invalid."""
     from odar.serving.errors import ApiError
     from odar.serving.protocols.chat import read_chat
 
     try:
-        return read_chat({"model": "odar", "messages": messages}).query
+        return read_chat({"model": "odar", **body}).query
     except ApiError as error:
         raise ValueError(error.message) from None
 
 
+def read_conversation(messages: list[Any]) -> Query:
+    """Read messages in the form of OpenAI's clients; ValueError if they are invalid."""
+    return read_body({"messages": messages})
+
+
 def describe_costs(progress: Progress) -> str:
-    """Return the description of the progress bar.
+    """The description of the progress bar.
 
     >>> describe_costs(Progress(total=4, done=2, failed=0, cost_usd=0.5))
     '$0.5000 so far, about $0.5000 to go'
@@ -237,7 +277,7 @@ def describe_costs(progress: Progress) -> str:
 
 
 def read_failures(journal: Journal, items: Sequence[Item]) -> dict[str, Mapping[str, Any]]:
-    """Return type and message of the error of each item that failed."""
+    """Type and message of the error of each item that failed."""
     failed = [item.key for item in items if item.key in journal.entries and journal.entries[item.key].failed]
     return {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
 
@@ -254,7 +294,7 @@ def report_failures(failed: Mapping[str, Mapping[str, Any]], done: Progress) -> 
 
 
 def exit_code(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> int:
-    """Return the most important code: a provider that failed, then a limit, then the input."""
+    """The most important code: a provider that failed, then a limit, then the input."""
     codes = {exit_code_of(getattr(errors, error["type"], Exception)) for error in failed.values()}
     if stopped:
         codes.add(4)

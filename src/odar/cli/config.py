@@ -94,7 +94,7 @@ def _to_text(value: Any) -> str:
 
 
 def _without_secrets(value: Any) -> Any:
-    """Return a value without passwords and keys, so that it can be pasted into a bug report."""
+    """A value without passwords and keys, so that it can be pasted into a bug report."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, Mapping):

@@ -102,7 +102,6 @@ def _check_files(settings: Settings) -> Iterator[Finding]:
 
 
 def _size(path: Path) -> str:
-    """Return the path and the size of a file or folder."""
     files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
     sizes = [file.stat().st_size for file in files if file.exists()]
     return f"{path} ({sum(sizes) / 1e6:.1f} MB)" if sizes else f"{path} (nothing there yet)"
@@ -125,7 +124,7 @@ def _check_traces(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_local_models(settings: Settings) -> list[Finding]:
-    """Return which weights are present, and whether disk and memory suffice for those that the agents use."""
+    """Which weights are present, and whether disk and memory suffice for those that the agents use."""
     found, models, missing = [], local_models(settings), 0
     for weights in catalogue().values():
         state, used = weights_status(weights)[0], weights.name in models
@@ -151,7 +150,6 @@ def _check_local_models(settings: Settings) -> list[Finding]:
 
 
 def _check_disk(folder: Path, missing: int) -> Finding:
-    """Compare free disk space with the size of missing weights."""
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(existing).free
     text = f"{free / 1e9:,.1f} GB free in {existing}"
@@ -162,7 +160,6 @@ def _check_disk(folder: Path, missing: int) -> Finding:
 
 
 def _check_memory(needed_mb: int) -> Finding:
-    """Compare available memory with the needs of the local models."""
     available = available_memory_mb()
     needed = f"the local models take {needed_mb / 1000:.1f} GB"
     if available is None:
@@ -224,7 +221,7 @@ def _has_key(settings: Settings, provider: str) -> bool:
 
 
 def _mean_price(card: ModelCard) -> float:
-    """Return dollars per million tokens, input and output alike; never 0."""
+    """Dollars per million tokens, input and output alike; never 0."""
     return 1e-6 if card.price is None else card.price.input + card.price.output + 1e-6
 
 
@@ -253,8 +250,7 @@ def _check_skills(odar: Odar) -> Iterator[Finding]:
 
 
 def _check_certificate(odar: Odar) -> Iterator[Finding]:
-    """Yield whether the installed certificate holds."""
     if odar.certificate is not None:
         problems = odar.certificate.problems()
-        again = "odar calibrate --at-most-worse 0.05" if problems else ""
+        again = "odar certify QUESTIONS.jsonl" if problems else ""
         yield Finding("certificate", True, odar.certificate.describe(problems), again)

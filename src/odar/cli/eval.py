@@ -16,6 +16,7 @@ COMMANDS = {
     "replay": ("eval_replay", "Replay policies on a recording, with no further call."),
     "compare": ("eval_replay", "Compare two policies, or two recordings, item by item."),
     "fuse": ("eval_replay", "Compare fusion rules on the candidates of a recording."),
+    "prompts": ("eval_prompts", "Compare prompt sets on the same questions."),
     "report": ("eval_replay", "Write one HTML file with every table and figure."),
 }
 """Module and summary of each subcommand."""

@@ -19,7 +19,7 @@ from odar.cli.collecting import (
 )
 from odar.cli.local import fetch_weights
 from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
-from odar.cli.terminal import notice, print_json
+from odar.cli.terminal import notice, print_columns, print_json
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Benchmark
@@ -117,7 +117,6 @@ def _load_benchmark(benchmark: Benchmark, folder: Path | None) -> list[Task]:
 
 
 def _question_sets(name: str, score_by: str | None) -> Iterator[LoadedSet]:
-    """Yield the sets of a file of questions."""
     questions = load_questions(name, read_conversation, answers=True)
     scorer = TEXT_SCORERS[score_by] if score_by else None
     for own in dict.fromkeys(question.set for question in questions):
@@ -143,7 +142,6 @@ def _recorded_sets(name: str) -> Iterator[LoadedSet]:
 
 
 def _scorable_sets(sets: Iterable[LoadedSet]) -> list[LoadedSet]:
-    """Return the sets whose answers can be scored here; print how to import the results of the others."""
     scorable, reasons = [], []
     for source, tasks in sets:
         try:
@@ -192,9 +190,12 @@ def list_command(as_json: bool) -> None:
         rows = [{name: getattr(each, name) for name in shown} for each in benchmarks]
         print_json(rows)
         return
-    click.echo(f"{'name':16}{'category':20}{'metric':11}{'size':>6}  licence")
-    for benchmark in benchmarks:
-        size = "" if benchmark.size is None else f"{benchmark.size:,}"
-        terms = f"{benchmark.licence}{', gated' * benchmark.gated}"
-        click.echo(f"{benchmark.name:16}{benchmark.category:20}{benchmark.metric:11}{size:>6}  {terms}")
+    columns = {
+        "name": [b.name for b in benchmarks],
+        "category": [b.category for b in benchmarks],
+        "metric": [b.metric for b in benchmarks],
+        "size": ["" if b.size is None else f"{b.size:,}" for b in benchmarks],
+        "licence": [f"{b.licence}{', gated' * b.gated}" for b in benchmarks],
+    }
+    print_columns(columns, left=("category", "metric", "licence"), gap=2)
     click.echo("Sources, notes and what a benchmark needs: --json", err=True)

@@ -125,13 +125,12 @@ POLICIES = ("cascade", "cascade:dial=economy", "cascade:dial=quality", "baseline
 
 
 def _rows(table: ReplayTable) -> list[PolicySummary]:
-    """Return the cascade at three dials, the paper's policy and the baselines."""
     outcomes = [each for _, each in run_policies(table, POLICIES) if isinstance(each, Outcomes)]
     return summarize_policies(table, outcomes, run_policy(table, "single-slow"), fixed_outcomes(table))
 
 
 def _router_quality(table: ReplayTable) -> float | None:
-    """Return APGR of the belief after the fast answer; None if the slow model is not better."""
+    """APGR of the belief after the fast answer; None if the slow model is not better."""
     weak, strong = table.scores(FAST), table.scores(SLOW)
     return apgr(escalation_score(table), weak, strong) if strong.mean() > weak.mean() else None
 
@@ -141,7 +140,6 @@ def _summary(table: ReplayTable) -> dict[str, Any]:
 
 
 def _scorer(name: str) -> Callable[[Task, str, str], float]:
-    """Return a scorer of free text, or that of a benchmark."""
     if name not in TEXT_SCORERS:
         return BENCHMARKS[name].score
     compare = TEXT_SCORERS[name]
@@ -149,7 +147,7 @@ def _scorer(name: str) -> Callable[[Task, str, str], float]:
 
 
 def parse_columns(pairs: Sequence[str], model: str) -> dict[str, str]:
-    """Return the column map of a model; what names this model replaces what holds for all.
+    """The column map of a model; what names this model replaces what holds for all.
 
     >>> parse_columns(["text=said", "gpt:text=said.1", "other:text=x"], "gpt")
     {'text': 'said.1'}
@@ -166,7 +164,7 @@ def parse_columns(pairs: Sequence[str], model: str) -> dict[str, str]:
 
 
 def parse_prices(given: Iterable[str]) -> dict[str, Price]:
-    """Return the prices of `--price NAME=IN,OUT`."""
+    """The prices of `--price NAME=IN,OUT`."""
     prices = {}
     for each in given:
         name, _, price = each.rpartition("=")

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from odar.cli.options import FILE, command_line, json_option, settings_options
-from odar.cli.terminal import fitting_columns, format_known, notice, plain_table, print_json, print_table
+from odar.cli.terminal import format_known, notice, print_columns, print_json
 from odar.config import with_values
 from odar.errors import InputError, plural
 from odar.lab.fusion_study import apply_rules, fitted_skills, oracle_accuracy
@@ -74,7 +74,6 @@ def replay_command(
 
 
 def fixed_outcomes(table: ReplayTable) -> list[Outcomes]:
-    """Return the fixed choices that a recording supports."""
     return [run_policy(table, spec) for spec in suites(table)["fixed"]]
 
 
@@ -109,19 +108,13 @@ def print_policies(rows: Sequence[PolicySummary], table: ReplayTable, score: str
         "p95": [format_known(row.tail_s, "{:.1f} s") for row in rows],
         "S/M/H": [" / ".join(f"{share:.0%}" for share in row.mix) for row in rows],
     }
-    shown = fitting_columns(columns)
-    printed = plain_table(*shown, right=set(shown) - {"policy"}, no_wrap=True)
-    for cells in zip(*(columns[name] for name in shown), strict=True):
-        printed.add_row(*cells)
-    print_table(printed)
-    if left_out := [name for name in columns if name not in shown]:
-        notice(f"a wider terminal, or a pipe, also shows: {', '.join(left_out)}")
+    print_columns(columns)
     if table.nominal:
         click.echo("prices are nominal: that of a model without a price is set by its size")
 
 
 def _arena_score(row: PolicySummary) -> float | None:
-    """Return RouterArena's score, or None if the cost is unknown or 0."""
+    """RouterArena's score, or None if the cost is unknown or 0."""
     return arena_score(row.accuracy.value, row.cost_usd) if row.cost_usd else None
 
 
@@ -221,10 +214,17 @@ def fuse_command(recording: str, split: str | None, seed: int, as_json: bool, se
         return
     sizes = f"{plural(len(table), 'question')}, {candidates:.1f} candidates each"
     click.echo(f"{sizes}; oracle {ceiling:.3f}; 95% intervals\n")
-    click.echo(f"{'rule':23}{'accuracy':9}{'against majority':25} {'against argmin'}")
-    for result in sorted(results, key=lambda result: -result.accuracy.value):
-        against = f"{result.against_majority.signed():25} {result.against_argmin.signed()}"
-        click.echo(f"{result.rule:23}{result.accuracy.value:<9.3f}{against}")
+    results = sorted(results, key=lambda result: -result.accuracy.value)
+    print_columns(
+        {
+            "rule": [result.rule for result in results],
+            "accuracy": [f"{result.accuracy.value:.3f}" for result in results],
+            "against majority": [result.against_majority.signed() for result in results],
+            "against argmin": [result.against_argmin.signed() for result in results],
+        },
+        left=("against majority", "against argmin"),
+        gap=2,
+    )
     measured = ", ".join(f"{name} {skill:.2f}" for name, skill in skills.items())
     click.echo(f"\nskills: {measured}")
 

@@ -22,7 +22,7 @@ _UNIT_SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60
 
 
 def parse_rate(text: str) -> float:
-    """Return the number of requests a minute.
+    """The number of requests a minute.
 
     >>> parse_rate("60/min"), parse_rate("60"), parse_rate("2/s"), parse_rate("30/hour")
     (60.0, 60.0, 120.0, 0.5)
@@ -42,7 +42,6 @@ def _rate_option(context: click.Context, option: click.Parameter, text: str | No
 
 
 def _names_option(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
-    """Return the names in a comma-separated list."""
     names = tuple(part.strip() for part in (text or "").split(",") if part.strip())
     if text is not None and not names:
         raise InputError(f"--{option.name} {text!r} names nothing; leave it out for all")

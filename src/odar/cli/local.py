@@ -24,19 +24,18 @@ FALLBACK = "tiny"
 
 
 def local_models(settings: Settings, *names: str) -> list[str]:
-    """Return the ids of those models that run in this process; by default of all agents."""
+    """The ids of those models that run in this process; by default of all agents."""
     names = names or tuple(settings.agent(agent).model for agent in settings.agent_names)
     cards = [settings.card(name) for name in dict.fromkeys(names)]
     return [card.id for card in cards if settings.providers[card.provider].kind == "local"]
 
 
 def uses_local_model(settings: Settings) -> bool:
-    """Return whether an agent runs in this process."""
     return bool(local_models(settings))
 
 
 def memory_mb(settings: Settings) -> int:
-    """Return the memory that the local models of the agents take; for a user's GGUF file, its size."""
+    """The memory that the local models of the agents take; for a user's GGUF file, its size."""
     return sum(
         gguf_path(model).stat().st_size // 10**6 if model.startswith(GGUF) else find_weights(model).memory_mb
         for model in local_models(settings)
@@ -44,7 +43,7 @@ def memory_mb(settings: Settings) -> int:
 
 
 def available_memory_mb() -> int | None:
-    """Return the available memory; None if it is unknown."""
+    """The available memory; None if it is unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) // 1000 for line in lines if line.startswith("MemAvailable:"))
@@ -93,7 +92,7 @@ def fetch_model(model: str, *, quiet: bool, force: bool = False) -> Path:
 
 
 def local_providers(settings: Settings, display: DownloadDisplay) -> dict[str, Provider]:
-    """Return the local providers; if a question needs a model that is missing, `display` shows the download."""
+    """The local providers; if a question needs a model that is missing, `display` shows the download."""
     from odar.providers.local import LocalProvider
 
     return {
@@ -121,7 +120,6 @@ class DownloadDisplay:
         self._bar: Progress | None = None
 
     def on_message(self, line: str) -> None:
-        """Print a line."""
         if self._bar is not None:
             self._bar.console.print(folded(f"odar: {line}", 6, stderr=True), highlight=False, soft_wrap=True)
             return
@@ -146,7 +144,6 @@ class DownloadDisplay:
             self.close()
 
     def close(self) -> None:
-        """Remove the bar."""
         bar, self._bar = self._bar, None
         if bar is not None:
             bar.stop()
@@ -179,7 +176,6 @@ def pull(names: tuple[str, ...], force: bool, as_json: bool) -> None:
 
 
 def _models_of(name: str) -> list[str]:
-    """Return the local models of a profile, or the model of this name."""
     if name in catalogue():
         return [name]
     profiles = [profile for profile in PROFILES if profile != "custom"]

@@ -41,6 +41,8 @@ SECTIONS = {
         "observe": "Show what observed questions say about the cascade.",
         "feedback": "Mark a recorded answer right or wrong.",
         "calibrate": "Fit ODAR to your own models and questions.",
+        "certify": "Find the cheapest dial that loses at most so much accuracy.",
+        "train": "Train the difficulty estimator on your own questions.",
     },
     "Evaluate": {
         "eval": "Record answers once, replay every policy, report.",
@@ -50,7 +52,10 @@ SECTIONS = {
         "pull": "Download weights of local models ahead of time.",
     },
 }
-LOCATIONS = {"feedback": "odar.cli.traces:feedback", "pull": "odar.cli.local:pull"}
+LOCATIONS = {
+    "feedback": "odar.cli.traces:feedback",
+    "pull": "odar.cli.local:pull",
+}
 """Commands that are not called `command` in the module of their name."""
 COMMANDS = {name: summary for commands in SECTIONS.values() for name, summary in commands.items()}
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
@@ -78,7 +83,6 @@ class LazyGroup(click.Group):
         self._sections = sections
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
         return list(self._locations)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -119,7 +123,7 @@ def cli() -> None:
     A fast model answers first. After every answer ODAR asks whether another call is worth its price: a second
     opinion of another model, the slow model, more samples of it; for hard questions it starts with the slow model.
 
-    Exit codes: 0 done · 1 not good enough (doctor, calibrate) · 2 your input or settings · 3 the provider ·
+    Exit codes: 0 done · 1 not good enough (doctor, train) · 2 your input or settings · 3 the provider ·
     4 a limit · 5 a local model's weights · 6 the store · 130 interrupted.
     """
 
@@ -145,7 +149,6 @@ def main(arguments: list[str] | None = None, group: click.Group = cli, prog: str
 
 
 def exit_code_of(error: type[BaseException]) -> int:
-    """Return the exit code for a type of error."""
     return next((code for kind, code in EXIT_CODES if issubclass(error, kind)), 1)
 
 

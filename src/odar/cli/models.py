@@ -69,7 +69,6 @@ def _list_local(settings: Settings, *, as_json: bool) -> None:
 
 
 def _with_agents(model: str, settings: Settings) -> str:
-    """Return the name of a model, with the agents that use it."""
     agents = ", ".join(agent for agent in settings.agent_names if settings.agent(agent).model == model)
     return f"{model} ({agents})" if agents else model
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from odar.cli.options import json_option, settings_options
-from odar.cli.terminal import format_known, notice, plain_table, print_json, print_table
+from odar.cli.terminal import format_known, notice, print_columns, print_json
 from odar.cli.traces import parse_time
 from odar.settings import Settings
 from odar.traces.archive import Archive
@@ -47,13 +47,16 @@ def command(since: str | None, resume: bool, as_json: bool, settings: Settings) 
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    table = plain_table("", "questions", "saved", "same as slow", "slow again", right=("questions", "saved"))
     rows = {"all": report["total"]} | {row["name"]: row for row in report["kinds"]}
     rows |= {f"key {row['name'] or '(none)'}": row for row in report["keys"] if len(report["keys"]) > 1}
-    for name, row in rows.items():
-        shares = (interval_text(row[column]) for column in ("agreement", "slow_agreement"))
-        table.add_row(name, f"{row['questions']:,}", format_known(row["saved"], "{:.0%}", "-"), *shares)
-    print_table(table)
+    columns = {
+        "": list(rows),
+        "questions": [f"{row['questions']:,}" for row in rows.values()],
+        "saved": [format_known(row["saved"], "{:.0%}", "-") for row in rows.values()],
+        "same as slow": [interval_text(row["agreement"]) for row in rows.values()],
+        "slow again": [interval_text(row["slow_agreement"]) for row in rows.values()],
+    }
+    print_columns(columns, left=("same as slow", "slow again"))
     click.echo()
     for line in agreement_lines(report):
         click.echo(line)

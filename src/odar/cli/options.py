@@ -28,7 +28,6 @@ class UserPath(click.Path):
     """A file or folder, with `~` expanded."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path with `~` expanded."""
         return super().convert(str(user_path(value)) if str(value).startswith("~") else value, param, ctx)
 
 
@@ -36,7 +35,6 @@ class Finite(click.FloatRange):
     """A finite number within bounds; click's own type accepts nan and inf."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number, or fail if it is not finite."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
@@ -80,8 +78,12 @@ def agent_options(command: F) -> F:
     return command
 
 
+def dial_option(command: F) -> F:
+    text = "economy, balanced, quality, or points."
+    return click.option("--dial", "setting_routing__dial", metavar="DIAL", help=text)(command)
+
+
 def json_option(summary: str = "Print a JSON object.") -> Callable[[F], F]:
-    """Add --json; the command receives `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=summary)
 
 
@@ -120,5 +122,5 @@ def announce_profile(settings: Settings) -> None:
 
 
 def command_line() -> str:
-    """Return the command line, with passwords in addresses masked."""
+    """The command line, with passwords in addresses masked."""
     return shlex.join(["odar", *map(masked, sys.argv[1:])])

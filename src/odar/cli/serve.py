@@ -130,7 +130,7 @@ def _startup_messages(bound: socket.socket, access: AccessPolicy, workers: int =
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Return a bound socket; an address in use is thus reported before anything else is done."""
+    """A bound socket; an address in use is thus reported before anything else is done."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Without the protocol, asyncio does not set TCP_NODELAY, and each answer waits 40 ms for an acknowledgement.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -55,7 +56,7 @@ def _to_plain(tree: Any) -> Any:
 
 
 def format_known(value: float | None, spec: str, unknown: str = "unknown") -> str:
-    """Return a number in the format `${:.4f}` or the like, or `unknown` if it is None or NaN.
+    """A number in the format `${:.4f}` or the like, or `unknown` if it is None or NaN.
 
     >>> format_known(0.5, "${:.4f}"), format_known(None, "${:.4f}")
     ('$0.5000', 'unknown')
@@ -72,22 +73,28 @@ def print_table(table: Table) -> None:
     Console(highlight=False, width=width).print(table)
 
 
-def fitting_columns(columns: Mapping[str, Sequence[str]]) -> list[str]:
-    """The first columns that a terminal has room for, at one space between two; all of them in a pipe."""
-    if not sys.stdout.isatty():
-        return list(columns)
-    room = shutil.get_terminal_size().columns
-    shown: list[str] = []
-    for title, cells in columns.items():
-        room -= max(len(title), *map(len, cells), 0) + 1
-        if room < 0 and shown:
-            break
-        shown.append(title)
-    return shown
+def print_columns(columns: Mapping[str, Sequence[str]], *, left: Container[str] = (), gap: int = 1) -> None:
+    """Print a table by its columns; a terminal gets the first ones that it has room for.
+
+    The first column and those of `left` are aligned to the left, the others, numbers, to the right.
+    """
+    widths = [max(len(each) for each in (title, *cells)) for title, cells in columns.items()]
+    shown = list(columns)
+    if sys.stdout.isatty():
+        room = shutil.get_terminal_size().columns + gap
+        fitting = sum(total <= room for total in accumulate(width + gap for width in widths))
+        shown = shown[: max(1, fitting)]
+    aligned = [str.ljust if title == shown[0] or title in left else str.rjust for title in shown]
+    printed = [(title, *columns[title]) for title in shown]
+    for number, row in enumerate(zip(*printed, strict=True)):
+        padded = (align(cell, width) for align, cell, width in zip(aligned, row, widths, strict=False))
+        click.secho((" " * gap).join(padded).rstrip(), bold=number == 0)
+    if left_out := list(columns)[len(shown) :]:
+        notice(f"a wider terminal, or a pipe, also shows: {', '.join(left_out)}")
 
 
 def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **options: Any) -> Table:
-    """Return a table with these columns, those of `right` aligned to the right; `options` apply to every column."""
+    """A table with these columns, those of `right` aligned to the right; `options` apply to every column."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
@@ -97,7 +104,7 @@ def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **optio
 
 
 def folded(text: str, indent: int = 0, *, stderr: bool = False) -> str:
-    """Return a text folded between words to the width of the terminal; unchanged in a pipe.
+    """A text folded between words to the width of the terminal; unchanged in a pipe.
 
     Args:
         text: one line.

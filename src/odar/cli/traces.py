@@ -24,7 +24,7 @@ from odar.traces.archive import Archive
 from odar.traces.database import Database
 from odar.traces.observations import agreement_lines, interval_text
 from odar.traces.overview import warnings_of
-from odar.traces.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
+from odar.traces.record import MARKS, PATHS, STATUSES, UNMARKED, Filter
 from odar.traces.story import spend_line
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,7 +35,6 @@ _RIGHT_ALIGNED = ("d", "calls", "cost", "time")
 
 
 def filter_options(command: F) -> F:
-    """Add the filters; the command receives `conditions`."""
 
     @click.option("--since", metavar="TIME", help="Started at or after: 2026-11-15, 2026-11-15T10:30, 24h, 7d.")
     @click.option("--until", metavar="TIME", help="Started before.")
@@ -86,7 +85,6 @@ def command(
     """
     if context.invoked_subcommand is not None:
         return
-    cursor = None if after is None else Cursor.parse(after)
     with _open_archive(settings) as archive:
         if summary:
             overview = archive.overview(conditions)
@@ -94,12 +92,12 @@ def command(
             observed = archive.observations(settings).report(conditions.since, conditions.key)
             overview["observation"] = observed
         else:
-            page = archive.page(conditions, cursor, limit)
+            page = archive.page(conditions, after, limit)
     if as_json and summary:
         print_json({**overview, "warnings": warnings})
     elif as_json:
-        print_json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
-    elif not (overview["queries"] if summary else page.traces):
+        print_json(page)
+    elif not (overview["queries"] if summary else page["traces"]):
         notice("no traces" + (" match" if conditions != Filter() else " yet; try: odar ask"))
         if conditions.text is not None and not settings.store.content:
             notice("--text finds only what was stored with store.content = true")
@@ -110,9 +108,9 @@ def command(
             click.echo(f"\nsame answer as slow: {agreement} of {observed['total']['compared']:,} observed")
             click.echo("\n".join(agreement_lines(observed)))
     else:
-        print_list(page.traces)
-        if page.next is not None:
-            notice(f"more with --after {page.next}")
+        print_list(page["traces"])
+        if page["next"] is not None:
+            notice(f"more with --after {page['next']}")
 
 
 @command.command("show")
@@ -156,7 +154,7 @@ def export(conditions: Filter, out: str, settings: Settings) -> None:
 
 
 def parse_time(text: str, now: datetime | None = None) -> str:
-    """Return a time as ISO 8601; "36h" is 36 hours ago.
+    """A time as ISO 8601; "36h" is 36 hours ago.
 
     >>> parse_time("36h", datetime(2026, 11, 15, 12, tzinfo=UTC))
     '2026-11-14T00:00:00+00:00'
@@ -177,7 +175,6 @@ def _open_archive(settings: Settings) -> Iterator[Archive]:
 
 
 def print_list(traces: Sequence[dict[str, Any]]) -> None:
-    """Print a line for each trace."""
     table = plain_table()
     for title, width in _COLUMNS.items():
         table.add_column(
@@ -218,7 +215,7 @@ def _trace_facts(trace: dict[str, Any], *, verbose: bool) -> Iterator[tuple[str,
 
 
 def _marks(trace: dict[str, Any]) -> str:
-    """Return the marks of a trace: E or C, D, and + or -."""
+    """The marks of a trace: E or C, D, and + or -."""
     marks = {"error": "E", "cancelled": "C"}.get(trace["status"], "")
     if trace["degraded"]:
         marks += "D"

@@ -35,13 +35,11 @@ class Estimator(Protocol):
         """Name of the estimator in traces."""
         ...
 
-    def estimate(self, query: Query) -> Estimate:
-        """Return the difficulty of the query."""
-        ...
+    def estimate(self, query: Query) -> Estimate: ...
 
 
 def open_estimator(name: str) -> Estimator:
-    """Return an estimator by its registered name, or from a file that `odar calibrate --difficulty` wrote."""
+    """An estimator by its registered name, or from a file that `odar train` wrote."""
     if name not in ESTIMATORS.names() and name.endswith(".json"):
         from odar.difficulty.estimator import LearnedEstimator
 
@@ -58,7 +56,6 @@ class ConstantEstimator:
         self.difficulty = difficulty
 
     def estimate(self, query: Query) -> Estimate:
-        """Return the constant."""
         return Estimate(self.difficulty, self.name)
 
 
@@ -72,14 +69,13 @@ class LengthEstimator:
     name = "length"
 
     def estimate(self, query: Query) -> Estimate:
-        """Return the difficulty by the number of words."""
         words = len(word_lengths(core_question(query).text))
         difficulty = words / (words + 40)
         return Estimate(difficulty, self.name, (("word_count", float(words), difficulty),))
 
 
 def estimate_turn(estimator: Estimator, query: Query, *, parse: bool = True) -> Estimate:
-    """Return the difficulty of a query's last user turn, given the earlier ones.
+    """The difficulty of a query's last user turn, given the earlier ones.
 
     Without `parse`, the learned estimator takes usual values for the three features that need the dependency
     parse, which is four times as fast.
@@ -101,18 +97,18 @@ def estimate_turn(estimator: Estimator, query: Query, *, parse: bool = True) -> 
 
 
 def with_inherited(own: float, weight: float, earlier: Sequence[float]) -> float:
-    """Return the difficulty of a turn after earlier turns, the oldest first."""
+    """The difficulty of a turn after earlier turns, the oldest first."""
     inherited = [DECAY**k * d for k, d in enumerate(reversed(earlier), start=1)]
     return max(own, weight * max(inherited, default=0.0))
 
 
 def inheritance_weight(words: int) -> float:
-    """Return the weight of earlier turns for a turn of this many words."""
+    """The weight of earlier turns for a turn of this many words."""
     return min(1.0, max(0.0, (LONG_WORDS - words) / (LONG_WORDS - SHORT_WORDS)))
 
 
 def _count_words(text: str) -> int:
-    """Return the number of words; a long text counts as `LONG_WORDS` or more."""
+    """The number of words; a long text counts as `LONG_WORDS` or more."""
     return len(text[:READ_LIMIT].split(None, LONG_WORDS))
 
 

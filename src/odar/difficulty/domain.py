@@ -48,14 +48,13 @@ class LinearDomainClassifier:
         self.bias = bias
 
     def probabilities(self, query: Query) -> NDArray[np.float64]:
-        """Return the probability of each of `DOMAINS`."""
+        """The probability of each of `DOMAINS`."""
         index, value = hashed_ngrams(query)
         logits = self.bias + value @ self.weights.take(index, axis=0).astype(np.float64)
         odds = np.exp(logits - np.maximum.reduce(logits))
         return cast("NDArray[np.float64]", odds / np.add.reduce(odds))
 
     def classify(self, query: Query) -> str:
-        """Return the likeliest domain."""
         return DOMAINS[int(self.probabilities(query).argmax())]
 
     @classmethod
@@ -71,7 +70,7 @@ class LinearDomainClassifier:
 
 
 def hashed_ngrams(query: Query) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return bucket indices and L2-normalised (1 + ln count) values of the query's uni- and bigrams.
+    """Bucket indices and L2-normalised (1 + ln count) values of the query's uni- and bigrams.
 
     CRC-32 gives the same buckets in every process, unlike `hash()`. A bigram's bucket mixes those of its words.
     Marks at both ends of the text tell its first and last words from the others.
@@ -92,7 +91,7 @@ def hashed_ngrams(query: Query) -> tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 def _crc(token: str) -> int:
-    """Return the hash of a token; all numbers have the same."""
+    """The hash of a token; all numbers have the same."""
     return zlib.crc32(b"0" if token[0].isdigit() else token.encode())
 
 
@@ -101,5 +100,4 @@ _HASHES = WordTable(_crc)
 
 @cache
 def shipped_classifier() -> LinearDomainClassifier:
-    """Return the shipped classifier, read once."""
     return LinearDomainClassifier.load()

@@ -84,7 +84,7 @@ class Scaling:
         return cls(mean, np.where(deviation > 1e-9, deviation, 1.0), low, high)
 
     def __call__(self, x: Array) -> Array:
-        """Return φ on the scale of the weights."""
+        """φ on the scale of the weights."""
         return (np.clip(_logarithmic(x), self.low, self.high) - self.mean) / self.scale
 
 
@@ -101,7 +101,7 @@ class LearnedEstimator:
         weights_: (24,) for standardised features.
         bias_: float.
         scaling_: the `Scaling` of the training features.
-        map_: the `Knots` of m.
+        map_: the `Knots` of m (SPEC 2.10).
         runs_: seed and final loss of each run.
         about_: provenance of the weights; saved with them.
 
@@ -158,15 +158,15 @@ class LearnedEstimator:
         return self
 
     def predict(self, x: ArrayLike) -> Array:
-        """Return d of each row of features (n, 24) (SPEC 2.1)."""
+        """d of each row of features (n, 24) (SPEC 2.1)."""
         return self._mapped(self.scaling_(np.asarray(x, float)) @ self.weights_ + self.bias_)
 
     def estimate(self, query: Query) -> Estimate:
-        """Return d(x) from all 24 features, with (feature, value, W·φ) for each (SPEC 2.1)."""
+        """d(x) from all 24 features, with (feature, value, W·φ) for each (SPEC 2.1)."""
         return self._estimate(parsed_features(query, unparsed_features(query)))
 
     def estimate_without_parse(self, query: Query) -> Estimate:
-        """Return d(x) with f9, f10 and f13 at the middle of their bounds, where they add nothing to the logit."""
+        """d(x) with f9, f10 and f13 at the middle of their bounds, where they add nothing to the logit."""
         x = unparsed_features(query)
         for index in PARSED:
             x[index] = math.expm1((self.scaling_.low[index] + self.scaling_.high[index]) / 2)
@@ -182,12 +182,12 @@ class LearnedEstimator:
         return Estimate(difficulty, self.name, tuple(zip(FEATURES, x, shares, strict=True)))
 
     def _mapped(self, logit: Array) -> Array:
-        """Return m(σ(logit)) of many rows."""
+        """m(σ(logit)) of many rows."""
         knots = np.array(self.map_)
         return np.asarray(np.interp(_sigmoid(logit), knots[:, 0], knots[:, 1]), float)
 
     def _shares(self, x: Sequence[float]) -> list[float]:
-        """Return W·φ of each feature."""
+        """W·φ of each feature."""
         if not self._terms:
             scaling = self.scaling_
             columns = (_IS_COUNT, scaling.low, scaling.high, scaling.mean, scaling.scale, self.weights_)
@@ -204,7 +204,6 @@ class LearnedEstimator:
         return shares
 
     def to_dict(self) -> dict[str, Any]:
-        """Return weights, scaling and provenance as plain data."""
         return {
             "format": FORMAT,
             "weights": dict(zip(FEATURES, np.round(self.weights_, 6).tolist(), strict=True)),
@@ -226,7 +225,6 @@ class LearnedEstimator:
         }
 
     def save(self, path: Path) -> None:
-        """Write the estimator as readable JSON."""
         path.write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
     @classmethod
@@ -244,9 +242,9 @@ class LearnedEstimator:
 
     @classmethod
     def from_dict(cls, raw: Any, name: str) -> LearnedEstimator:
-        """Return the estimator of `to_dict`; raise InputError for another version or shape."""
+        """Read what `to_dict` wrote; raises InputError for another version or shape."""
         saved_format = raw.get("format") if isinstance(raw, dict) else None
-        check_format(saved_format, FORMAT, name, "train it again (`odar calibrate --difficulty`)")
+        check_format(saved_format, FORMAT, name, "train it again (`odar train`)")
         try:
             training, scaling = raw["training"], raw["scaling"]
             hyperparameters = {name: training[name] for name in ("learning_rate", "l2", "epochs")}
@@ -262,7 +260,7 @@ class LearnedEstimator:
         return model
 
     def _adam(self, z: Array, target: Array, weight: Array, rng: np.random.Generator) -> Array:
-        """Return (W, b) of one run, in one vector. The bias is not regularised."""
+        """(W, b) of one run, in one vector. The bias is not regularised."""
         origin = np.append(self.start.weights_, self.start.bias_) if self.start else np.zeros(z.shape[1] + 1)
         theta = origin.copy()
         first, second = np.zeros_like(theta), np.zeros_like(theta)
@@ -299,7 +297,7 @@ def _logarithmic(x: Array) -> Array:
 
 
 def _knots(raw: Any, name: str) -> Knots:
-    """Return the map of a file; raise InputError if it does not increase strictly from (0, 0) to (1, 1)."""
+    """The map of a file; raise InputError if it does not increase strictly from (0, 0) to (1, 1)."""
     knots = tuple((float(x), float(y)) for x, y in raw)
     rising = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(knots))
     if len(knots) < 2 or not rising or (*knots[0], *knots[-1]) != (0.0, 0.0, 1.0, 1.0):
@@ -319,12 +317,11 @@ def _vector(values: Mapping[str, float], where: str) -> Array:
 
 @cache
 def shipped_estimator() -> LearnedEstimator:
-    """Return the estimator that comes with ODAR; loaded once."""
     return LearnedEstimator.load()
 
 
 def d_star(failure: ArrayLike, effort: ArrayLike | None = None, alpha: float = ALPHA) -> Array:
-    """Return the targets of SPEC 2.5: α·T/max T + (1 − α)·(1 − Acc_fast), or the failure alone where T is NaN.
+    """The targets of SPEC 2.5: α·T/max T + (1 − α)·(1 − Acc_fast), or the failure alone where T is NaN.
 
     The longest one per cent count as max T: a single outlier would push all others to zero.
 
@@ -379,7 +376,7 @@ def cross_predict(
     epochs: int | None = None,
     folds: int = 5,
 ) -> Array:
-    """Return d of every row, predicted by an estimator that was fitted to the other folds."""
+    """d of every row, predicted by an estimator that was fitted to the other folds."""
     fold = np.random.default_rng(seed).permutation(len(x)) % folds
     predicted = np.zeros(len(x))
     for held_out in range(folds):

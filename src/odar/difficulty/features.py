@@ -105,7 +105,7 @@ _COMMON_RANK = 200
 
 
 def word_rarity(word: str) -> float:
-    """Return the rarity of a word, from 0.05 ("the") to 1, by the rank of its cl100k_base token.
+    """The rarity of a word, from 0.05 ("the") to 1, by the rank of its cl100k_base token.
 
     It approximates the inverse document frequency in a large corpus. Words of several tokens have rarity 1.
 
@@ -169,7 +169,7 @@ _RARITY = WordTable(_rarity)
 
 @cache
 def _bpe() -> Any:
-    """Return the cl100k_base tokenizer with ranks from the package; tiktoken's loader would download them.
+    """The cl100k_base tokenizer with ranks from the package; tiktoken's loader would download them.
 
     `tiktoken.Encoding` would keep the ranks a second time, as a dictionary of 13 MB.
     """
@@ -233,20 +233,19 @@ def is_proof(text: str) -> float:
 
 @cache
 def vocabularies() -> dict[str, dict[str, float]]:
-    """Return the idf of each term of each of `FIELDS`, as `scripts/training/build_vocabularies.py` wrote them."""
+    """The idf of each term of each of `FIELDS`, as `scripts/training/build_vocabularies.py` wrote them."""
     raw = json.loads(DATA.joinpath("vocabularies.json").read_text("utf-8"))["vocabularies"]
     return {field: dict(raw[field]) for field in FIELDS}
 
 
 @cache
 def _all_terms() -> frozenset[str]:
-    """Return the terms of all vocabularies."""
     return frozenset().union(*vocabularies().values())
 
 
 @cache
 def markers() -> tuple[str, ...]:
-    """Return the 47 difficulty markers H."""
+    """The 47 difficulty markers H."""
     lines = DATA.joinpath("markers.txt").read_text("utf-8").splitlines()
     return tuple(line for line in lines if line and not line.startswith("#"))
 
@@ -257,18 +256,18 @@ def _marker_patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 def phi(query: Query) -> NDArray[np.float64]:
-    """Return φ(x) of one query, shape (24,). All values are finite for any text."""
+    """φ(x) of one query, shape (24,). All values are finite for any text."""
     return np.array(parsed_features(query, unparsed_features(query)))
 
 
 def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
-    """Return φ(x) of many queries, shape (n, 24); the features of a query do not depend on the others."""
+    """φ(x) of many queries, shape (n, 24); the features of a query do not depend on the others."""
     rows = [parsed_features(query, unparsed_features(query)) for query in queries]
     return np.array(rows, float).reshape(-1, len(FEATURES))
 
 
 def unparsed_features(query: Query) -> list[float]:
-    """Return the 21 features that need no parse, and NaN for the other three."""
+    """The 21 features that need no parse, and NaN for the other three."""
     core = core_question(query)
     text = clean(core.text[:READ_LIMIT])
     choice = float(bool(core.options)) or is_multiple_choice(text)
@@ -278,7 +277,7 @@ def unparsed_features(query: Query) -> list[float]:
 
 
 def parsed_features(query: Query, features: list[float]) -> list[float]:
-    """Return the features of `unparsed_features` with f9, f10 and f13 filled in."""
+    """The features of `unparsed_features` with f9, f10 and f13 filled in."""
     complete = features.copy()
     for index, value in zip(
         PARSED, analyse(mask_latex(clean(core_question(query).text[:READ_LIMIT]))), strict=True
@@ -288,7 +287,7 @@ def parsed_features(query: Query, features: list[float]) -> list[float]:
 
 
 def lexical_features(whole: str, text: str) -> list[float]:
-    """Return f1-f8. Lengths are those of the whole text; `text` is the part that is read.
+    """f1-f8. Lengths are those of the whole text; `text` is the part that is read.
 
     If that is not the whole text, the token count is scaled to its length.
     """
@@ -318,7 +317,7 @@ def logical_connectives(text: str) -> float:
 
 
 def semantic_features(query: Query, choice: float) -> list[float]:
-    """Return f15-f24; `choice` is f19."""
+    """f15-f24; `choice` is f19."""
     text = query.text
     vocabulary, all_terms = vocabularies(), _all_terms()
     known_terms = [term for term in terms(text) if term in all_terms]

@@ -65,7 +65,7 @@ _NUMBER = (1 << _NUMBER_BITS) - 1
 
 
 def analyse(text: str) -> tuple[float, float, float]:
-    """Parse a text whose LaTeX is masked, and return f9, f10 and f13: sentences, clauses and depth."""
+    """f9, f10 and f13 of a text whose LaTeX is masked: sentences, clauses and depth."""
     text = _LONG_WORD.sub(r"\g<0> ", text[:PARSE_LIMIT])
     if not text or text.isspace():
         return 0.0, 0.0, 0.0
@@ -75,7 +75,7 @@ def analyse(text: str) -> tuple[float, float, float]:
 
 
 def tree_depth(heads: Sequence[int]) -> int:
-    """Return the number of nodes on the longest path from a root; a root is its own head."""
+    """The number of nodes on the longest path from a root; a root is its own head."""
     depths = [0] * len(heads)
     for node in range(len(heads)):
         unmeasured = []
@@ -91,7 +91,7 @@ def tree_depth(heads: Sequence[int]) -> int:
 
 
 def matmul_in_blocks(x: Vectors, weights: Vectors) -> Vectors:
-    """Return x @ weights, computed on one thread.
+    """x @ weights, computed on one thread.
 
     A block of 16 rows is too small for BLAS to use threads, which on a busy machine took ten times as long. This is
     two to three times as fast as thinc's product.
@@ -104,7 +104,7 @@ def matmul_in_blocks(x: Vectors, weights: Vectors) -> Vectors:
 
 
 def matmul_by_row(x: Vectors, weights: Vectors) -> Vectors:
-    """Return x @ weights; the last digits of a row do not depend on the other rows. Slower for many rows."""
+    """x @ weights; the last digits of a row do not depend on the other rows. Slower for many rows."""
     return cast(Vectors, np.matmul(x[:, None], weights)[:, 0])
 
 
@@ -121,7 +121,7 @@ class _Maxout:
         self._share = np.float32(1 / self.width)
 
     def activate(self, y: Vectors) -> Vectors:
-        """Return the output for y = W·x + b, which is overwritten."""
+        """The output for y = W·x + b, which is overwritten."""
         best = y[:, : self.width]
         for start in range(self.width, y.shape[1], self.width):
             best = np.maximum(best, y[:, start : start + self.width])
@@ -144,13 +144,13 @@ class _Convolution(_Maxout):
         self._size = self.weights.shape[1]
 
     def products(self, x: Vectors, multiply: Callable[[Vectors, Vectors], Vectors] = matmul_in_blocks) -> Vectors:
-        """Return the contributions of each row to the row after it, to itself and to the row before it."""
+        """The contributions of each row to the row after it, to itself and to the row before it."""
         y = multiply(x, self._window)
         y[:, self._size : 2 * self._size] += self.bias
         return y
 
     def combine(self, x: Vectors, products: Vectors) -> Vectors:
-        """Return the convolved rows, without the first and the last, from rows and their products."""
+        """The convolved rows, without the first and the last, from rows and their products."""
         size = self._size
         y = products[:-2, :size] + products[1:-1, size : 2 * size]
         y += products[2:, 2 * size :]
@@ -181,7 +181,7 @@ class TokenVectors:
         self._edge, self.row_bytes = zero * (1 + len(self._later)), len(zero)
 
     def embed(self, attributes: NDArray[np.uint64]) -> bytes:
-        """Return a row of `row_bytes` for each word form, given its norm, prefix, suffix and shape."""
+        """A row of `row_bytes` for each word form, given its norm, prefix, suffix and shape."""
         hashes = np.array([table_rows(*column) for column in zip(attributes.T.copy(), self._seeds, strict=True)])
         hashes %= self._sizes
         hashes += self._offsets
@@ -190,7 +190,7 @@ class TokenVectors:
         return self._rows(self._mix.activate(total)).tobytes()
 
     def __call__(self, rows: Iterable[bytes]) -> Vectors:
-        """Return the vectors (tokens, width) of the tokens with these rows, as spaCy's `tok2vec.predict`."""
+        """The vectors (tokens, width) of the tokens with these rows, as spaCy's `tok2vec.predict`."""
         # joined bytes are a matrix without a copy; to stack many small rows takes numpy five times as long
         table = np.frombuffer(b"".join([self._edge, *rows, self._edge]), np.float32)
         table = table.reshape(-1, self.row_bytes // 4)
@@ -201,7 +201,7 @@ class TokenVectors:
         return x
 
     def _rows(self, embedded: Vectors) -> Vectors:
-        """Return the embedding of each form, followed by its products in the first convolution.
+        """The embedding of each form, followed by its products in the first convolution.
 
         By row, because the last digits of a BLAS product depend on the position of a row in the matrix.
         """
@@ -217,14 +217,14 @@ class ChunkTable:
         self._lock = Lock()
 
     def __call__(self, text: str) -> tuple[list[bytes], list[int]]:
-        """Return the rows of the tokens of each chunk of a text, and the indices of tokens that begin a line."""
+        """The rows of the tokens of each chunk of a text, and the indices of tokens that begin a line."""
         chunks = split_chunks(text)
         cached = list(map(self._cache.get, chunks))
         rows = self._add_missing(chunks, cached) if None in cached else cast("list[bytes]", cached)
         return rows, self._line_starts(chunks, rows) if "\n" in text else []
 
     def _add_missing(self, chunks: Sequence[str], cached: Sequence[bytes | None]) -> list[bytes]:
-        """Return the rows of these chunks, and cache those that are new."""
+        """The rows of these chunks, and cache those that are new."""
         missing = list(dict.fromkeys(chunk for chunk, rows in zip(chunks, cached, strict=True) if rows is None))
         new = dict(zip(missing, self._embed(missing), strict=True))
         with self._lock:
@@ -241,13 +241,13 @@ class ChunkTable:
         return (rows[start:end] for start, end in pairwise(ends))
 
     def _line_starts(self, chunks: Sequence[str], rows: Sequence[bytes]) -> list[int]:
-        """Return the indices of tokens that begin a line: those after a chunk with a line break."""
+        """The indices of tokens that begin a line: those after a chunk with a line break."""
         tokens = accumulate(len(row) // self._vectors.row_bytes for row in rows)
         return [end for chunk, end in zip(chunks, tokens, strict=True) if "\n" in chunk]
 
 
 def split_chunks(text: str) -> list[str]:
-    """Return words and runs of white space; one blank after a word belongs to it."""
+    """Words and runs of white space; one blank after a word belongs to it."""
     words = text.split()
     if " ".join(words) == text:  # true for most questions, and five times as fast
         return words
@@ -290,7 +290,7 @@ class GreedyParser:
         self._absent = self._integers(absent[np.newaxis])
 
     def __call__(self, vectors: Vectors, starts: Iterable[int] = ()) -> Parse:
-        """Return the parse of one text; `starts` are tokens that begin a sentence."""
+        """The parse of one text; `starts` are tokens that begin a sentence."""
         scores = matmul_in_blocks(vectors, self._weights)
         scores += self._shift
         rows = self._integers(scores)
@@ -299,7 +299,7 @@ class GreedyParser:
         return self._decode(len(vectors), slots, starts)
 
     def _integers(self, scores: Vectors) -> list[int]:
-        """Return one integer for each token and slot, with the slots of a token together."""
+        """One integer for each token and slot, with the slots of a token together."""
         limit = np.float32(_OFFSET - 8)
         np.minimum(scores, limit, out=scores)
         np.maximum(scores, -limit, out=scores)
@@ -387,14 +387,13 @@ class Parser:
         self._decode = GreedyParser(arrays)
 
     def __call__(self, text: str) -> Parse:
-        """Return the trees of a text. A line break always ends a sentence; the training texts have none."""
+        """The trees of a text. A line break always ends a sentence; the training texts have none."""
         rows, line_starts = self.chunks(text)
         return self._decode(self.vectors(rows), line_starts)
 
 
 @cache
 def shipped_parser() -> Parser:
-    """Return the parser that comes with ODAR; loaded once."""
     remedy = "make it again with scripts/training/train_parser.py"
     rules = json.loads(DATA.joinpath("tokenizer.json").read_text("utf-8"))
     check_format(rules["format"], "odar-tokenizer/1", "tokenizer.json", remedy)

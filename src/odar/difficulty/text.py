@@ -40,7 +40,7 @@ DATA = resources.files("odar.difficulty").joinpath("data")
 
 
 def word_lengths(text: str) -> list[int]:
-    """Return the length of each word; in a very long text, those at its beginning."""
+    """The length of each word; in a very long text, those at its beginning."""
     return list(map(len, text[:_COUNT_LIMIT].split()))
 
 
@@ -79,14 +79,14 @@ def mask_latex(text: str) -> str:
 
 
 def has_latex(text: str) -> bool:
-    """Return whether the text has a LaTeX block or command."""
+    """Whether the text has a LaTeX block or command."""
     if "$" not in text and "\\" not in text:
         return False
     return _LATEX_COMMAND.search(text) is not None or any(True for _ in _latex_blocks(text))
 
 
 def terms(text: str) -> list[str]:
-    """Return the words of a text in lower case, without accents and digits, as the vocabularies have them.
+    """The words of a text in lower case, without accents and digits, as the vocabularies have them.
 
     >>> terms("The Schrödinger equation")
     ['the', 'schrodinger', 'equation']
@@ -109,7 +109,7 @@ def _latex_blocks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _block_end(text: str, opener: re.Match[str], next_closers: dict[str, int]) -> int:
-    """Return the end of the block that begins here, or 0; `next_closers` keeps the next position of each closer."""
+    """The end of the block that begins here, or 0; `next_closers` keeps the next position of each closer."""
     mark, environment = opener[0], opener[1]
     if mark == "$":
         inline = _INLINE.match(text, opener.start())

@@ -52,12 +52,11 @@ class Tokenizer:
         self._longest = max(map(len, self._sequences), default=0)
 
     def __call__(self, chunk: str) -> list[Word]:
-        """Return the tokens of one chunk."""
         words = self._exceptions.get(chunk)
         return self._merge(self._split(chunk, self._exceptions) if words is None else words)
 
     def attributes(self, word: Word) -> tuple[int, int, int, int]:
-        """Return the ids of norm, prefix, suffix and shape."""
+        """The ids of norm, prefix, suffix and shape."""
         text = word.text
         return self._id(word.norm), self._id(text[0]), self._id(text[-3:]), self._id(word_shape(text))
 
@@ -138,7 +137,7 @@ class Tokenizer:
 
 
 def word_shape(text: str) -> str:
-    """Return the shape of a token: letters as x or X, digits as d, at most four of a kind in a row.
+    """The shape of a token: letters as x or X, digits as d, at most four of a kind in a row.
 
     >>> word_shape("McDonald"), word_shape("C3PO"), word_shape("1984")
     ('XxXxxxx', 'XdXX', 'dddd')
@@ -158,7 +157,7 @@ def word_shape(text: str) -> str:
 
 
 def murmur_hash(data: bytes, seed: int = 1) -> int:
-    """Return MurmurHash64A, which spaCy identifies strings by.
+    """MurmurHash64A, which spaCy identifies strings by.
 
     >>> murmur_hash(b"coffee")
     3197928453018144401
@@ -176,7 +175,7 @@ def murmur_hash(data: bytes, seed: int = 1) -> int:
 
 
 def table_rows(ids: NDArray[np.uint64], seed: int) -> NDArray[np.uint32]:
-    """Return four 32-bit hashes of each id (n, 4), which thinc finds the rows of an embedding table by."""
+    """Four 32-bit hashes of each id (n, 4), which thinc finds the rows of an embedding table by."""
     with np.errstate(over="ignore"):
         h1 = ids * np.uint64(0x87C37B91114253D5)
         h1 = (h1 << np.uint64(31)) | (h1 >> np.uint64(33))

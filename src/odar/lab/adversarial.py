@@ -34,25 +34,25 @@ def inject_complexity(task: Task) -> Task:
     pick = _random_for("injection", task)
     frame = pick.choice(_WORDS["frames"]).format(topic=pick.choice(_WORDS["topics"]))
     text = f"{frame}\n\n{task.query.text}\n\n{pick.choice(_WORDS['asides'])} {pick.choice(_WORDS['closings'])}"
-    return _with_text(task, text, "injection")
+    return _with_text(task, text)
 
 
 def mask_complexity(task: Task) -> Task:
-    """Return the task with formulas in words, everyday words for technical ones, and a casual opening.
+    """The task with formulas in words, everyday words for technical ones, and a casual opening.
 
     Code, quotations and lettered options are kept, because an answer may have to repeat them.
     """
     parts = _KEPT.split(task.query.text)
     parts[::2] = map(_simplify, parts[::2])  # odd positions hold what is kept
     text = "".join(parts)
-    return _with_text(task, f"{_random_for('masking', task).choice(_WORDS['openings'])} {text}", "masking")
+    return _with_text(task, f"{_random_for('masking', task).choice(_WORDS['openings'])} {text}")
 
 
 ATTACKS: dict[str, Rewrite] = {"injection": inject_complexity, "masking": mask_complexity}
 
 
-def _with_text(task: Task, text: str, attack: str) -> Task:
-    return replace(task, query=replace(task.query, text=text), meta={**task.meta, "attack": attack})
+def _with_text(task: Task, text: str) -> Task:
+    return replace(task, query=replace(task.query, text=text))
 
 
 def _random_for(attack: str, task: Task) -> random.Random:

@@ -28,7 +28,7 @@ _ARENA_BETA = 0.1
 
 
 def accuracy_curve(score: ArrayLike, weak: ArrayLike, strong: ArrayLike) -> Array:
-    """Return the accuracy with the 0, 1, ..., n queries of highest score sent to the strong model.
+    """The accuracy with the 0, 1, ..., n queries of highest score sent to the strong model.
 
     Tied queries share their gain evenly, the mean over random orders: a constant score gives the straight line of
     a random router.
@@ -54,7 +54,7 @@ def gap_recovered(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, shares: 
 
 
 def apgr(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, bins: int = BINS) -> float:
-    """Return the average performance gap recovered: trapezoids over bins of the share of strong calls.
+    """The average performance gap recovered: trapezoids over bins of the share of strong calls.
 
     >>> round(apgr([0, 0, 0, 0], weak=[0, 1, 0, 1], strong=[1, 1, 1, 1]), 6)
     0.5
@@ -64,7 +64,7 @@ def apgr(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, bins: int = BINS)
 
 
 def cpt(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, target: float) -> float:
-    """Return the call-performance threshold: the least share of strong calls that recovers `target` of the gap.
+    """The call-performance threshold: the least share of strong calls that recovers `target` of the gap.
 
     >>> cpt([4, 3, 2, 1], weak=[0, 0, 1, 1], strong=[1, 1, 1, 1], target=0.5)
     0.25
@@ -75,7 +75,7 @@ def cpt(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, target: float) -> 
 
 
 def arena_score(accuracy: float, cost_usd: float) -> float:
-    """Return RouterArena's score (arXiv 2510.00202), a weighted harmonic mean of accuracy and log₂ cost (SPEC 7.9).
+    """RouterArena's score (arXiv 2510.00202), a weighted harmonic mean of accuracy and log₂ cost (SPEC 7.9).
 
     The cost term is 1 at 0.0044 dollars per 1,000 questions or less, and 0 at 200 dollars or more.
 
@@ -92,7 +92,7 @@ def arena_score(accuracy: float, cost_usd: float) -> float:
 
 
 def path_robustness(before: ArrayLike, after: ArrayLike) -> tuple[float, float]:
-    """Return the share of paraphrased questions that keep their path, and the same corrected for chance (SPEC 7.9).
+    """The share of paraphrased questions that keep their path, and the same corrected for chance (SPEC 7.9).
 
     A router that sends everything down one path keeps every path. The correction is Cohen's kappa: 0 is the
     expected agreement of two independent choices with these path mixes, 1 is every path kept.
@@ -137,8 +137,10 @@ def oracle_score(weak: ArrayLike, strong: ArrayLike) -> Array:
 
 def auroc(score: ArrayLike, label: ArrayLike) -> float:
     """The probability that a positive outranks a negative; ties count half (Mann-Whitney)."""
-    s, positive = np.asarray(score, float), np.asarray(label).astype(bool)
-    n, m = int(positive.sum()), int((~positive).sum())
+    s = np.asarray(score, float)
+    positive = np.asarray(label).astype(bool)
+    n = int(positive.sum())
+    m = int((~positive).sum())
     if not n or not m:
         raise InputError("AUROC needs both positives and negatives")
     _, inverse, counts = np.unique(s, return_inverse=True, return_counts=True)
@@ -149,7 +151,8 @@ def auroc(score: ArrayLike, label: ArrayLike) -> float:
 def pearson(a: ArrayLike, b: ArrayLike) -> float:
     """0 if one side is constant."""
     x, y = (np.asarray(each, float) for each in (a, b))
-    x, y = x - x.mean(), y - y.mean()
+    x = x - x.mean()
+    y = y - y.mean()
     norm = float(np.sqrt((x @ x) * (y @ y)))
     return float(np.clip(x @ y / norm, -1, 1)) if norm > 0 else 0.0
 
@@ -157,12 +160,13 @@ def pearson(a: ArrayLike, b: ArrayLike) -> float:
 def bootstrap_interval(
     figure: Callable[..., float], *columns: ArrayLike, resamples: int = 1000, rng: np.random.Generator
 ) -> Interval:
-    """Return `figure(*columns)` with a 95% percentile interval over rows drawn with replacement.
+    """A 95% percentile interval over rows drawn with replacement.
 
     A resample on which the figure does not exist (no gap, no positives) is drawn again.
     """
     arrays = [np.asarray(c) for c in columns]
-    value, drawn = figure(*arrays), []
+    value = figure(*arrays)
+    drawn = []
     for _ in range(resamples * 20):
         rows = rng.integers(0, len(arrays[0]), len(arrays[0]))
         try:

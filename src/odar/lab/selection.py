@@ -30,8 +30,7 @@ def select_tasks(tasks: Sequence[Task], *, limit: int | None = None, seed: int =
     """Select tasks, each with one of five disjoint folds; every stratum is in proportion.
 
     A set of more than 5,000 tasks gives five folds of 1,000; a smaller one is taken whole; `limit` takes fewer.
-    Strata are the set's own subjects or levels crossed with quarters of question length, which depend on no model
-    and no answer.
+    Strata depend on no model and no answer.
     """
     size = FOLDS * FOLD_SIZE if len(tasks) > LARGE else len(tasks)
     strata = label_free_strata([task.stratum for task in tasks], [len(task.query.text) for task in tasks])
@@ -43,7 +42,7 @@ def select_tasks(tasks: Sequence[Task], *, limit: int | None = None, seed: int =
 
 
 def stratified_order(strata: Sequence[tuple[Hashable, ...]], rng: np.random.Generator) -> list[int]:
-    """Return positions in an order of which every prefix holds each stratum in proportion; random within a stratum.
+    """Positions in an order of which every prefix holds each stratum in proportion; random within a stratum.
 
     A stratum is a tuple: its first element is kept in proportion first, within it the second, and so on.
 
@@ -89,7 +88,7 @@ def check_scorer(source: TaskSet, tasks: Sequence[Task]) -> None:
 
 
 def with_fitting_prompts(settings: Settings, sources: Sequence[TaskSet]) -> Settings:
-    """Return the settings with prompts that ask for no marked answer, if the form of the answers is scored.
+    """The settings with prompts that ask for no marked answer, if the form of the answers is scored.
 
     Prompts of a user that ask for no marked answer are kept.
 

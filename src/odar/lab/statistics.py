@@ -59,12 +59,13 @@ class Difference:
 
 
 def fold_interval(values: ArrayLike, folds: ArrayLike) -> Interval:
-    """Return the mean over folds with its t-based interval; NaN bounds for a single fold.
+    """The mean over folds with its t-based interval; NaN bounds for a single fold.
 
     >>> fold_interval([1, 0, 1, 1], [0, 0, 1, 1]).value
     0.75
     """
-    scores, numbers = np.asarray(values, float), np.asarray(folds)
+    scores = np.asarray(values, float)
+    numbers = np.asarray(folds)
     means = np.array([scores[numbers == fold].mean() for fold in np.unique(numbers)])
     mean = float(means.mean())
     if len(means) < 2:
@@ -74,7 +75,7 @@ def fold_interval(values: ArrayLike, folds: ArrayLike) -> Interval:
 
 
 def binomial_margin(accuracy: float, items: int) -> float:
-    """Return half the width of the 95% interval of a simple random sample; NaN with fewer than `MIN_ITEMS` items.
+    """Half the width of the 95% interval of a simple random sample; NaN with fewer than `MIN_ITEMS` items.
 
     >>> round(binomial_margin(0.982, 1000), 4)
     0.0082
@@ -83,11 +84,8 @@ def binomial_margin(accuracy: float, items: int) -> float:
 
 
 def mean_over_sets(values: Sequence[float]) -> Interval:
-    """Return the unweighted mean over benchmarks, with a bootstrap interval over benchmarks.
-
-    It asks how the mean would change with other benchmarks of this kind. With fewer than `MIN_SETS` of them, there
-    is no interval.
-    """
+    """The interval says how the mean would change with other benchmarks of this kind. With fewer than `MIN_SETS` of
+    them, there is none."""
     if len(values) < MIN_SETS:
         return Interval(float(np.mean(values)), float("nan"), float("nan"))
     return bootstrap_mean(np.asarray(values, float), shares=False)
@@ -112,16 +110,19 @@ def difference(
     strata: Sequence[Hashable] | None = None,
     resamples: int = RESAMPLES,
 ) -> Difference:
-    """Return the mean of first minus second on the same items, with an interval and a p-value.
+    """The mean of first minus second on the same items, with an interval and a p-value.
 
     The interval is a stratified paired bootstrap. With few items, or few on which the two differ, it is the
     interval of Bonett and Price (2012), which adds one item in favour of each side and so never has zero width.
     """
-    a, b = np.asarray(first, float), np.asarray(second, float)
+    a = np.asarray(first, float)
+    b = np.asarray(second, float)
     if a.shape != b.shape or a.ndim != 1 or not len(a):
         raise InputError(f"scores of shapes {a.shape} and {b.shape} cannot be paired")
     gains = a - b
-    n, mean, centre = len(gains), float(gains.mean()), float(gains.sum()) / (len(gains) + 2)
+    n = len(gains)
+    mean = float(gains.mean())
+    centre = float(gains.sum()) / (len(gains) + 2)
     variance = float(((gains**2).sum() + 2) / (n + 2) - centre**2)
     binary = bool(np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all())
     test = "McNemar" if binary else "sign-flip"
@@ -148,7 +149,8 @@ def sign_flip_test(differences: ArrayLike, resamples: int) -> float:
     nonzero = nonzero[nonzero != 0]
     if not len(nonzero):
         return 1.0
-    rng, extreme = np.random.default_rng(0), 0
+    rng = np.random.default_rng(0)
+    extreme = 0
     block = max(1, 2_000_000 // len(nonzero))  # limits the memory
     observed = abs(nonzero.sum()) * (1 - 1e-12)
     for start in range(0, resamples, block):
@@ -161,8 +163,10 @@ def mcnemar_test(first: ArrayLike, second: ArrayLike) -> float:
     """Exact and two-sided, of two lists of right (1) and wrong (0)."""
     from scipy.special import bdtr
 
-    a, b = np.asarray(first).astype(bool), np.asarray(second).astype(bool)
-    better, worse = int((a & ~b).sum()), int((~a & b).sum())
+    a = np.asarray(first).astype(bool)
+    b = np.asarray(second).astype(bool)
+    better = int((a & ~b).sum())
+    worse = int((~a & b).sum())
     return min(1.0, 2 * float(bdtr(min(better, worse), better + worse, 0.5)))
 
 
@@ -179,7 +183,8 @@ def item_means(values: ArrayLike, items: Sequence[Hashable]) -> tuple[Array, Int
     scores = np.asarray(values, float)
     numbers: dict[Hashable, int] = {}
     index = np.array([numbers.setdefault(item, len(numbers)) for item in items])
-    sums, counts = np.bincount(index, weights=scores), np.bincount(index)
+    sums = np.bincount(index, weights=scores)
+    counts = np.bincount(index)
     return sums / counts, np.unique(index, return_index=True)[1]
 
 
@@ -222,6 +227,7 @@ def summarize_policies(
     folds = np.array(table.column("fold"))
     seeds = [key.seed for key in table.column("key")]
     base = next((float(each.score.mean()) for each in outcomes if each.name == "single-fast"), None)
+    # gains over the reference, with p-values adjusted over the whole table
     gains = [
         None if each.name == reference.name else paired_difference(table, each.score, reference.score)
         for each in outcomes
@@ -233,6 +239,7 @@ def summarize_policies(
         means, places = item_means(outcome.score, names)
         mean = float(outcome.score.mean())
         calls = float(outcome.calls.mean())
+        # the gain over the fixed choices at equal dollars
         over = None
         if fixed and outcome.name not in fixed_names:
             mixed = best_mixture(fixed, float(outcome.cost_usd.mean()))

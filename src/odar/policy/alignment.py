@@ -68,7 +68,6 @@ class Statistics:
 
 
 def statistics_to_rows(statistics: Mapping[Source, Statistics]) -> list[dict[str, Any]]:
-    """Return statistics by source as JSON-ready rows."""
     return [{**asdict(source), **asdict(values)} for source, values in statistics.items()]
 
 
@@ -94,7 +93,7 @@ _MIN_WEIGHT = 1e-3
 
 
 def bin_index(energy: float) -> int:
-    """Return the bin of an energy, which must not be NaN."""
+    """The bin of an energy, which must not be NaN."""
     return round(math.log(min(max(energy, _LOWEST), _HIGHEST)) / math.log(RATIO))
 
 
@@ -115,7 +114,7 @@ class Histogram:
 
     @classmethod
     def from_values(cls, energies: Iterable[float], day: float) -> Histogram:
-        """Return the histogram of energies that were all served on one day; NaN is left out."""
+        """The histogram of energies that were all served on one day; NaN is left out."""
         bins = Counter(bin_index(energy) for energy in energies if not math.isnan(energy))
         return cls({number: float(count) for number, count in bins.items()}, day, bins.total())
 
@@ -125,7 +124,7 @@ class Histogram:
         return math.fsum(self.bins.values())
 
     def merged(self, other: Histogram, half_life: float) -> Histogram:
-        """Return the sum of both histograms, as of the later day."""
+        """The sum of both, as of the later day; weights halve in `half_life` days."""
         day = max(self.day, other.day)
         bins = dict(self.decayed(day, half_life).bins)
         for number, weight in other.decayed(day, half_life).bins.items():
@@ -133,24 +132,22 @@ class Histogram:
         return Histogram(bins, day, self.seen + other.seen)
 
     def decayed(self, day: float, half_life: float) -> Histogram:
-        """Return the histogram as of a later day."""
         decay = 0.5 ** (max(0.0, day - self.day) / half_life)
         bins = {number: weight * decay for number, weight in self.bins.items() if weight * decay > _MIN_WEIGHT}
         return Histogram(bins, max(day, self.day), self.seen)
 
     def scaled(self, factor: float) -> Histogram:
-        """Return the histogram with every weight multiplied by a factor."""
         return Histogram({number: weight * factor for number, weight in self.bins.items()}, self.day, self.seen)
 
     def quantiles(self, levels: ArrayLike = GRID) -> Array:
-        """Return the smallest values that these shares of the weight do not exceed; by default those of a table."""
+        """The smallest values that these shares of the weight do not exceed; by default those of a table."""
         values, weights = self._sorted_bins()
         cumulative = np.cumsum(weights)
         at = np.searchsorted(cumulative, np.asarray(levels) * cumulative[-1] * (1 - 1e-12))
         return np.asarray(values[np.minimum(at, len(values) - 1)])
 
     def alignment(self) -> Alignment | None:
-        """Return μ and σ with outliers clipped to the fences; None if there are no two different energies."""
+        """μ and σ with outliers clipped to the fences; None if there are no two different energies."""
         if not self.bins:
             return None
         values, weights = self._sorted_bins()
@@ -162,7 +159,6 @@ class Histogram:
         return Alignment(mean, deviation) if deviation > 0 else None
 
     def _sorted_bins(self) -> tuple[Array, Array]:
-        """Return the values in ascending order, and their weights."""
         order = sorted(self.bins)
         return RATIO ** np.array(order, dtype=np.float64), np.array([self.bins[number] for number in order])
 
@@ -189,7 +185,7 @@ class Drift(NamedTuple):
 
 
 def measure_drift(running: Histogram, calibrated: Statistics) -> Drift | None:
-    """Return the drift of served energies from the calibrated ones; None if there are too few to compare."""
+    """The drift of served energies from the calibrated ones; None if there are too few to compare."""
     served = running.alignment()
     count = running.count
     if served is None or count < MIN_COMPARED or calibrated.deviation <= 0 or calibrated.count < 2:
@@ -229,7 +225,6 @@ class AlignmentRow:
 
 
 def alignment_row(source: Source, step: str, calibrated: Statistics | None, running: Histogram) -> AlignmentRow:
-    """Return the row of one source in the report."""
     served = running.alignment()
     drift = None if calibrated is None else measure_drift(running, calibrated)
     return AlignmentRow(

@@ -1,4 +1,4 @@
-"""Extraction of the final answer and of a verdict from a model's text (SPEC 3.1). No input raises an exception."""
+"""Text of a model → its final answer, and a verifier's judgment (SPEC 3.1). No input raises an exception."""
 
 from __future__ import annotations
 
@@ -10,22 +10,27 @@ _MARKER = re.compile(
     rf"(?:^|(?<=[\s*_`#>.!?)])){_MARKUP}(?:the[ ])?(?:final[ ])?(?:{_ANSWER_WORDS}){_MARKUP}[:：]{_MARKUP}",
     re.IGNORECASE | re.MULTILINE,
 )
+"""Answer: or **The final answer:** or `Réponse` ："""
 _SENTENCE = re.compile(
     r"\bthe (?:final |correct )?answer is[:：]?\s+(.+?)(?:[.!](?=\s|$)|$)", re.IGNORECASE | re.MULTILINE
 )
+"""So the correct answer is 42."""
 _HASHES = re.compile(r"^####[ \t]*(\S[^\n]{0,80})\s*\Z", re.MULTILINE)
+"""#### 42 in the last line, as in GSM8K"""
 _JUDGMENT = re.compile(
     r"judg(?:e)?ment[*_` \t]*[:：][*_` \t]*<?(not[ ]+|in)?correct|(?<!not )\b(INCORRECT|CORRECT)\b", re.IGNORECASE
 )
+"""**Judgment:** incorrect, or the bare word CORRECT"""
 _YES_NO = re.compile(r"\W*(?:yes|no)\b", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"</?(?:response|answer)>", re.IGNORECASE)
+"""Copied from the instructions: Answer: <response>"""
 _FENCE = "```"
 _READ_AT_END = 50_000
-"""Characters at the end of a text in which an answer or a verdict is looked for."""
+"""Characters at the end of a text in which an answer or a judgment is looked for."""
 
 
 def extract_answer(text: str) -> str:
-    """Return the marked final answer, or the whole text if none is marked.
+    """The marked final answer; the whole text if none is marked.
 
     >>> extract_answer("2 + 2 = 4.\\n**Answer:** 4")
     '4'
@@ -37,7 +42,7 @@ def extract_answer(text: str) -> str:
 
 
 def find_answer(text: str) -> str | None:
-    """Return the marked final answer, or None.
+    """The marked final answer, or None.
 
     The last `Answer:` counts, in any of several languages and kinds of markup; without one, the last `\\boxed{}`,
     then a final `#### 42` as in GSM8K, then "the answer is …". If the model copied `Answer: <response>` from its
@@ -76,7 +81,7 @@ _MAX_ANSWER_CHARACTERS = 200
 
 
 def is_bare_answer(text: str) -> bool:
-    """Return whether an unmarked text is the answer itself: one short line, or yes or no with a short reason.
+    """Whether an unmarked text is the answer itself: one short line, or yes or no with a short reason.
 
     >>> is_bare_answer("Penguins swim."), is_bare_answer("No.\\nThey swim."), is_bare_answer("They swim.\\nSo 4")
     (True, True, False)
@@ -87,7 +92,7 @@ def is_bare_answer(text: str) -> bool:
 
 
 def extract_judgment(text: str) -> bool | None:
-    """Return a verifier's verdict: True for CORRECT, False for INCORRECT, None if it gave none.
+    """A verifier's judgment: True for CORRECT, False for INCORRECT, None if it gave none.
 
     An explicit `Judgment:` line counts for more than the bare word, and the last one counts.
 
@@ -107,7 +112,7 @@ def extract_judgment(text: str) -> bool | None:
 
 
 def _last_lines(text: str) -> str:
-    """Return the end of a long text, from the beginning of a line if one begins soon."""
+    """The end of a long text, from the beginning of a line if one begins soon."""
     start = len(text) - _READ_AT_END
     if start <= 0:
         return text
@@ -116,7 +121,7 @@ def _last_lines(text: str) -> str:
 
 
 def _first_block(text: str) -> str:
-    """Return the text up to the first blank line, or up to the end of a code block that opens before it."""
+    """The text up to the first blank line, or up to the end of a code block that opens before it."""
     text = text.strip()
     blank = re.search(r"\n\s*\n", text)
     fence = text.find(_FENCE)
@@ -127,7 +132,7 @@ def _first_block(text: str) -> str:
 
 
 def _unwrap(answer: str) -> str:
-    """Return the answer without bold, code marks, the angle brackets of a copied template, and a box."""
+    """The answer without bold, code marks, the angle brackets of a copied template, and a box."""
     if (boxed := last_boxed(answer)) is not None:
         return boxed
     bare = answer.strip() if _FENCE in answer else answer.strip(" \n*`")
@@ -137,10 +142,11 @@ def _unwrap(answer: str) -> str:
 
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(?P<braces>\{)|(?P<bare>[^\s{}$.,]{1,80}+))")
+"""The beginning of \\boxed{42} or \\boxed 42"""
 
 
 def last_boxed(text: str, *, bare: bool = False) -> str | None:
-    """Return the content of the last \\boxed{…} or \\fbox{…}, braces balanced.
+    """Content of the last \\boxed{…} or \\fbox{…}, braces balanced.
 
     A box that is never closed, as in a response that was cut off, does not count.
 
@@ -163,7 +169,7 @@ def last_boxed(text: str, *, bare: bool = False) -> str | None:
 
 
 def _matching_braces(text: str) -> dict[int, int]:
-    """Return the position of the closing brace of each opening one."""
+    """Position of the closing brace of each opening one."""
     closing: dict[int, int] = {}
     unclosed: list[int] = []
     for match in re.finditer(r"(?<!\\)[{}]", text):
@@ -172,35 +178,3 @@ def _matching_braces(text: str) -> dict[int, int]:
         elif unclosed:
             closing[unclosed.pop()] = match.start()
     return closing
-
-
-_SENTENCE_END = re.compile(r"[.!?](?=\s)|\n")
-_NUMBER = re.compile(r"(?<![\w.])-?[$€£]?\d[\d,]*(?:\.\d+)?%?(?![\w])")
-_MIN_PROSE_WORDS = 4
-_TAIL = 2_000
-"""Number of characters at the end in which the last sentence is searched."""
-
-
-def concluding_number(text: str) -> str | None:
-    """Return the last number in the last sentence of a text, or None if it has no number or is not prose.
-
-    >>> concluding_number("She has 16 - 7 = 9 eggs left. So she makes 9 * $2 = $18 every day.")
-    '$18'
-    >>> concluding_number("42 km") is None
-    True
-    """
-    if len(text.split(maxsplit=_MIN_PROSE_WORDS)) < _MIN_PROSE_WORDS:
-        return None
-    tail = text[-_TAIL:].strip()
-    starts = [match.end() for match in _SENTENCE_END.finditer(tail)]
-    numbers = numbers_in(tail[starts[-1] if starts else 0 :])
-    return numbers[-1] if numbers else None
-
-
-def numbers_in(sentence: str) -> list[str]:
-    """Return the numbers in a sentence, with a currency or percent sign.
-
-    >>> numbers_in("In 2 years it costs $1,200, or 5% more.")
-    ['2', '$1,200', '5%']
-    """
-    return [number.rstrip(",") for number in _NUMBER.findall(sentence)]

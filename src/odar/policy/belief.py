@@ -326,7 +326,6 @@ class Belief:
         return value
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of a saved file."""
         return {
             "format": FORMAT,
             "weights": {name: round(float(self.weights[name]), 4) for name in WEIGHTS},
@@ -352,7 +351,6 @@ class Belief:
 
     @classmethod
     def load(cls) -> Belief:
-        """The shipped belief."""
         return _shipped()
 
 

@@ -68,19 +68,18 @@ class Answers:
             for asked in combinations(every, size):
                 yield asked, tuple(j for j in every if j not in asked)
 
-    def judge(self, belief: Belief, asked: Sequence[int]) -> Posterior:
-        """Return the judgment after these opinions."""
+    def posterior(self, belief: Belief, asked: Sequence[int]) -> Posterior:
         return belief.posterior(Evidence([self.opinions[j] for j in asked], self.plausible, self.difficulty))
 
     def leader_right(self, leader: Array, asked: Sequence[int]) -> Array:
-        """Return whether the leading answer of each question is right."""
+        """1 where the leading answer of a question is right, else 0."""
         found = np.zeros(len(self.right[0]))
         for j in asked:
             found = np.where((self.opinions[j].group == leader) & (leader >= 0), self.right[j], found)
         return found
 
     def with_skills(self, skills: Mapping[str, float]) -> Answers:
-        """Return the answers of agents with other skills, by name."""
+        """The same answers, of agents with other skills, by name."""
         named = [
             replace(o, agent=replace(o.agent, skill=skills[o.agent.name])) if o.agent.name in skills else o
             for o in self.opinions
@@ -88,21 +87,21 @@ class Answers:
         return replace(self, opinions=named)
 
     def predictions(self, belief: Belief) -> tuple[list[Array], list[Array]]:
-        """Return p and q of all states as logits, and what came true."""
+        """p and q of all states as logits, and what came true."""
         size, found, true = len(self.right[0]), [], []
         for asked, following in self.states():
-            judgment = self.judge(belief, asked)
+            posterior = self.posterior(belief, asked)
             for j in following:
-                found.append(_logit(np.broadcast_to(judgment.q(self.opinions[j].agent), size)))
+                found.append(_logit(np.broadcast_to(posterior.q(self.opinions[j].agent), size)))
                 true.append(self.right[j])
             if asked:
-                found.append(_logit(judgment.p))
-                true.append(self.leader_right(judgment.leader, asked))
+                found.append(_logit(posterior.p))
+                true.append(self.leader_right(posterior.leader, asked))
         return found, true
 
 
 def default_skill(price: float, cheapest: float) -> float:
-    """Return the skill of an agent about which only its price is known.
+    """The skill of an agent about which only its price is known.
 
     >>> default_skill(0.4, 0.4), default_skill(4.0, 0.4)
     (0.45, 0.77)
@@ -116,7 +115,7 @@ def skills_from_agreement(
     agents: Sequence[Agent],
     together: Mapping[tuple[int, int, int], tuple[float, float]],
 ) -> list[float]:
-    """Return skills that explain how often agents agree, without labels.
+    """Skills that explain how often agents agree, without labels.
 
     Args:
         belief: gives how often agents of some skill agree.
@@ -145,7 +144,7 @@ def skills_from_agreement(
 
 
 def agreement(belief: Belief, one: Agent, other: Agent, plausible: int) -> float:
-    """Return the share of questions, of those that both answer, on which two agents are expected to agree."""
+    """The share of questions, of those that both answer, on which two agents are expected to agree."""
     spread, equal_if_wrong = belief.weights["spread"], 1 / (1 + belief.variety(plausible))
     guess = chance_level(plausible)
     both = 0.0
@@ -166,7 +165,7 @@ def fit(
     observations: float = OBSERVATIONS,
     skill_deviation: float | None = None,
 ) -> tuple[Belief, dict[str, float]]:
-    """Return a belief with those weights fitted that have a deviation, and the skills of all agents by name.
+    """A belief with those weights fitted that have a deviation, and the skills of all agents by name.
 
     Skills are fitted if they have a deviation too.
     """
@@ -199,14 +198,14 @@ def fit(
 
 
 def fit_with_labels(belief: Belief, answers: Sequence[Answers]) -> tuple[Belief, dict[str, float]]:
-    """Return a belief with a few weights fitted to a user's labels, near the given one, and the agents' skills."""
+    """A belief with a few weights fitted to a user's labels, near the given one, and the agents' skills."""
     return fit(belief, answers, LABEL_DEVIATIONS, skill_deviation=LABEL_SKILL_DEVIATION)
 
 
 def _gauss_newton(
     predicted: Callable[[Array], Array], start: Array, deviation: Array, true: Array, weight: Array
 ) -> Array:
-    """Return the x with the least log loss of σ(predicted(x)), near `start`."""
+    """The x with the least log loss of σ(predicted(x)), near `start`."""
 
     def loss(x: Array, logit: Array) -> float:
         fit = weight * (np.logaddexp(0, logit) - true * logit)

@@ -35,7 +35,7 @@ class Interval(NamedTuple):
 def betting_interval(
     counts: Mapping[float, int], least: float = 0.0, most: float = 1.0, alpha: float = 0.05
 ) -> Interval:
-    """Return the mean of values and an interval that holds at all times together with probability 1 − α.
+    """The mean of values and an interval that holds at all times together with probability 1 − α.
 
     Args:
         counts: how often each value occurred.
@@ -55,7 +55,7 @@ def betting_interval(
 
 
 def lower_bound(counts: Mapping[float, int], least: float = 0.0, most: float = 1.0, alpha: float = 0.05) -> float:
-    """Return a lower bound of the mean that holds at all times together with probability 1 − α."""
+    """A lower bound of the mean that holds at all times together with probability 1 − α."""
     low = least
     high = most
     if not any(counts.values()):
@@ -70,7 +70,7 @@ def lower_bound(counts: Mapping[float, int], least: float = 0.0, most: float = 1
 
 
 def _log_capital(counts: Mapping[float, int], least: float, mean: float) -> float:
-    """Return the logarithm of the bettor's capital against "the mean is at most `mean`", from a capital of 1."""
+    """The logarithm of the bettor's capital against "the mean is at most `mean`", from a capital of 1."""
     values = np.array(list(counts))[:, None]  # (values, 1)
     numbers = np.array(list(counts.values()), dtype=np.float64)
     logs: Array = numbers @ np.log1p(_STAKES * (values - mean) / max(mean - least, 1e-12))  # (stakes,)
@@ -97,11 +97,10 @@ class Differences(NamedTuple):
         return sum(self)
 
     def excess(self, alpha: float = 0.05) -> Interval:
-        """Return the excess and its confidence sequence."""
         return betting_interval(self._counts(), -1.0, 1.0, alpha)
 
     def exceeds(self, limit: float, alpha: float = 0.05) -> bool:
-        """Return whether the excess is above a limit; wrong at any time with probability α at most.
+        """Whether the excess is above a limit; wrong at any time with probability α at most.
 
         >>> Differences(60, 20, 320).exceeds(0.02), Differences(6, 2, 32).exceeds(0.02)
         (True, False)

@@ -20,7 +20,7 @@ Counts = Mapping[str, tuple[int, int]]
 
 
 def wants_continuation(finish: str, stated: bool, options: Options) -> bool:
-    """Return whether an answer should be continued: our limit cut it off before it stated its result.
+    """Whether an answer should be continued: our limit cut it off before it stated its result.
 
     A client that sets max_tokens, tools or a format gets the answer as it is.
     """
@@ -39,7 +39,7 @@ def cut_off_counts(candidates: Sequence[Candidate], options: Options) -> dict[st
 
 
 def tokens_needed(limit: int, answers: int, cut_off: int) -> int:
-    """Return a limit at which about 5% of such answers would be cut off.
+    """A limit at which about 5% of such answers would be cut off.
 
     Lengths are assumed to be exponential: if a share p is longer than L, p² is longer than 2L. At most four times
     the limit is proposed, because no limit suffices for a model that never stops.
@@ -50,7 +50,7 @@ def tokens_needed(limit: int, answers: int, cut_off: int) -> int:
 
 
 def cut_off_notes(counts: Counts, limits: Mapping[str, int | None], setting: str = "") -> list[str]:
-    """Return a note for each agent that had most of its answers to one question cut off.
+    """A note for each agent that had most of its answers to one question cut off.
 
     `setting` is the one that limits the length, if it is not the agent's `max_tokens`.
     """
@@ -58,7 +58,7 @@ def cut_off_notes(counts: Counts, limits: Mapping[str, int | None], setting: str
 
 
 def cut_off_warnings(counts: Counts, limits: Mapping[str, int | None]) -> list[str]:
-    """Return a warning for each agent that has more than 20% of its answers to many questions cut off.
+    """A warning for each agent that has more than 20% of its answers to many questions cut off.
 
     >>> cut_off_warnings({"slow": (100, 31)}, {"slow": 1024})
     ['slow agent: 31 of 100 answers were cut off at 1024 tokens; about 2688 would do (slow.max_tokens)']

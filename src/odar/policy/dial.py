@@ -60,14 +60,14 @@ class Dial:
 
     @classmethod
     def dollars(cls, value_usd: float) -> Self:
-        """Return the dial at which a right answer is worth this much."""
+        """The dial at which a right answer is worth this much."""
         if not _DOLLARS[0] <= value_usd <= _DOLLARS[1]:
             raise InputError(f"value_usd = {value_usd} must be between {_DOLLARS[0]:g} and {_DOLLARS[1]:g}")
         return cls(f"${value_usd:g}", value_usd=value_usd)
 
     @classmethod
     def meeting(cls, target: str, value: float) -> Self:
-        """Return the dial that meets a mean: `calls` or `cost_usd` of a question.
+        """The dial that meets a mean: `calls` or `cost_usd` of a question.
 
         >>> str(Dial.meeting("calls", 1.8))
         'target 1.8 calls'
@@ -89,7 +89,7 @@ class Dial:
         target_calls: float | None = None,
         target_cost_usd: float | None = None,
     ) -> Self | None:
-        """Return the dial that is given in one of its forms; None if there is none."""
+        """The dial that is given in one of its forms; None if there is none."""
         given = {
             "dial": dial, "value_usd": value_usd, "target_calls": target_calls, "target_cost_usd": target_cost_usd
         }  # fmt: skip
@@ -105,7 +105,7 @@ class Dial:
         return None if target_cost_usd is None else cls.meeting("cost_usd", target_cost_usd)
 
     def value(self, reference_usd: float) -> float:
-        """Return V, given the price of a slow call of ordinary length."""
+        """V, given the price of a slow call of ordinary length."""
         return self.value_usd if self.value_usd is not None else 100 * reference_usd / self.points
 
     def __str__(self) -> str:
@@ -130,14 +130,13 @@ class TargetState:
     """Spending above the target that is not compensated yet."""
 
     def count(self, spent: float, target: float) -> None:
-        """Count one question."""
         self.questions += 1
         self.total += spent
         limit = _MAX_DEBT * target
         self.debt = min(limit, max(-limit, self.debt + spent - target))
 
     def factor(self, target: float) -> float:
-        """Return the factor of V for the next question."""
+        """Factor of V for the next question."""
         return math.exp(-_GAIN * self.debt / target)
 
     @property

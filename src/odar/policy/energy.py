@@ -12,7 +12,7 @@ from odar.types import Energy, Token
 
 
 def varentropy(logprobs: Sequence[float]) -> float:
-    """Return V = Var_t(ℓ_t), the population variance (SPEC 5.2)."""
+    """V = Var_t(ℓ_t), the population variance (SPEC 5.2)."""
     if not logprobs:
         return 0.0
     mean = math.fsum(logprobs) / len(logprobs)
@@ -21,7 +21,7 @@ def varentropy(logprobs: Sequence[float]) -> float:
 
 
 def free_energy(energy: float, variance: float, weight: float) -> float:
-    """Return F = E + λ·V (SPEC 5.3).
+    """F = E + λ·V (SPEC 5.3).
 
     >>> round(free_energy(0.18, 0.025, weight=0.1), 4)
     0.1825
@@ -37,12 +37,12 @@ class Alignment:
     deviation: float
 
     def align(self, value: float) -> float:
-        """Return F̃ = (F − μ)/σ (SPEC 5.5)."""
+        """F̃ = (F − μ)/σ (SPEC 5.5)."""
         return (value - self.mean) / self.deviation
 
 
 def measure_energy(tokens: Sequence[Token], weight: float, alignment: Alignment | None) -> Energy | None:
-    """Return the free energy of a candidate's tokens, or None if they have no characters.
+    """The free energy of a candidate's tokens, or None if they have no characters.
 
     E = −Σ ℓ_t / characters (SPEC 5.1). Control tokens are ignored; format scaffolding counts for E but not
     for V (SPEC 5.4). A token without a log-probability is left out together with its characters.
@@ -64,7 +64,6 @@ def measure_energy(tokens: Sequence[Token], weight: float, alignment: Alignment 
 
 
 def align_energy(energy: float, variance: float, weight: float, alignment: Alignment | None) -> Energy:
-    """Return the free energy of a candidate, given E and V."""
     raw = free_energy(energy, variance, weight)
     return Energy(energy, variance, raw, alignment.align(raw) if alignment else None)
 
@@ -82,7 +81,7 @@ _SCAFFOLD = re.compile(
 
 
 def scaffold_mask(texts: Sequence[str]) -> list[bool]:
-    """Return for each token whether all its characters are white space or part of a format marker.
+    """For each token whether all its characters are white space or part of a format marker.
 
     >>> scaffold_mask(["An", "swer", ":", " Paris", "\\n"])
     [True, True, True, False, True]

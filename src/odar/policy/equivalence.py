@@ -1,4 +1,4 @@
-"""Equality of final answers: numbers, choices, yes and no, LaTeX, lists, sets, dates, words.
+"""Equality of final answers: numbers, choices, yes and no, LaTeX, lists, sets, dates, words, tool calls.
 
 `canonical` maps every string to a form; two answers are equal if their forms are. `group_answers` partitions a set
 of answers, in which "42" also equals "42 km" if no other unit occurs. Both accept any string, raise no exception
@@ -12,9 +12,11 @@ import unicodedata
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from odar.policy.answers import concluding_number
+from odar.conversation import ToolCall
+from odar.formats import dump_canonical, load_json
+from odar.policy.quantities import concluding_number, parse_quantity
 
 
 class Form(NamedTuple):
@@ -43,8 +45,11 @@ _DATES = (
     re.compile(r"(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"),
 )
 _CHOICE = re.compile(r"\(?([a-j])\)?[.):]?|(?:option|choice) \(?([a-j])\)?[.:]?")
+"""b or (B) or option b, after case folding"""
 _CHOICE_WITH_TEXT = re.compile(r"\(([a-j])\)[.:]? \S.*|([a-j])[.)] \S.*")
-_VERDICT = re.compile(r"(yes|no|true|false)(?:[,.;:!] .*|[.!])?")
+"""(b) Rome or b. rome"""
+_YES_NO = re.compile(r"(yes|no|true|false)(?:[,.;:!] .*|[.!])?")
+"""yes or no, they swim"""
 _LATEX = (
     (re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|operatorname)\s*\{([^{}]*)\}"), r"\1"),
     (re.compile(r"\\(?:left|right|big|Big|displaystyle|,|;|!|:|quad)(?![a-zA-Z])"), ""),
@@ -56,12 +61,14 @@ _LATEX = (
     (re.compile(r"\\[()\[\]]"), ""),
     (re.compile(r"\\(?:cdot|times)"), "*"),
 )
+"""Replacements in turn: \\text{cm} → cm, \\dfrac12 → \\frac{1}{2}, 90^\\circ → 90 degrees, 2 \\times 3 → 2 * 3"""
 _ASSIGNMENT = re.compile(r"[a-z](?:_\w)? ?= ?(?=[^=])")
+"""The beginning of x = 4 or x_1 = 4"""
 _ARTICLE = re.compile(r"^(?:the|an?) ")
 
 
 def canonical(answer: str) -> Form:
-    """Return the form in which equal answers are equal.
+    """The form in which equal answers are equal.
 
     >>> canonical("1,000") == canonical("1000.0") == canonical("10^3")
     True
@@ -81,16 +88,16 @@ def _cached_form(answer: str) -> Form:
 
 
 def _canonical(answer: str, levels: int) -> Form:
-    """Return the canonical form; collections nested deeper than `levels` are text."""
+    """The canonical form; collections nested deeper than `levels` are text."""
     text = _clean(answer)
-    form = _choice(text) or _date(text) or _number(text) or _verdict(text)
+    form = _choice(text) or _date(text) or _number(text) or _yes_no(text)
     if form is None and levels:
         form = _collection(text, levels)
     return form or _free_text(text)
 
 
 def group_answers(answers: Sequence[str]) -> list[int]:
-    """Return a group number for each answer; equal answers share it.
+    """Group number of each answer; equal answers share it.
 
     A number without a unit equals the same number with one, if only one unit occurs with it. If one of the answers
     is a number, prose counts as the number that it concludes with.
@@ -120,7 +127,7 @@ def group_answers(answers: Sequence[str]) -> list[int]:
 
 
 def _concluding_form(form: Form, answer: str) -> Form:
-    """Return the number that prose concludes with, if there is one; other forms unchanged."""
+    """The number that prose concludes with, if there is one; other forms unchanged."""
     if form.kind not in ("text", "formula"):
         return form
     number = concluding_number(answer)
@@ -128,7 +135,6 @@ def _concluding_form(form: Form, answer: str) -> Form:
 
 
 def equivalent(a: str, b: str) -> bool:
-    """Return whether two answers are equal."""
     return len(set(group_answers([a, b]))) == 1
 
 
@@ -165,7 +171,7 @@ def _number(text: str) -> Form | None:
 
 
 def _exact(value: Fraction) -> str:
-    """Return the exact fraction, in hexadecimal because Python limits the length of decimal integers."""
+    """The exact fraction, in hexadecimal because Python limits the length of decimal integers."""
     return f"{value.numerator:x}/{value.denominator:x}"
 
 
@@ -186,130 +192,41 @@ def _collection(text: str, levels: int) -> Form | None:
     return Form(kind, " | ".join(sorted(set(forms)) if kind == "set" else forms))
 
 
-def _verdict(text: str) -> Form | None:
-    match = _VERDICT.fullmatch(text)
-    return Form("verdict", match.group(1)) if match else None
+def _yes_no(text: str) -> Form | None:
+    match = _YES_NO.fullmatch(text)
+    return Form("yes/no", match.group(1)) if match else None
 
 
 def _free_text(text: str) -> Form:
-    """Return the form of any other text: without spaces if it is a formula, else without its first article."""
+    """The form of any other text: without spaces if it is a formula, else without its first article."""
     if "\\" in text or re.search(r"[\^_{}=]", text):
         return Form("formula", re.sub(r"\s+", "", text))
     return Form("text", _ARTICLE.sub("", text))
 
 
-_DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
-_PLAIN = re.compile(rf"(?P<whole>{_DIGITS})(?:e(?P<exponent>[-+]?\d{{1,3}}))?")
-_POWER = re.compile(
-    rf"(?:(?P<factor>{_DIGITS}) ?[*×x] ?)?(?P<base>{_DIGITS}) ?(?:\^|\*\*) ?\{{?(?P<exponent>-?\d{{1,3}})\}}?"
-)
-_RATIO = re.compile(rf"(?:(?P<whole>\d+) )?(?P<over>{_DIGITS}) ?/ ?(?P<under>{_DIGITS})")
-_FRAC = re.compile(rf"(?P<whole>\d+)? ?\\frac ?\{{ ?(?P<over>-?(?:{_DIGITS})) ?\}} ?\{{ ?(?P<under>{_DIGITS}) ?\}}")
-_CURRENCY = {"$": "usd", "us$": "usd", "usd": "usd", "€": "eur", "eur": "eur", "£": "gbp", "gbp": "gbp", "¥": "jpy"}
-_UNITS = {
-    "usd": "dollar, dollars, buck, bucks",
-    "eur": "euro, euros",
-    "gbp": "pound sterling, pounds sterling",
-    "cent": "cents, ¢",
-    "%": "percent, percents, per cent",
-    "km": "kilometer, kilometers, kilometre, kilometres, kms",
-    "m": "meter, meters, metre, metres",
-    "cm": "centimeter, centimeters, centimetre, centimetres",
-    "mm": "millimeter, millimeters, millimetre, millimetres",
-    "mi": "mile, miles",
-    "ft": "foot, feet",
-    "in": "inch, inches",
-    "kg": "kilogram, kilograms, kgs",
-    "g": "gram, grams, gm",
-    "lb": "pound, pounds, lbs",
-    "l": "liter, liters, litre, litres",
-    "ml": "milliliter, milliliters, millilitre, millilitres",
-    "s": "second, seconds, sec, secs",
-    "min": "minute, minutes, mins",
-    "h": "hour, hours, hr, hrs",
-    "day": "days",
-    "week": "weeks",
-    "month": "months",
-    "year": "years",
-    "degree": "degrees, deg, °",
-}
-_UNIT_OF = {name: unit for unit, names in _UNITS.items() for name in (unit, *names.split(", "))}
-_SIGNED = re.compile(r"(?P<sign>[-+]?) ?(?P<rest>.+)", re.DOTALL)
-_WORDS_AFTER = re.compile(r" ?(?P<unit>[a-z%¢°][a-z0-9%/^]*(?: [a-z]+)?)?")
-_STEM = re.compile(r"[a-z%¢°]+")
-_MAX_NUMBER_CHARACTERS = 120
-_SHORTEST_UNKNOWN_UNIT = 3
+def call_key(calls: Sequence[ToolCall]) -> str:
+    """Key that equal tool calls share: names and canonical arguments, sorted.
 
-
-def parse_quantity(text: str) -> tuple[Fraction, str] | None:
-    """Return the exact number that a case-folded text consists of, and its unit, which may be empty; or None.
-
-    >>> parse_quantity("1,000"), parse_quantity("-3/4")
-    ((Fraction(1000, 1), ''), (Fraction(-3, 4), ''))
-    >>> parse_quantity("$5") == parse_quantity("5 dollars")
-    True
-    >>> parse_quantity("five") is None
+    >>> call_key([ToolCall("1", "f", '{"b": 1, "a": 2}')]) == call_key([ToolCall("2", "f", '{"a":2,"b":1.0}')])
     True
     """
-    text = text.strip()
-    if not text or len(text) > _MAX_NUMBER_CHARACTERS or not any(c.isdigit() for c in text):
-        return None
-    match = _SIGNED.fullmatch(text)
-    sign, rest = (match["sign"], match["rest"]) if match else ("", text)
-    unit = ""
-    for symbol in sorted(_CURRENCY, key=len, reverse=True):
-        if rest.startswith(symbol):
-            unit, rest = _CURRENCY[symbol], rest[len(symbol) :].strip()
-            break
-    if rest.startswith("-") and not sign:
-        sign, rest = "-", rest[1:].strip()
-    number = _leading_number(rest)
-    if number is None:
-        return None
-    value, end = number
-    after = _WORDS_AFTER.fullmatch(rest[end:])
-    if after is None or (after["unit"] and unit):
-        return None
-    if word := after["unit"]:
-        unit = _UNIT_OF.get(word) or _CURRENCY.get(word) or (word if _is_unit(word) else "")
-        if not unit:
-            return None
-    return -value if sign == "-" else value, unit
+    return "\n".join(sorted(f"{call.name} {canonical_json(call.arguments)}" for call in calls))
 
 
-def _is_unit(word: str) -> bool:
-    """Return whether an unknown word may be a unit: m^2, km/h, apples, but not the algebra in 4x, 4x^2, 3y/2."""
-    stem = _STEM.match(word)
-    return stem is not None and (stem[0] in _UNIT_OF or len(stem[0]) >= _SHORTEST_UNKNOWN_UNIT)
+def canonical_json(text: str) -> str:
+    """JSON with sorted keys, without white space, and with 1.0 as 1; other text unchanged."""
+    try:
+        return dump_canonical(_floats_to_ints(load_json(text.strip() or "{}")))
+    except ValueError:
+        return text.strip()
 
 
-def _leading_number(text: str) -> tuple[Fraction, int] | None:
-    """Return the longest number at the start of a text, and its end."""
-    best: tuple[Fraction, int] | None = None
-    for pattern, read in ((_FRAC, _ratio), (_RATIO, _ratio), (_POWER, _power), (_PLAIN, _plain)):
-        match = pattern.match(text)
-        if match and (best is None or match.end() > best[1]):
-            value = read(match)
-            if value is not None:
-                best = value, match.end()
-    return best
-
-
-def _plain(match: re.Match[str]) -> Fraction:
-    return _decimal(match["whole"]) * Fraction(10) ** int(match["exponent"] or 0)
-
-
-def _power(match: re.Match[str]) -> Fraction | None:
-    base, exponent = _decimal(match["base"]), int(match["exponent"])
-    if base == 0 and exponent < 0:
-        return None
-    return _decimal(match["factor"] or "1") * base**exponent
-
-
-def _ratio(match: re.Match[str]) -> Fraction | None:
-    over, under = _decimal(match["over"]), _decimal(match["under"])
-    return None if under == 0 else int(match["whole"] or 0) + over / under
-
-
-def _decimal(text: str) -> Fraction:
-    return Fraction(text.replace(",", ""))
+def _floats_to_ints(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _floats_to_ints(each) for key, each in value.items()}
+        case list():
+            return [_floats_to_ints(each) for each in value]
+        case float() if value.is_integer():
+            return int(value)
+    return value

@@ -32,7 +32,7 @@ class Expert(StrEnum):
 
 
 def route_expert(query: Query) -> tuple[Expert, str]:
-    """Return the expert for a query, and the cue that chose it.
+    """The expert for a query, and the cue that chose it.
 
     >>> route_expert(Query("Solve the equation x + 2 = 5 for x."))
     (<Expert.MATH: 'math'>, 'keywords: equation')
@@ -88,7 +88,7 @@ class Keywords:
         self._pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, self._phrases)) + r")(?!\w)")
 
     def found(self, text: str, words: Set[str]) -> set[str]:
-        """Return the keywords in a lower-case text; `words` are its words, at least those that are in `parts`."""
+        """The keywords in a lower-case text; `words` are its words, at least those that are in `parts`."""
         hits = set(words & self._words)
         if not self._longest_words.isdisjoint(("", *words)) and any(map(text.__contains__, self._phrases)):
             hits.update(self._pattern.findall(text))
@@ -110,7 +110,7 @@ class _Rules:
     """Keywords that are everyday words too, and the context that they need if there are no others."""
 
     def other_meaning(self, expert: Expert, found: set[str], text: str) -> bool:
-        """Return whether these keywords of an expert are everyday words here, as in "how do I return a book?"."""
+        """Whether these keywords of an expert are everyday words here, as in "how do I return a book?"."""
         words, context = self.ambiguous.get(expert, (frozenset[str](), _WORD))
         return found <= words and not context.search(text)
 
@@ -133,7 +133,7 @@ def _rules() -> _Rules:
 def route_model(
     cards: Sequence[ModelCard], expert: Expert, *, images: bool, tokens: int = 0, fallbacks: Collection[str] = ()
 ) -> ModelCard:
-    """Return the model for one agent: of those that can see the images (SPEC 3.4), the best in the expert's field.
+    """The model for one agent: of those that can see the images (SPEC 3.4), the best in the expert's field.
 
     A model whose context is shorter than the conversation (`tokens`) is skipped if another is long enough.
     The first card is the agent's default. Another replaces it only if the default cannot see the image, or if both
@@ -162,7 +162,7 @@ def assign(
     *,
     fallbacks: Collection[str] = (),
 ) -> Assignment:
-    """Return the expert, and the model of each agent that can answer the query.
+    """The expert, and the model of each agent that can answer the query.
 
     Agents whose models cannot see the images of the query are left out, unless none can.
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from odar.policy.arrays import Array
 from odar.policy.energy import measure_energy
-from odar.policy.equivalence import group_answers
-from odar.policy.response_format import call_key
+from odar.policy.equivalence import call_key, group_answers
 from odar.policy.rules import RULES, Ballot, answer_energies, majority, same_answer, winners
 from odar.policy.similarity import (
     EXACT_ONLY,
@@ -67,7 +66,7 @@ class Fusion:
         statistics: Mapping[Source, Statistics],
         sources: Mapping[tuple[str, Step], Source],
     ) -> Fusion:
-        """Return the fusion that the settings describe, with the calibrated skills of these sources."""
+        """The rule of the settings, with the calibrated skills of these sources."""
         skills = {
             (source.model, step): known.skill
             for (_, step), source in sources.items()
@@ -76,7 +75,7 @@ class Fusion:
         return cls(settings.rule, settings.beta, skills, settings.similarity)
 
     def choose(self, candidates: Sequence[Candidate], question: str = "") -> Verdict:
-        """Return the winner (SPEC 5.7), regardless of the order of the candidates.
+        """The winner (SPEC 5.7), regardless of the order of the candidates.
 
         Args:
             candidates: the answers, with their energies.
@@ -91,7 +90,7 @@ class Fusion:
         return _verdict_on_all(self._choose([candidates[i] for i in able], question), able, candidates)
 
     def groups(self, candidates: Sequence[Candidate]) -> list[int]:
-        """Return a group number for each candidate; equal answers and equal tool calls share it."""
+        """A group number for each candidate; equal answers and equal tool calls share it."""
         texts = [i for i, candidate in enumerate(candidates) if not candidate.tool_calls]
         numbers = dict(zip(texts, group_answers([candidates[i].answer for i in texts]), strict=True))
         calls: dict[str, int] = {}
@@ -101,7 +100,7 @@ class Fusion:
         return [numbers[i] for i in range(len(candidates))]
 
     def free_text_similarity(self, candidates: Sequence[Candidate], question: str = "") -> Array | None:
-        """Return s between eligible candidates if they are free text (SPEC 5.15), else None."""
+        """s between eligible candidates if they are free text (SPEC 5.15), else None."""
         if self.similarity == EXACT_ONLY or len(candidates) < 2 or asks_for_choice(question):
             return None
         forms = [
@@ -113,13 +112,13 @@ class Fusion:
         return similarity_matrix([candidate.answer for candidate in candidates], self.groups(candidates))
 
     def votes(self, candidates: Sequence[Candidate], question: str = "") -> Array:
-        """Return s between the eligible candidates (SPEC 5.6b); 1 or 0 if their answers have an exact form."""
+        """s between the eligible candidates (SPEC 5.6b); 1 or 0 if their answers have an exact form."""
         voting = [candidates[i] for i in eligible(candidates)]
         s = self.free_text_similarity(voting, question)
         return same_answer(np.array(self.groups(voting))) if s is None else s
 
     def _choose(self, candidates: Sequence[Candidate], question: str) -> Verdict:
-        """Return the winner of eligible candidates, which are in the order that breaks exact ties."""
+        """The winner of eligible candidates, which are in the order that breaks exact ties."""
         if len(candidates) == 1:
             return Verdict(0, "only", "the only candidate", (1.0,))
         missing = missing_share(candidates)
@@ -146,7 +145,6 @@ class Fusion:
         return Verdict(best, scorer, reason, tuple(weights.tolist()), tuple(energies))
 
     def _description(self, agree: int, voters: int) -> str:
-        """Return what the rule did: without energies in the weights (β = 0), it is a vote."""
         if self.rule == "fep" and self.beta == np.inf:
             return "lowest free energy"
         if self.rule == "majority" or (self.rule == "fep" and self.beta == 0):
@@ -156,14 +154,14 @@ class Fusion:
         return f"chosen by {self.rule}"
 
     def _similarity_note(self, similarity: Array | None) -> str:
-        """Return the note on the similarity of free text for a trace; empty for answers of an exact form."""
+        """The note on the similarity of free text for a trace; empty for answers of an exact form."""
         if similarity is None:
             return ""
         others = similarity[~np.eye(len(similarity), dtype=bool)]
         return f"; free text, compared by {self.similarity} similarity (mean {others.mean():.2f})"
 
     def _without_energy(self, candidates: Sequence[Candidate], why: str, question: str) -> Verdict:
-        """Return the winner by agreement, by the verifier's judgment, or the slow answer (SPEC 5.6)."""
+        """The winner by agreement, by the verifier's judgment, or the slow answer (SPEC 5.6)."""
         slow = np.array([candidate.agent not in CHEAP_AGENTS for candidate in candidates])
         pool = slow if slow.any() else ~slow
         # All candidates decide whether the answers are free text; only the pool votes.
@@ -184,7 +182,7 @@ class Fusion:
         return Verdict(winner, scorer, f"{why}; {how}", tuple(np.where(pool, votes / voters, 0.0).tolist()))
 
     def _energy_basis(self, candidates: Sequence[Candidate]) -> tuple[bool, str, str]:
-        """Return whether raw energies are compared, the scorer, and a note for the reason (SPEC 5.5, 5.6).
+        """Whether raw energies are compared, the scorer, and a note for the reason (SPEC 5.5, 5.6).
 
         An aligned energy is never compared with a raw one: if one candidate has no alignment statistics, all are
         compared raw.
@@ -196,7 +194,6 @@ class Fusion:
         return False, self.rule, ""
 
     def _ballot(self, candidates: Sequence[Candidate], raw: bool, question: str) -> Ballot:
-        """Return the arrays that a rule sees."""
         energies = [energy for candidate in candidates if (energy := candidate.energy)]
         ballot = Ballot(
             np.array([e.free_energy if raw or e.aligned is None else e.aligned for e in energies]),
@@ -212,7 +209,7 @@ class Fusion:
 
 
 def eligible(candidates: Sequence[Candidate]) -> list[int]:
-    """Return the candidates that may win and vote.
+    """The candidates that may win and vote.
 
     A candidate that violates the client's tools or response format is not eligible while another does not; nor is
     one that was cut off or states no answer (SPEC 5.6b).
@@ -222,19 +219,19 @@ def eligible(candidates: Sequence[Candidate]) -> list[int]:
 
 
 def is_complete(candidate: Candidate) -> bool:
-    """Return whether a candidate states its answer and was not cut off at the token limit (SPEC 5.6b)."""
+    """Whether a candidate states its answer and was not cut off at the token limit (SPEC 5.6b)."""
     return candidate.stated and candidate.finish != "length"
 
 
 def missing_share(candidates: Sequence[Candidate]) -> float:
-    """Return the share of tokens of all candidates that have no log-probability (SPEC 5.6)."""
+    """The share of tokens of all candidates that have no log-probability (SPEC 5.6)."""
     counts = [token_counts(candidate) for candidate in candidates]
     total, missing = (sum(each) for each in zip(*counts, strict=True))
     return missing / total if total else 1.0
 
 
 def token_counts(candidate: Candidate) -> tuple[int, int]:
-    """Return the number of tokens of a candidate, and of those without a log-probability; no control tokens.
+    """The number of tokens of a candidate, and of those without a log-probability; no control tokens.
 
     If the provider lists no tokens, their number is estimated, and all of them are without a log-probability.
     """
@@ -249,7 +246,7 @@ def token_counts(candidate: Candidate) -> tuple[int, int]:
 
 
 def confidences(candidate: Candidate) -> tuple[float, float, float]:
-    """Return mean log-probability, mean probability and lowest window of a candidate with log-probabilities."""
+    """Mean log-probability, mean probability and lowest window of a candidate with log-probabilities."""
     if (known := candidate.figures) is not None:
         return known.mean_logprob or 0.0, known.mean_probability or 0.0, known.lowest_window or 0.0
     logprobs = np.array([t.logprob for t in candidate.tokens if t.logprob is not None and not t.control])
@@ -258,7 +255,7 @@ def confidences(candidate: Candidate) -> tuple[float, float, float]:
 
 
 def token_figures(candidate: Candidate) -> TokenFigures:
-    """Return the numbers of a candidate's tokens, so that they need not be kept."""
+    """The numbers of a candidate's tokens, so that they need not be kept."""
     total, missing = token_counts(candidate)
     energy = measure_energy(candidate.tokens, 0.0, None)
     if energy is None:
@@ -267,7 +264,7 @@ def token_figures(candidate: Candidate) -> TokenFigures:
 
 
 def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
-    """Return all candidates, best first: the winner, the best of each other answer, then repetitions."""
+    """All candidates, best first: the winner, the best of each other answer, then repetitions."""
     weights = verdict.weights or (0.0,) * len(candidates)
     groups = Fusion().groups(candidates)
     order = sorted(
@@ -280,7 +277,7 @@ def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
 
 
 def distinct(order: Iterable[int], groups: Sequence[int] | Mapping[int, int]) -> list[int]:
-    """Return the first candidate of each group, in this order.
+    """The first candidate of each group, in this order.
 
     >>> distinct([2, 0, 1], groups=[5, 7, 5])
     [2, 1]
@@ -292,12 +289,12 @@ def distinct(order: Iterable[int], groups: Sequence[int] | Mapping[int, int]) ->
 
 
 def tie_break_key(candidate: Candidate) -> tuple[bool, str, str]:
-    """Return the key that breaks exact ties by content, never by position: slow before fast, then by text."""
+    """The key that breaks exact ties by content, never by position: slow before fast, then by text."""
     return candidate.agent not in CHEAP_AGENTS, candidate.text, candidate.step
 
 
 def _verdict_on_all(verdict: Verdict, able: Sequence[int], candidates: Sequence[Candidate]) -> Verdict:
-    """Return the verdict on all candidates, given that on the eligible ones."""
+    """The verdict on all candidates, given that on the eligible ones."""
     weights = dict(zip(able, verdict.weights, strict=True))
     energies = dict(zip(able, verdict.energies, strict=False))
     every = range(len(candidates))

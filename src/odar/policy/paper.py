@@ -34,13 +34,11 @@ class Thresholds:
     """The expert that these thresholds are for; empty if they are common to all."""
 
     def path(self, difficulty: float) -> Route:
-        """Return the path for one difficulty."""
         if difficulty < self.tau1:
             return Route.SIMPLE
         return Route.MEDIUM if difficulty < self.tau2 else Route.HARD
 
     def reason(self, difficulty: float) -> str:
-        """Return the explanation of the path for one difficulty, as shown in a trace."""
         expert = f" (thresholds of {self.expert})" if self.expert else ""
         match self.path(difficulty):
             case Route.SIMPLE:
@@ -76,7 +74,6 @@ class PaperPolicy:
 
     @classmethod
     def from_settings(cls, settings: RoutingSettings, forced: Route | None = None) -> PaperPolicy:
-        """Return the policy that the settings describe."""
         common = Thresholds(settings.tau1, settings.tau2)
         experts = sorted({*settings.tau1_by_expert, *settings.tau2_by_expert})
         by_expert = {
@@ -90,7 +87,6 @@ class PaperPolicy:
         return cls(common, settings.samples, by_expert, forced)
 
     def thresholds_of(self, expert: str) -> Thresholds:
-        """Return the thresholds for questions of one expert."""
         return self.by_expert.get(expert, self.thresholds)
 
     @property
@@ -99,7 +95,6 @@ class PaperPolicy:
         return Decision(Stage((Ask(FAST),)), "every path begins with it")
 
     def choose_path(self, plan: Plan) -> tuple[Route, str]:
-        """Return the path of a question and the reason for it."""
         if self.forced is not None:
             path, reason = self.forced, "asked for by the caller"
         else:
@@ -112,7 +107,7 @@ class PaperPolicy:
         return path, reason
 
     def next_stage(self, state: State) -> Decision:
-        """Return the next stage of the path; an agent that failed is replaced by the other (SPEC 6.3)."""
+        """The next stage of the path; an agent that failed is replaced by the other (SPEC 6.3)."""
         plan = state.plan
         path, reason = self.choose_path(plan)
         asked = len(state.stages)
@@ -135,11 +130,10 @@ class PaperPolicy:
         return Decision(None, STOP)
 
     def verdict(self, state: State) -> Verdict | None:
-        """Return None: the fusion rule decides."""
+        """None: the fusion rule decides."""
         return None
 
     def describe(self, plan: Plan) -> list[str]:
-        """Return τ1 and τ2, unless the path is fixed."""
         if self.forced is not None:
             return []
         own = self.thresholds_of(plan.assignment.expert)
@@ -162,7 +156,6 @@ class FixedPolicy:
 
     @classmethod
     def parse(cls, *stages: str) -> FixedPolicy:
-        """Return the policy that asks these stages."""
         return cls(tuple(map(Stage.parse, stages)))
 
     @property
@@ -177,7 +170,6 @@ class FixedPolicy:
         return Decision(first, "fixed", final=len(self.stages) == 1) if first.calls == 1 else None
 
     def next_stage(self, state: State) -> Decision:
-        """Return the next of the stages."""
         plan = state.plan
         remaining = self.stages[len(state.stages) :]
         last = len(remaining) == 1
@@ -195,11 +187,10 @@ class FixedPolicy:
         return Decision(None, STOP)
 
     def verdict(self, state: State) -> Verdict | None:
-        """Return None: the fusion rule decides."""
+        """None: the fusion rule decides."""
         return None
 
     def describe(self, plan: Plan) -> list[str]:
-        """Return nothing: the stages are fixed."""
         return []
 
 

@@ -58,7 +58,7 @@ Rule = Callable[[Ballot], tuple[Array, ...]]
 
 
 def free_energy_rule(ballot: Ballot) -> tuple[Array, ...]:
-    """Return the Boltzmann weights of the answers' free energies (SPEC 5.7, 5.10).
+    """The Boltzmann weights of the answers' free energies (SPEC 5.7, 5.10).
 
     F(y) = −(1/β)·log Σ_{y'} s(y, y')·w_m·exp(−β·F̃(y')), and the weight of y is proportional to exp(−β·F(y)). If
     answers are equal (s = 1) or not (s = 0), this is the free energy of the group of equal answers. β = ∞ chooses
@@ -74,7 +74,7 @@ def free_energy_rule(ballot: Ballot) -> tuple[Array, ...]:
 
 
 def log_masses(ballot: Ballot) -> Array:
-    """Return −β·F(y) = log Σ s·w_m·exp(−β·F̃) of each candidate; for β = ∞, the highest −F̃ of its group.
+    """−β·F(y) = log Σ s·w_m·exp(−β·F̃) of each candidate; for β = ∞, the highest −F̃ of its group.
 
     It is −∞ for an absent candidate.
 
@@ -90,7 +90,7 @@ def log_masses(ballot: Ballot) -> Array:
 
 
 def answer_energies(ballot: Ballot) -> Array:
-    """Return F(a) of each candidate's answer (SPEC 5.10), from which `free_energy_rule` computes weights.
+    """F(a) of each candidate's answer (SPEC 5.10), from which `free_energy_rule` computes weights.
 
     >>> answer_energies(Ballot(np.array([0.5, -1.0]), np.array([0, 1]), np.ones(2), 2.0)).tolist()
     [0.5, -1.0]
@@ -136,7 +136,7 @@ RULES: Registry[Rule] = Registry(
 
 
 def winners(keys: Sequence[Array], present: Bools) -> Ints:
-    """Return the best candidate of each question by the keys in turn; if all are equal, the first one."""
+    """The best candidate of each question by the keys in turn; if all are equal, the first one."""
     for key in keys:
         values = np.where(present, key, -np.inf)
         present = present & (values >= values.max(axis=-1, keepdims=True))
@@ -144,32 +144,32 @@ def winners(keys: Sequence[Array], present: Bools) -> Ints:
 
 
 def same_answer(groups: Ints) -> Array:
-    """Return (…, n, n) 1 if two candidates share a group, else 0; an absent candidate (−1) has only zeros."""
+    """(…, n, n): 1 if two candidates share a group, else 0; an absent candidate (−1) has only zeros."""
     present = (groups >= 0)[..., None]
     return np.asarray((groups[..., :, None] == groups[..., None, :]) & present, dtype=np.float64)
 
 
 def _similarities(ballot: Ballot) -> Array:
-    """Return s between the present candidates, 0 elsewhere."""
+    """s between the present candidates, 0 elsewhere."""
     if ballot.similarity is None:
         return same_answer(ballot.groups)
     return np.where(ballot.present[..., :, None] & ballot.present[..., None, :], ballot.similarity, 0.0)
 
 
 def _shifted_exponents(ballot: Ballot) -> tuple[Array, Array]:
-    """Return −β·F̃ less the highest of each question, −∞ for absent candidates; and the highest."""
+    """−β·F̃ less the highest of each question, −∞ for absent candidates; and the highest."""
     exponents = np.where(ballot.present, ballot.beta * ballot.negative_energy, -np.inf)
     highest = exponents.max(axis=-1, keepdims=True)
     return exponents - highest, highest
 
 
 def _weighted_sums(s: Array, weights: Array) -> Array:
-    """Return Σ s·weight over all candidates, for each of them."""
+    """Σ s·weight over all candidates, for each of them."""
     return np.asarray(np.einsum("...ij,...j->...i", s, weights))
 
 
 def _vote_shares(weights: Array, ballot: Ballot) -> Array:
-    """Return the share of weight of each candidate's answer, given the weights of the candidates."""
+    """The share of weight of each candidate's answer, given the weights of the candidates."""
     s = _similarities(ballot)
     sums = _weighted_sums(s, np.where(ballot.present, weights, 0.0))
     most = sums.max(axis=-1, keepdims=True)
@@ -180,7 +180,7 @@ def _vote_shares(weights: Array, ballot: Ballot) -> Array:
 
 
 def _softmax(values: Array, ballot: Ballot) -> Array:
-    """Return exp(values) of the present candidates, scaled to sum to 1."""
+    """exp(values) of the present candidates, scaled to sum to 1."""
     values = np.where(ballot.present, values, -np.inf)
     weights = np.exp(values - values.max(axis=-1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))

@@ -38,7 +38,7 @@ class Session:
     def request(
         self, query: Query, now: float, before: bytes = b"", *, key: bytes = b"", whole: bytes = b""
     ) -> SessionRequest:
-        """Return the next request of the session.
+        """The next request of the session.
 
         `before` and `whole` are digests of the conversation before the model's last turn, and of all of it.
         """
@@ -69,7 +69,6 @@ class SessionRequest:
     """Digest of the conversation."""
 
     def use(self, agent: str | None = None, calls: Sequence[Call] = ()) -> SessionUse:
-        """Return the place of the request in its conversation, given the agent that answered, if one did."""
         session = self.session
         agent = agent or session.agent
         switched = bool(session.requests) and agent != session.agent
@@ -81,7 +80,7 @@ class SessionRequest:
         return SessionUse(event, agent, session.requests + 1, switches, sum(cached) if cached else None)
 
     def after(self, trace: Trace, now: float, explicit: Collection[str] = ()) -> Session:
-        """Return the session after the answer to this request.
+        """The session after the answer to this request.
 
         Providers keep every prompt in their cache; `explicit` ones only what they say they read from it or wrote.
         """

@@ -86,13 +86,13 @@ class QuantileTables:
 
     @classmethod
     def fit(cls, values: Mapping[tuple[str, str], Iterable[float]], minimum: int = MIN_ANSWERS) -> QuantileTables:
-        """Return tables of the signals with at least `minimum` finite values."""
+        """Tables of the signals with at least `minimum` finite values."""
         finite = {key: np.array([v for v in column if math.isfinite(v)]) for key, column in values.items()}
         return cls({key: np.quantile(v, GRID) for key, v in finite.items() if len(v) >= minimum})
 
     @classmethod
     def of_answers(cls, answers: Iterable[AnswerSignals], minimum: int = MIN_ANSWERS) -> QuantileTables:
-        """Return tables of a model's own answers, without unfinished ones."""
+        """Tables of a model's own answers, without unfinished ones."""
         values: dict[tuple[str, str], list[float]] = {}
         for answer in answers:
             for name in RANKED if answer.finished else ():
@@ -101,7 +101,7 @@ class QuantileTables:
         return cls.fit(values, minimum)
 
     def rank(self, kind: str, signal: str, value: float | None) -> float | None:
-        """Return the rank of a value in (0, 1); None if the value or the table is missing.
+        """The rank of a value in (0, 1); None if the value or the table is missing.
 
         Beyond the ends of the table, ranks continue to rise more slowly, so that extreme values differ.
         """
@@ -119,7 +119,7 @@ class QuantileTables:
         return rank
 
     def with_fallback(self, fallback: QuantileTables) -> QuantileTables:
-        """Return these tables, and those of `fallback` for missing ones."""
+        """These tables, and those of `fallback` for missing ones."""
         if self._merged is None or self._merged[0] is not fallback:
             both = QuantileTables()
             both.tables = {**fallback.tables, **self.tables}
@@ -128,7 +128,6 @@ class QuantileTables:
         return self._merged[1]
 
     def to_dict(self) -> dict[str, dict[str, list[float]]]:
-        """Return the tables as JSON."""
         rows: dict[str, dict[str, list[float]]] = {}
         for (kind, signal), table in self.tables.items():
             rows.setdefault(kind, {})[signal] = [float(f"{value:.5g}") for value in table]
@@ -146,13 +145,13 @@ class QuantileTables:
 
 @cache
 def shipped_tables() -> QuantileTables:
-    """Return the quantiles that stand in for a model with too few known answers, by kind of answer."""
+    """The quantiles that stand in for a model with too few known answers, by kind of answer."""
     text = resources.files("odar.policy").joinpath("quantiles.json").read_text("utf-8")
     return QuantileTables.from_dict(json.loads(text))
 
 
 def interpolate(x: float, points: Sequence[float], levels: Sequence[float]) -> float:
-    """Return `numpy.interp` of one number, ten times as fast.
+    """`numpy.interp` of one number, ten times as fast.
 
     >>> interpolate(0.5, [0.0, 1.0], [10.0, 20.0]), interpolate(7.0, [0.0, 1.0], [10.0, 20.0])
     (15.0, 20.0)
@@ -167,7 +166,7 @@ def interpolate(x: float, points: Sequence[float], levels: Sequence[float]) -> f
 
 
 def _curve(table: Array) -> tuple[list[float], list[float], float]:
-    """Return the distinct values of a table, their ranks and their range; equal quantiles share the mean rank."""
+    """The distinct values of a table, their ranks and their range; equal quantiles share the mean rank."""
     table = np.where(np.abs(table) < 1e-300, 0.0, table)  # between denormal numbers a slope is infinite
     points, first, count = np.unique(table, return_index=True, return_counts=True)
     levels = GRID[first] + (count - 1) / (2 * LEVELS)
@@ -175,7 +174,6 @@ def _curve(table: Array) -> tuple[list[float], list[float], float]:
 
 
 def answer_signals(candidate: Candidate) -> AnswerSignals:
-    """Return the signals of a fast answer."""
     logprobs = [t.logprob for t in candidate.tokens if t.logprob is not None and not t.control]
     kind = answer_kind(candidate.text, candidate.answer, candidate.stated)
     # free text that was cut off is an answer; reasoning that was cut off has not reached its answer
@@ -192,7 +190,7 @@ def answer_signals(candidate: Candidate) -> AnswerSignals:
 
 
 def answer_kind(text: str, answer: str, stated: bool = True) -> AnswerKind:
-    """Return the kind of an answer. A short text is a direct answer even if it is not marked.
+    """The kind of an answer. A short text is a direct answer even if it is not marked.
 
     So is a text that begins with a letter, or yes or no, and does not repeat it: the rest was written after it.
 
@@ -213,7 +211,7 @@ def answer_kind(text: str, answer: str, stated: bool = True) -> AnswerKind:
 
 
 def answer_logprob(tokens: Sequence[Token], answer: str) -> float | None:
-    """Return the sum of the log-probabilities of the tokens of the last occurrence of the answer.
+    """The sum of the log-probabilities of the tokens of the last occurrence of the answer.
 
     It is None if the text does not contain the answer, or one of its tokens has no log-probability.
     """
@@ -234,7 +232,7 @@ def answer_logprob(tokens: Sequence[Token], answer: str) -> float | None:
 
 
 def _find_last(text: str, answer: str) -> int:
-    """Return the last position of an answer in a text, preferably as whole words; −1 if it does not occur.
+    """The last position of an answer in a text, preferably as whole words; −1 if it does not occur.
 
     >>> _find_last("Answer: B (Brussels)", "B"), _find_last("Answer: 4kg", "4"), _find_last("none", "5")
     (8, 8, -1)

@@ -3,6 +3,7 @@
 Numbers, choices, dates and short words are equal or not (`odar.policy.equivalence`). Five models phrase an
 explanation in five ways, so free text is compared by a similarity s in [0, 1]: prose by its words, weighted by
 rarity; code by its tokens; JSON field by field. `is_free_text` decides whether answers are free text.
+`same_reply` and `answer_in_reply` compare replies whose answers are not marked.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -19,9 +20,12 @@ import numpy as np
 
 from odar.difficulty.features import word_rarity
 from odar.difficulty.text import READ_LIMIT
+from odar.policy.answers import extract_answer
 from odar.policy.arrays import Array
-from odar.policy.equivalence import canonical, equivalent
+from odar.policy.equivalence import call_key, canonical, equivalent
+from odar.policy.quantities import concluding_number, numbers_in
 from odar.policy.rules import same_answer
+from odar.types import Candidate
 
 EXACT_ONLY = "none"
 """The setting for no similarity: free text is equal or not, as other answers are."""
@@ -45,7 +49,6 @@ class AnswerForm(IntEnum):
 
 
 def answer_form(answer: str, *, stated: bool = True) -> AnswerForm:
-    """Return the form of an answer."""
     if not stated:
         return AnswerForm.SHORT
     form = canonical(answer)
@@ -60,15 +63,16 @@ def answer_form(answer: str, *, stated: bool = True) -> AnswerForm:
 
 
 _OPTION = re.compile(r"^[^\S\n]*(?:\(([A-J])\)|([A-J])[.):])\s+\S", re.MULTILINE)
+"""(A) Rome or B. Paris, at the beginning of a line"""
 
 
 def asks_for_choice(question: str) -> bool:
-    """Return whether a question lists options to choose from, so that the answer has an exact form."""
+    """Whether a question lists options to choose from, so that the answer has an exact form."""
     return len({letter for pair in _OPTION.findall(question) for letter in pair if letter}) > 1
 
 
 def is_free_text(forms: Sequence[int]) -> bool:
-    """Return whether candidates of these forms are compared by similarity.
+    """Whether candidates of these forms are compared by similarity.
 
     More than half of them must be free text, and none may be a number, a choice or a date.
 
@@ -79,12 +83,12 @@ def is_free_text(forms: Sequence[int]) -> bool:
 
 
 def similarity_matrix(texts: Sequence[str], groups: Sequence[int]) -> Array:
-    """Return s between all answers: 1 if they share a group, else their similarity."""
+    """s between all answers, (n, n): 1 if they share a group, else their similarity."""
     return np.maximum(same_answer(np.asarray(groups)), lexical(texts))
 
 
 def lexical(texts: Sequence[str]) -> Array:
-    """Return the similarity of answers by their words, tokens or fields; 0 below `FLOOR`.
+    """Similarity of answers by their words, tokens or fields; 0 below `FLOOR`.
 
     >>> lexical(["Seeds pass through your body.", "The seeds pass through.", "You die."]).round(1).tolist()
     [[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 1.0]]
@@ -100,12 +104,12 @@ def lexical(texts: Sequence[str]) -> Array:
 
 
 def word_overlap(first: str, second: str) -> float:
-    """Return the rarity-weighted Dice coefficient of the words of two texts, without a floor."""
+    """Rarity-weighted Dice coefficient of the words of two texts, without a floor."""
     return _dice(weighted_words(first), weighted_words(second))
 
 
 def _parse(text: str) -> tuple[str, Mapping[str, Any]]:
-    """Return the kind of an answer and its parts: JSON fields, tokens of code, or words."""
+    """The kind of an answer and its parts: JSON fields, tokens of code, or words."""
     if (fields := _fields(text)) is not None:
         return "fields", fields
     if (code := _code(text)) is not None:
@@ -118,13 +122,13 @@ _NEGATIONS = frozenset(("no", "not", "never", "none", "nothing", "nobody", "neit
 
 
 def weighted_words(text: str) -> dict[str, float]:
-    """Return the words of a text, each with its count times its rarity."""
+    """The words of a text, each with its count times its rarity."""
     counts = Counter(_WORD.findall(text.lower().replace("’", "'")))
     return {word: count * _weight(word) for word, count in counts.items()}
 
 
 def _weight(word: str) -> float:
-    """Return the rarity of a word. Negations count as rare, because they change the meaning of a sentence."""
+    """Rarity of a word. Negations count as rare, because they change the meaning of a sentence."""
     return 1.0 if word in _NEGATIONS or word.endswith("n't") else word_rarity(word)
 
 
@@ -142,12 +146,13 @@ _CODE_LINE = re.compile(
     r"if .*[:{]$|for .*[:{]$|while .*[:{]$|\w+\(.*\);?$|[\w.\[\]]+ [-+*/]?= |[{}]$)",
     re.MULTILINE,
 )
+"""def f(x):, x = 4, print(x); or a brace"""
 _LINE_COMMENT = re.compile(r"(?:#|//)[^\n]*")
 _CODE_TOKEN = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?|\"[^\"\n]*\"|'[^'\n]*'|[^\s\w]")
 
 
 def _code(text: str) -> dict[str, float] | None:
-    """Return the counts of the tokens of code, without comments; None if the text is mostly prose."""
+    """Counts of the tokens of code, without comments; None if the text is mostly prose."""
     blocks = _FENCED.findall(text)
     source = "\n".join(blocks)
     if not blocks:
@@ -162,7 +167,7 @@ def _code(text: str) -> dict[str, float] | None:
 
 
 def _fields(text: str) -> dict[str, Any] | None:
-    """Return the leaves of a JSON object or array by path; None for any other text."""
+    """The leaves of a JSON object or array by path; None for any other text."""
     bare = text.strip() if len(text) <= READ_LIMIT else ""
     if bare[:1] + bare[-1:] not in ("{}", "[]") or '"' not in bare:
         return None
@@ -184,7 +189,7 @@ def _fields(text: str) -> dict[str, Any] | None:
 
 
 def _compare_fields(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
-    """Return the mean similarity over all fields; it is 0 for a field that only one side has."""
+    """Mean similarity over all fields; it is 0 for a field that only one side has."""
     shared = [name for name in first if name in second]
     return math.fsum(_compare_leaves(first[name], second[name]) for name in shared) / len({**first, **second})
 
@@ -195,3 +200,79 @@ def _compare_leaves(first: Any, second: Any) -> float:
     if is_free_text((answer_form(first), answer_form(second))):
         return word_overlap(first, second)
     return float(equivalent(first, second))
+
+
+MAX_WORDS = 8
+"""Maximum number of words of an answer that is searched in the sentences of another reply."""
+SAME_PROSE = 0.6
+"""Overlap of words from which two answers in prose count as the same."""
+_READ_CHARACTERS = 20_000
+"""Only the beginning and the end of a longer reply are read."""
+_PLAIN_WORD = re.compile(r"\w+")
+_BOLD = re.compile(r"\*\*([^*\n]{1,100})\*\*")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+
+
+def same_reply(first: Candidate, second: Candidate) -> bool:
+    """Whether two replies to one question give the same answer, or make the same tool calls (SPEC 10.1).
+
+    ODAR's prompts ask for a marked answer, so candidates are compared by `equivalence`. A reply that was passed
+    through has no mark: "The capital of France is **Paris**." gives the same answer as "Paris".
+    """
+    if first.tool_calls or second.tool_calls:
+        return call_key(first.tool_calls) == call_key(second.tool_calls)
+    one, other = first.answer, second.answer
+    if gives_answer(one, other) or gives_answer(other, one):
+        return True
+    numbers = concluding_number(one), concluding_number(other)
+    if all(numbers):
+        return equivalent(*map(str, numbers))
+    prose = min(len(one.split()), len(other.split())) >= SENTENCE_WORDS
+    return prose and word_overlap(one[:_READ_CHARACTERS], other[:_READ_CHARACTERS]) >= SAME_PROSE
+
+
+def answer_in_reply(reply: str, answers: Iterable[str]) -> str | None:
+    """The first of these answers that a reply gives, or None.
+
+    >>> answer_in_reply("The capital of France is **Paris**.", ["Lyon", "Paris"])
+    'Paris'
+    """
+    return next((answer for answer in answers if gives_answer(reply, answer)), None)
+
+
+def gives_answer(reply: str, answer: str) -> bool:
+    """Whether a reply gives a short answer: marked, in bold, or in its first or last sentence.
+
+    >>> gives_answer("Yes, 7 is prime.", "yes"), gives_answer("It is B) Rome.", "B")
+    (True, True)
+    >>> gives_answer("Paris is large. Lyon is the answer.", "Rome")
+    False
+    """
+    marked = extract_answer(reply)
+    if equivalent(marked, answer):
+        return True
+    if len(answer.split()) > MAX_WORDS or not answer.strip():
+        return False
+    if len(marked) > _READ_CHARACTERS:
+        marked = f"{marked[: _READ_CHARACTERS // 2]}\n{marked[-_READ_CHARACTERS // 2 :]}"
+    sentences = [part for part in _SENTENCE_END.split(marked.strip()) if part]
+    ends = [sentences[0], sentences[-1]] if sentences else []
+    if any(equivalent(place, answer) for place in (*_BOLD.findall(marked), *ends)):
+        return True
+    kind = canonical(answer).kind
+    if kind == "number":  # "It is 4.": the only number of a sentence
+        return any(len(found) == 1 and equivalent(found[0], answer) for found in map(numbers_in, ends))
+    if kind == "choice":
+        letter = canonical(answer).value.upper()
+        chosen = re.compile(rf"(?:\({letter}\)|\b{letter}[).:](?:\s|$)|(?:option|choice|answer|is)\s+{letter}\b)")
+        return any(chosen.search(place) for place in ends)
+    return kind in ("text", "date") and any(_contains_words(place, answer) for place in ends)
+
+
+def _contains_words(sentence: str, answer: str) -> bool:
+    """Whether the words of an answer occur in a sentence, in their order and side by side."""
+    found = [word.lower() for word in _PLAIN_WORD.findall(sentence)]
+    wanted = [word.lower() for word in _PLAIN_WORD.findall(answer)]
+    wanted = wanted[1:] if wanted[:1] in (["the"], ["a"], ["an"]) else wanted
+    size = len(wanted)
+    return bool(size) and any(found[i : i + size] == wanted for i in range(len(found) - size + 1))

@@ -77,7 +77,6 @@ class AnthropicProvider(HttpProvider):
         self._thinking: OrderedDict[str, list[Any]] = OrderedDict()
 
     def auth_headers(self, key: str) -> dict[str, str]:
-        """Return the headers that authenticate a request."""
         return {"anthropic-version": _VERSION} | ({"x-api-key": key} if key else {})
 
     async def send(self, request: Request, on_delta: OnDelta | None) -> Reply:
@@ -108,7 +107,7 @@ class AnthropicProvider(HttpProvider):
 def messages_body(
     request: Request, *, stream: bool = False, thinking: ThinkingByCall | None = None
 ) -> dict[str, Any]:
-    """Return the body of a Messages request; `thinking` is added to turns whose protocol cannot hold it.
+    """The body of a Messages request; `thinking` is added to turns whose protocol cannot hold it.
 
     >>> body = messages_body(Request("claude", (Message("system", "Be brief."), Message("user", "2 + 2?"))))
     >>> body["system"], body["messages"]
@@ -166,7 +165,7 @@ def _marked(blocks: list[Any]) -> list[Any]:
 
 
 def _temperature_or_top_p(request: Request) -> dict[str, float]:
-    """Return one of the two, the one that the client set, else temperature: Claude 4.5 and later reject both.
+    """One of the two, the one that the client set, else temperature: Claude 4.5 and later reject both.
 
     A catalogue entry for a model that needs top_p drops temperature. With thinking, the API allows no temperature.
     """
@@ -182,7 +181,7 @@ def _temperature_or_top_p(request: Request) -> dict[str, float]:
 
 
 def read_message(payload: Mapping[str, Any]) -> Reply:
-    """Return the reply of a Messages response.
+    """The reply of a Messages response.
 
     >>> read_message({"content": [{"type": "text", "text": "4"}], "stop_reason": "max_tokens"}).completions
     (Completion(text='4', tokens=(), finish='length', tool_calls=()),)
@@ -218,7 +217,6 @@ class StreamedMessage:
         self._calls = 0
 
     def feed(self, payload: Mapping[str, Any]) -> Delta:
-        """Add one event, and return what it adds to the answer."""
         match payload.get("type"):
             case "message_start":
                 self._message = {"content": [], **payload["message"]}
@@ -236,7 +234,6 @@ class StreamedMessage:
         return Delta()
 
     def reply(self) -> Reply:
-        """Return the complete reply."""
         if "content" not in self._message:
             raise ValueError("no message_start")
         blocks, calls = list[Mapping[str, Any]](), list[ToolCall]()
@@ -325,7 +322,7 @@ def _is_thinking(block: Mapping[str, Any]) -> bool:
 
 
 def _system(messages: Iterable[Message], form: Format | None) -> Any:
-    """Return the system prompt: text, or blocks if the client sent blocks."""
+    """The system prompt: text, or blocks if the client sent blocks."""
     turns = [message for message in messages if message.role == "system" and not _is_system_turn(message)]
     if form is not None and form.schema is None:
         turns.append(Message("system", JSON_ONLY))
@@ -339,12 +336,12 @@ def _system(messages: Iterable[Message], form: Format | None) -> Any:
 
 
 def _is_system_turn(message: Message) -> bool:
-    """Return whether a system message came as a turn between others in this protocol; it stays one."""
+    """Whether a system message came as a turn between others in this protocol; it stays one."""
     return "role" in (wire_value(message.wire, PROTOCOL) or ())
 
 
 def _turns(messages: Iterable[Message], thinking: ThinkingByCall) -> list[dict[str, Any]]:
-    """Return the conversation; tool results and the user's text after them share one turn, as the API requires."""
+    """The conversation; tool results and the user's text after them share one turn, as the API requires."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "system" and not _is_system_turn(message):
@@ -375,7 +372,7 @@ def _turn(message: Message) -> dict[str, Any]:
 
 
 def _with_thinking(turn: dict[str, Any], message: Message, thinking: ThinkingByCall) -> dict[str, Any]:
-    """Return an assistant's turn with the thinking before its tool calls, and without unsigned thinking.
+    """An assistant's turn with the thinking before its tool calls, and without unsigned thinking.
 
     ODAR shows other models' thinking to clients of this protocol; the API rejects it when they send it back.
     """
@@ -390,7 +387,7 @@ def _with_thinking(turn: dict[str, Any], message: Message, thinking: ThinkingByC
 
 
 def _calls_without_thinking(turns: list[dict[str, Any]]) -> bool:
-    """Return whether the last turn has results of tool calls that came without thinking."""
+    """Whether the last turn has results of tool calls that came without thinking."""
     if not turns or not _has_result(turns[-1]):
         return False
     calls = next((turn["content"] for turn in reversed(turns) if turn["role"] == "assistant"), None)
@@ -398,7 +395,7 @@ def _calls_without_thinking(turns: list[dict[str, Any]]) -> bool:
 
 
 def tool_use(call: ToolCall) -> dict[str, Any]:
-    """Return the block of a tool call; arguments other than a JSON object are put under the name `arguments`.
+    """The block of a tool call; arguments other than a JSON object are put under the name `arguments`.
 
     >>> tool_use(ToolCall("t1", "weather", '{"city": "Rome"}'))
     {'type': 'tool_use', 'id': 't1', 'name': 'weather', 'input': {'city': 'Rome'}}

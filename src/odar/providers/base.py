@@ -123,7 +123,7 @@ class Reply:
 
 
 def wire_value(wire: Wire | None, protocol: str) -> Any:
-    """Return the original JSON of a message if it was written in this protocol, or None."""
+    """The original JSON of a message if it was written in this protocol, or None."""
     return wire.value if wire is not None and wire.protocol == protocol else None
 
 
@@ -165,7 +165,7 @@ class Provider(ABC):
         """Download and load a model before its first call. Raises nothing: that call reports the failure."""
 
     async def check(self, model: str = "") -> str:
-        """Return one line about the provider; ProviderError if it, or this model of it, is not available."""
+        """One line about the provider; ProviderError if it, or this model of it, is not available."""
         return "ready"
 
     async def close(self) -> None:  # noqa: B027 - an optional method
@@ -180,25 +180,19 @@ class ProviderWrapper(Provider):
         self._provider = provider
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Answer the request."""
         return await self.call(request, lambda provider: provider.complete(request, on_delta))
 
     async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-        """Forward a body, if the provider supports it."""
         return await self.call(request, lambda provider: provider.forward(address, body, request))
 
     async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
-        """Run one of the two calls on the wrapped provider."""
         return await work(self._provider)
 
     async def prepare(self, model: str) -> None:
-        """Prepare the provider's model."""
         await self._provider.prepare(model)
 
     async def check(self, model: str = "") -> str:
-        """Check the provider."""
         return await self._provider.check(model)
 
     async def close(self) -> None:
-        """Close the provider."""
         await self._provider.close()

@@ -78,7 +78,7 @@ class Breaker:
         """When it last answered each API key."""
 
     def admit(self) -> float | None:
-        """Return None if a request may be sent, otherwise the seconds until the next attempt."""
+        """None if a request may be sent, otherwise the seconds until the next attempt."""
         if self.state == "closed":
             return None
         now = self._clock()
@@ -89,11 +89,10 @@ class Breaker:
         return None
 
     def waiting(self) -> float | None:
-        """Return the seconds until a probe is allowed, or None if the breaker is closed; changes no state."""
+        """The seconds until a probe is allowed, or None if the breaker is closed; changes no state."""
         return None if self.state == "closed" else max(0.0, self._until - self._clock())
 
     def report(self) -> BreakerReport:
-        """Return the state; changes nothing."""
         return BreakerReport(self.state, self.failures, self.waiting())
 
     def succeeded(self, key: str = "") -> None:
@@ -132,7 +131,6 @@ class GuardedProvider(ProviderWrapper):
         self.breaker = breaker
 
     async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
-        """Run the call unless the breaker is open, and record its result."""
         background = BACKGROUND.get()
         wait = self.breaker.waiting() if background else self.breaker.admit()
         if wait is not None:
@@ -167,7 +165,7 @@ class GuardedProvider(ProviderWrapper):
 
 
 def is_down(error: ProviderError) -> bool:
-    """Return whether the error is a failure of the upstream, and not of a single request.
+    """Whether the error is a failure of the upstream, and not of a single request.
 
     >>> is_down(ProviderError("", status=429)), is_down(ProviderError("", status=503)), is_down(ProviderTimeout(""))
     (False, True, True)
@@ -178,7 +176,7 @@ def is_down(error: ProviderError) -> bool:
 
 
 def _is_not_its_fault(error: ProviderError, request: Request) -> bool:
-    """Return whether a limit of this process or a choice of the caller, timeout or model, caused the failure."""
+    """Whether a limit of this process or a choice of the caller, timeout or model, caused the failure."""
     if error.local:
         return True
     if isinstance(error, ProviderTimeout) and request.short_timeout:

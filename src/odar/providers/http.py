@@ -104,7 +104,6 @@ class HttpProvider(Provider):
         """Names of parameters by model and effort."""
 
     def auth_headers(self, key: str) -> dict[str, str]:
-        """Return the headers that authenticate a request."""
         return {"authorization": f"Bearer {key}"} if key else {}
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
@@ -133,7 +132,7 @@ class HttpProvider(Provider):
         """Send a completion request as it is, with `post`."""
 
     async def check(self, model: str = "") -> str:
-        """Return the number of models that the server lists.
+        """The number of models that the server lists.
 
         Raises:
             ProviderError: the server fails, or lists neither this name nor a dated or tagged form of it.
@@ -216,7 +215,7 @@ class HttpProvider(Provider):
         may_retry: Callable[[], bool] = lambda: True,
         has_arrived: Callable[[], bool] = lambda: False,
     ) -> tuple[T, list[ProviderError]]:
-        """Return the first result within the timeout, and the errors of earlier attempts."""
+        """The first result within the timeout, and the errors of earlier attempts."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.timeout_s
         failed: list[ProviderError] = []
@@ -245,7 +244,7 @@ class HttpProvider(Provider):
         raise self._errors.create(ProviderTimeout, why, retries=len(failed), local=has_arrived())
 
     def _allows_retry(self, request: Request, failed: Sequence[ProviderError]) -> bool:
-        """Return whether `Retry` and the request allow another attempt after these errors."""
+        """Whether `Retry` and the request allow another attempt after these errors."""
         error = failed[-1]
         return (
             error.retryable
@@ -291,7 +290,6 @@ class HttpProvider(Provider):
             raise errors.create(ProviderProtocolError, f"{error}; check base_url") from None
 
     def _open_connections(self) -> Connections:
-        """Return the connections of this event loop."""
         if self._connections is None or self._connections.loop is not asyncio.get_running_loop():
             try:
                 address = Address.parse(self._base_url)
@@ -302,7 +300,7 @@ class HttpProvider(Provider):
 
 
 def backoff_s(retry: Retry, number: int, retry_after: float | None) -> float:
-    """Return the seconds before retry `number`, counted from 0: exponential backoff with full jitter.
+    """The seconds before retry `number`, counted from 0: exponential backoff with full jitter.
 
     The jitter comes on top of `retry_after`, so that callers that were refused together do not return together.
 
@@ -314,7 +312,7 @@ def backoff_s(retry: Retry, number: int, retry_after: float | None) -> float:
 
 
 def _added_parameters(request: Request) -> frozenset[str]:
-    """Return the names of parameters that ODAR sets although the client did not."""
+    """The names of parameters that ODAR sets although the client did not."""
     options = request.options
     clients = {
         "logprobs": options.top_logprobs,
@@ -326,12 +324,12 @@ def _added_parameters(request: Request) -> frozenset[str]:
 
 
 def _is_plain(options: Options) -> bool:
-    """Return whether the client left everything that can make a model reject parameters as it is."""
+    """Whether the client left everything that can make a model reject parameters as it is."""
     return not (options.effort or options.extra or options.tools or options.format or options.n > 1)
 
 
 def _rejected_parameters(request: Request, error: ProviderError) -> frozenset[str]:
-    """Return the names of added parameters that were sent and that the error mentions."""
+    """The names of added parameters that were sent and that the error mentions."""
     if error.status not in (400, 422):
         return frozenset()
     sent = _added_parameters(request).difference(request.drop, () if request.logprobs else ("logprobs",))

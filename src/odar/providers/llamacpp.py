@@ -62,7 +62,7 @@ class StoppedError(Exception):
 
 
 def runtime_error(error: Mapping[str, Any]) -> ProviderError:
-    """Return the error for a rejection by the runtime; `LocalProvider` adds its name."""
+    """The error for a rejection by the runtime; `LocalProvider` adds its name."""
     kind, status = str(error.get("type", "")), int(error.get("code", 500))
     message = f"the local runtime rejected the request: {error.get('message', kind)}"
     if kind == "exceed_context_size_error":
@@ -119,12 +119,11 @@ def load_server(settings: EngineSettings, threads: int) -> Any:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads_for(idle: float, size: int = 0) -> int:
-    """Return the number of threads; a core that is three quarters idle counts.
+    """The number of threads; a core that is three quarters idle counts.
 
     More than four threads do not speed up 100 MB of weights, more than eight do not speed up a gigabyte.
 
@@ -136,7 +135,7 @@ def threads_for(idle: float, size: int = 0) -> int:
 
 
 def idle_cores() -> float:
-    """Return the number of idle cores that this process may use; all of them if the system does not report it."""
+    """The number of idle cores that this process may use; all of them if the system does not report it."""
     try:
         before = _cpu_ticks()
         sleep(_IDLE_SAMPLE_S)
@@ -149,7 +148,7 @@ def idle_cores() -> float:
 
 
 def _cpu_ticks() -> list[int]:
-    """Return the first line of /proc/stat without guest time, which is part of user time."""
+    """The first line of /proc/stat without guest time, which is part of user time."""
     return [int(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
 
 
@@ -200,7 +199,6 @@ class Engine:
 
     @property
     def loaded(self) -> bool:
-        """Whether the model is in memory."""
         return self._server is not None
 
     def submit(self, job: Callable[[], _T]) -> Future[_T]:
@@ -275,7 +273,7 @@ class Engine:
             self._best_rate = max(self._best_rate, rate)
 
     def chat_prompt(self, messages: Sequence[tuple[str, str]]) -> list[int]:
-        """Return the token ids of a conversation of (role, text) pairs. Call on the engine's thread.
+        """The token ids of a conversation of (role, text) pairs. Call on the engine's thread.
 
         Uses the model's chat template. Texts are tokenized as plain text: no control token in them can end a turn.
         A last turn of the assistant stays open, so that the model continues it.
@@ -304,7 +302,7 @@ class Engine:
         return prompt
 
     def _render_template(self, roles: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the template's text for these roles, with the index of the message to insert at odd places."""
+        """The template's text for these roles, with the index of the message to insert at odd places."""
         marks = [f"[[{_PLACEHOLDER}:{number}]]" for number in range(len(roles))]
         turns = [{"role": role, "content": mark} for role, mark in zip(roles, marks, strict=True)]
         status, body = self._call("/apply-template", {"messages": turns})
@@ -324,12 +322,12 @@ class Engine:
         return ProviderError(f"the chat template of {name} rejects the conversation: {why}", status=400)
 
     def _ids(self, text: str, special: bool, first: bool) -> tuple[int, ...]:
-        """Return the token ids of a text; `special` parses control tokens, `first` adds the start of a prompt."""
+        """The token ids of a text; `special` parses control tokens, `first` adds the start of a prompt."""
         body = {"content": text, "with_pieces": False, "parse_special": special, "add_special": first}
         return tuple(self._call("/tokenize", body)[1]["tokens"])
 
     def _call(self, path: str, body: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
-        """Return status and body of a request to the runtime's port, the only access to tokenizer and template."""
+        """Status and body of a request to the runtime's port, the only access to tokenizer and template."""
         from http.client import HTTPConnection
 
         self.prepare()
@@ -353,7 +351,7 @@ _engines_lock = threading.Lock()
 
 
 def acquire_engine(settings: EngineSettings) -> Engine:
-    """Return the shared engine of this process with these settings, created at the first call."""
+    """The shared engine of this process with these settings, created at the first call."""
     with _engines_lock:
         if settings not in _engines:
             _engines[settings] = Engine(settings)

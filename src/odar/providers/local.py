@@ -73,7 +73,6 @@ class LocalProvider(Provider):
         self._failed_downloads: dict[str, tuple[float, str]] = {}
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Answer the request; with `on_delta` and n = 1, pass on the text while it is generated."""
         loop, cancelled = asyncio.get_running_loop(), threading.Event()
 
         def pass_on(text: str) -> None:
@@ -113,7 +112,6 @@ class LocalProvider(Provider):
             return
 
     async def check(self, model: str = "") -> str:
-        """Return the version of the runtime; loads nothing."""
         from importlib.metadata import PackageNotFoundError, version
 
         try:
@@ -124,7 +122,6 @@ class LocalProvider(Provider):
             ) from None
 
     async def close(self) -> None:
-        """Unload the models, unless another provider uses them. Idempotent."""
         opened, self._engines = self._engines, {}
         for engine in opened.values():
             await run_in_thread(partial(release_engine, engine))
@@ -205,7 +202,7 @@ class LocalProvider(Provider):
 
 
 def _turns(messages: tuple[Message, ...], provider: str) -> list[tuple[str, str]]:
-    """Return the roles and texts of a conversation; ProviderError if the local models do not support it."""
+    """The roles and texts of a conversation; ProviderError if the local models do not support it."""
     for message in messages:
         if problem := _problem(message):
             raise ProviderError(problem, provider=provider, status=400)
@@ -265,7 +262,6 @@ class _Sample:
         self.usage = usage or self.usage
 
     def completion(self, logprobs: bool) -> Completion:
-        """Return the finished sample."""
         if not logprobs:
             return Completion("".join(self.texts), (), self.finish)
         # If a character has several tokens, llama.cpp reports only the last of them, with the text of all. The
@@ -277,7 +273,7 @@ class _Sample:
 
 
 def _usage(samples: list[_Sample]) -> Usage:
-    """Return the sum of the samples' output; the prompt is evaluated and counted once."""
+    """The sum of the samples' output; the prompt is evaluated and counted once."""
     if not samples:
         return NO_USAGE
     first = samples[0].usage

@@ -70,12 +70,11 @@ class OpenAIProvider(HttpProvider):
         return await self.post("/chat/completions", body, request, interpret, StreamedReply, on_delta)
 
     async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-        """Send a body to an address of the server, such as /embeddings, and return its response."""
         return await self.post(address, dict(body), request, read_forwarded, unread="data")
 
 
 def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
-    """Return the body of a chat-completions request.
+    """The body of a chat-completions request.
 
     >>> body = chat_body(Request("m", (Message("user", "2 + 2?"),), logprobs=False))
     >>> body["messages"], body["max_tokens"], "n" in body
@@ -113,7 +112,7 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
 
 
 def read_reply(payload: Mapping[str, Any], *, alternatives: bool = True) -> Reply:
-    """Return the reply of a chat-completions response; its log-probabilities as they came only with `alternatives`.
+    """The reply of a chat-completions response; its log-probabilities as they came only with `alternatives`.
 
     >>> reply = read_reply({"choices": [{"message": {"content": "<think>hm</think>4"}}]})
     >>> reply.completions
@@ -131,7 +130,7 @@ def read_reply(payload: Mapping[str, Any], *, alternatives: bool = True) -> Repl
 
 
 def read_forwarded(payload: Mapping[str, Any]) -> Reply:
-    """Return the reply to embeddings (`data`, no output tokens) or completions (`choices`), with the whole payload.
+    """The reply to embeddings (`data`, no output tokens) or completions (`choices`), with the whole payload.
 
     >>> read_forwarded({"data": [{"embedding": [0.5]}], "usage": {"prompt_tokens": 3}}).usage.output
     0
@@ -158,7 +157,6 @@ class StreamedReply:
         self._metadata: dict[str, Any] = {}
 
     def feed(self, payload: Mapping[str, Any]) -> Delta:
-        """Add one event, and return what it adds to the answer."""
         # Servers send usage and model in different events: the latest of each counts.
         self._metadata |= {name: payload[name] for name in ("model", "usage", "service_tier") if payload.get(name)}
         for part in payload.get("choices") or ():
@@ -170,7 +168,6 @@ class StreamedReply:
         return Delta()
 
     def reply(self) -> Reply:
-        """Return the complete reply."""
         return _reply([self._choice] if self._choice else [], self._metadata)
 
 
@@ -189,7 +186,7 @@ class ThinkingFilter:
         """Text that may belong to the answer; the end of what was read while the model thinks."""
 
     def feed(self, text: str) -> str:
-        """Return the part of the text so far that is known to belong to the answer and was not returned before."""
+        """The part of the text so far that is known to belong to the answer and was not returned before."""
         if self._answering:
             return text
         self._buffer += text
@@ -208,7 +205,7 @@ class ThinkingFilter:
         return answer
 
     def flush(self) -> str:
-        """Return buffered text that turned out to be part of the answer."""
+        """Buffered text that turned out to be part of the answer."""
         text = "" if self._answering or self.seen else self._buffer
         self._answering = True
         return text
@@ -293,7 +290,7 @@ def _reply(choices: list[_Choice], payload: Mapping[str, Any]) -> Reply:
 
 
 def read_usage(payload: Mapping[str, Any], *, reasoned: bool = False) -> Usage:
-    """Return the usage that a server reports; `reasoned` is whether the reply contains reasoning."""
+    """The usage that a server reports; `reasoned` is whether the reply contains reasoning."""
     usage = payload.get("usage") or {}
     prompt, completion = count_or_none(usage.get("prompt_tokens")), count_or_none(usage.get("completion_tokens"))
     prompt_details = usage.get("prompt_tokens_details") or {}
@@ -323,7 +320,7 @@ def _first_count(*values: Any) -> int | None:
 
 
 def _last_tokens(tokens: tuple[Token, ...], characters: int) -> tuple[Token, ...]:
-    """Return the last tokens that make up this many characters: those of the answer after the reasoning."""
+    """The last tokens that make up this many characters: those of the answer after the reasoning."""
     start, covered = len(tokens), 0
     while start and covered < characters:
         start -= 1
@@ -332,14 +329,14 @@ def _last_tokens(tokens: tuple[Token, ...], characters: int) -> tuple[Token, ...
 
 
 def _text(content: Any) -> str:
-    """Return the text of a message whose content is a string, a list of parts, or None."""
+    """The text of a message whose content is a string, a list of parts, or None."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(part["text"] for part in content if part.get("type") in ("text", "output_text"))
 
 
 def _valid_logprob(value: Any) -> float | None:
-    """Return a log-probability as a server reports it, or None if it is missing or invalid."""
+    """A log-probability as a server reports it, or None if it is missing or invalid."""
     return float(value) if type(value) in (float, int) and _NOT_COMPUTED < value <= 0 else None
 
 
@@ -362,14 +359,13 @@ def _call_delta(position: int, call: Mapping[str, Any]) -> CallDelta:
 
 
 def _join_call(parts: Sequence[CallDelta]) -> ToolCall:
-    """Return a tool call from its deltas; its id is empty if the server sends none."""
     id_ = next((part.id for part in parts if part.id), "")
     name = next((part.name for part in parts if part.name), "")
     return ToolCall(id_, name, "".join(part.arguments for part in parts))
 
 
 def _messages(messages: Sequence[Message]) -> list[Any]:
-    """Return the turns; a system turn that an Anthropic client put between others becomes a user turn.
+    """The turns; a system turn that an Anthropic client put between others becomes a user turn.
 
     Many chat templates allow a system turn only at the start.
     """
@@ -399,7 +395,6 @@ def _message(message: Message) -> Any:
 
 
 def call_entry(call: ToolCall) -> dict[str, Any]:
-    """Return a tool call in the format of a message."""
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
@@ -425,7 +420,7 @@ def _response_format(form: Format) -> Any:
 
 
 def image_url(image: Image) -> str:
-    """Return the image's address, or its bytes as a data: URL.
+    """The image's address, or its bytes as a data: URL.
 
     >>> image_url(Image("image/png", b"..."))
     'data:image/png;base64,Li4u'

@@ -51,7 +51,6 @@ class ProviderPool:
         return self._open[name]
 
     async def close(self) -> None:
-        """Close every provider that was opened."""
         opened, self._open = self._open, {}
         for provider in opened.values():
             await provider.close()
@@ -84,7 +83,6 @@ def _open_replay(name: str, provider: ProviderSettings, settings: Settings) -> P
 
 
 def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> dict[str, Any]:
-    """Return the API key, TLS certificates and the remedy for a rejected key."""
     key = api_key(name, provider)
     if key is None and provider.api_key_env:
         raise SettingsError(f"provider {name} needs a key: set {provider.api_key_env}, or use --profile local")
@@ -94,7 +92,7 @@ def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> 
 
 
 def _tls_context(name: str, provider: ProviderSettings) -> SSLContext | None:
-    """Return a context with the provider's certificate files, or None if it has none."""
+    """A context with the provider's certificate files, or None if it has none."""
     files: dict[str, str] = {}
     for key in ("ca_file", "client_cert", "client_key"):
         if file := getattr(provider, key):
@@ -136,7 +134,7 @@ class ObservedProvider(ProviderWrapper):
 
 
 def _timed(on_delta: OnDelta) -> OnDelta:
-    """Return a function that also tells the observer the seconds until its first call."""
+    """A function that also tells the observer the seconds until its first call."""
     started = time.perf_counter()
     told = False
 
@@ -151,7 +149,7 @@ def _timed(on_delta: OnDelta) -> OnDelta:
 
 
 def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | None:
-    """Return the guard with an `ObservedProvider` around it, which also sees the errors of an open breaker."""
+    """The guard with an `ObservedProvider` around it, which also sees the errors of an open breaker."""
     if observer is None:
         return guard
     return lambda provider: ObservedProvider(guard(provider) if guard else provider)
@@ -173,7 +171,6 @@ class LeastBusyProvider(ProviderWrapper):
         self._busy = [0] * len(members)
 
     async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
-        """Run the call on the member with the fewest requests in flight."""
         chosen = min(range(len(self._members)), key=self._busy.__getitem__)
         self._busy[chosen] += 1
         try:
@@ -182,5 +179,4 @@ class LeastBusyProvider(ProviderWrapper):
             self._busy[chosen] -= 1
 
     async def close(self) -> None:
-        """Close all members."""
         await asyncio.gather(*(member.close() for member in self._members))

@@ -45,7 +45,7 @@ class PromptCache:
 
     @contextmanager
     def use(self, request: Request) -> Iterator[Marks]:
-        """Return the marks of a request, and remember its prefixes after it has been answered."""
+        """Yield the marks of a request, and remember its prefixes after it has been answered."""
         prefixes = list(_prefixes(request))
         (head, head_size), *between, (whole, size) = prefixes if len(prefixes) > 1 else prefixes * 2
         goes_on = any(self._is_recent(digest) for digest, _ in between)
@@ -72,7 +72,7 @@ class PromptCache:
         return self._is_recent(digest) and self._seen[digest][1]
 
     def _may_mark(self, digest: bytes, writing: list[bytes]) -> bool:
-        """Return whether a prefix is in the cache, or no other request is writing it."""
+        """Whether a prefix is in the cache, or no other request is writing it."""
         if self._was_marked(digest):
             return True
         if digest in self._in_flight:

@@ -51,7 +51,6 @@ class ReplayProvider(Provider):
             self._left[model, conversation].append(reply)
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Return the recorded reply, cut to `n` completions."""
         exact = digest(request.messages)
         queue = self._left.get((request.model, exact)) or self._left.get((request.model, None))
         if not queue:
@@ -63,12 +62,11 @@ class ReplayProvider(Provider):
         return replace(reply, completions=reply.completions[: request.n])
 
     async def check(self, model: str = "") -> str:
-        """Return how many recordings are left."""
         return f"{sum(map(len, self._left.values()))} recordings"
 
 
 def digest(messages: Sequence[Message]) -> str:
-    """Return a digest of a conversation: roles, texts and images.
+    """A digest of a conversation: roles, texts and images.
 
     >>> digest([Message("user", "2 + 2?")])
     '722617401bc0e05c291c905eda21a4c7'
@@ -81,13 +79,13 @@ def digest(messages: Sequence[Message]) -> str:
 
 
 def record(request: Request, reply: Reply) -> str:
-    """Return one line of a recording, without its line break."""
+    """One line of a recording, without its line break."""
     line = {"model": request.model, "messages": digest(request.messages), **reply_to_json(reply)}
     return json.dumps(line, ensure_ascii=False)
 
 
 def reply_to_json(reply: Reply) -> dict[str, Any]:
-    """Return a reply as plain data, without the raw response.
+    """A reply as plain data, without the raw response.
 
     >>> reply_from_json(reply_to_json(Reply((), model="m"))).model
     'm'
@@ -101,13 +99,13 @@ def reply_to_json(reply: Reply) -> dict[str, Any]:
 
 
 def reply_from_json(entry: Mapping[str, Any]) -> Reply:
-    """Return the reply from the result of `reply_to_json`; ValueError if it is invalid."""
+    """The reply from the result of `reply_to_json`; ValueError if it is invalid."""
     fields = {**entry, "usage": entry.get("usage") or {}, "model": entry.get("served_by", "")}
     return msgspec.convert(fields, Reply)
 
 
 def load_replies(path: Path) -> list[RecordedReply]:
-    """Return the recorded replies of a JSONL file; blank lines are skipped."""
+    """The recorded replies of a JSONL file; blank lines are skipped."""
     recordings = []
     try:
         lines = path.read_text(encoding="utf-8").split("\n")

@@ -87,7 +87,7 @@ class SseReader:
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[str]:
-        """Return the data of the events that this chunk completes."""
+        """The data of the events that this chunk completes."""
         self._partial += chunk
         if b"\n" not in chunk:
             return []
@@ -117,9 +117,7 @@ class Collector(Protocol):
         """Add one event, and return what it adds to the answer."""
         ...
 
-    def reply(self) -> Reply:
-        """Return the complete answer."""
-        ...
+    def reply(self) -> Reply: ...
 
 
 class Response:
@@ -132,7 +130,6 @@ class Response:
         self._received = 0
 
     async def read(self) -> bytes:
-        """Read the body to its end."""
         chunks = []
         while chunk := await self._read_chunk():
             chunks.append(chunk)
@@ -143,7 +140,6 @@ class Response:
         return await run_by_size(len(body), partial(self._parse, interpret, body, unread))
 
     async def stream(self, collector: Collector, on_delta: OnDelta) -> Reply:
-        """Read server-sent events and pass on the text while it arrives."""
         reader = SseReader()
         while not reader.done and (chunk := await self._read_chunk()):
             for number, event in enumerate(reader.feed(chunk), start=1):
@@ -189,7 +185,7 @@ class Response:
 
 
 def _parse_json(body: str | bytes, unread: str = "") -> Any:
-    """Return the parsed JSON, or None if it is invalid; characters that cannot be encoded are replaced."""
+    """The parsed JSON, or None if it is invalid; characters that cannot be encoded are replaced."""
     try:
         try:
             payload = load_json(body, unread)
@@ -206,7 +202,7 @@ def _parse_json(body: str | bytes, unread: str = "") -> Any:
 
 
 def has_half_pair(raw: bytes) -> bool:
-    r"""Return whether JSON has an escaped half of a surrogate pair alone.
+    r"""Whether JSON has an escaped half of a surrogate pair alone.
 
     >>> has_half_pair(rb'"\ud83d\ude00"'), has_half_pair(rb'"\ud83d \ude00"'), has_half_pair(rb'"\ude00"')
     (False, True, True)
@@ -225,7 +221,7 @@ def _decode(body: str | bytes) -> str:
 
 
 def count_or_none(value: Any) -> int | None:
-    """Return a count or an index as a server reports it, or None if it is missing or invalid.
+    """A count or an index as a server reports it, or None if it is missing or invalid.
 
     >>> count_or_none(7), count_or_none(None), count_or_none(-1), count_or_none("7"), count_or_none(10**30)
     (7, None, None, None, None)
@@ -234,7 +230,6 @@ def count_or_none(value: Any) -> int | None:
 
 
 def str_or_empty(value: Any) -> str:
-    """Return the value if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""
 
 
@@ -255,25 +250,25 @@ class ErrorFactory:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def redact(self, text: str) -> str:
-        """Return the text with this provider's secrets replaced."""
+        """The text with this provider's secrets replaced."""
         for secret in sorted(self.secrets, key=len, reverse=True):
             if len(secret) >= _SHORTEST_SECRET:
                 text = text.replace(secret, _REDACTED)
         return text
 
     def from_status(self, status: int, headers: Mapping[str, str], body: str) -> ProviderError:
-        """Return the error for an HTTP status that is not a success."""
+        """The error for an HTTP status that is not a success."""
         error = self._create(f"HTTP {status}", status, body, parse_error_body(body), retry_after(headers))
         error.may_be_billed = status in _PROXY_TIMEOUTS
         return error
 
     def from_payload(self, payload: Mapping[str, Any], *, quote: bool = True) -> ProviderError:
-        """Return the error inside a response with a success status, such as one in the middle of a stream."""
+        """The error inside a response with a success status, such as one in the middle of a stream."""
         body = json.dumps(payload, ensure_ascii=False) if quote else ""
         return self._create("error in the answer", None, body, error_of(payload))
 
     def create(self, kind: type[E], why: str, *, body: str | None = None, retryable: bool = True, **more: Any) -> E:
-        """Return an error without a status: no connection, an interrupted one, or an invalid response."""
+        """An error without a status: no connection, an interrupted one, or an invalid response."""
         return kind(
             f"{self.provider}: {_short(self.redact(why))}",
             provider=self.provider,
@@ -320,7 +315,7 @@ class ErrorFactory:
 
 
 def parse_error_body(body: str) -> tuple[str | None, str]:
-    """Return the code and the message of an error body, in any of the formats that servers use.
+    """The code and the message of an error body, in any of the formats that servers use.
 
     >>> parse_error_body('{"error": {"message": "no such model", "code": null, "type": "not_found_error"}}')
     ('not_found_error', 'no such model')
@@ -338,7 +333,7 @@ def parse_error_body(body: str) -> tuple[str | None, str]:
 
 
 def error_of(payload: Any) -> tuple[str | None, str]:
-    """Return the code and the message of a parsed error; see `parse_error_body`."""
+    """The code and the message of a parsed error; see `parse_error_body`."""
     error = payload.get("error", payload) if isinstance(payload, dict) else payload
     if not isinstance(error, dict):
         return None, str_or_empty(error)
@@ -348,7 +343,7 @@ def error_of(payload: Any) -> tuple[str | None, str]:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of `retry-after-ms` or `retry-after`; None if missing or a date.
+    """The seconds of `retry-after-ms` or `retry-after`; None if missing or a date.
 
     >>> retry_after({"retry-after": "1.5"}), retry_after({"retry-after-ms": "250"}), retry_after({})
     (1.5, 0.25, None)

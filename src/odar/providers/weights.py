@@ -56,7 +56,6 @@ class WeightsFile:
 
     @property
     def path(self) -> Path:
-        """Path of the file in the cache."""
         return weights_folder() / self.name
 
 
@@ -87,7 +86,6 @@ class Weights:
 
     @property
     def path(self) -> Path:
-        """The model's main file."""
         return self.files[0].path
 
     def __str__(self) -> str:
@@ -99,13 +97,11 @@ class Weights:
 
 @cache
 def catalogue() -> dict[str, Weights]:
-    """Return every model that can be downloaded, by name."""
     tree = tomllib.loads(resources.files("odar.providers").joinpath("weights.toml").read_text(encoding="utf-8"))
     return {name: msgspec.convert({"name": name, **entry}, Weights) for name, entry in tree.items()}
 
 
 def find_weights(name: str) -> Weights:
-    """Return the catalogue entry of this name."""
     entries = catalogue()
     if name not in entries:
         raise UnknownName("local model", name, entries)
@@ -113,17 +109,16 @@ def find_weights(name: str) -> Weights:
 
 
 def weights_folder() -> Path:
-    """Return the folder that holds all weights."""
     return cache_folder() / "weights"
 
 
 def offline() -> bool:
-    """Return whether `ODAR_OFFLINE` forbids downloads."""
+    """Whether `ODAR_OFFLINE` forbids downloads."""
     return os.environ.get("ODAR_OFFLINE", "").strip().lower() not in ("", "0", "false", "no")
 
 
 def gguf_path(model: str) -> Path:
-    """Return the file behind `gguf:/path/file.gguf`.
+    """The file behind `gguf:/path/file.gguf`.
 
     Raises:
         WeightsError: there is no such file, or it is not a GGUF file.
@@ -142,7 +137,7 @@ def gguf_path(model: str) -> Path:
 
 
 def weights_status(weights: Weights) -> tuple[Literal["present", "absent", "partial", "damaged"], int]:
-    """Return the state of the model's files in the cache, and their bytes, downloaded parts included.
+    """The state of the model's files in the cache, and their bytes, downloaded parts included.
 
     Files are hashed only if they changed since the last check.
     """
@@ -163,7 +158,7 @@ def ensure_weights(
     *,
     force: bool = False,
 ) -> Path:
-    """Return the path of the verified weights; download them if they are absent, damaged or `force` is set.
+    """Download the weights if they are absent, damaged or `force` is set; return the path of the main file.
 
     A second process that needs the same weights waits for the first one.
 
@@ -196,12 +191,12 @@ def ensure_weights(
 
 
 def partial_folder(weights: Weights) -> Path:
-    """Return the folder of an unfinished download, which the next one resumes."""
+    """The folder of an unfinished download, which the next one resumes."""
     return weights_folder() / f"{weights.name}.partial"
 
 
 def folder_size(folder: Path) -> int:
-    """Return the bytes of all files in a folder; 0 if it does not exist."""
+    """The bytes of all files in a folder; 0 if it does not exist."""
     size = 0
     for place, _, names in os.walk(folder):  # ignores files that are deleted meanwhile; Path.rglob would raise
         for name in names:
@@ -211,18 +206,17 @@ def folder_size(folder: Path) -> int:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def model_sha256(model: str) -> str:
-    """Return the SHA-256 of a local model's main file: from the catalogue, or computed for a file of the user's."""
+    """The SHA-256 of a local model's main file: from the catalogue, or computed for a file of the user's."""
     return sha256_of(gguf_path(model)) if model.startswith(GGUF) else find_weights(model).files[0].sha256
 
 
 def _is_verified(file: WeightsFile) -> bool:
-    """Return whether the file has the right hash; trusts the stamp of an earlier check of an unmodified file."""
+    """Whether the file has the right hash; trusts the stamp of an earlier check of an unmodified file."""
     path = file.path
     try:
         if path.stat().st_size != file.size:

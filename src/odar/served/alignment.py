@@ -229,5 +229,4 @@ class _Counts:
 
 
 def _others_part(running: Histogram) -> float:
-    """Return the part of a key's answers that counts for other keys."""
     return min(1.0, _OTHERS_SHARE * MIN_ANSWERS / running.count) if running.count else 0.0

@@ -32,7 +32,6 @@ class TargetReport:
     """Mean over all questions with this target, of all processes; None before the first."""
     questions: int
     factor: float
-    """Factor of V for the next question."""
 
 
 class Target(NamedTuple):

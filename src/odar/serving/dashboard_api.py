@@ -37,7 +37,7 @@ from odar.serving.service import ADAPTIVE, Service
 from odar.serving.store import Store
 from odar.traces.observations import settings_lines
 from odar.traces.overview import warnings_of
-from odar.traces.record import Cursor, Filter, Record, Text, to_document
+from odar.traces.record import Filter, Record, Text, to_document, utc_or_error
 from odar.traces.story import tell_story
 from odar.types import Answer
 
@@ -65,7 +65,6 @@ _MEDIA_TYPES = {
     "svg": "image/svg+xml",
 }
 MAX_EXAMPLES = 20
-"""Maximum number of differing answers on the page of observations."""
 _PRIVATE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -120,7 +119,8 @@ class _DataRoutes:
         self._service = service
 
     async def session(self, request: Request) -> Response:
-        key, settings = self._service.access.identify(request.scope), self._service.settings
+        key = self._service.access.identify(request.scope)
+        settings = self._service.settings
         return await _private_json(
             {
                 "version": __version__,
@@ -137,11 +137,11 @@ class _DataRoutes:
 
     async def overview(self, request: Request) -> Response:
         key, store, query = self._key_store_query(request)
-        certificate, targets = self._service.odar.certificate, self._service.odar.targets
+        odar = self._service.odar
 
         def read() -> tuple[dict[str, Any], list[str], list[TargetReport]]:
-            figures = store.archive.overview(query, query.step)
-            return figures, [] if certificate is None else certificate.problems(), targets.report()
+            problems = [] if odar.certificate is None else odar.certificate.problems()
+            return store.archive.overview(query, query.step), problems, odar.targets.report()
 
         overview, problems, rows = await self._read(key, read)
         shown = [dataclasses.asdict(row) for row in rows if query.key is None or f"key {query.key}" in row.scope]
@@ -149,15 +149,16 @@ class _DataRoutes:
         if (since := store.observations.fallback_at) is not None:
             whose = "every request" if store.observations.fell_back(query.key) else "requests of some keys"
             warnings.append(f"slow answers {whose} since {since}: the cascade differed too often from it")
-        warnings += warnings_of(overview, self._service.odar.settings)
+        warnings += warnings_of(overview, odar.settings)
         return await _private_json({**overview, "targets": shown, "warnings": warnings})
 
     async def observation(self, request: Request) -> Response:
         key, store, query = self._key_store_query(request)
-        settings, observer = self._service.settings, self._service.observer
+        settings = self._service.settings
+        observer = self._service.observer
         work = partial(store.observations.report, query.since, query.key, query.step, MAX_EXAMPLES)
         report = await self._read(key, work)
-        agents = self._service.odar.believed_agents
+        agents = self._service.odar.believed_agents.items()
         learned = self._service.odar.agreement.skills()
         return await _private_json(
             {
@@ -168,17 +169,16 @@ class _DataRoutes:
                 "dropped": {} if observer is None else dict(observer.dropped),
                 "skills": [
                     {"agent": name, "expected": agent.skill, "learned": learned[i] if learned else None}
-                    for i, (name, agent) in enumerate(agents.items())
+                    for i, (name, agent) in enumerate(agents)
                 ],
                 "toml": settings_lines(settings),
             }
         )
 
     async def page(self, request: Request) -> Response:
-        """Return a page of traces, newest first, and the cursor of the next page."""
         key, store, query = self._key_store_query(request)
-        page = await self._read(key, partial(store.archive.page, query, query.cursor(), query.limit))
-        return await _private_json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
+        work = partial(store.archive.page, query, query.after, query.limit)
+        return await _private_json(await self._read(key, work))
 
     async def trace(self, request: Request) -> Response:
         """Return one trace with its document; a trace of another key is reported as unknown."""
@@ -242,7 +242,7 @@ def _api_errors(trace_id: str = "") -> Iterator[None]:
     except UnknownName:
         raise _trace_not_found(trace_id) from None
     except InputError as error:
-        raise ApiError(400, str(error), "invalid_value", "since") from None
+        raise bad_field("after", str(error)) from None
     except StoreError as error:
         raise dataclasses.replace(operator_error(error), code="store_unavailable", retry_after=2.0) from None
 
@@ -252,7 +252,6 @@ def _trace_not_found(trace_id: str) -> ApiError:
 
 
 async def _private_json(value: Any) -> Response:
-    """Return a JSON response that must not be cached."""
     body = await run_by_size(json_size(value, MAX_INLINE_BYTES), partial(dump_json, value))
     return Response(body, headers=_PRIVATE_HEADERS, media_type="application/json")
 
@@ -263,20 +262,19 @@ class TraceQuery(Filter, frozen=True, kw_only=True):
     after: Text | None = None
     """The cursor of the page, from the previous page."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
-    """Traces per page."""
     step: Literal["day", "hour", "minute"] = "day"
     """The interval of time series."""
 
     @classmethod
     def read(cls, params: Mapping[str, str]) -> Self:
         """Read the parameters; empty ones are ignored."""
-        return convert({name: value for name, value in params.items() if value}, cls, strict=False)
-
-    def cursor(self) -> Cursor | None:
-        try:
-            return None if self.after is None else Cursor.parse(self.after)
-        except InputError as error:
-            raise bad_field("after", str(error)) from None
+        query = convert({name: value for name, value in params.items() if value}, cls, strict=False)
+        for name in ("since", "until"):
+            try:
+                _ = (moment := getattr(query, name)) and utc_or_error(moment)
+            except InputError as error:
+                raise bad_field(name, str(error)) from None
+        return query
 
 
 _CARD_FIELDS = (

@@ -48,7 +48,7 @@ from odar.serving.protocols.fields import (
     max_values,
     read_json,
 )
-from odar.serving.protocols.reply import AlreadyReported, EventStream, EventWriter, answer_headers
+from odar.serving.protocols.reply import EventStream, EventWriter, answer_headers
 from odar.serving.reservations import request_ledger, reserve, settle, with_max_tokens
 from odar.serving.service import DIAL_MODELS, Service
 from odar.serving.store import Store
@@ -81,7 +81,6 @@ class RequestState:
     started: float
     key: Key | None = None
     size: int = 0
-    """Bytes of the body."""
     held: int = 0
     """Bytes of memory for the body and for what it is parsed into, about."""
     request: ChatRequest | None = None
@@ -116,7 +115,6 @@ class Endpoint:
 
     @property
     def observer(self) -> Observer | None:
-        """The engine's observer, which also receives requests."""
         return self._service.odar.observer
 
     @observed("request", outermost=True)
@@ -137,11 +135,11 @@ class Endpoint:
                 if state.charge is not None:
                     state.charge()
         except ClientLeft as left:
-            error, state.exchange.status = left, CLIENT_LEFT
+            error = left
+            state.exchange.status = CLIENT_LEFT
         except asyncio.CancelledError:
             # Shutdown timed out: tell the client and record the request before re-raising.
-            if not state.exchange.status:
-                await self._send_error(state, SHUTDOWN_TIMEOUT)
+            await self._send_error(state, SHUTDOWN_TIMEOUT)
             state.exchange.status = SHUTDOWN_TIMEOUT.status
             self._record(state, SHUTDOWN_TIMEOUT)
             raise
@@ -170,7 +168,6 @@ class Endpoint:
         return dataclasses.replace(options, session=state.session)
 
     async def _receive(self, state: RequestState) -> tuple[ChatRequest, AskOptions]:
-        """Read the request; return it and the engine's options for it."""
         body = await self._read_body(state)
         state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
         options = self._service.route(request, state.key)
@@ -197,7 +194,8 @@ class Endpoint:
         self, state: RequestState, request: ChatRequest, options: AskOptions
     ) -> tuple[Ledger, AskOptions]:
         """Open the request's ledger; for a key with limits, first reserve the request's highest cost."""
-        service, key = self._service, state.key
+        service = self._service
+        key = state.key
         if key is None or service.store is None or not key.limits.needs_reservation:
             state.ledger = request_ledger(service.odar, request)
             return state.ledger, dataclasses.replace(options, ledger=state.ledger)
@@ -275,7 +273,7 @@ class Endpoint:
         return state.answer
 
     async def _send_error(self, state: RequestState, error: Exception) -> None:
-        if isinstance(error, AlreadyReported):
+        if state.exchange.status:  # a response has begun, and said so
             return
         api_error = self._api_error(error)
         headers = [*JSON_HEADERS, *api_error.headers, (b"x-odar-trace", state.trace_id.encode())]
@@ -289,10 +287,9 @@ class Endpoint:
 
     def _record(self, state: RequestState, error: BaseException | None) -> None:
         """Count, log and store the request, once it has ended."""
-        request, ledger = state.request, state.ledger
+        request = state.request
+        ledger = state.ledger
         seconds = time.perf_counter() - state.started
-        if isinstance(error, AlreadyReported):
-            error = error.__cause__
         trace = (
             state.answer.trace
             if state.answer is not None
@@ -341,7 +338,8 @@ class StoredResponses(Endpoint):
         value = await run_by_size(len(body), partial(_read_values, body))
         if not isinstance(value, dict):
             return self._parse(value)
-        items, previous = value.get("input"), value.pop("previous_response_id", None)
+        items = value.get("input")
+        previous = value.pop("previous_response_id", None)
         if isinstance(items, str):
             items = [{"role": "user", "content": items}]
         if isinstance(items, list):

@@ -1,21 +1,4 @@
-"""ODAR's errors as HTTP statuses, and as bodies in the format that the client's SDK expects.
-
-| error | status |
-|---|---|
-| a field is missing or invalid | 400, `param` names it |
-| no key, or a wrong one | 401 |
-| the key does not allow this model or path | 403 |
-| no such model, trace or address | 404 |
-| the client was too slow to send its request | 408 |
-| the body is too large | 413 |
-| the limits in `odar` do not allow one call | 422 |
-| too many requests, or the key's rate or budget is used up | 429 |
-| the client left | 499, seen only in metrics and traces |
-| the upstream disconnected, or its answer is invalid | 502 |
-| shutdown, open circuit breaker, or an error of the settings or the store (see the log) | 503 |
-| the upstream timed out | 504 |
-| the upstream returned an error | its own status, with its own body |
-"""
+"""ODAR's errors as HTTP statuses, and as bodies in the format that the client's SDK expects."""
 
 from __future__ import annotations
 
@@ -43,6 +26,20 @@ from odar.serving.budgets import RateLimit
 from odar.serving.logs import CURRENT_REQUEST
 
 LOG = logging.getLogger("odar.serving")
+STATUSES = {
+    400: "A field is missing or invalid; `param` names it.",
+    401: "No key, or a wrong one.",
+    403: "The key does not allow this model or path, or the request is not from this machine and no keys exist.",
+    404: "No such model, trace or address.",
+    408: "The request took too long to arrive.",
+    413: "The body is larger than gateway.max_body_mb.",
+    422: "The limits in `odar` do not allow one call.",
+    429: "Too many requests here or at the provider, or the key's rate or budget is used up; see retry-after.",
+    502: "The provider disconnected, or its answer is invalid.",
+    503: "Shutdown, an open circuit breaker (see retry-after), or an error of settings or store (see the log).",
+    504: "The provider timed out.",
+}
+"""What an error means. A provider's own error keeps its status; 499 is in metrics and traces: the client left."""
 INTERNAL = "internal_error"
 """The error code of an unexpected exception."""
 _ERROR_TYPES = {
@@ -75,7 +72,6 @@ class ApiError(Exception):
 
     @property
     def type(self) -> str:
-        """The error type, from the types that both protocols share."""
         default = "invalid_request_error" if self.status < 500 else "api_error"
         return _ERROR_TYPES.get(self.status, default)
 

@@ -49,7 +49,6 @@ class Exchange:
         self.status = 0
         """The status that was sent; 0 before."""
         self.more_headers: Headers = ()
-        """Further headers of the response."""
         self.aborted = False
         """Whether the connection was closed because the client was too slow."""
         self._scope = scope
@@ -172,5 +171,4 @@ def _too_large(limit: int) -> ApiError:
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON response, serialized with `dump_json`."""
     return Response(dump_json(content), status, headers, "application/json")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from prometheus_client import Histogram, generate_latest
@@ -16,19 +15,17 @@ from prometheus_client.registry import Collector
 
 from odar.conversation import NO_OPTIONS
 from odar.errors import StoreError
-from odar.policy.alignment import AlignmentRow
 from odar.policy.cut_off import cut_off_counts
-from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport
-from odar.served.targets import TargetReport
+from odar.providers.breaker import BREAKER_STATES, BreakerReport
 from odar.serving.access import ConcurrencyLimit
-from odar.serving.observation import TrafficObserver
-from odar.serving.server import ConnectionLimits
 from odar.serving.workers import Workers
 from odar.traces.observations import Observations
 from odar.traces.overview import RoutedTotals, savings
 from odar.traces.record import Record
-from odar.traces.writer import Health
 from odar.types import DIRECT, Route, Trace
+
+if TYPE_CHECKING:
+    from odar.serving.service import Service
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -74,9 +71,15 @@ class Metrics(Collector):
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, concurrency_limit: ConcurrencyLimit, workers: Workers | None = None) -> None:
+    def __init__(
+        self,
+        concurrency_limit: ConcurrencyLimit,
+        workers: Workers | None = None,
+        service: Service | None = None,
+    ) -> None:
         self._concurrency_limit = concurrency_limit
         self._workers = workers or Workers()
+        self._service = service
         self._tasks = 0
         self._rendering = asyncio.Lock()
         """Allows one scrape at a time, so that scrapes do not use all threads."""
@@ -85,7 +88,6 @@ class Metrics(Collector):
             name: {} if labels else {(): 0.0} for name, (_, labels) in _COUNTERS.items()
         }
         self._routed = RoutedTotals()
-        self._sources: list[tuple[Callable[[], Iterable[Metric]], bool]] = []
         text = "Time per request."
         self._seconds = Histogram("odar_request_seconds", text, ("path",), buckets=_BUCKETS, registry=None)
         self._seconds_of = {path: self._seconds.labels(path) for path in (*Route, DIRECT, "none")}
@@ -95,16 +97,10 @@ class Metrics(Collector):
         for snapshot in self._inherited:
             snapshot.samples = {name: each for name, each in snapshot.samples.items() if each[0] != "gauge"}
 
-    def add_source(self, source: Callable[..., Iterable[Metric]], *args: object, shared: bool = False) -> None:
-        """Add the metrics that a function returns; it is called with `args` for every scrape.
-
-        `shared` metrics come from the store or a file, and are the same in every worker.
-        """
-        self._sources.append((partial(source, *args), shared))
-
     def count(self, record: Record) -> None:
         """Count one request; its model must be in the settings or `other`, because it becomes a label."""
-        add, trace = self._add, record.trace
+        add = self._add
+        trace = record.trace
         path = (record.path if isinstance(trace, Trace) else None) or "none"
         add("odar_requests", 1, record.endpoint, path, str(record.http_status))
         self._seconds_of[path].observe(record.seconds)
@@ -154,18 +150,13 @@ class Metrics(Collector):
         for metric in self._own_metrics():
             yield _merge(metric, snapshots)
         yield from _savings_metrics(_sum_routed(self._routed, *(each.routed for each in snapshots)))
-        for source, shared in self._sources:
-            for metric in source():
-                yield metric if shared else _merge(metric, snapshots)
-        for metric in self._seconds.collect():
-            yield _merge(metric, snapshots)
+        if self._service is not None:
+            yield from _shared_metrics(self._service)
 
     def snapshot(self, breakers: Mapping[str, BreakerReport]) -> bytes:
         """Return the counts of this worker and its predecessors, for the other workers."""
-        own = [*self._own_metrics(), *self._seconds.collect()]
-        own += [metric for source, shared in self._sources if not shared for metric in source()]
         samples: Samples = {}
-        for metric in own:
+        for metric in self._own_metrics():
             merged = _merge(metric, self._inherited).samples
             samples[metric.name] = (
                 metric.type,
@@ -191,6 +182,9 @@ class Metrics(Collector):
         yield _gauge("odar_in_flight", "Requests being answered.", self._concurrency_limit.in_flight)
         yield _gauge("odar_in_flight_limit", "Requests beyond it are refused.", self._concurrency_limit.limit)
         yield _gauge("odar_tasks", "Tasks of the event loop; idle, always as many.", self._tasks)
+        yield from self._seconds.collect()
+        if self._service is not None:
+            yield from _worker_metrics(self._service)
 
 
 def _merge(metric: Metric, snapshots: Sequence[Snapshot]) -> Metric:
@@ -212,14 +206,39 @@ def _sum_routed(*totals: RoutedTotals) -> RoutedTotals:
     return RoutedTotals(**{name: sum(getattr(each, name) for each in totals) for name in names})
 
 
-def breaker_metrics(breakers: dict[str, Breaker]) -> Iterator[Metric]:
-    states = {(name,): BREAKER_STATES.index(breaker.state) for name, breaker in breakers.copy().items()}
+def _worker_metrics(service: Service) -> Iterator[Metric]:
+    """Yield what the parts of one worker count."""
+    limits = service.connections
+    yield _gauge("odar_connections", "Connections of clients.", limits.open)
+    refused = {(reason,): count for reason, count in sorted(limits.refused.items())}
+    yield _counter("odar_refused_connections", "Connections closed for passing a limit.", refused, "reason")
+    states = {(name,): BREAKER_STATES.index(breaker.state) for name, breaker in service.breakers.copy().items()}
     yield _gauge("odar_breaker_state", "0 closed, 1 half open, 2 open.", states, "provider")
+    if service.store is not None:
+        health = service.store.health()
+        yield _gauge("odar_store_up", "1 while the database takes what is written.", health.ok)
+        yield _gauge("odar_store_queue", "Traces that wait to be written.", health.queued)
+        yield _counter("odar_store_written", "Traces written.", health.stored)
+        lost = {("shed",): health.dropped, ("rejected",): health.rejected}
+        yield _counter("odar_store_lost", "Traces that were not written.", lost, "why")
+    if (observer := service.observer) is not None:
+        yield _counter("odar_observed", "Questions that were also answered in the background.", observer.observed)
+        dropped = {(reason,): count for reason, count in sorted(observer.dropped.copy().items())}
+        yield _counter("odar_observe_dropped", "Chosen questions that were not observed.", dropped, "reason")
 
 
-def target_metrics(report: Callable[[], list[TargetReport]]) -> Iterator[Metric]:
-    """Yield targets by scope, except those of requests: clients could create any number of labels."""
-    rows = {(row.scope, row.kind): row for row in report() if not row.scope.startswith("request")}
+def _shared_metrics(service: Service) -> Iterator[Metric]:
+    """Yield what all workers read from the store and from files; may block."""
+    # of several sources of a model and step, the one that drifts most
+    drifts = [row for row in service.alignment_report() if row.drift_z is not None]
+    drifts.sort(key=lambda row: (row.drifting, abs(row.drift_z or 0)))
+    z = {(row.model, row.step): row.drift_z or 0.0 for row in drifts}
+    drifting = {(row.model, row.step): float(row.drifting) for row in drifts}
+    yield _gauge("odar_energy_drift_z", "Served against calibrated energies.", z, "model", "step")
+    yield _gauge("odar_energy_drifting", "1 where they drift apart.", drifting, "model", "step")
+    # not the targets of requests: clients could create any number of labels
+    report = service.odar.targets.report()
+    rows = {(row.scope, row.kind): row for row in report if not row.scope.startswith("request")}
     labels = ("scope", "kind")
     targets = {key: row.target for key, row in rows.items()}
     actual = {key: row.actual for key, row in rows.items() if row.actual is not None}
@@ -227,37 +246,15 @@ def target_metrics(report: Callable[[], list[TargetReport]]) -> Iterator[Metric]
     yield _gauge("odar_target", "Mean calls or US dollars to meet.", targets, *labels)
     yield _gauge("odar_target_actual", "Mean over all questions under it.", actual, *labels)
     yield _counter("odar_target_questions", "Questions under it.", questions, *labels)
+    if (certificate := service.odar.certificate) is not None:
+        holds = not certificate.problems()
+        yield _gauge("odar_certificate_holds", "1 while the installed certificate holds.", holds)
+    if service.observer is not None and service.store is not None:
+        yield from _comparison_metrics(service.store.observations)
 
 
-def certificate_metrics(problems: Callable[[], list[str]]) -> Iterator[Metric]:
-    yield _gauge("odar_certificate_holds", "1 while the installed certificate holds.", not problems())
-
-
-def connection_metrics(limits: ConnectionLimits) -> Iterator[Metric]:
-    yield _gauge("odar_connections", "Connections of clients.", limits.open)
-    refused = {(reason,): count for reason, count in sorted(limits.refused.items())}
-    yield _counter("odar_refused_connections", "Connections closed for passing a limit.", refused, "reason")
-
-
-def drift_metrics(report: Callable[[], list[AlignmentRow]]) -> Iterator[Metric]:
-    """Yield the drift of energies by model and step; of several sources, the one that drifts most."""
-    rows = sorted(
-        (row for row in report() if row.drift_z is not None), key=lambda row: (row.drifting, abs(row.drift_z or 0))
-    )
-    z = {(row.model, row.step): row.drift_z or 0.0 for row in rows}
-    drifting = {(row.model, row.step): float(row.drifting) for row in rows}
-    yield _gauge("odar_energy_drift_z", "Served against calibrated energies.", z, "model", "step")
-    yield _gauge("odar_energy_drifting", "1 where they drift apart.", drifting, "model", "step")
-
-
-def observer_metrics(observer: TrafficObserver) -> Iterator[Metric]:
-    yield _counter("odar_observed", "Questions that were also answered in the background.", observer.observed)
-    dropped = {(reason,): count for reason, count in sorted(observer.dropped.copy().items())}
-    yield _counter("odar_observe_dropped", "Chosen questions that were not observed.", dropped, "reason")
-
-
-def comparison_metrics(observations: Observations) -> Iterator[Metric]:
-    """Yield how often the cascade differs from slow; can read the database."""
+def _comparison_metrics(observations: Observations) -> Iterator[Metric]:
+    """Yield how often the cascade differs from slow."""
     fallen_back = observations.fallback_at is not None
     yield _gauge("odar_fallback", "1 while slow answers because the cascade differed too often.", fallen_back)
     try:
@@ -269,15 +266,6 @@ def comparison_metrics(observations: Observations) -> Iterator[Metric]:
     text = "How much more often the cascade differs from slow than slow from itself, at any time."
     yield _gauge("odar_excess_difference", text, bounds, "bound")
     yield _counter("odar_compared_with_slow", "Questions that this is known from.", comparison.questions)
-
-
-def store_metrics(health: Callable[[], Health]) -> Iterator[Metric]:
-    current = health()
-    yield _gauge("odar_store_up", "1 while the database takes what is written.", current.ok)
-    yield _gauge("odar_store_queue", "Traces that wait to be written.", current.queued)
-    yield _counter("odar_store_written", "Traces written.", current.stored)
-    lost = {("shed",): current.dropped, ("rejected",): current.rejected}
-    yield _counter("odar_store_lost", "Traces that were not written.", lost, "why")
 
 
 def _savings_metrics(totals: RoutedTotals) -> Iterator[Metric]:

@@ -27,7 +27,7 @@ from odar.engine import Odar
 from odar.errors import BudgetExceeded, KeyRefused
 from odar.options import AskOptions
 from odar.policy.kinds import Kind
-from odar.policy.replies import answer_in_reply, same_reply
+from odar.policy.similarity import answer_in_reply, same_reply
 from odar.providers.base import Completion
 from odar.providers.breaker import BACKGROUND
 from odar.serving.budgets import Need

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from odar import __version__
+from odar.serving.errors import STATUSES
 from odar.serving.protocols.chat import ChatBody, DecisionBody
 from odar.serving.protocols.chat_request import LIMIT_HEADERS, Extras
 from odar.serving.protocols.messages import CountBody, MessagesBody
@@ -21,18 +22,7 @@ from odar.serving.protocols.responses import ResponsesBody
 Schema = dict[str, Any]
 _TEXT: Schema = {"type": "string"}
 _REF = "#/components/schemas/{name}"
-_ERRORS = {
-    "400": "A field is missing or invalid; `param` names it.",
-    "401": "No key, or a wrong one.",
-    "403": "The key does not allow this, or the request is not from this machine and no keys exist.",
-    "404": "No such model or trace.",
-    "408": "The request took too long to arrive.",
-    "413": "The body is larger than gateway.max_body_mb.",
-    "422": "The limits in `odar` do not allow one call.",
-    "429": "Too many requests here, at the provider, or for this key; see retry-after.",
-    "502": "The provider disconnected, or its answer is invalid.",
-    "503": "Shutting down, or the provider's circuit breaker is open; see retry-after.",
-    "504": "The provider timed out.",
+_ERRORS = {str(status): text for status, text in STATUSES.items()} | {
     "default": "The provider's own status, with its own body in the error object.",
 }
 

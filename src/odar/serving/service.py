@@ -32,17 +32,7 @@ from odar.serving.access import AccessPolicy, ConcurrencyLimit
 from odar.serving.errors import ApiError, bad_field
 from odar.serving.keys import Key, KeyCache
 from odar.serving.logs import Logs
-from odar.serving.metrics import (
-    Metrics,
-    breaker_metrics,
-    certificate_metrics,
-    comparison_metrics,
-    connection_metrics,
-    drift_metrics,
-    observer_metrics,
-    store_metrics,
-    target_metrics,
-)
+from odar.serving.metrics import Metrics
 from odar.serving.observation import TrafficObserver
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.server import ConnectionLimits
@@ -109,20 +99,10 @@ class Service:
         agents = (name for agent in settings.agent_names for name in settings.models_of(agent))
         models = dict.fromkeys([*settings.models, *agents])
         self._known_models = frozenset(["", *DIAL_MODELS, *_PATH_MODELS, *models])
-        self.metrics = Metrics(self.concurrency_limit, self.workers)
-        self.metrics.add_source(connection_metrics, self.connections)
-        self.metrics.add_source(breaker_metrics, self.breakers)
-        self.metrics.add_source(drift_metrics, self.alignment_report, shared=True)
-        self.metrics.add_source(target_metrics, self.odar.targets.report, shared=True)
-        if self.odar.certificate is not None:
-            self.metrics.add_source(certificate_metrics, self.odar.certificate.problems, shared=True)
-        if store is not None:
-            self.metrics.add_source(store_metrics, store.health)
+        self.metrics = Metrics(self.concurrency_limit, self.workers, self)
         self.observer = None
         if store is not None and settings.store.enabled:
             self.observer = TrafficObserver(self.odar, store)
-            self.metrics.add_source(observer_metrics, self.observer)
-            self.metrics.add_source(comparison_metrics, store.observations, shared=True)
         elif settings.observe.used_share:
             raise SettingsError("observe.enabled and observe.share need a store; set store.enabled = true")
         self._configured = configured_providers(settings) | set(engine_options.get("providers") or ())

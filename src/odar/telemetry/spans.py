@@ -51,7 +51,6 @@ _SHARED = frozenset({
 _SECONDS = [0.01 * 2**i for i in range(14)]
 _TOKENS = [4**i for i in range(14)]
 _CALL: ContextVar[Attributes | None] = ContextVar("odar_call", default=None)
-"""The attributes of the call that is measured."""
 
 
 class Spans:
@@ -85,7 +84,8 @@ class Spans:
     def watch(self, step: str, fields: Mapping[str, Any]) -> Iterator[None]:
         """Keep a span open during the step; an error adds its type, but no message, which may quote a user."""
         name, kind, attributes, parent = self._span_arguments(step, fields)
-        is_call, cancelled = step in ("chat", "forward"), False
+        is_call = step in ("chat", "forward")
+        cancelled = False
         call = {key: attributes[key] for key in _SHARED & attributes.keys()}
         if is_call:
             _CALL.set(call)
@@ -179,7 +179,8 @@ class Spans:
                 }
                 return f"invoke_agent {ask.agent}", SpanKind.INTERNAL, attributes, None
             case "chat" | "forward":
-                provider, request = fields["self"].name, fields["request"]
+                provider = fields["self"].name
+                request = fields["request"]
                 name = fields["address"].strip("/") if step == "forward" else "chat"
                 attributes = {
                     "gen_ai.operation.name": "text_completion" if name == "completions" else name,

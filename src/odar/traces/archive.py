@@ -23,13 +23,13 @@ from sqlalchemy import (
     update,
 )
 
-from odar.errors import UnknownName
+from odar.errors import InputError, UnknownName
 from odar.formats import load_json
 from odar.settings import Settings
 from odar.traces.database import Database, documents, feedback, responses, traces
 from odar.traces.observations import Observations, cascade_id
 from odar.traces.overview import overview
-from odar.traces.record import UNMARKED, Cursor, Filter, Page, utc_or_error
+from odar.traces.record import UNMARKED, Filter, utc_or_error
 from odar.traces.writer import replace_invalid_chars
 
 _EXPORT_PAGE = 200
@@ -44,17 +44,23 @@ class Archive:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def page(self, wanted: Filter | None = None, after: Cursor | None = None, limit: int = 50) -> Page:
-        """Return traces without documents, newest first, with the beginning of the question if it was stored."""
+    def page(self, wanted: Filter | None = None, after: str | None = None, limit: int = 50) -> dict[str, Any]:
+        """Return `traces` without documents, newest first, with the beginning of the question if it was stored.
+
+        `next` of a page is `after` of the following one; None on the last page.
+        """
         query = _select_traces(func.substr(documents.c.question, 1, _PREVIEW).label("question"))
         query = query.where(*conditions(wanted))
         if after is not None:
-            query = query.where(_position < tuple_(*after))
+            started_at, _, trace_id = after.partition("_")
+            if not trace_id:
+                raise InputError(f"cursor {after!r} is not valid; copy it from a list of traces")
+            query = query.where(_position < tuple_(started_at, trace_id))
         query = query.order_by(traces.c.started_at.desc(), traces.c.id.desc()).limit(limit + 1)
         with self._database.read() as connection:
             rows = [_row(row) for row in connection.execute(query).mappings()]
-        more, rows = len(rows) > limit, rows[:limit]
-        return Page(rows, Cursor(rows[-1]["started_at"], rows[-1]["id"]) if more else None)
+        last = rows[limit - 1] if len(rows) > limit else None
+        return {"traces": rows[:limit], "next": last and f"{last['started_at']}_{last['id']}"}
 
     def full_id(self, prefix: str) -> str:
         """Return the id of the trace whose id begins with this prefix; raise UnknownName for none or several."""
@@ -196,8 +202,8 @@ def _row(mapping: Any, read: Callable[[str], Any] = load_json) -> dict[str, Any]
     row = dict(mapping)
     row.pop("bin")
     row["models"] = [name for name in row["models"].split(",") if name]
-    correct, note, at = row.pop("correct"), row.pop("note"), row.pop("at")
-    row["feedback"] = None if correct is None else {"correct": bool(correct), "note": note, "at": at}
+    mark = {name: row.pop(name) for name in ("correct", "note", "at")}
+    row["feedback"] = None if mark["correct"] is None else {**mark, "correct": bool(mark["correct"])}
     if "body" in row:
         row["document"] = read(row.pop("body"))
     return row

@@ -28,7 +28,6 @@ EVERY_KEY = "*"
 LIVE_SHARE = 0.05
 """Share of questions that are compared with slow, in the suggested settings."""
 MAX_TEXT = 20_000
-"""Maximum number of characters of a stored text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,6 @@ class Observation:
     slow_usd: float | None
     cascade_usd: float | None
     spent_usd: float
-    """What observing it cost."""
     same: bool | None
     """Whether the cascade gives slow's answer; None for open-ended requests."""
     slow_same: bool | None = None
@@ -82,7 +80,6 @@ class Observations:
         return min(self._fallbacks.values(), default=None)
 
     def fell_back(self, key_id: str | None) -> bool:
-        """Return whether slow answers the questions of a key."""
         return not self._fallbacks.keys().isdisjoint((key_id or "", EVERY_KEY))
 
     def add(self, row: Observation, at_most_differ: float | None = None) -> Differences | None:
@@ -107,6 +104,7 @@ class Observations:
             found = self._count(connection, row.key_id, row.same, row.slow_same)
             if at_most_differ is None:
                 return None
+            # whose questions decide: its own key's, or everybody's without any one key
             whose, judged = row.key_id, found[row.key_id]
             total = Differences(*map(sum, zip(*found.values(), strict=True)))
             rests = (Differences(*(a - b for a, b in zip(total, each, strict=True))) for each in found.values())
@@ -114,6 +112,7 @@ class Observations:
                 whose, judged = EVERY_KEY, total
             elif not judged.exceeds(at_most_differ):
                 return None
+            # only the process that notices it first falls back
             c = comparisons.c
             own = (c.cascade == self._cascade, c.key_id.in_((whose, EVERY_KEY)), c.fallback_at.is_not(None))
             if connection.scalar(select(func.count()).where(*own)):
@@ -146,7 +145,6 @@ class Observations:
         connection.execute(statement.on_conflict_do_update(index_elements=["cascade", "key_id"], set_=changed))
 
     def comparison(self, connection: Connection | None = None) -> Differences:
-        """Return the counts of the confidence sequence."""
         sums = [func.coalesce(func.sum(comparisons.c[name]), 0) for name in Differences._fields]
         statement = select(*sums).where(comparisons.c.cascade == self._cascade)
         with nullcontext(connection) if connection is not None else self._database.read() as own:
@@ -229,7 +227,6 @@ def _sums(by: ColumnElement[Any] | None, conditions: Sequence[ColumnElement[bool
 
 
 def _figures(row: Any) -> dict[str, Any]:
-    """Return sums with the share that is saved, and agreement with its confidence sequence."""
     sums = {name: value if name == "name" else value or 0 for name, value in row.items()}
     slow_usd = sums["slow_usd"]
     return {

@@ -21,7 +21,6 @@ from odar.traces.record import ERROR, OK, finite_or_none, path_name
 from odar.types import CHEAP_AGENTS, FAST, Call, Candidate, Route, Trace
 
 BINS = 100
-"""Resolution of the difficulty histogram."""
 ASSUMPTION = (
     "always slow: one slow call for each question, with the tokens of its own slow call, or of its fast answer if "
     "slow was not asked. Questions whose path or model the caller chose are left out."
@@ -40,7 +39,6 @@ class RoutedTotals:
     """Sums over the questions whose path ODAR chose."""
 
     questions: int = 0
-    """Answered questions."""
     calls: int = 0
     """Calls, including those of failed questions."""
     slow_calls: int = 0
@@ -55,7 +53,8 @@ class RoutedTotals:
     """Compared questions whose returned answer is not the fast agent's."""
 
     def add_trace(self, trace: Trace) -> None:
-        cost, baseline = finite_or_none(trace.spend.cost_usd), finite_or_none(trace.baseline_usd)
+        cost = finite_or_none(trace.spend.cost_usd)
+        baseline = finite_or_none(trace.baseline_usd)
         priced = cost is not None and baseline is not None
         changed = changed_by_others(trace.candidates, trace.verdict.winner)
         self.add_cell(
@@ -138,7 +137,8 @@ def _mean(total: float, count: int) -> float | None:
 
 
 def _warning(totals: RoutedTotals) -> str | None:
-    cost, slow = totals.cost_usd, totals.baseline_usd
+    cost = totals.cost_usd
+    slow = totals.baseline_usd
     if totals.priced < MIN_QUESTIONS or cost <= slow:
         return None
     more = f"{cost / slow - 1:.0%} more than" if slow > 0 else "more than"
@@ -235,7 +235,6 @@ def _total(value: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def _stages(connection: Connection, conditions: Conditions) -> dict[str, int]:
-    """Return how many routed questions were asked each sequence of stages, the most frequent first."""
     c = traces.c
     wanted = (*conditions, c.path.in_(_ROUTED), c.forced.is_(False), c.stages.is_not(None))
     rows = connection.execute(select(c.stages, func.count()).where(*wanted).group_by(c.stages))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -76,7 +76,6 @@ class Record:
     """The prompts; None if the request could not be read."""
     trace: Trace | Unanswered
     key_id: str | None = None
-    """The API key of the request, if any."""
     settled: bool = False
     """Whether its cost is already in the spending of its key, as for keys with limits."""
     error: str | None = None
@@ -185,7 +184,6 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     degraded: bool | None = None
     model: Text | None = None
     key: Text | None = None
-    """Id of a key."""
     min_cost: Number | None = None
     max_cost: Number | None = None
     """Traces of unknown cost match neither limit."""
@@ -200,47 +198,15 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Text in question or answer, case-insensitive; matches only traces stored with content."""
 
 
-class Cursor(NamedTuple):
-    """A position in a list of traces: after this one.
-
-    >>> Cursor.parse(str(Cursor("2026-11-15T10:00:00.000+00:00", "ab12"))).id
-    'ab12'
-    """
-
-    started_at: str
-    id: str
-
-    def __str__(self) -> str:
-        return f"{self.started_at}_{self.id}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read a cursor that `str` wrote."""
-        started_at, _, id_ = text.partition("_")
-        if not id_:
-            raise InputError(f"cursor {text!r} is not valid; copy it from a list of traces")
-        return cls(started_at, id_)
-
-
-class Page(NamedTuple):
-    """Some traces, and the position of the next ones; None after the last page."""
-
-    traces: list[dict[str, Any]]
-    next: Cursor | None
-
-
 VERSION = 2
 
 
 def to_document(record: Record, *, content: bool) -> dict[str, Any]:
     """Return the record as plain data; unknown is None."""
-    trace, candidates, query = record.trace, record.trace.candidates, record.query or _NO_QUERY
-    request = {
-        "endpoint": record.endpoint,
-        "asked": record.model,
-        "status": record.http_status,
-        "stream": record.stream,
-    }
+    trace = record.trace
+    candidates = trace.candidates
+    query = record.query or _NO_QUERY
+    request = {"endpoint": record.endpoint, "asked": record.model, "status": record.http_status}
     document: dict[str, Any] = {
         "version": VERSION,
         "id": trace.id,
@@ -257,7 +223,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "groups": Fusion().groups(candidates) if len(candidates) > 1 else [0] * len(candidates),
         "calls": [_call(call, content) for call in trace.calls],
         "spend": _plain(trace.spend),
-        "extra": request if record.endpoint else {},
+        "extra": request | {"stream": record.stream} if record.endpoint else {},
         "status": record.status,
         "error": None,
         "path": record.path,

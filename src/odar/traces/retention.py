@@ -88,20 +88,24 @@ class Calendar:
         wall: Callable[[], float] = time.time,
         steady: Callable[[], float] = steady_clock,
     ) -> None:
-        self._wall, self._steady = wall, steady
+        self._wall = wall
+        self._steady = steady
         self._known_at = self._steady_since = steady()
         self._offset = wall() - self._known_at
         self._known = wall() if newest is None else newest
 
     def now(self) -> datetime:
         """Return the time for deleting: that of the wall clock, or an earlier one while it is not trusted."""
-        wall, steady = self._wall(), self._steady()
-        jump, self._offset = wall - steady - self._offset, wall - steady
+        wall = self._wall()
+        steady = self._steady()
+        jump = wall - steady - self._offset
+        self._offset = wall - steady
         if abs(jump) > JUMP_S:
             self._steady_since = steady
             if jump > _DAY_S:
                 remedy = f"it is not used for deleting traces until it has run for {TRUST_AFTER_S / 3600:g} hours"
                 _LOG.warning("the clock jumped %.0f days ahead; %s", jump / _DAY_S, remedy)
         if steady - self._steady_since >= TRUST_AFTER_S:
-            self._known, self._known_at = wall, steady
+            self._known = wall
+            self._known_at = steady
         return datetime.fromtimestamp(min(wall, self._known + steady - self._known_at), UTC)

@@ -11,7 +11,6 @@ from odar.errors import one_line
 from odar.policy.paper import STOP
 
 _MAX_ANSWER = 36
-"""Characters of an answer to show."""
 _JUDGMENTS = {True: "says CORRECT, ", False: "says INCORRECT, ", None: ""}
 _WITHOUT_ARTICLE = ("yes/no", "open-ended")
 
@@ -22,7 +21,8 @@ def tell_story(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     Each line has a title (`start`, a stage such as slow*2, or `answer`) and a text. "Likely right"
     is p, the probability that the leading answer is right.
     """
-    decisions, plan = document["decisions"], document["plan"]
+    decisions = document["decisions"]
+    plan = document["plan"]
     if not decisions or plan is None:
         return []
     lines = [("start", _start(decisions[0], plan))]
@@ -85,7 +85,9 @@ def dollars(usd: float) -> str:
 def _reason(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     """Return why a stage was asked, or why none was: what the next one costs and gains, if that decided."""
     stops = decision["stage"] is None
-    price, gain, value = decision["price_usd"], decision["gain"], plan["value_usd"]
+    price = decision["price_usd"]
+    gain = decision["gain"]
+    value = plan["value_usd"]
     if None in (price, gain, decision["p"]) or not value:
         if stops:
             return "" if decision["reason"] == STOP else f"stop: {decision['reason']}"

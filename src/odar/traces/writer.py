@@ -31,7 +31,6 @@ BATCH = 64
 MAX_QUEUED = 10_000
 """Maximum number of queued traces; further ones are dropped."""
 MAX_QUEUED_BYTES = 64 << 20
-"""Approximate maximum memory of queued traces."""
 CLOSE_S = 10.0
 """Longest time to write the queue when the writer closes."""
 FLUSH_INTERVAL_S = 0.5
@@ -55,8 +54,11 @@ class Row(NamedTuple):
 
 
 def make_row(record: Record, *, content: bool) -> Row:
-    document, trace = to_document(record, content=content), record.trace
-    spend, plan, verdict = trace.spend, trace.plan, document["verdict"]
+    document = to_document(record, content=content)
+    trace = record.trace
+    spend = trace.spend
+    plan = trace.plan
+    verdict = document["verdict"]
     started_at = to_utc(trace.started_at)
     query = record.query or Query("")
     answer = trace.candidates[0].text if trace.candidates else None
@@ -154,17 +156,13 @@ class Health:
 
     ok: bool
     queued: int
-    """Records in the queue."""
     stored: int
     """Records written since the start."""
     dropped: int
     """Records dropped because the queue was full or the store was closed."""
     rejected: int
-    """Records that the database rejected."""
     error: str | None
-    """The error of the database; None while it works."""
     rejection: str | None = None
-    """Why the last rejected record was rejected."""
 
 
 class TraceWriter:
@@ -182,7 +180,6 @@ class TraceWriter:
         self._wake = threading.Condition()
         self._queue: deque[Record] = deque()
         self._bytes: Counter[str | None] = Counter()
-        """Memory of the queued records of each key."""
         self._flushes: list[Future[bool]] = []
         self._closing = False
         self._close_by = 0.0

@@ -38,12 +38,6 @@ def test_numeric(gold, answer, right):
     assert number_match(gold, answer) == right
 
 
-@given(st.integers(-(10**9), 10**9))
-def test_thousands_separators_do_not_matter(value):
-    assert number_match(str(value), f"The total is {value:,}.") == 1.0
-    assert number_match(str(value), str(value + 1)) == 0.0
-
-
 @given(st.text(max_size=300))
 def test_number_never_raises(text):
     parse_number(text)

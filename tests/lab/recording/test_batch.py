@@ -137,6 +137,6 @@ async def test_work_can_be_pickled_and_stores_traces(tmp_path):
     assert scripted.closed
     store = Store(mine)
     try:
-        assert [row["id"] for row in store.archive.page(Filter()).traces] == [got.row["trace_id"]]
+        assert [row["id"] for row in store.archive.page(Filter())["traces"]] == [got.row["trace_id"]]
     finally:
         await store.close()

@@ -107,25 +107,6 @@ async def test_an_unexpected_exception_stops_the_run_and_keeps_finished_rows(out
     assert (await run_once(bench, items(9), out)).asked == 4
 
 
-async def test_an_interrupted_run_can_be_resumed(out):
-    bench, stuck = Bench(), asyncio.Event()
-
-    async def wait(seconds):
-        if len(bench.done) >= 3:
-            await stuck.wait()
-
-    bench.wait = wait
-    running = asyncio.create_task(run_once(bench, items(6), out, concurrency=2))
-    await until(lambda: len(bench.done) >= 3)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert len(rows(out)) == 3 and bench.now == 0
-    stuck.set()
-    await run_once(bench, items(6), out)
-    assert sorted(bench.done) == list("012345")
-
-
 class TestBudget:
     async def test_it_is_not_exceeded_even_if_every_item_costs_its_maximum(self, out):
         bench = Bench(cost=0.3)

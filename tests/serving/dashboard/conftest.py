@@ -51,7 +51,7 @@ def visit(browser) -> Iterator[Callable[..., Any]]:
 
     def go(running: Board, hash_: str = "#/", *, width: int = 1280, height: int = 860, **options: Any) -> Any:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(60_000)  # a busy machine
         page = context.new_page()
         page.add_init_script(WATCH)
         trouble: list[str] = []

@@ -122,7 +122,7 @@ class Hub:
         return f"accept its terms at huggingface.co/datasets/{self.id}, then set HF_TOKEN"
 
     def command(self, target: str) -> str:
-        """Return the command that downloads the files into a folder.
+        """The command that downloads the files into a folder.
 
         >>> Hub("a/b").command("DIR/b")
         "hf download a/b --repo-type dataset --revision refs/convert/parquet --include '*/test/*' --local-dir DIR/b"

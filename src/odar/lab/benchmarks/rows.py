@@ -67,7 +67,8 @@ def score_choice(task: Task, response: str, answer: str) -> float:
 
 def shuffle_options(right: str, wrong: Sequence[str], key: str) -> tuple[list[str], str]:
     """The order depends on the key alone; the letter is that of the right option."""
-    options, order = [right, *wrong], list(range(1 + len(wrong)))
+    options = [right, *wrong]
+    order = list(range(1 + len(wrong)))
     random.Random(key).shuffle(order)  # noqa: S311 - a stable order, not a secret
     return [options[i] for i in order], LETTERS[order.index(0)]
 
@@ -80,7 +81,8 @@ def images_in(value: Any) -> tuple[Image, ...]:
 def arc_challenge(row: Row, group: str, number: int) -> Task:
     """Some rows number their options, so the position of the key counts, not its name."""
     question = row["question_stem"] if "question_stem" in row else row["question"]
-    choices, letter = row["choices"], LETTERS[row["choices"]["label"].index(row["answerKey"])]
+    choices = row["choices"]
+    letter = LETTERS[row["choices"]["label"].index(row["answerKey"])]
     return choice_task(row["id"], question, choices["text"], letter)
 
 
@@ -121,7 +123,8 @@ def scienceqa(row: Row, group: str, number: int) -> Task:
 
 
 def aokvqa(row: Row, group: str, number: int) -> Task:
-    letter, images = LETTERS[row["correct_choice_idx"]], images_in(row["image"])
+    letter = LETTERS[row["correct_choice_idx"]]
+    images = images_in(row["image"])
     stratum = "difficult" if row.get("difficult_direct_answer") else "plain"
     return choice_task(row["question_id"], row["question"], row["choices"], letter, stratum, images=images)
 
@@ -207,7 +210,6 @@ def imo_2025(row: Row, group: str, number: int) -> Task:
         id=f"problem-{row['problem_idx']}",
         query=Query(f"{row['problem'].strip()}\n\nGive a complete proof."),
         gold={"problem": row["problem"], "checklist": checklist},
-        meta={"points": row.get("points")},
     )
 
 
@@ -308,14 +310,7 @@ def bbh(row: Row, group: str, number: int) -> Task:
 
 def bbeh(row: Row, group: str, number: int) -> Task:
     """The file of BBEH mini does not name the task of a row."""
-    task = row.get("task") or ""
-    return Task(
-        f"bbeh-{number}",
-        Query(row["input"]),
-        row["target"],
-        task,
-        meta={"mini": bool(row.get("mini", True))},
-    )
+    return Task(f"bbeh-{number}", Query(row["input"]), row["target"], row.get("task") or "")
 
 
 def arc_agi_2(row: Row, group: str, number: int) -> list[Task]:
@@ -338,7 +333,6 @@ def arc_agi_2(row: Row, group: str, number: int) -> list[Task]:
             ),
             gold=test["output"],
             stratum=puzzle,
-            meta={"outputs": len(tests)},
         )
         for number, test in enumerate(tests, start=1)
     ]

@@ -84,7 +84,8 @@ class Advice:
 
     def saving(self, choice: Outcomes) -> Interval:
         """The interval is of a ratio of means, linearised."""
-        cost, slow = choice.cost_usd, self.slow.cost_usd
+        cost = choice.cost_usd
+        slow = self.slow.cost_usd
         ratio = cost.mean() / slow.mean()
         values = 1 - ratio - (cost - ratio * slow) / slow.mean()
         return bootstrap_mean(values, strata=self.kinds, shares=False)
@@ -162,7 +163,7 @@ def kind_of(item: RecordedItem) -> str:
 
 
 def percent(interval: Interval, digits: int = 1) -> str:
-    """Return a share with its interval.
+    """A share with its interval.
 
     >>> percent(Interval(0.921, 0.898, 0.94)), percent(Interval(0.58, 0.52, 0.63), 0)
     ('92.1% [89.8, 94.0]', '58% [52, 63]')
@@ -277,10 +278,8 @@ def agreement_calibration(table: ReplayTable) -> Calibration:
 def best_second(
     candidates: Sequence[str], advise_with: Callable[[str | None], Advice]
 ) -> tuple[Advice, dict[str, float]]:
-    """Return the advice with the best second agent, or with none, and the points that each is worth.
-
-    The points are those of the best cascade at the user's dial, beyond one slow call.
-    """
+    """With the best second agent, or with none; the points are what the best cascade at the user's dial with each
+    is worth beyond one slow call."""
     found = {name: advise_with(name) for name in (*candidates, None)}
     points = {}
     for name, advice in found.items():
@@ -312,7 +311,7 @@ def with_second(
 
 
 def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[Query], float]) -> dict[str, Any]:
-    """Return what requests without a comparable answer cost at one call each, by estimated lengths.
+    """What requests without a comparable answer cost at one call each, by estimated lengths.
 
     The recommended choice asks one agent; nothing says whether its answer is as good as slow's.
     """

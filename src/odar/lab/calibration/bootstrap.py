@@ -44,7 +44,7 @@ def bootstrap_mean(
     *,
     shares: bool = True,
 ) -> Interval:
-    """Return the mean with its percentile bootstrap interval; pass paired differences to compare two rules.
+    """The mean with its percentile bootstrap interval; pass paired differences to compare two rules.
 
     The interval is widened by the ratio of the t to the normal quantile, which matters below about 100 values.
     If all values are 0 or 1 and fewer than 10 of either occur, the interval is Wilson's instead. Use `shares=False`
@@ -56,7 +56,8 @@ def bootstrap_mean(
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0:
         return Interval(float("nan"), float("nan"), float("nan"))
-    mean, ones = float(data.mean()), int((data == 1).sum())
+    mean = float(data.mean())
+    ones = int((data == 1).sum())
     if shares and np.isin(data, (0, 1)).all() and min(ones, data.size - ones) < 10:
         return wilson_interval(mean, data.size)
     low, high = np.percentile(resampled_means(data, seed, resamples, strata), [2.5, 97.5])
@@ -77,11 +78,8 @@ def wilson_interval(share: float, n: int) -> Interval:
 def resampled_means(
     values: NDArray[np.float64], seed: int, resamples: int, strata: Sequence[Hashable] | None = None
 ) -> NDArray[np.float64]:
-    """Return the means of `resamples` stratified samples with replacement.
-
-    A stratum of n values is resampled with n − 1 draws, which makes the variance of its mean unbiased (Rao and Wu,
-    1988). Strata with fewer than `MIN_STRATUM` values are pooled.
-    """
+    """A stratum of n values is resampled with n − 1 draws, which makes the variance of its mean unbiased (Rao and
+    Wu, 1988). Strata with fewer than `MIN_STRATUM` values are pooled."""
     rng = np.random.default_rng(seed)
     numbers = pooled_strata(strata, len(values))
     total = np.zeros(resamples)
@@ -93,7 +91,7 @@ def resampled_means(
 
 
 def pooled_strata(strata: Sequence[Hashable] | None, count: int) -> NDArray[np.int64]:
-    """Return a number for the stratum of each value; small strata share one.
+    """A number for the stratum of each value; small strata share one.
 
     >>> pooled_strata(["a"] * 6 + ["b", "c"] + ["d"] * 5, 13).tolist()
     [0, 0, 0, 0, 0, 0, 0, 0, 3, 3, 3, 3, 3]
@@ -111,10 +109,7 @@ def pooled_strata(strata: Sequence[Hashable] | None, count: int) -> NDArray[np.i
 
 
 def _sums(values: NDArray[np.float64], draws: int, rng: np.random.Generator, resamples: int) -> NDArray[np.float64]:
-    """Return the sums of `resamples` samples of `draws` values with replacement.
-
-    If there are few distinct values, as with right and wrong, it draws the number of times that each occurs.
-    """
+    """Where few values are distinct, as with right and wrong, it draws the number of times that each occurs."""
     distinct, counts = np.unique(values, return_counts=True)
     use_counts = len(distinct) <= values.size // 8
     batch = max(1, _AT_ONCE // (len(distinct) if use_counts else values.size))
@@ -124,5 +119,6 @@ def _sums(values: NDArray[np.float64], draws: int, rng: np.random.Generator, res
         if use_counts:
             sums.append(rng.multinomial(draws, counts / values.size, size) @ distinct)
         else:
+            # resamples × draws
             sums.append(values[rng.integers(0, values.size, (size, draws))].sum(axis=1))
     return np.concatenate(sums)

@@ -144,12 +144,9 @@ def compare(table: ReplayTable, goal: Goal) -> Comparison:
 
 
 def best_choice(choices: Sequence[Outcomes], goal: Goal, policy: str = "cascade", lead: float = 0.0) -> Outcomes:
-    """Return the choice that is worth most on held-out items.
-
-    A cascade is chosen only if it is worth more than every fixed choice, by `lead` standard errors. Among the dials
-    of the best cascade that are within a standard error of the best, the one nearest to the user's is chosen. With
-    `policy` = "paper" only its thresholds are compared.
-    """
+    """A cascade is chosen only if it is worth more than every fixed choice, by `lead` standard errors. Among the
+    dials of the best cascade that are within a standard error of the best, the one nearest to the user's is chosen.
+    With `policy` = "paper" only its thresholds are compared."""
     allowed = [choice for choice in choices if goal.allows(choice)]
     if not allowed:
         least = min(choices, key=lambda each: float(each.cost_usd.mean()))
@@ -195,7 +192,7 @@ def all_settings(table: ReplayTable, dial: str) -> list[dict[str, Setting]]:
 
 
 def cascades(table: ReplayTable) -> list[dict[str, Setting]]:
-    """Return the cascades to compare: that of the settings, and one with several slow samples in one request.
+    """That of the settings, and one with several slow samples in one request.
 
     Samples of one request share its prompt, so that five can cost less than two requests. One slow call and the
     request for several are alternatives: `routing.samples` is the most of both together.

@@ -47,10 +47,10 @@ def fit_calibration(table: ReplayTable, rows: Bools, *, belief: bool) -> Calibra
 
 
 def fit_kinds(table: ReplayTable, rows: Bools, agent: Agent, belief: Belief) -> dict[str, float]:
-    """Return the skill of an agent on each kind of question: choices, numbers and so on.
+    """The belief with these skills expects as many right answers before any call as the agent gave on each kind.
 
-    With it the belief expects as many right answers before any call as the agent gave. What it expects without
-    kinds counts as `KIND_ITEMS` items, so that a kind of few items stays near it; unseen kinds have no entry.
+    What it expects without kinds counts as `KIND_ITEMS` items, so that a kind of few items stays near it; unseen
+    kinds have no entry.
     """
     kinds = np.array(table.kinds)
     scores = table.scores(agent.name)

@@ -100,7 +100,7 @@ def _more_items(loss: Array, bound: LossBound, needed: float, items: int) -> int
 
 
 def choose_bet(loss: Array, allowed: float) -> float:
-    """Return the bet with the fastest growth of capital on these losses; a cautious one if there are few.
+    """The bet with the fastest growth of capital on these losses; a cautious one if there are few.
 
     >>> choose_bet(np.zeros(200), 0.05) > choose_bet(np.array([0.0] * 18 + [1.0, 1.0]), 0.05)
     True
@@ -108,12 +108,13 @@ def choose_bet(loss: Array, allowed: float) -> float:
     bets = _BETS / (1 - allowed)  # the worst factor, at a loss of 1, is 1 − bet·(1 − allowed)
     # one further lost item, so that a few items without loss do not lead to the highest bet
     losses = np.append(loss, 1.0)
+    # bets × losses
     growth = np.log1p(bets[:, None] * (allowed - losses[None, :])).mean(axis=1)
     return float(bets[int(np.argmax(growth))])
 
 
 def log_capital(loss: Array, allowed: float, bet: float) -> float:
-    """Return the logarithm of the highest capital of bets against a loss above `allowed`, item by item.
+    """The logarithm of the highest capital of bets against a loss above `allowed`, item by item.
 
     >>> round(log_capital(np.zeros(100), 0.05, 0.9), 2)
     4.4

@@ -29,10 +29,7 @@ def statistics_calibration(table: ReplayTable, made: Mapping[str, Any]) -> Calib
 
 
 def chosen_calibration(table: ReplayTable, comparison: Comparison, made: Mapping[str, Any]) -> Calibration:
-    """Return the best choice, with statistics, skills and belief fitted to all items.
-
-    With a fixed choice the stages are kept too: a caller who names a dial gets the cascade.
-    """
+    """With a fixed choice the stages of the cascade are kept too: a caller who names a dial gets the cascade."""
     every = np.ones(len(table), dtype=bool)
     fitted = fit_calibration(table, every, belief=comparison.fits_belief)
     settings = dict(comparison.best.settings)
@@ -48,10 +45,7 @@ def certified_calibration(
     sources: Iterable[Source],
     made: Mapping[str, Any],
 ) -> Calibration:
-    """Return the certified choice with what was fitted to the first half of the items.
-
-    `sources` are the model, prompt and sampling of each agent; others remove the certificate.
-    """
+    """`sources` are the model, prompt and sampling of each agent; others remove the certificate."""
     document = {**certificate.to_dict(), "sources": [asdict(source) for source in sources]}
     return replace(fitted, settings=dict(settings), made={**provenance(made), "certificate": document})
 

@@ -31,10 +31,8 @@ class ScoredItems:
 
 
 def usable_items(items: Iterable[RecordedItem], settings: Settings, samples: int) -> list[RecordedItem]:
-    """Return the items that have an answer by the default model of every agent, and this many slow samples.
-
-    They are sorted, so that the result does not depend on the order in which answers arrived.
-    """
+    """Items with an answer by the default model of every agent, and this many slow samples; sorted, so that the
+    result does not depend on the order in which answers arrived."""
     needed = {agent: samples if agent == SLOW else 1 for agent in settings.agent_names}
     models = {settings.agent(agent).model for agent in needed}
 
@@ -65,7 +63,7 @@ def _slow_answers(item: RecordedItem) -> list[Attempt]:
 
 
 def _scored_by_slow(item: RecordedItem, repeats: bool) -> RecordedItem | None:
-    """Return the item scored by its first slow answer; None if that one was cut off or is empty.
+    """None if the first slow answer, the reference, was cut off or is empty.
 
     If slow answered twice, the reference itself is left out: then the score of slow is its agreement with itself.
     """

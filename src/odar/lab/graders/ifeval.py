@@ -36,7 +36,7 @@ _END_MARKS = ".!?"
 def check_instructions(
     instructions: Sequence[str], arguments: Sequence[Arguments], response: str, *, loose: bool = False
 ) -> tuple[bool, ...]:
-    """Return whether a response follows each instruction of a prompt; an empty response follows none.
+    """Whether a response follows each instruction of a prompt; an empty response follows none.
 
     Strict checks take the response as it is. Loose checks also try the response without its first line, its last
     line, or both, each with and without asterisks; an instruction is followed if one of these versions follows it.
@@ -45,7 +45,8 @@ def check_instructions(
     Raises:
         KeyError: an instruction is not one of the 25.
     """
-    lines, versions = response.split("\n"), [response]
+    lines = response.split("\n")
+    versions = [response]
     if loose:
         versions += ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
         versions += [version.replace("*", "") for version in versions]
@@ -56,13 +57,12 @@ def check_instructions(
 
 
 def figures(rows: Iterable[Mapping[str, Any]], responses: Iterable[str]) -> dict[str, float]:
-    """Return the four published figures: the shares of followed prompts and instructions, strict and loose.
+    """The four published figures: the shares of followed prompts and instructions, strict and loose.
 
-    Args:
-        rows: rows of IFEval's file, with `instruction_id_list` and `kwargs`.
-        responses: a response for each row, in the same order.
+    `rows` are those of IFEval's file, with `instruction_id_list` and `kwargs`; there is a response for each.
     """
-    pairs, found = list(zip(rows, responses, strict=True)), {}
+    pairs = list(zip(rows, responses, strict=True))
+    found = {}
     for rule in ("strict", "loose"):
         followed = [
             check_instructions(row["instruction_id_list"], row["kwargs"], text, loose=rule == "loose")
@@ -91,7 +91,8 @@ def _paragraphs(text: str, given: Arguments) -> bool:
 
 def _nth_paragraph(text: str, given: Arguments) -> bool:
     parts = [part.strip() for part in re.split(r"\n\n", text)]
-    nth, filled = given["nth_paragraph"], [part for part in parts if part]
+    nth = given["nth_paragraph"]
+    filled = [part for part in parts if part]
     if nth > len(filled) or not parts[nth - 1]:
         return False
     word = re.match(r"[^\s.,?!'\"]*", parts[nth - 1].split()[0].lstrip("'\""))
@@ -207,7 +208,8 @@ def language(text: str) -> str | None:
     if scripts["HIRAGANA"] + scripts["KATAKANA"]:
         scripts["HIRAGANA"] += scripts.pop("CJK", 0)  # Japanese is written with Han characters too
     script = scripts.most_common(1)[0][0]
-    words, known = Counter(_WORD.findall(text.lower())), _languages().get(script, {script.lower(): frozenset()})
+    words = Counter(_WORD.findall(text.lower()))
+    known = _languages().get(script, {script.lower(): frozenset()})
     return max(known, key=lambda code: sum(words[word] for word in known[code]))
 
 
@@ -226,12 +228,9 @@ def _script(char: str) -> str:
 
 
 def count_sentences(text: str) -> int:
-    """Return the number of sentences in a text.
-
-    A sentence ends with . ! or ?, optional quotes or brackets, white space, and no lower-case letter after it. The
-    full stop of an abbreviation (`Dr.`, `e.g.`), of an initial (`J. Smith`) or of a list number (`1.`) does not end
-    a sentence; the end of the text does.
-    """
+    """A sentence ends with . ! or ?, optional quotes or brackets, white space, and no lower-case letter after it.
+    The full stop of an abbreviation (`Dr.`, `e.g.`), of an initial (`J. Smith`) or of a list number (`1.`) does not
+    end a sentence; the end of the text does."""
     words = text.split()
     ends = [place for place, word in enumerate(words) if _ends_sentence(word, words[place + 1 : place + 2])]
     after = words[ends[-1] + 1 :] if ends else words

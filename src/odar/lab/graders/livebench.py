@@ -21,7 +21,7 @@ _boxed = partial(last_boxed, bare=True)  # LiveBench's answers are LaTeX
 
 
 def livebench(task: str, gold: str, response: str, answer: str) -> float:
-    """Return the score of a response to a question with a ground truth.
+    """The score of a response to a question with a ground truth.
 
     The final answer is the content of the last <solution> tags or fenced block, else the answer that ODAR parsed.
 
@@ -34,7 +34,7 @@ def livebench(task: str, gold: str, response: str, answer: str) -> float:
 
 
 def instruction_score(names: list[str], arguments: list[dict[str, Any]], response: str) -> float:
-    """Return the mean of two scores: 1 if all instructions are followed, and the share of followed ones.
+    """The mean of two scores: 1 if all instructions are followed, and the share of followed ones.
 
     Instructions that are not among IFEval's 25 are left out; with none left, the score is 0.
     """
@@ -62,7 +62,8 @@ def _connections(gold: str, final: str, response: str) -> float:
     """The share of groups of four that were found, in any order."""
     bold = _BOLD.findall(response)
     words = final if final.count(",") >= gold.count(",") or not bold else bold[-1]
-    found, wanted = _word_groups(words), _word_groups(gold)
+    found = _word_groups(words)
+    wanted = _word_groups(gold)
     return len(found & wanted) / len(wanted) if wanted else 0.0
 
 

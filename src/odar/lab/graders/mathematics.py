@@ -20,7 +20,8 @@ from importlib import resources
 
 from odar.errors import InputError
 from odar.files import install_command
-from odar.policy.equivalence import equivalent, parse_quantity
+from odar.policy.equivalence import equivalent
+from odar.policy.quantities import parse_quantity
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?|(?<![\w.])[-+]?\.\d+")
 TIMEOUT_S = 5.0
@@ -36,18 +37,20 @@ _CONSISTENT_LINE = re.compile(r"^[*_ \t]*CONSISTENT[*_ \t]*:[*_ \t]*(YES|NO)\b",
 
 
 def number_match(gold: str, answer: str) -> float:
-    """Return 1 if the answer is the gold number, in any unit.
+    """1 if the answer is the gold number, in any unit.
 
     An answer may be a quantity (`$1,000`, `3/4`, `18 dollars`, `1.5e3`); of a sentence, the last number counts, as
     in GSM8K's own script. Thousands separators, currency signs, a closing full stop, bold marks and Unicode minus
     signs do not matter; rounding does.
     """
-    wanted, given = parse_number(gold), parse_number(answer)
+    wanted = parse_number(gold)
+    given = parse_number(answer)
     return float(wanted is not None and wanted == given)
 
 
 def within_tolerance(gold: str, answer: str, tolerance: float) -> float:
-    wanted, given = parse_number(gold), parse_number(answer)
+    wanted = parse_number(gold)
+    given = parse_number(answer)
     return float(wanted is not None and given is not None and abs(wanted - given) <= Fraction(str(tolerance)))
 
 
@@ -68,7 +71,7 @@ def parse_number(text: str) -> Fraction | None:
 
 
 def math_equal(gold: str, answer: str) -> float:
-    """Return 1 if the answer is mathematically equal to the gold one: `\\frac12` is `0.5`, `x+1` is `1+x`.
+    """1 if the answer is mathematically equal to the gold one: `\\frac12` is `0.5`, `x+1` is `1+x`.
 
     Algebra runs in a worker process with limits on memory and time, because models may write `9^{9^{9^9}}`. An
     answer that cannot be parsed, takes too long, or has more than 1,000 characters is not equal.
@@ -91,11 +94,7 @@ class Worker:
         self._lock = threading.Lock()
 
     def equal(self, gold: str, answer: str, seconds: float) -> bool:
-        """Return whether two answers are equal; False after the timeout.
-
-        Raises:
-            InputError: math-verify is not installed.
-        """
+        """False after the timeout; raises InputError if math-verify is not installed."""
         with self._lock:
             process = self._ensure_running()
             reply = _exchange(process, json.dumps([gold, answer]).encode() + b"\n", seconds)
@@ -114,7 +113,8 @@ class Worker:
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self.close()
             self._owner = os.getpid()
-            command, pipe = [sys.executable, "-m", "odar.lab.graders.mathematics"], subprocess.PIPE
+            command = [sys.executable, "-m", "odar.lab.graders.mathematics"]
+            pipe = subprocess.PIPE
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0)
             if _exchange(self._process, b"", 60.0) != b"ready\n":  # sympy takes a second to import, or more
                 self.close()
@@ -173,7 +173,7 @@ def _equal(gold: str, answer: str) -> bool:
 
 
 def proof_score(problem: str, checklist: Sequence[str], proof: str, verifier: Verifier) -> float:
-    """Return the share of the checklist that a verifier confirms; 0 if it finds the proof inconsistent.
+    """The share of the checklist that a verifier confirms; 0 if it finds the proof inconsistent.
 
     An empty proof costs no call and scores 0. A claim that the verifier does not mention is not confirmed; one that
     it mentions twice needs YES both times. Without a line on consistency the score is 0.

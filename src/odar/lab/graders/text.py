@@ -39,7 +39,7 @@ def exact_match(golds: Sequence[str], answer: str) -> float:
 
 
 def f1(golds: Sequence[str], answer: str) -> float:
-    """Return the overlap of words with the nearest gold: the harmonic mean of precision and recall.
+    """The overlap of words with the nearest gold: the harmonic mean of precision and recall.
 
     Words count as often as they occur. `yes`, `no` and `noanswer` match as a whole or not at all, as in HotpotQA's
     own script. Two empty answers are equal.
@@ -50,13 +50,14 @@ def f1(golds: Sequence[str], answer: str) -> float:
 def _f1(gold: str, answer: str) -> float:
     if gold in _UNSPLIT or answer in _UNSPLIT or not gold or not answer:
         return float(gold == answer)
-    wanted, given = gold.split(), answer.split()
+    wanted = gold.split()
+    given = answer.split()
     common = sum((Counter(wanted) & Counter(given)).values())
     return 2 * common / (len(wanted) + len(given))
 
 
 def rouge_l(golds: Sequence[str], answer: str) -> float:
-    """Return the F-measure of the longest common subsequence of words with the nearest gold (ROUGE-L).
+    """The F-measure of the longest common subsequence of words with the nearest gold (ROUGE-L).
 
     >>> rouge_l(["the cat sat on the mat"], "the cat was on the mat")
     0.75
@@ -100,10 +101,8 @@ def similarity(gold: Sequence[Hashable], given: Sequence[Hashable]) -> float:
 
 
 def order_similarity(gold: str, answer: str) -> float:
-    """Return the similarity of the order of sentences (LiveBench's plot unscrambling).
-
-    Every gold sentence is matched with the nearest given one, so that small changes of wording do not matter.
-    """
+    """Of sentences (LiveBench's plot unscrambling). Every gold sentence is matched with the nearest given one, so
+    that small changes of wording do not matter."""
     wanted, given = ([part.strip() for part in text.split(".") if part.strip()] for text in (gold, answer))
     if not wanted or not given:
         return float(wanted == given)
@@ -113,7 +112,7 @@ def order_similarity(gold: str, answer: str) -> float:
 
 
 def yes_no_match(gold: bool, answer: str) -> float:
-    """Return 1 if the answer is yes for a true gold, or no for a false one; `true` is yes and `false` is no.
+    """1 if the answer is yes for a true gold, or no for a false one; `true` is yes and `false` is no.
 
     A first word that punctuation follows decides (`No, Albany is smaller`). Any other text must not contain both:
     `yes and no` is neither.
@@ -128,7 +127,7 @@ def yes_no_match(gold: bool, answer: str) -> float:
 
 
 def bigbench(gold: str, answer: str) -> float:
-    """Return 1 if the answer equals the target by BBEH's published rules, which include those of BBH.
+    """1 if the answer equals the target by BBEH's published rules, which include those of BBH.
 
     The first line after the last "the answer is" counts, in lower case, without LaTeX wrapping, bold marks, outer
     quotes, a closing full stop and the space after commas. Equal are the same text; `a` and `(a)`; equal numbers
@@ -162,7 +161,7 @@ def _bigbench_equal(given: str, wanted: str) -> bool:
 
 
 def grid_match(gold: Grid, response: str) -> float:
-    """Return 1 if one of the two attempts is exactly the gold grid.
+    """1 if one of the two attempts is exactly the gold grid.
 
     Attempts are the last two grids of the response, so that a model may quote the examples in its reasoning. A grid
     is a JSON list of lists, or rows of digits with or without spaces.
@@ -190,7 +189,7 @@ def format_grid(grid: Sequence[Sequence[int]]) -> str:
 
 
 def choice_match(gold: str, answer: str, options: Sequence[str]) -> float:
-    """Return 1 if the answer names the gold option, by its letter or by its text.
+    """1 if the answer names the gold option, by its letter or by its text.
 
     An answer may be a letter with any markup (`B`, `(b).`, `**B**`, `\\text{B}`), a letter and the option's text, a
     sentence that names one letter only, or the exact text of an option. An answer that names several options scores
@@ -200,12 +199,13 @@ def choice_match(gold: str, answer: str, options: Sequence[str]) -> float:
 
 
 def chosen_letter(answer: str, options: Sequence[str]) -> str | None:
-    """Return the letter of the one option that an answer names, or None.
+    """The letter of the one option that an answer names, or None.
 
     >>> chosen_letter("The answer is C because it is blue.", ["red", "green", "blue"])
     'C'
     """
-    text, valid = _unmarked(answer), LETTERS[: len(options)]
+    text = _unmarked(answer)
+    valid = LETTERS[: len(options)]
     if (match := _LETTER_ALONE.fullmatch(text)) and match[1].upper() in valid:
         return match[1].upper()
     for form in (_unmarked, _plain):

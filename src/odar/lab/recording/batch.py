@@ -27,7 +27,7 @@ from odar.types import SLOW, Answer, Ask, Route, Spend
 
 @asynccontextmanager
 async def open_batch_work(settings: Settings, seed: int | None = None) -> AsyncIterator[Work]:
-    """Open an engine and the store of traces, and yield the work; `seed` is for questions without their own.
+    """Opens an engine and the store of traces; `seed` is for questions without their own.
 
     A `partial` of it can be sent to another machine, which needs keys of its own.
     """
@@ -56,6 +56,7 @@ async def answer_question(odar: Odar, item: Item, seed: int | None, writer: Trac
             path=question.path,
             seed=seed if question.seed is None else question.seed,
             max_cost_usd=question.max_cost_usd,
+            short=bool(question.gold),  # `final` is compared with it
         )
     except OdarError as error:
         unanswered = dict.fromkeys(("text", "final", "path", "difficulty"))
@@ -114,5 +115,6 @@ def _row(item: Item, answer: Answer) -> dict[str, Any]:
 
 
 def _spend_fields(spend: Spend) -> dict[str, Any]:
-    usage, seconds = asdict(spend.usage), round(spend.seconds, 3)
+    usage = asdict(spend.usage)
+    seconds = round(spend.seconds, 3)
     return {"calls": spend.calls, "cost_usd": spend.cost_usd, "usage": usage, "seconds": seconds}

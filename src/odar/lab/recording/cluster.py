@@ -69,7 +69,7 @@ class RayWorker:
 
 
 def on_ray(open_work: OpenWork, address: str | None = None, workers: int = 2) -> OpenWork:
-    """Return work that is done on a Ray cluster.
+    """Work that is done on a Ray cluster.
 
     Args:
         open_work: opened by every worker; odar must be installed there, in this version.

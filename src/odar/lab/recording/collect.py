@@ -169,7 +169,8 @@ class ItemCalls:
 
 
 def score_item(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Attempt]) -> RecordedItem:
-    task, score = job.task, job.source.score
+    task = job.task
+    score = job.source.score
     estimate = estimate_turn(odar.estimator, task.query)
     return RecordedItem(
         key=job.key,

@@ -43,10 +43,8 @@ OpenWork = Callable[[], AbstractAsyncContextManager[Work]]
 
 
 def failure(item: Item, error: OdarError, used: Needs | None = None, **more: Any) -> Outcome:
-    """Return the outcome of an item that failed; its row describes the error.
-
-    `more` are further fields, `cost_usd` among them. Without `used`, the item counts with its maximum.
-    """
+    """`more` are further fields of the row, `cost_usd` among them. Without `used`, the item counts with its
+    maximum."""
     description: dict[str, Any] = {"type": type(error).__name__, "message": one_line(error)}
     if isinstance(error, ProviderError):
         description |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}
@@ -98,7 +96,8 @@ async def run(
         BudgetExceeded: there is a budget, and the price of an item, or of another row, is unknown.
         InputError: the journal holds rows of other items under the same ids.
     """
-    todo, stopped = journal.missing(items), None
+    todo = journal.missing(items)
+    stopped = None
     if budget_usd is not None and any(item.worst_cost_usd is None for item in todo):
         raise BudgetExceeded("the budget cannot be kept while a price is unknown; add it to odar.toml")
     state = _RunState(journal, RateLimiter(rates or {}), len(items), budget_usd, on_progress)
@@ -173,7 +172,8 @@ class _RunState:
         return None
 
     async def _do(self, work: Work, item: Item, ticket: int) -> None:
-        before, used = self.journal.entries.get(item.key), item.needs
+        before = self.journal.entries.get(item.key)
+        used = item.needs
         try:
             outcome = await work(item, self.journal.memo(item))
             used = outcome.used

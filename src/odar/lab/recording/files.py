@@ -45,10 +45,10 @@ class Recording:
     header: Header
 
     def items(self, split: str = "", *, tokens: bool = True) -> Iterator[RecordedItem]:
-        """Iterate over the items, or over those of this split and those without one.
+        """Those of this split and those without one, or all. Rows with an error and an incomplete last line are
+        skipped.
 
-        Rows with an error and an incomplete last line are skipped. Without `tokens`, attempts hold the numbers that
-        a replay needs in place of the tokens.
+        Without `tokens`, attempts hold the numbers that a replay needs in place of the tokens.
         """
         with report_damage(self.path), _open_lines(self.path) as file:
             next(file)
@@ -62,11 +62,7 @@ class Recording:
 
 
 def open_recording(place: str | Path) -> Recording:
-    """Open a recording for reading.
-
-    Raises:
-        InputError: there is no such file, or it is not a recording.
-    """
+    """Raises InputError if there is no such file, or it is not a recording."""
     path = user_path(place)
     if not path.is_file():
         raise InputError(f"{place}: no such recording; make one with: odar eval collect SET --out FILE.jsonl")
@@ -110,11 +106,7 @@ def write_recording(path: Path, header: Header, items: Iterable[RecordedItem]) -
 
 
 def import_arrow() -> tuple[Any, Any]:
-    """Import pyarrow and its Parquet module, which are optional; tables in Parquet files need them.
-
-    Raises:
-        InputError: pyarrow is not installed.
-    """
+    """Raises InputError if pyarrow, which is optional, is not installed."""
     try:
         import pyarrow
         from pyarrow import parquet

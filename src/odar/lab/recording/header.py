@@ -66,11 +66,7 @@ class Header:
 
     @classmethod
     def from_json(cls, text: str | bytes, origin: str) -> Header:
-        """Read the first line of a recording.
-
-        Raises:
-            InputError: it is something else, or of another version.
-        """
+        """Raises InputError if the line is something else, or of another version."""
         try:
             body = load_json(text)
             check_format(body.get("format"), FORMAT, origin, "collect it again, into another file")
@@ -79,11 +75,8 @@ class Header:
             raise InputError(f"{origin} is not a recording: {error}") from None
 
     def to_settings(self) -> Settings:
-        """Return the settings of the engine that made the recording, as far as a replay needs them.
-
-        Raises:
-            InputError: they are incomplete.
-        """
+        """Those of the engine that made the recording, as far as a replay needs them; InputError if they are
+        incomplete."""
         try:
             return msgspec.convert({**self.settings, "limits": {"deadline_s": 60.0}}, Settings, strict=False)
         except msgspec.ValidationError as error:
@@ -98,10 +91,7 @@ class Header:
 
 
 def header_of(odar: Odar, path_samples: int | None = None) -> Header:
-    """Return the header of a recording that this engine makes.
-
-    It records `routing.samples` slow samples; the Hard path may use fewer of them (`path_samples`).
-    """
+    """It records `routing.samples` slow samples; the Hard path may use fewer of them (`path_samples`)."""
     settings = odar.settings
     facts = facts_of(odar)
     sections = {name: _plain(getattr(settings, name)) for name in _SECTIONS}
@@ -120,10 +110,8 @@ def header_of(odar: Odar, path_samples: int | None = None) -> Header:
 
 
 def facts_of(odar: Odar) -> dict[str, Any]:
-    """Return what recorded answers depend on: models, weights, prompts, sampling, token budgets, samples.
-
-    Timeouts, thresholds and fusion are left out: a replay can change them.
-    """
+    """What answers depend on: models, weights, prompts, sampling, token budgets, samples. Timeouts, thresholds and
+    fusion are left out: a replay can change them."""
     settings = odar.settings
     agents = {name: _plain(settings.agent(name)) for name in settings.agent_names}
     for agent in agents.values():
@@ -150,7 +138,7 @@ def model_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_changes(now: Any, before: Any) -> str:
-    """Return the differences of two trees of facts in parentheses, the first three by name; empty if unknown.
+    """The differences of two trees of facts in parentheses, the first three by name; empty if unknown.
 
     >>> describe_changes({"slow": {"temperature": 0.3}}, {"slow": {"temperature": 1.0}})
     ' (slow.temperature was 1.0 and is 0.3)'
@@ -163,12 +151,13 @@ def describe_changes(now: Any, before: Any) -> str:
 
 
 def changed_facts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return the names of the facts that differ, with their values before and now.
+    """The names of the facts that differ, with their values before and now.
 
     >>> changed_facts({"slow": {"model": "a"}}, {"slow": {"model": "b"}})
     [('slow.model', 'b', 'a')]
     """
-    old, new = dict(_flatten(before)), dict(_flatten(now))
+    old = dict(_flatten(before))
+    new = dict(_flatten(now))
     changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     return [(name, old.get(name, "missing"), new.get(name, "missing")) for name in changed]
 

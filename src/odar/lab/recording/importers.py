@@ -163,11 +163,8 @@ def read_models(
 
 
 def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
-    """Count an unmarked text as a stated answer unless most texts of its set are marked.
-
-    The file does not hold the prompt, so marked texts show whether it asks for a mark. A single word ("B") is
-    always an answer.
-    """
+    """An unmarked text counts as a stated answer unless most texts of its set are marked: the file does not hold
+    the prompt, so marked texts show whether it asks for a mark. A single word ("B") is always an answer."""
     marked: dict[tuple[str, str], list[bool]] = {}
     for each in answers:
         marked.setdefault((each.set, each.model), []).append(each.stated)
@@ -186,10 +183,13 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
     value = fields.get
     if value("text") is None and value("answer") is None and value("score") is None:
         raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
+    # the text and the final answer
     text = str(value("text") if value("text") is not None else value("answer") or "")
     answer, stated = _find_answer(text)
     if value("answer") is not None:
-        answer, stated = str(value("answer")), value("answer") != ""
+        answer = str(value("answer"))
+        stated = value("answer") != ""
+    # log-probabilities: without the tokens that they belong to, only their mean and their sum count
     mean = _logprob(value("mean_logprob"), value("mean_probability"))
     tokens, logprobs = _listed_tokens(value("tokens"), value("logprobs"))
     of_answer = _logprob(value("answer_logprob"), value("answer_probability"))
@@ -197,7 +197,8 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
         if known := [each for each in logprobs if each is not None]:
             mean = sum(known) / len(known)
             of_answer = sum(known) if of_answer is None and text.strip() == answer.strip() else of_answer
-        tokens, logprobs = [], []
+        tokens = []
+        logprobs = []
     read, cached, written = (_integer(value(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
     return ImportedAnswer(
         id=str(number if value("id") is None else value("id")),
@@ -238,13 +239,16 @@ def _lm_eval(path: Path, options: ImportOptions) -> Reader:
 
 
 def _lm_eval_fields(row: Row, task: str, metric: str) -> Fields:
-    document, responses, choices = row["doc"], row["filtered_resps"], row["doc"].get("choices")
+    document = row["doc"]
+    responses = row["filtered_resps"]
+    choices = row["doc"].get("choices")
     # The harness writes the arguments of each request as lists, or as objects with gen_args_0, arg_0 and so on.
     arguments = [_values(each) for each in _values(row["arguments"])]
     metrics = [metric] if metric else list(row.get("metrics") or ())
     score = next((row[name] for name in metrics if isinstance(row.get(name), int | float | bool)), None)
     question = next((document[n] for n in _LM_EVAL_QUESTIONS if isinstance(document.get(n), str)), None)
-    query, gold = question or _prompt(arguments[0][0]), row.get("target")
+    query = question or _prompt(arguments[0][0])
+    gold = row.get("target")
     found = {"id": row["doc_id"], "set": task, "query": query, "gold": gold, "score": score}
     if isinstance(responses[0], str):
         # What the model wrote is in `resps`; the filter's version of it is the answer.
@@ -304,10 +308,13 @@ def _member(path: Path, entry: zipfile.ZipInfo) -> bytes:
 
 
 def _inspect_fields(sample: Row, metric: str) -> dict[str, Any]:
-    output, scores = sample["output"], sample.get("scores") or {}
+    output = sample["output"]
+    scores = sample.get("scores") or {}
     choice = (output.get("choices") or [{}])[0]
     scored = scores.get(metric or next(iter(scores), "")) or {}
-    usage, asked, stop = output.get("usage") or {}, sample["input"], choice.get("stop_reason")
+    usage = output.get("usage") or {}
+    asked = sample["input"]
+    stop = choice.get("stop_reason")
     return {
         "id": sample["id"],
         "query": asked if isinstance(asked, str) else _message_text(asked[-1].get("content")),
@@ -336,7 +343,8 @@ def _openai_batch_fields(row: Row) -> Fields | None:
     body = (row.get("response") or {}).get("body") or {}
     if row.get("error") or not (body.get("choices") or body.get("output")):
         return None
-    usage, found = body.get("usage") or {}, {"id": row["custom_id"], "model": body.get("model")}
+    usage = body.get("usage") or {}
+    found = {"id": row["custom_id"], "model": body.get("model")}
     if body.get("choices"):
         choice = body["choices"][0]
         found |= {"text": _message_text(choice["message"].get("content")), "logprobs": choice.get("logprobs")}
@@ -354,7 +362,8 @@ def _openai_batch_fields(row: Row) -> Fields | None:
 
 def _swe_bench(path: Path, options: ImportOptions) -> Reader:
     """Patches are not in it."""
-    report, model = load_json(path.read_bytes()), path.name.split(".")[0]
+    report = load_json(path.read_bytes())
+    model = path.name.split(".")[0]
     resolved = set(report["resolved_ids"])
     return report["submitted_ids"], lambda name: {"id": name, "score": name in resolved, "model": model}
 
@@ -400,7 +409,7 @@ def _table(path: Path, options: ImportOptions) -> Reader:
 
 
 def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | None]]:
-    """Return tokens and log-probabilities from two lists, or from a list of objects as in chat completions.
+    """Tokens and log-probabilities from two lists, or from a list of objects as in chat completions.
 
     >>> _listed_tokens(None, {"content": [{"token": "B", "logprob": -0.5}]}), _listed_tokens(["B"], "[-0.5]")
     ((['B'], [-0.5]), (['B'], [-0.5]))
@@ -418,11 +427,12 @@ def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | 
 
 
 def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) -> dict[str, Task]:
-    """Read questions and their right answers by id from a table, for answer files that do not hold them.
+    """Questions and their right answers by id from a table, for answer files that do not hold them.
 
     A list in the column `options` becomes lettered lines after the question: its form decides how it is asked.
     """
-    path, given = user_path(place), dict(columns or {})
+    path = user_path(place)
+    given = dict(columns or {})
     if not path.is_file():
         raise InputError(f"{place}: no such file")
     found: dict[str, Task] = {}
@@ -520,7 +530,7 @@ def _row_errors(path: Path, number: int) -> Iterator[None]:
 
 
 def _find_answer(text: str) -> tuple[str, bool]:
-    r"""Return the final answer of a text, and whether it was marked: a JSON field `answer`, or the usual phrases.
+    r"""The final answer of a text, and whether it was marked: a JSON field `answer`, or the usual phrases.
 
     >>> _find_answer('{"reasoning": "…", "answer": 4}'), _find_answer("So it is 5.\nAnswer: 5")
     (('4', True), ('5', True))
@@ -564,7 +574,7 @@ def _number(value: Any) -> float | None:
 
 
 def _logprob(logprob: Any, probability: Any = None) -> float | None:
-    """Return a log-probability, which a table may hold as a probability instead; −Infinity is a small one.
+    """A log-probability, which a table may hold as a probability instead; −Infinity is a small one.
 
     >>> _logprob(-0.5), _logprob("-Infinity") == _logprob(None, 0.0)
     (-0.5, True)

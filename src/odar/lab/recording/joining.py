@@ -35,7 +35,7 @@ Joined = Mapping[str, Sequence[ImportedAnswer]]
 def assign_roles(
     costs: Mapping[str, float | None], families: Mapping[str, str], given: Mapping[str, str | None]
 ) -> dict[str, str]:
-    """Return the model of each agent: the cheapest is fast, the most expensive slow, a cheap one second.
+    """The model of each agent: the cheapest is fast, the most expensive slow, a cheap one second.
 
     Second is the cheapest of another family than fast, if it costs less than slow. The other models are agents of
     their own, named after the model.
@@ -83,7 +83,7 @@ def assign_roles(
 
 
 def _agent_name(model: str, taken: Container[str]) -> str:
-    """Return a name for the agent of a model.
+    """A name for the agent of a model.
 
     >>> _agent_name("openai/GPT-4.1", []), _agent_name("4x", ["m-4x"])
     ('openai-gpt-4-1', 'm-4x-2')
@@ -317,7 +317,8 @@ def to_items(
 
 
 def _attempt(answer: ImportedAnswer, agent: str, index: int, request: int, price: Price | None) -> Attempt:
-    usage, paid = answer.usage, answer.cost_usd
+    usage = answer.usage
+    paid = answer.cost_usd
     prompt_usd, output_usd = (None, None) if paid is None else (0.0, paid)
     if paid is None and price is not None:
         prompt_usd = price.cost(replace(usage, output=0))

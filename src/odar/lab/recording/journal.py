@@ -164,7 +164,7 @@ class Journal:
         return key in self.entries and not self.entries[key].failed
 
     def missing(self, items: Iterable[Item]) -> list[Item]:
-        """Return the items that have no row yet, or one with an error.
+        """Items that have no row yet, or one with an error.
 
         Raises:
             InputError: a row answers another question of the same id, or with other settings.
@@ -222,7 +222,8 @@ class Journal:
     def sort(self, items: Iterable[Item]) -> None:
         """Atomic: one row per item, in the order of the items, then rows of other items."""
         keys = dict.fromkeys(item.key for item in items if item.key in self.entries) | dict.fromkeys(self.entries)
-        draft, entries = self.path.with_name(self.path.name + ".tmp"), {}
+        draft = self.path.with_name(self.path.name + ".tmp")
+        entries = {}
         with draft.open("wb") as file:
             if self._header is not None:
                 file.write(to_line(self._header))
@@ -238,7 +239,7 @@ class Journal:
 
 
 async def write_in_thread(write: Callable[..., None], *arguments: Any) -> None:
-    """Call a function that waits for the disk, such as `Journal.write`, without blocking the event loop.
+    """`write` waits for the disk, as `Journal.write` does; the event loop goes on.
 
     If the caller is cancelled, the write is finished first, as the reply has been paid for.
     """
@@ -272,13 +273,14 @@ def _sync(file: IO[bytes]) -> None:
 
 
 def _read_lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
-    """Iterate over the offsets and objects of a file; an incomplete last line is cut off.
+    """Offsets and objects of a file; an incomplete last line is cut off.
 
     The first line must start with the first of `starts`, and so on; all further lines with the last.
     """
     if not path.exists():
         return
-    offset, torn = 0, False
+    offset = 0
+    torn = False
     with path.open("rb") as file:
         for number, line in enumerate(file):
             torn = not line.endswith(b"\n")

@@ -26,7 +26,7 @@ class Amount(NamedTuple):
     tokens: float = 0
 
     def plus(self, other: Amount, sign: int = 1) -> Amount:
-        """Return the sum, or the difference if `sign` is −1.
+        """The sum, or the difference if `sign` is −1.
 
         >>> Amount(1, 10).plus(Amount(2, 5))
         Amount(requests=3, tokens=15)
@@ -83,7 +83,8 @@ class RateLimiter:
 
     def wait_s(self, needs: Needs) -> float:
         """Infinity if a running item must end first."""
-        now, longest = self._clock(), 0.0
+        now = self._clock()
+        longest = 0.0
         for provider in needs.keys() & self._rates.keys():
             counting = {n: each for n, each in self._counted[provider].items() if each[0] > now}
             self._counted[provider] = counting

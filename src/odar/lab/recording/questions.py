@@ -79,7 +79,7 @@ class _Line(QueryLine, forbid_unknown_fields=True):
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
     meta: Any = None
     difficulty: Any = None
-    """This one and the next are for `odar calibrate --difficulty`."""
+    """This one and the next are for `odar train`."""
     correct: Any = None
     level: Any = None
     """This one and the next are notes of the starter questions."""
@@ -142,7 +142,7 @@ def load_questions(
 
 
 def starter_questions(limit: int | None = None) -> list[Question]:
-    """Return the original questions over eight domains that ship with ODAR, or some of them, evenly spread.
+    """The original questions over eight domains that ship with ODAR, or some of them, evenly spread.
 
     >>> len(starter_questions()), len(starter_questions(160))
     (236, 160)
@@ -154,7 +154,7 @@ def starter_questions(limit: int | None = None) -> list[Question]:
 
 
 def load_lines(path: str | Path, kind: type[L], decode: Decode[L, T], things: str) -> list[T]:
-    """Read the objects of a JSONL file; `things` names what it should hold, for the error message: "questions".
+    """The objects of a JSONL file; `things` names what it should hold, for the error message: "questions".
 
     Raises:
         InputError: the file cannot be read, is empty, or has bad lines; names the first of them.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -48,8 +48,6 @@ class Task:
     """Subject, level or task within the set, for stratified sampling (SPEC 7.4)."""
     effort: float | None = None
     """Human time or length of the reference reasoning, if the data has it (SPEC 2.5)."""
-    meta: dict[str, Any] = field(default_factory=dict)
-    """JSON: anything else the scorer or a report needs."""
     split: str = ""
     """One of SPLITS."""
 
@@ -185,7 +183,7 @@ class RecordedItem:
 
 
 def recorded_signals(attempt: Attempt, candidate: Candidate | None = None) -> AnswerSignals:
-    """Return the signals of a recorded answer (SPEC 5.11), as the engine would see them.
+    """The signals of a recorded answer (SPEC 5.11), as the engine would see them.
 
     A table may hold only the final answer and the number of generated tokens, which then give the length. An answer
     whose probability is all that is known is rated like a direct one.
@@ -199,8 +197,11 @@ def recorded_signals(attempt: Attempt, candidate: Candidate | None = None) -> An
         signals = replace(signals, answer_logprob=attempt.answer_logprob)
     if attempt.tokens:
         return signals
-    kind, length, answer_logprob = signals.kind, signals.length, signals.answer_logprob
-    generated, mean = attempt.usage.output, attempt.mean_logprob
+    kind = signals.kind
+    length = signals.length
+    answer_logprob = signals.answer_logprob
+    generated = attempt.usage.output
+    mean = attempt.mean_logprob
     if generated and attempt.text.strip() == attempt.answer.strip():
         length = CHARACTERS_PER_TOKEN * generated
         if generated > 2 * len(attempt.text.split()) + _SCAFFOLD_TOKENS:
@@ -272,7 +273,7 @@ def sort_attempts(attempts: Iterable[Attempt]) -> list[Attempt]:
 
 
 def total_cost(attempts: Iterable[Attempt]) -> float | None:
-    """Return the cost of all answers to one item; None if a price is unknown.
+    """The cost of all answers to one item; None if a price is unknown.
 
     Samples of one request share its prompt, which counts once.
 
@@ -302,7 +303,7 @@ def round_logprob(logprob: float | None) -> float | None:
 
 
 def row_id(key: ItemKey) -> str:
-    """Return the id of an item's row in the journal; `key_of` reads it.
+    """The id of an item's row in the journal; `key_of` reads it.
 
     >>> key_of(row_id(ItemKey("gsm8k", "17", 42)))
     ItemKey(set='gsm8k', id='17', seed=42)
@@ -315,7 +316,7 @@ def key_of(row_id: str) -> ItemKey:
 
 
 def without_defaults(instance: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that differ from their defaults, by name.
+    """The fields of a dataclass that differ from their defaults, by name.
 
     >>> without_defaults(Usage(input=3))
     {'input': 3}
@@ -339,7 +340,8 @@ def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
 
 def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
     """Raises KeyError, TypeError or ValueError for anything that `attempt_to_json` did not write."""
-    tokens, marked = row.get("tokens", ()), set(row.get("control", ()))
+    tokens = row.get("tokens", ())
+    marked = set(row.get("control", ()))
     control = [i in marked for i in range(len(tokens))]
     attempt = msgspec.convert({"text": _visible_text(tokens, control), **row, "control": control}, Attempt)
     if len(attempt.logprobs) != len(tokens):

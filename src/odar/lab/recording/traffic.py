@@ -132,7 +132,7 @@ def _to_task(row: Mapping[str, Any], read_chat: ReadChat) -> Task:
 
 
 def chat_body(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the chat body in a row of a log, with the fields that matter for its kind.
+    """The chat body in a row of a log, with the fields that matter for its kind.
 
     It may be the row itself, inside it, or a JSON text; a conversation ends with a turn of the user or of a tool.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -26,10 +25,9 @@ from odar.types import Ask, Call, Query
 
 
 def worst_case(odar: Odar, query: Query, asks: Iterable[Ask]) -> tuple[Needs, float | None]:
-    """Return the maximum needs and cost of these requests for one query.
+    """The maximum needs and cost of these requests; the cost is None if a price is unknown.
 
-    The cost is None if a price is unknown. If an agent may choose among models, the most expensive one counts for
-    the cost, and all of them for the needs.
+    If an agent may choose among models, the most expensive one counts for the cost, and all of them for the needs.
     """
     needs: dict[str, Amount] = {}
     costs: list[float | None] = []
@@ -62,22 +60,20 @@ def worst_cost(
 
 
 def used_amounts(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:
-    """Return the requests and tokens of these calls, by provider.
-
-    A failed call counts with all allowed attempts, a provider with unknown tokens with at least its maximum.
-    """
-    requests: Counter[str] = Counter()
-    tokens: dict[str, float] = defaultdict(int)
+    """A failed call counts with all allowed attempts, a provider with unknown tokens with at least its maximum."""
+    used: dict[str, Amount] = {}
     unknown: set[str] = set()
     for call in calls:
-        requests[call.provider] += attempts if call.failed else 1 + call.retries
+        requests = attempts if call.failed else 1 + call.retries
+        tokens = 0
         if call.usage.input is None or call.usage.output is None:
             unknown.add(call.provider)
         else:
-            tokens[call.provider] += call.usage.input + call.usage.output
+            tokens = call.usage.input + call.usage.output
+        used[call.provider] = used.get(call.provider, NOTHING).plus(Amount(requests, tokens))
     for name in unknown & needs.keys():
-        tokens[name] = max(tokens[name], needs[name].tokens)
-    return {name: Amount(count, tokens[name]) for name, count in requests.items()}
+        used[name] = Amount(used[name].requests, max(used[name].tokens, needs[name].tokens))
+    return used
 
 
 _current_memo: ContextVar[Memo | None] = ContextVar("odar_memo", default=None)
@@ -127,7 +123,7 @@ async def open_engine_work(
     make_work: Callable[[Odar], Work],
     open_providers: Callable[[Settings], Mapping[str, Provider]] | None = None,
 ) -> AsyncIterator[Work]:
-    """Open an engine, and yield its work; a `partial` of it can be sent to another machine, which needs keys.
+    """Opens an engine; a `partial` of it can be sent to another machine, which needs keys.
 
     `open_providers` opens providers to use in place of the configured ones.
     """

@@ -16,7 +16,7 @@ from odar.policy.paper import PATHS
 from odar.types import Stage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
     """The outcome of one policy; every array has an entry for each item."""
 
@@ -80,6 +80,7 @@ ARRAYS = ("score", "cost_usd", "calls", "seconds", "tokens", "path", "winner", "
 
 def mean_outcomes(runs: Sequence[Outcomes], note: str = "") -> Outcomes:
     """The paths are those of the first."""
+    # runs × items
     means = {name: np.mean([getattr(run, name) for run in runs], axis=0) for name in ARRAYS if name != "path"}
     return replace(runs[0], **means | {"winner": np.full(len(runs[0]), -1)}, stages=(), note=note)
 
@@ -112,7 +113,7 @@ def mixture(first: Outcomes, second: Outcomes, share: float, note: str = "") -> 
 
 
 def best_mixture(fixed: Sequence[Outcomes], cost_usd: float) -> Outcomes:
-    """Return the most accurate random mixture of fixed choices that costs at most this much per item.
+    """The most accurate random mixture of fixed choices that costs at most this much per item.
 
     Its accuracy is the upper hull of the fixed choices; below the cheapest of them, the cheapest counts.
     """
@@ -123,14 +124,15 @@ def best_mixture(fixed: Sequence[Outcomes], cost_usd: float) -> Outcomes:
     if after in (0, len(hull)):
         only = chosen[min(after, len(hull) - 1)]
         return replace(only, note=only.name)
-    low, high = hull[after - 1][0], hull[after][0]
+    low = hull[after - 1][0]
+    high = hull[after][0]
     share = (cost_usd - low) / (high - low)
     note = f"{1 - share:.0%} {chosen[after - 1].name}, {share:.0%} {chosen[after].name}"
     return replace(mixture(chosen[after - 1], chosen[after], share, note), name="best-mixture")
 
 
 def upper_hull(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the corners of the upper hull of (cost, accuracy), from the cheapest point to the most accurate.
+    """The corners of the upper hull of (cost, accuracy), from the cheapest point to the most accurate.
 
     >>> upper_hull([(1, 0.5), (2, 0.55), (3, 0.7), (4, 0.6)])
     [(1, 0.5), (3, 0.7)]

@@ -115,11 +115,7 @@ def _supported_paper(table: ReplayTable, policy: PaperPolicy, note: str) -> tupl
 
 
 def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
-    """Return a note on replays without dispatch.
-
-    Raises:
-        InputError: alternative models answered items, or there is nothing to switch off.
-    """
+    """Raises InputError if alternative models answered items, or if there is nothing to switch off."""
     defaults = {table.settings.agent(name).model for name in table.settings.agent_names}
     switched = sum(any(each.model not in defaults for each in item.attempts) for item in table.items)
     if switched:
@@ -227,6 +223,7 @@ def oracle(table: ReplayTable) -> Outcomes:
 def _cheapest_best(outcomes: Sequence[Outcomes], note: str) -> Outcomes:
     scores = np.stack([each.score for each in outcomes])
     costs = np.stack([each.cost_usd for each in outcomes])
+    # policies × items
     pick = np.where(scores >= scores.max(axis=0), costs, np.inf).argmin(axis=0)
     return combine(outcomes, pick, note=note)
 
@@ -311,11 +308,9 @@ def expand_suites(table: ReplayTable, specs: Sequence[str]) -> list[str]:
 
 
 def run_policy(table: ReplayTable, spec: str) -> Outcomes:
-    """Return the outcome of one policy.
-
-    Raises:
-        InputError, SettingsError: the recording does not support it, or an option is invalid.
-        UnknownName: there is no such policy, option or agent.
+    """Raises:
+    InputError, SettingsError: the recording does not support it, or an option is invalid.
+    UnknownName: there is no such policy, option or agent.
     """
     if spec not in table.outcomes:
         table.outcomes[spec] = replace(_run_policy(table, spec), name=spec)

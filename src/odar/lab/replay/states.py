@@ -59,7 +59,7 @@ class RememberingBelief(Belief):
             known[key] = found if known.get(key, found) == found else None
 
     def posterior(self, evidence: Evidence) -> Any:
-        """Return the judgment from memory, unless it is one of many drawn questions."""
+        """The posterior from memory, unless it is one of many drawn questions."""
         if isinstance(evidence.difficulty, np.ndarray):
             return super().posterior(evidence)
         key = (id(evidence.opinions), evidence.difficulty, evidence.plausible)
@@ -93,10 +93,7 @@ def stacked_agent(agents: Sequence[Agent]) -> Agent:
 
 
 def _stacked(opinions: Sequence[Opinion]) -> Opinion:
-    """Return one opinion with arrays over many items.
-
-    A rank that is unknown for all is None; one that is unknown for some is 0.5 for them, which says nothing.
-    """
+    """A rank that is unknown for all is None; one that is unknown for some is 0.5 for them, which says nothing."""
 
     def ranks(name: str) -> Array | None:
         values = [getattr(opinion, name) for opinion in opinions]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -32,7 +32,7 @@ from odar.conversation import NO_OPTIONS
 from odar.errors import InputError
 from odar.lab.recording.files import Recording, open_recording
 from odar.lab.recording.header import Header
-from odar.lab.recording.schema import MIN_RIGHT_SCORE, Attempt, RecordedItem
+from odar.lab.recording.schema import CHARACTERS_PER_TOKEN, MIN_RIGHT_SCORE, Attempt, RecordedItem
 from odar.lab.replay.outcomes import ARRAYS, Outcomes
 from odar.lab.replay.states import RememberingBelief, stacked_state
 from odar.planning import is_nominal, make_plan, reference_price, token_prices, usual_lengths, value_of
@@ -164,11 +164,8 @@ class ReplayTable:
     def from_items(
         cls, items: Sequence[RecordedItem], header: Header, calibration: Calibration | None = None
     ) -> ReplayTable:
-        """Return the table of some recorded items.
-
-        If the calibration does not know these models, their energies and signals are compared with those of the
-        recording itself, which needs no labels.
-        """
+        """If the calibration does not know these models, their energies and signals are compared with those of the
+        recording itself, which needs no labels."""
         settings = header.to_settings()
         if calibration is not None:
             settings = with_values(settings, calibration.settings)
@@ -260,7 +257,7 @@ class ReplayTable:
         return groups[0] >= 0 and groups[0] in groups[1:]
 
     def fuse(self, fusion: Fusion, policy: Policy | None = None) -> Array:
-        """Return 1 for each item if the winner of all its candidates is right, else 0.
+        """1 for each item if the winner of all its candidates is right, else 0.
 
         The verdict of the policy counts, if one is given and has one, else that of the fusion rule.
         """
@@ -327,7 +324,7 @@ class ReplayTable:
         name: str = "",
         note: str = "",
     ) -> Outcomes:
-        """Return the outcome of a policy on every item.
+        """The outcome of a policy on every item.
 
         Args:
             policy: decides in every state.
@@ -385,10 +382,8 @@ class ReplayTable:
         return state, np.array(right, dtype=bool)
 
     def policy_of(self, settings: Settings) -> Policy:
-        """Return the policy that settings describe; a cascade without stages for which there are too few answers.
-
-        A cascade is kept for further walks: what may happen in it does not depend on the dial.
-        """
+        """A cascade lacks the stages for which there are too few answers. It is kept for further walks: what may
+        happen in it does not depend on the dial."""
         policy = choose_policy(settings, self.calibration, self.agents)
         if not isinstance(policy, CascadePolicy):
             return policy
@@ -539,10 +534,10 @@ class ReplayTable:
             weight = self.settings.fusion.varentropy_weight
             energy = align_energy(figures.energy, figures.varentropy, weight, self._scale(attempt)[0])
         row.candidates.append(attempt.to_candidate(energy))
-        row.costs.append(_attempt_cost(attempt, price, len(row.query) // 4))
+        row.costs.append(_attempt_cost(attempt, price, int(len(row.query) // CHARACTERS_PER_TOKEN)))
 
     def fitted_statistics(self, rows: Ints | Bools | None = None) -> dict[Source, Statistics]:
-        """Return the statistics of every source on the recorded answers, or on those of some items.
+        """Of every source, on all recorded answers or on those of some items.
 
         μ and σ have clipped tails, so that outliers do not move them. A source without log-probabilities has
         quantiles of lengths only: its μ is 0 and its σ is 1.
@@ -558,32 +553,27 @@ class ReplayTable:
         return {source: _statistics(found, weight) for source, found in answers.items()}
 
 
-@_garbage_collection_paused()
 def load_table(place: str | Path, calibration: str | None = None, split: str = "") -> ReplayTable:
-    """Return the table of a recording, or of its items of one split (`calibrate` or `judge`).
-
-    `calibration` is the name or the file of a calibration that replaces the one of the recording.
-
-    Raises:
-        InputError: there are no items.
-    """
-    recording = open_recording(place)
-    items = list(recording.items(split, tokens=False))
-    if not items:
-        kind = f"items to {split} with" if split else "finished items yet; collect them with odar eval collect"
-        raise InputError(f"{recording.path} holds no {kind}")
-    _check_labels(items, place)
-    known = None if calibration is None else load_calibration(calibration)
-    return ReplayTable.from_items(items, recording.header, known)
+    """The table of one recording; see `load_tables`."""
+    (table,) = load_tables([place], calibration, split).values()
+    return table
 
 
 @_garbage_collection_paused()
 def load_tables(
     places: Sequence[str | Path], calibration: str | None = None, split: str = ""
 ) -> dict[str, ReplayTable]:
-    """Return the tables of several recordings by file name, joining those of the same models and settings.
+    """Tables by file name, joining recordings of the same models and settings.
 
     An item that is in several files counts once. A file without items of the split is skipped if others have some.
+
+    Args:
+        places: the recordings.
+        calibration: name or file of a calibration that replaces the one of the recordings.
+        split: only items of this split (`calibrate` or `judge`) and those without one.
+
+    Raises:
+        InputError: there are no items, or an answer has no score.
     """
     groups: dict[str, list[tuple[str, Recording]]] = {}
     for place in places:
@@ -591,29 +581,25 @@ def load_tables(
         header = recording.header
         made = json.dumps([header.made_by, header.samples, header.settings, header.calibration], sort_keys=True)
         groups.setdefault(made, []).append((str(place), recording))
+    known = None if calibration is None else load_calibration(calibration)
     found = {}
     for members in groups.values():
         items = {item.key: item for _, each in reversed(members) for item in each.items(split, tokens=False)}
+        if any(attempt.score is None for item in items.values() for attempt in item.attempts):  # it would be wrong
+            raise InputError(
+                f"{members[0][0]} has no right answers; odar advise and odar calibrate take slow's as the reference"
+            )
         if items:
-            _check_labels(items.values(), members[0][0])
-            known = None if calibration is None else load_calibration(calibration)
             name = " ".join(name for name, _ in members)
             found[name] = ReplayTable.from_items(list(items.values()), members[0][1].header, known)
     if not found:
-        raise InputError(f"none of {', '.join(map(str, places))} holds items{f' to {split} with' * bool(split)}")
+        kind = f"items to {split} with" if split else "finished items yet; collect them with odar eval collect"
+        raise InputError(f"{', '.join(map(str, places))} holds no {kind}")
     return found
 
 
-def _check_labels(items: Iterable[RecordedItem], place: str | Path) -> None:
-    """Raise InputError if an answer has no score: it would count as wrong."""
-    if any(attempt.score is None for item in items for attempt in item.attempts):
-        raise InputError(
-            f"{place} has no right answers; odar advise and odar calibrate take slow's as the reference"
-        )
-
-
 def shared_rows(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[Ints, Ints]:
-    """Return the positions of the shared elements in each of two lists, in the order of the first.
+    """The positions of the shared elements in each of two lists, in the order of the first.
 
     >>> [rows.tolist() for rows in shared_rows("abc", "ca")]
     [[0, 2], [1, 0]]
@@ -662,10 +648,11 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _attempt_cost(attempt: Attempt, price: Price, prompt_tokens: int) -> tuple[float, float]:
     """As recorded, or else by the tokens at nominal prices."""
-    prompt, output = attempt.prompt_usd, attempt.output_usd
+    prompt = attempt.prompt_usd
+    output = attempt.output_usd
     if prompt is not None and output is not None and prompt + output:
         return prompt, output
     usage = attempt.usage
     read = prompt_tokens if usage.input is None else usage.input
-    written = len(attempt.text) // 4 if usage.output is None else usage.output
+    written = len(attempt.text) // CHARACTERS_PER_TOKEN if usage.output is None else usage.output
     return read * price.input / 1_000_000, written * price.output / 1_000_000

@@ -38,13 +38,15 @@ from odar.types import SLOW, Query
 def ablations(findings: Findings) -> list[Exhibit]:
     """The effect of each part of ODAR, over all items and by benchmark (SPEC 7.3)."""
     ours = findings.odar
-    base, ours_calls = np.array(findings.means(ours)), float(ours.calls.mean())
+    base = np.array(findings.means(ours))
+    ours_calls = float(ours.calls.mean())
     rows: list[list[Any]] = []
     by_benchmark: list[list[Any]] = []
     labels = TEXTS["ablations"]["labels"]
     for outcome in findings.suite("ablations"):
         change = findings.gain(outcome, ours).interval
-        calls, name = float(outcome.calls.mean()), labels.get(outcome.name, outcome.name)
+        calls = float(outcome.calls.mean())
+        name = labels.get(outcome.name, outcome.name)
         rows.append([name, change, calls, calls / ours_calls])
         by_benchmark.append([name, *(100 * (np.array(findings.means(outcome)) - base)).tolist(), calls])
     for other in findings.others:
@@ -74,7 +76,8 @@ def ablations(findings: Findings) -> list[Exhibit]:
 
 def _variant(findings: Findings, other: ReplayTable) -> tuple[str, Interval, float]:
     """Another recording of the same items: its name, the change of accuracy, and its calls."""
-    table, theirs = findings.table, run_policy(other, "odar")
+    table = findings.table
+    theirs = run_policy(other, "odar")
     shared, picked = shared_rows(table.column("key"), other.column("key"))
     change = paired_difference(table, theirs.score[picked], findings.odar.score[shared], shared)
     assert other.header is not None
@@ -133,7 +136,8 @@ def sweeps(findings: Findings) -> list[Exhibit]:
             rows.append([value, float(outcome.score.mean()), float(outcome.calls.mean())])
         how = "The paper's policy, all other settings unchanged."
         columns = [Column(title, ""), Column("accuracy"), Column("calls", ".2f")]
-        values, scores = [row[0] for row in rows], [row[1] for row in rows]
+        values = [row[0] for row in rows]
+        scores = [row[1] for row in rows]
         chart = line_chart(title, "accuracy", values, {title: (scores, Colour.ACCENT, "-")})
         draw = chart if sweep != "tau" else None
         words = {"setting": title, "how": how}
@@ -143,7 +147,8 @@ def sweeps(findings: Findings) -> list[Exhibit]:
 
 def attacks(findings: Findings) -> list[Exhibit]:
     """Compare every benchmark with its rewritten forms, on the same items."""
-    recorded, rows = findings.recorded, []
+    recorded = findings.recorded
+    rows = []
     sets = recorded.sets()
     for name in sets:
         if "+" in name or name in WORDING_SCORED:
@@ -152,7 +157,9 @@ def attacks(findings: Findings) -> list[Exhibit]:
         rerouted = _rerouted(clean, [attack for attack in ATTACKS if f"{name}+{attack}" not in sets])
         for attack in ATTACKS:
             if attack in rerouted:
-                kind, before, after = "routing only", rerouted[""], rerouted[attack]
+                kind = "routing only"
+                before = rerouted[""]
+                after = rerouted[attack]
             else:
                 attacked = recorded.replaced(rows=recorded.of_set(f"{name}+{attack}"))
                 kind, before, after = "recorded", *_shared_items(clean, attacked)
@@ -171,7 +178,7 @@ def _shared_items(clean: ReplayTable, attacked: ReplayTable) -> tuple[ReplayTabl
 
 
 def _rerouted(clean: ReplayTable, attacks: Sequence[str]) -> dict[str, ReplayTable]:
-    """Return the table with the difficulties of the rewritten questions, by attack; empty for no attack.
+    """The table with the difficulties of the rewritten questions, by attack; empty for no attack.
 
     Both sides are estimated from the text, since a recorded difficulty may be of a whole conversation. It is empty
     if the texts or the estimator are unknown.
@@ -237,7 +244,8 @@ def latency(findings: Findings) -> list[Exhibit]:
         rows.append([f"all, {policy_label(other.name)}", len(other), *times, float(other.seconds.max())])
 
     def draw(canvas: Any) -> None:
-        axes, colours = canvas.subplots(), [Colour.SIMPLE, Colour.MEDIUM, Colour.HARD]
+        axes = canvas.subplots()
+        colours = [Colour.SIMPLE, Colour.MEDIUM, Colour.HARD]
         edges = np.linspace(0, max(float(ours.seconds.max()), 0.1), 31)
         axes.hist(parts, bins=edges, stacked=True, color=colours)
         median, tail = np.percentile(ours.seconds, [50, 95])
@@ -255,7 +263,8 @@ def latency(findings: Findings) -> list[Exhibit]:
 
 def oracle_table(findings: Findings) -> list[Exhibit]:
     """The gap between ODAR and the oracle router."""
-    best, bound = findings.outcomes["oracle-router"], findings.outcomes["oracle"]
+    best = findings.outcomes["oracle-router"]
+    bound = findings.outcomes["oracle"]
     rows = []
     everything = np.ones(len(findings.table), dtype=bool)
     shown = [("all", everything, "odar"), ("all, paper's policy", everything, "paper")]
@@ -301,7 +310,7 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
 
 
 def routers(findings: Findings) -> list[Exhibit]:
-    """Return the router quality of difficulty, random scores, length and an oracle (SPEC 7.6).
+    """Difficulty, random scores, length and an oracle as routers (SPEC 7.6).
 
     Raises:
         InputError: the strong side is no better than the fast agent, or there are too few items.
@@ -314,6 +323,7 @@ def routers(findings: Findings) -> list[Exhibit]:
             f"The strong side ({strong.name}, {strong.score.mean():.3f}) is no better than the fast agent "
             f"({weak.score.mean():.3f}): there is no gap that a router could recover."
         )
+    # what each router ranks the questions by
     rng = np.random.default_rng(42)
     scores: dict[str, Array] = {
         "random": rng.random(len(table)),
@@ -326,6 +336,7 @@ def routers(findings: Findings) -> list[Exhibit]:
         quality = [router_row(name, score, weak.score, strong.score, rng) for name, score in scores.items()]
     except InputError as error:
         raise InputError(f"Router quality cannot be measured here: {error}.") from None
+    # the gap recovered at each share of strong calls
     shares = np.linspace(0, 1, 11)
     curves = {name: gap_recovered(score, weak.score, strong.score, shares) for name, score in scores.items()}
     styles: dict[str, tuple[Colour, Any]] = {
@@ -346,7 +357,9 @@ def routers(findings: Findings) -> list[Exhibit]:
 
 def uncertainty_table(findings: Findings) -> list[Exhibit]:
     """Accuracy and gain with several intervals, and the number of items that show a gain."""
-    table, ours, fast = findings.table, findings.main[0], findings.outcomes["single-fast"]
+    table = findings.table
+    ours = findings.main[0]
+    fast = findings.outcomes["single-fast"]
     drawn = findings.gain(findings.odar, fast)
     restratified = paired_difference(table, findings.odar.score, fast.score, strata=length_strata(table))
     needed = ", ".join(f"{drawn.items_needed(points):,} for {points}" for points in (2, 5, 10))

@@ -70,7 +70,7 @@ class Column:
 
 
 def parse_columns(text: str) -> list[Column]:
-    """Return the columns of a text: `name | form`, `name` for three digits, `name |` for texts.
+    """The columns of a text: `name | form`, `name` for three digits, `name |` for texts.
 
     >>> parse_columns("policy |; accuracy; calls | .2f")[2]
     Column(name='calls', form='.2f', heat=False)
@@ -123,7 +123,7 @@ def exhibit(
     words: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Exhibit:
-    """Return an exhibit with the title, the caption and, by default, the columns of exhibits.toml.
+    """Title, caption and, by default, columns are those of exhibits.toml.
 
     `words` are filled into title and caption; a slug with a suffix, such as sweep-beta, has the texts of sweep.
     Columns without a known value are left out.
@@ -148,7 +148,7 @@ def _record(column: Column, value: Any, has_bounds: bool) -> dict[str, Any]:
 
 
 def policy_label(spec: str) -> str:
-    """Return a short name of a policy for tables and figures.
+    """A short name of a policy for tables and figures.
 
     >>> [policy_label(spec) for spec in ("self-consistency:k=5", "odar:rule=none", "cascade:dial=economy")]
     ['SC-5', 'no fusion', 'cascade, economy']

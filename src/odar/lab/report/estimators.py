@@ -73,7 +73,8 @@ def _features(table: ReplayTable) -> Array:
 
 def _retrained(table: ReplayTable, without: str) -> Array:
     """Train on the other folds of the recording without a group of features, from the shipped weights."""
-    shipped, phi = shipped_estimator(), _features(table)
+    shipped = shipped_estimator()
+    phi = _features(table)
     check_row_count(len(phi) if phi.shape[1] else 0)
     if without in GROUPS:
         phi[:, GROUPS[without]] = shipped.scaling_.mean[GROUPS[without]]  # a constant teaches nothing
@@ -86,14 +87,17 @@ def transfer(findings: Findings) -> list[Exhibit]:
     Raises:
         InputError: too few items to train on, no other domain, or no texts.
     """
-    table, train = findings.table, findings.train
+    table = findings.table
+    train = findings.train
+    # the domain of each item: its category, or its set
     names = np.array(
         [
             item.key.set if item.key.set == train or item.category in _NO_FIELD else item.category
             for item in table.items
         ]
     )
-    source, features = names == train, _features(table)
+    source = names == train
+    features = _features(table)
     if source.sum() < MIN_ROWS or not features.shape[1]:
         raise InputError(
             f"{source.sum()} items of {train} are too few to train an estimator; at least {MIN_ROWS} are needed"
@@ -101,7 +105,9 @@ def transfer(findings: Findings) -> list[Exhibit]:
     others = [name for name in dict.fromkeys(names.tolist()) if name != train and (names == name).sum() >= MIN_ROWS]
     if not others:
         raise InputError(f"no other domain than {train} has {MIN_ROWS} items")
-    target, wrong = targets_of(table), 1 - table.scores(FAST) >= 0.5
+    # train on one domain
+    target = targets_of(table)
+    wrong = 1 - table.scores(FAST) >= 0.5
     best = best_paths(table)
     epochs = _epochs(int(source.sum()))
     model = LearnedEstimator(epochs=epochs, seeds=SEEDS[:1]).fit(features[source], target[source])
@@ -112,6 +118,7 @@ def transfer(findings: Findings) -> list[Exhibit]:
         both = 0 < wrong[own].mean() < 1
         return float((taken == best[own]).mean()), auroc(difficulty, wrong[own]) if both else float("nan")
 
+    # route the others by it, and by estimators that were trained on other items of the same domain
     rows = []
     for name in others:
         own = names == name

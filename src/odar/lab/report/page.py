@@ -63,11 +63,7 @@ def exhibits(findings: Findings) -> tuple[dict[str, list[Exhibit]], list[str]]:
 
 
 def write_report(parts: Sequence[Findings], out: Path, command: str) -> None:
-    """Write the report to a file.
-
-    Raises:
-        InputError: a library is missing, or the file cannot be written.
-    """
+    """Raises InputError if a library is missing, or the file cannot be written."""
     text = render(parts, command)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +106,7 @@ def render(parts: Sequence[Findings], command: str) -> str:
 
 
 def cell(value: Any, column: Column) -> tuple[str, str]:
-    """Return the text of a cell, and of its interval.
+    """The text of a cell, and of its interval.
 
     >>> cell(-0.5, Column("x")), cell(Interval(0.5, 0.25, 0.75), Column("x", ".2f")), cell(None, Column("x"))
     (('−0.500', ''), ('0.50', '0.25 to 0.75'), ('–', ''))
@@ -150,7 +146,8 @@ def _about(findings: Findings) -> str:
 def _verdict(findings: Findings) -> str:
     """The main result in words, as far as it is significant."""
     rows = {row.name: row for row in findings.main}
-    ours, hard = rows["odar"], rows["always-hard"]
+    ours = rows["odar"]
+    hard = rows["always-hard"]
 
     def against(other: PolicySummary, name: str) -> str:
         assert other.gain is not None, "only the reference has no gain, and that is ODAR"
@@ -174,7 +171,8 @@ def _verdict(findings: Findings) -> str:
 
 def _origin(findings: Findings, command: str) -> dict[str, str]:
     settings = findings.table.settings
-    routing, fusion = settings.routing, settings.fusion
+    routing = settings.routing
+    fusion = settings.fusion
     header = findings.header
     versions = {"odar": __version__, "python": platform.python_version(), **{n: version(n) for n in LIBRARIES}}
     agents = {}

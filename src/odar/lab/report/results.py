@@ -50,7 +50,9 @@ def main_table(findings: Findings) -> list[Exhibit]:
     shown = "; ".join(map(policy_label, names))
     gains = f"gain on fast | +.3f; gain on {policy_label(findings.consistency)} | +.3f"
     columns = parse_columns(f"benchmark |; category |; items | d; {shown}; {gains}; calls | .2f; S / M / H |")
-    masks, rows, marked = findings.benchmarks, list[list[Any]](), list[int]()
+    masks = findings.benchmarks
+    rows = list[list[Any]]()
+    marked = list[int]()
 
     def add_mean(name: str, members: Sequence[str]) -> None:
         if len(members) > 1:
@@ -86,7 +88,7 @@ def _mix(shares: Iterable[float]) -> str:
 
 
 def dataset_table(findings: Findings) -> list[Exhibit]:
-    """Return each benchmark with margins of error and tests, and the mean over benchmarks (the paper's appendix Y).
+    """Each benchmark with margins of error and tests, and the mean over benchmarks (the paper's appendix Y).
 
     p-values of both policies are adjusted together, over all benchmarks.
     """
@@ -132,7 +134,7 @@ def policy_table(findings: Findings) -> list[Exhibit]:
 
 
 def frontier_table(findings: Findings) -> list[Exhibit]:
-    """Return the cascade at several dials: against the fixed choices at equal dollars, and against slow alone.
+    """The cascade at several dials: against the fixed choices at equal dollars, and against slow alone.
 
     The paper's policy, the agents alone and self-consistency follow.
     """
@@ -188,7 +190,8 @@ def _pareto(
         axes.plot(*zip(*edge, strict=True), color=Colour.GRID, linewidth=2.5, zorder=1)
         axes.plot(*zip(*curve, strict=True), color=Colour.ACCENT, linewidth=1.5, alpha=0.7, zorder=2)
         for number, (name, point) in enumerate(points.items()):
-            ours, colour = name == "odar", Colour.ACCENT if name == "odar" else Colour.OTHER
+            ours = name == "odar"
+            colour = Colour.ACCENT if name == "odar" else Colour.OTHER
             filled = "none" if name == HINDSIGHT else colour
             text = "ODAR" if ours else policy_label(name)
             axes.scatter(
@@ -200,7 +203,8 @@ def _pareto(
         axes.margins(y=0.12)
         canvas.legend(loc="outside lower center", ncols=3)
 
-    columns, words = parse_columns(f"policy |; accuracy; {key}"), {"price": key}
+    columns = parse_columns(f"policy |; accuracy; {key}")
+    words = {"price": key}
     return exhibit(f"pareto-{key}", rows, [0], columns=columns, words=words, draw=draw, size=(4.9, 4.4))
 
 
@@ -258,7 +262,8 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
 
 
 def mix_figure(findings: Findings) -> list[Exhibit]:
-    odar, masks = findings.odar, findings.benchmarks
+    odar = findings.odar
+    masks = findings.benchmarks
     rows: list[list[Any]] = [["all", *odar.mix, float(odar.calls.mean())]]
     paper = findings.outcomes["paper"]
     for name, mask in masks.items():
@@ -266,7 +271,8 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        colours, inks = (Colour.SIMPLE, Colour.MEDIUM, Colour.HARD), ("#1b2330", "#ffffff", "#ffffff")
+        colours = (Colour.SIMPLE, Colour.MEDIUM, Colour.HARD)
+        inks = ("#1b2330", "#ffffff", "#ffffff")
         for y, row in enumerate(rows):
             start = 0.0
             for share, colour, ink in zip(row[1:4], colours, inks, strict=True):

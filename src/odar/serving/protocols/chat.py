@@ -105,9 +105,8 @@ def read_decision(body: Any) -> ChatRequest:
 def _read_options(request: ChatBody, body: Mapping[str, Any]) -> Options:
     if request.top_logprobs is not None and not request.logprobs:
         raise bad_field("top_logprobs", "needs logprobs to be true")
-    max_tokens, field = request.max_tokens, "max_tokens"
-    if request.max_completion_tokens is not None:
-        max_tokens, field = request.max_completion_tokens, "max_completion_tokens"
+    field = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
+    max_tokens = getattr(request, field)
     return Options(
         temperature=request.temperature,
         top_p=request.top_p,
@@ -131,7 +130,8 @@ def _read_options(request: ChatBody, body: Mapping[str, Any]) -> Options:
 
 
 def _read_turn(turn: Turn, raw: Mapping[str, Any], index: int) -> Message:
-    role, content = turn.role, turn.content
+    role = turn.role
+    content = turn.content
     if role == "tool" and turn.tool_call_id is None:
         raise bad_field(f"messages[{index}].tool_call_id", "is missing; send the id of the tool call")
     if content is None and role != "assistant":
@@ -278,8 +278,8 @@ def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -
     """Return one choice, with all fields of the message that a provider of this protocol sent."""
     raw: Mapping[str, Any] = (wire_value(candidate.wire, PROTOCOL) or {}).get("message") or {}
     message = {name: value for name, value in raw.items() if name not in MESSAGE_FIELDS}
-    if thinking := thinking_of(candidate):
-        message.setdefault("reasoning_content", thinking)
+    if not raw and (thinking := thinking_of(candidate)):
+        message["reasoning_content"] = thinking
     message |= {"role": "assistant", "content": candidate.text or None, "refusal": None}
     if raw.get("content") is None and isinstance(raw.get("refusal"), str):
         message |= {"content": None, "refusal": raw["refusal"]}

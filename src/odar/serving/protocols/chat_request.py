@@ -23,7 +23,7 @@ from odar.conversation import Format, Image, Message, ToolChoice, Wire
 from odar.errors import InputError
 from odar.inputs import MAX_BYTES, decode_base64, image_from_url
 from odar.policy.dial import Dial
-from odar.policy.json_schema import schema_fault
+from odar.policy.response_format import schema_fault
 from odar.serving.errors import ApiError, bad_field
 from odar.serving.protocols.fields import Count, convert, required
 from odar.types import Query
@@ -228,7 +228,8 @@ def _read_part_image(part: Part, where: str) -> Image:
             except InputError as error:
                 raise bad_field(where, str(error)) from None
         return read_image(source.url, f"{where}.url")
-    image, where = part.image_url, f"{where}.image_url"
+    image = part.image_url
+    where = f"{where}.image_url"
     url = image.url if isinstance(image, ImageSource) else image
     return read_image(url, where if image is None or part.type == "input_image" else f"{where}.url")
 

@@ -21,7 +21,6 @@ from odar.types import Query
 
 T = TypeVar("T")
 MAX_DEPTH = 64
-"""Deepest nesting of a request's JSON."""
 MAX_INTEGER = 2**53
 Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_INTEGER)]
 _TYPE_NAMES = {
@@ -59,11 +58,12 @@ def convert(value: Any, kind: type[T], where: str = "", *, strict: bool = True) 
 
 def _validation_error(error: str, kind: Any, where: str) -> ApiError:
     """Reword an error of msgspec, which can quote the value and does not list the allowed ones."""
-    message, path = error, ""
-    before, located, after = error.rpartition(" - at `$")
-    if located and after.endswith("`"):
-        message = before
-        path = after[:-1]
+    message, located, path = error.rpartition(" - at `$")
+    if located and path.endswith("`"):
+        path = path[:-1]
+    else:
+        message = error
+        path = ""
     param = (where + path).lstrip(".")
     if match := _FIELD_ERROR.fullmatch(message):
         name = one_line(match[2], 60)
@@ -139,12 +139,9 @@ _DECODER = msgspec.json.Decoder(float_hook=_read_number)
 MAX_VALUES = 100_000
 """Most values in the JSON of a request: objects, lists and their elements."""
 MAX_MESSAGES = 5_000
-"""Most messages and parts of messages in a request."""
 MAX_TOOLS = 512
 MAX_SCHEMA_KB = 128
-"""Largest size of a response schema or a tool."""
 _MAX_TOOLS_KB = 8 * MAX_SCHEMA_KB
-"""Largest size of all tools together."""
 _VALUE_OR_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{\[,]', re.DOTALL)
 """A string, closed or not, or the character before a value."""
 _QUOTE = ord('"')

@@ -27,7 +27,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, extras_of, sse_event, tool_calls_of
+from odar.serving.protocols.reply import deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
 from odar.types import Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
@@ -94,14 +94,13 @@ def read_messages(body: Any) -> ChatRequest:
 
 
 def _read_options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
-    config, tool_choice, parallel_tools, answer_format = request.output_config or OutputOptions(), None, None, None
-    if (choice := request.tool_choice) is not None:
-        tool_choice = _read_tool_choice(choice)
-        if choice.disable_parallel_tool_use is not None:
-            parallel_tools = not choice.disable_parallel_tool_use
+    config = request.output_config or OutputOptions()
+    answer_format = None
     if config.format is not None:
         wire = Wire(PROTOCOL, {"format": body["output_config"]["format"]})
         answer_format = read_format(config.format, "output_config.format", wire)
+    choice = request.tool_choice
+    one_tool = None if choice is None else choice.disable_parallel_tool_use
     user = (request.metadata or {}).get("user_id")
     return Options(
         temperature=request.temperature,
@@ -109,8 +108,8 @@ def _read_options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
         max_tokens=request.max_tokens,
         stop=read_stop(request.stop_sequences),
         tools=tuple(map(_read_tool, request.tools or (), body.get("tools") or (), count())),
-        tool_choice=tool_choice,
-        parallel_tools=parallel_tools,
+        tool_choice=None if choice is None else _read_tool_choice(choice),
+        parallel_tools=None if one_tool is None else not one_tool,
         format=answer_format,
         user=user if isinstance(user, str) else None,
         effort=config.effort,
@@ -133,7 +132,8 @@ def _system_text(content: Content, where: str) -> str:
 
 def _read_turn(turn: Turn, raw: Mapping[str, Any], where: str) -> list[Message]:
     """Read one turn; tool results become separate turns, as in the other protocols."""
-    role, content = turn.role, turn.content
+    role = turn.role
+    content = turn.content
     if role == "system":
         return [Message(role, _system_text(content, where), wire=Wire(PROTOCOL, raw))]
     if isinstance(content, str):
@@ -166,8 +166,8 @@ def _read_tool_result(part: Part, block: Mapping[str, Any], where: str) -> Messa
 
 def _read_tool_call(part: Part, where: str) -> ToolCall:
     arguments = convert(part.input or {}, dict[str, Any], f"{where}.input")
-    call_id, name = required(part.id, f"{where}.id"), required(part.name, f"{where}.name")
-    return ToolCall(call_id, name, json.dumps(arguments, ensure_ascii=False))
+    call_id = required(part.id, f"{where}.id")
+    return ToolCall(call_id, required(part.name, f"{where}.name"), json.dumps(arguments, ensure_ascii=False))
 
 
 def _read_tool(tool: MessagesTool, raw: Mapping[str, Any], index: int) -> Tool:
@@ -257,8 +257,10 @@ class MessageStream:
             deltas = (*_thinking_deltas(blocks), *deltas_of(winner, answer.trace.id))
             out += b"".join(map(self.piece, deltas))
         out += self._close_block()
-        usage, extras = usage_of(answer.trace.spend), extras_of(answer, self._request)
-        out += _event("message_delta", delta=_stop_fields(winner), usage=usage, odar=extras)
+        usage = usage_of(answer.trace.spend)
+        out += _event(
+            "message_delta", delta=_stop_fields(winner), usage=usage, odar=extras_of(answer, self._request)
+        )
         return out + _event("message_stop")
 
     def error(self, api_error: ApiError) -> bytes:
@@ -302,10 +304,8 @@ def _content_blocks(candidate: Candidate, trace_id: str, request: ChatRequest) -
     if content := (wire_value(candidate.wire, PROTOCOL) or {}).get("content"):
         return list(content)
     blocks = []
-    if candidate.wire is not None and _shows_thinking(request):
-        message = candidate.wire.value.get("message") or {}
-        if thinking := message.get("reasoning_content") or message.get("reasoning"):
-            blocks.append({"type": "thinking", "thinking": str(thinking), "signature": ""})
+    if _shows_thinking(request) and (thinking := thinking_of(candidate)):
+        blocks.append({"type": "thinking", "thinking": thinking, "signature": ""})
     if candidate.text:
         blocks.append({"type": "text", "text": candidate.text})
     return [*blocks, *map(tool_use, tool_calls_of(candidate, trace_id))]

@@ -98,6 +98,7 @@ class PassThrough(Endpoint):
 
     async def _answer(self, state: RequestState) -> None:
         service = self._service
+        # which model, and whether its server has this endpoint
         chat_request, options = await self._receive(state)
         if options.model is None:
             raise bad_field("model", f"{chat_request.model!r} is for questions only; send the name of one model")
@@ -106,8 +107,10 @@ class PassThrough(Endpoint):
         if provider is not None and provider.kind != "openai":
             kind = f"{card.provider} is of kind {provider.kind}"
             raise bad_field("model", f"{kind}; /v1/{self._protocol.name} needs a provider of kind openai")
+        # whether the limits allow all of it
         ledger, _ = await self._open_ledger(state, chat_request, options)
-        messages, n = chat_request.query.messages, chat_request.query.options.n
+        messages = chat_request.query.messages
+        n = chat_request.query.options.n
         max_tokens = chat_request.query.options.max_tokens
         calls = len(messages) * n if self._protocol.name == "completions" else 1
         if ledger.limits.calls is not None and calls > ledger.limits.calls:
@@ -115,6 +118,7 @@ class PassThrough(Endpoint):
             raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, but this request needs {needed}")
         if ledger.affordable(card, messages, max_tokens, n) < n:
             raise BudgetExceeded(f"the limits do not allow all {n} samples; lower best_of or n")
+        # forward it, and charge the key
         request = Request(
             model=card.id,
             messages=messages,
@@ -153,5 +157,6 @@ class PassThrough(Endpoint):
         data = await asyncio.to_thread(dump_json, payload)
         content_headers = JSON_HEADERS
         if stream and "choices" in payload:  # the whole answer in one event
-            data, content_headers = b"data: %b\n\n%b" % (data, DONE), EVENT_STREAM_HEADERS
+            data = b"data: %b\n\n%b" % (data, DONE)
+            content_headers = EVENT_STREAM_HEADERS
         await state.exchange.respond(200, data, [*content_headers, *headers])

@@ -32,8 +32,12 @@ def tool_calls_of(candidate: Candidate, trace_id: str) -> list[ToolCall]:
 
 
 def thinking_of(candidate: Candidate) -> str:
-    """Return the thinking of an Anthropic model, as far as its server shows it."""
-    blocks = (candidate.wire.value.get("content") if candidate.wire is not None else None) or ()
+    """Return the thinking of a model, as far as its server shows it."""
+    value = candidate.wire.value if candidate.wire is not None else {}
+    message = value.get("message") or {}
+    if thinking := message.get("reasoning_content") or message.get("reasoning"):
+        return str(thinking)
+    blocks = value.get("content") or ()
     thinking = (b.get("thinking") for b in blocks if isinstance(b, dict) and b.get("type") == "thinking")
     return "".join(text for text in thinking if isinstance(text, str))
 
@@ -133,10 +137,6 @@ class EventWriter(Protocol):
         """Return the event of an error after the stream has begun."""
 
 
-class AlreadyReported(Exception):
-    """A failure that was already sent to the client; `__cause__` is the failure."""
-
-
 async def _cancel(*tasks: asyncio.Future[Any]) -> None:
     running = [task for task in tasks if not task.done()]
     for task in running:
@@ -157,7 +157,6 @@ class EventStream:
         self._trace_id = trace_id
         self._pending: list[Delta] = []
         self._unread = 0
-        """Size of `_pending`."""
         self._writing = False
         self._plan: Plan | None = None
         self._decisions: list[Decision] = []
@@ -168,7 +167,8 @@ class EventStream:
         self._unread += len(delta.text) + _PIECE_OVERHEAD
         if self._writing and self._unread > _MAX_UNREAD:
             self._exchange.abort()
-        self._wake()
+        if not self._wake_up.done():
+            self._wake_up.set_result(None)
 
     def on_decision(self, decision: Decision, plan: Plan) -> None:
         self._plan = plan
@@ -181,8 +181,7 @@ class EventStream:
 
         Raises:
             ClientLeft: the client has disconnected.
-            AlreadyReported: `answer` failed after the stream had begun; the stream ends with the error.
-            Exception: `answer` failed before the stream had begun.
+            Exception: `answer` failed; a stream that had begun was ended with the error.
         """
         work = asyncio.ensure_future(answer)
         disconnect = asyncio.ensure_future(self._exchange.wait_for_disconnect())
@@ -198,7 +197,7 @@ class EventStream:
             api_error = api_error_of(error)
             await self._exchange.write(self._writer.error(api_error), more=False)
             self._exchange.status = api_error.status  # for the record: 200 was sent
-            raise AlreadyReported from error
+            raise
         except asyncio.CancelledError:
             if self._exchange.status:
                 await self._exchange.write(self._writer.error(SHUTDOWN_TIMEOUT), more=False)
@@ -208,7 +207,6 @@ class EventStream:
             del work  # the traceback of its error refers to this frame: break the reference cycle
 
     async def _send_pieces(self, work: asyncio.Future[Answer], disconnect: asyncio.Future[None]) -> None:
-        """Write pieces and keep-alives until the work is done."""
         while not work.done() or self._pending:
             if self._pending:
                 await self._send_head()
@@ -232,7 +230,3 @@ class EventStream:
             headers = plan_headers(self._plan, self._decisions, self._trace_id) if self._plan is not None else []
             await self._exchange.start(200, [*EVENT_STREAM_HEADERS, *headers])
             await self._exchange.write(self._writer.begin() + self._writer.keepalive)
-
-    def _wake(self) -> None:
-        if not self._wake_up.done():
-            self._wake_up.set_result(None)

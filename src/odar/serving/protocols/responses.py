@@ -196,7 +196,8 @@ def _qualified_name(namespace: str | None, name: str) -> str:
 
 def _read_tools(tool: ResponsesTool, where: str, namespace: str | None = None) -> Iterator[Tool]:
     """Yield the functions that models get for a tool of the client: one, or all of a namespace."""
-    kind, description = tool.type, tool.description or ""
+    kind = tool.type
+    description = tool.description or ""
     if kind != "function" and (namespace is not None or kind not in ("namespace", "custom")):
         yield Tool(kind, hosted=kind)
         return
@@ -229,7 +230,8 @@ def _read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | 
 
 def write_response(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     winner = answer.trace.winner
-    trace_id, output = answer.trace.id, []
+    trace_id = answer.trace.id
+    output = []
     if thinking := thinking_of(winner):
         output.append(_reasoning_item(trace_id, thinking))
     if winner.text:
@@ -354,7 +356,6 @@ class ResponseStream:
         return out
 
     def _item_event(self, kind: str, **fields: Any) -> bytes:
-        """Return an event of the open item, or of its only part."""
         part = {"thinking": {"summary_index": 0}, "text": {"content_index": 0}}.get(str(self._open), {})
         return self._event(kind, item_id=self._item["id"], output_index=len(self._items), **part, **fields)
 

@@ -22,10 +22,10 @@ export function verdictCard(document) {
   return h("section", { class: "card" },
     h("header", {}, h("h2", {}, "Verdict"), verdict && h("p", {}, `decided by ${verdict.scorer}: ${verdict.reason}`)),
     h("div", { class: "scroll" }, h("table", { class: "energies" },
-      h("thead", {}, h("tr", {}, ["#", "Agent", "Answer"].map((name) => h("th", {}, name)), [["E", "Energy per character"], ["V", "Varentropy"], ["F", "E + λV"], ["F̃", "F, aligned by the model's μ and σ"], ["Weight", "Weight of its answer"]].map(([name, title]) => h("th", { class: "r" }, h("abbr", { title }, name))))),
+      h("thead", {}, h("tr", {}, ["#", "Agent", "Answer"].map((name) => h("th", {}, name)), [["E", "Energy per character", "r wide"], ["V", "Varentropy", "r wide"], ["F", "E + λV: how uncertain the model was", "r wide"], ["F̃", "F, comparable between models", "r"], ["Weight", "Weight of its answer", "r"]].map(([name, title, side]) => h("th", { class: side }, h("abbr", { title }, name))))),
       h("tbody", {}, candidates.map((candidate, i) => row(candidate, i, verdict, named[i]))))),
-    h("p", { class: "note" }, "E energy per character, V varentropy of the log-probabilities, F = E + λV, F̃ = (F − μ)/σ. Lower is surer.",
-      candidates.some((c) => c.energy && c.energy.aligned === null) ? " A model without F̃ has no alignment statistics for these prompts and settings." : "",
+    h("p", { class: "note" }, "F is how uncertain the model was of its own words (energy per character E, and how unevenly it is spread, V); F̃ makes it comparable between models. Lower is surer.",
+      candidates.some((c) => c.energy && c.energy.aligned === null) ? " A model without F̃ is not calibrated for these prompts and settings (odar calibrate)." : "",
       many ? ` ${plural(new Set(named).size, "distinct answer")}; equal answers share a letter and one weight.` : ""));
 }
 
@@ -36,7 +36,7 @@ function row(candidate, i, verdict, letter) {
   return h("tr", { class: won ? "won" : null },
     h("td", {}, String(i + 1)), h("td", { class: "nowrap" }, agentName(candidate), won && h("span", { class: "hidden" }, ", chosen")),
     h("td", { class: "said", dir: "auto" }, letter && h("span", { class: "letter" }, letter), " ", candidate.final === undefined ? h("span", { class: "dim" }, plural(candidate.final_characters, "character")) : candidate.final.slice(0, CLIPPED)),
-    h("td", { class: "r" }, fixed(energy.energy, 4)), h("td", { class: "r" }, fixed(energy.varentropy, 3)), h("td", { class: "r" }, fixed(energy.free_energy, 4)),
+    h("td", { class: "r wide" }, fixed(energy.energy, 4)), h("td", { class: "r wide" }, fixed(energy.varentropy, 3)), h("td", { class: "r wide" }, fixed(energy.free_energy, 4)),
     h("td", { class: "r lead" }, energy.aligned === null || energy.aligned === undefined ? DASH : signed(energy.aligned)),
     h("td", { class: "r" }, weight === null ? DASH : h("span", { class: "share" }, h("span", { class: "track" }, h("i", { style: { width: percent(weight, 1) } })), percent(weight))));
 }

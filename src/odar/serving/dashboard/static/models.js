@@ -46,7 +46,7 @@ function entry(model, report) {
     h("div", {}, h("h2", {}, model.name), h("p", { class: "dim" }, model.id === model.name ? model.provider : `${model.provider}, ${model.id}`),
       h("div", { class: "caps" }, model.agents.map((a) => h("span", { class: `chip ${["fast", "second"].includes(a.agent) ? "simple" : "hard"}` }, a.default ? a.agent : `${a.agent}, alternative`)), capabilities(model))),
     h("dl", {}, h("dt", {}, "Price"), h("dd", {}, price(model.price)), h("dt", {}, "Context"), h("dd", {}, model.context ? `${count(model.context)} tokens` : "unknown")),
-    h("dl", {}, h("dt", {}, "Breaker"), h("dd", {}, breaker(report.breakers[model.provider], model)), Object.keys(model.scores).length > 0 && [h("dt", {}, "Scores"), h("dd", {}, Object.entries(model.scores).map(([expert, score]) => `${expert} ${percent(score)}`).join(", "))]),
+    h("dl", {}, h("dt", {}, h("abbr", { title: "Closed: requests are sent. Open: after several failures in a row, none is sent for a while." }, "Circuit breaker")), h("dd", {}, breaker(report.breakers[model.provider], model)), Object.keys(model.scores).length > 0 && [h("dt", {}, "Scores"), h("dd", {}, Object.entries(model.scores).map(([expert, score]) => `${expert} ${percent(score)}`).join(", "))]),
     h("div", {}, alignment(model, report)));
 }
 
@@ -68,7 +68,7 @@ function breaker(state, model) {
 function alignment(model, report) {
   if (!model.logprobs) return h("p", { class: "dim" }, "No log-probabilities, so no free energy to align.");
   const running = model.drift.length ? drift(model.drift) : null;
-  if (!model.statistics.length) return [h("p", { class: "dim" }, "Not calibrated. Run odar calibrate to measure μ and σ."), running];
+  if (!model.statistics.length) return [h("p", { class: "dim" }, "Not calibrated: odar calibrate measures how often this model is right, and what is usual for its answers."), running];
   const used = model.statistics.some((row) => row.in_use);
   return [
     h("table", { "aria-label": `Alignment of ${model.name}` }, h("thead", {}, h("tr", {}, ["Step", "μ", "σ", "n", "skill", ""].map((name, i) => h("th", { class: i && i < 5 ? "r" : null }, name)))),
@@ -79,8 +79,8 @@ function alignment(model, report) {
 
 /** What has been served since, beside what was calibrated; a field that the engine does not report is a dash. */
 function drift(rows) {
-  const head = ["Served", "n", "μ", "σ", "z", ""];
-  return h("table", { "aria-label": "Drift" }, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { class: i && i < 5 ? "r" : null }, name)))),
+  const head = [["Served"], ["n", "answers"], ["μ", "mean of their free energy"], ["σ", "its standard deviation"], ["z", "distance from the calibrated mean, in standard errors"], [""]];
+  return h("table", { "aria-label": "Drift" }, h("thead", {}, h("tr", {}, head.map(([name, title], i) => h("th", { class: i && i < 5 ? "r" : null }, title ? h("abbr", { title }, name) : name)))),
     h("tbody", {}, rows.map((row) => h("tr", {}, h("td", {}, (row.step ?? "all").slice(0, 8)), h("td", { class: "r" }, row.count === undefined ? "–" : count(Math.round(row.count))),
       h("td", { class: "r" }, fixed(row.running_mean, 4)), h("td", { class: "r" }, fixed(row.running_deviation, 4)), h("td", { class: "r" }, num(row.drift_z ?? null) === null ? "–" : signed(row.drift_z)),
       h("td", {}, standing(row))))));

@@ -1,4 +1,4 @@
-"""An upstream that answers every chat completion at once, or after a delay: `python scripts/stub_upstream.py PORT DELAY_S`.
+"""An upstream that answers every chat completion at once, or after a delay: `python qa/load/stub_upstream.py PORT DELAY_S`.
 
 It runs in its own process and does as little work as possible, so that the gateway in front of it is measured.
 """

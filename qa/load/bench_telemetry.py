@@ -1,6 +1,6 @@
 """Measure the CPU time per request of logs and spans in the gateway; the median of several rounds.
 
-    python scripts/bench_observe.py
+    python qa/load/bench_telemetry.py
 
 The upstream is a stub that answers at once; the model is `odar-simple`, with 16 connections. CPU time of the gateway's process is
 measured, including log writer and span exporter, because wall time is unreliable on a shared machine.

@@ -1,6 +1,6 @@
 """Load the gateway for minutes on every path: no error, constant memory after warm-up, every trace stored.
 
-    python scripts/soak.py [SECONDS] [CLIENTS] [DELAY_S]        # 600 200 0.5
+    python qa/load/soak.py [SECONDS] [CLIENTS] [DELAY_S]        # 600 200 0.5
 
 The upstream is a stub with a delay, and the gateway is started by `odar serve` with its store enabled. At the end the
 store is opened and the traces are counted.

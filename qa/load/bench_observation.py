@@ -1,7 +1,7 @@
 """Figures of observation (SPEC 10.3, 10.4): its effect on clients, and how fast the confidence sequence notices.
 
-    python scripts/bench_observation.py sequence
-    python scripts/bench_observation.py load --seconds 60
+    python qa/load/bench_observation.py sequence
+    python qa/load/bench_observation.py load --seconds 60
 
 `sequence` simulates 1,000 streams of 3,000 questions and looks after every question. `load` starts a stub of three
 models and two gateways, one that only passes requests through and one that observes a fifth of them; 20 clients ask the

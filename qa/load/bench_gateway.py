@@ -1,4 +1,4 @@
-"""Benchmarks of ODAR itself: start-up, gateway, difficulty estimator, routing quality."""
+"""Measure how many requests the gateway takes, beside other gateways in the same run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import json
 from typing import Any
 
 import click
-from bench_quality import difficulty, routing
-from bench_startup import startup
 from load_generator import Row, run
 
 from odar.cli.main import main
@@ -16,19 +14,7 @@ from odar.cli.options import Finite
 from odar.errors import InputError
 
 
-@click.group("bench")
-def command() -> None:
-    """Measure what ODAR itself costs, and what it gains.
-
-    \b
-    python scripts/bench.py startup               # import, --help, the hard path
-    python scripts/bench.py gateway               # requests per second with a stub
-    python scripts/bench.py difficulty            # estimates per second, one core
-    python scripts/bench.py routing --data DIR    # APGR and CPT on recorded outcomes
-    """
-
-
-@command.command("gateway")
+@click.command("bench_gateway")
 @click.option("--connections", default="1,32", show_default=True, metavar="N,…", help="Connections, one load each.")
 @click.option("--seconds", type=Finite(min=0.1), default=5.0, show_default=True, help="Length of a load.")
 @click.option(
@@ -80,9 +66,9 @@ def gateway(
     run, in alternating rounds.
 
     \b
-    python scripts/bench.py gateway --json
-    python scripts/bench.py gateway --connections 200 --delay 0.5 --seconds 60
-    python scripts/bench.py gateway --workers 1,2
+    python qa/load/bench_gateway.py --json
+    python qa/load/bench_gateway.py --connections 200 --delay 0.5 --seconds 60
+    python qa/load/bench_gateway.py --workers 1,2
 
     The first row is the stub asked directly: what the gateway adds is the
     difference. odar takes the path that each question needs, some of them with
@@ -139,8 +125,5 @@ def _print(rows: list[Row]) -> None:
     Console(highlight=False).print(table)
 
 
-for subcommand in (startup, difficulty, routing):
-    command.add_command(subcommand)
-
 if __name__ == "__main__":
-    main(group=command, prog="bench.py")
+    main(group=gateway, prog="bench_gateway.py")

@@ -1,9 +1,9 @@
 """Ask the everyday set through `odar serve`: the paths, calls and cost of each kind, against always asking the slow model.
 
-    python scripts/everyday.py                     # stub models, slow 3, 10 and 20 times as expensive as fast
-    python scripts/everyday.py --dial economy --ratio 10 --json  # another dial, one price ratio, as JSON
-    python scripts/everyday.py --local --keep FILE # the local pair (profile local) and its nominal prices; FILE resumes it
-    python scripts/everyday.py --transcript docs/transcript.md  # 20 prompts by command, Python and gateway, as a page
+    python scripts/benchmarks/everyday.py                     # stub models, slow 3, 10 and 20 times as expensive as fast
+    python scripts/benchmarks/everyday.py --dial economy --ratio 10 --json  # another dial, one price ratio, as JSON
+    python scripts/benchmarks/everyday.py --local --keep FILE # the local pair (profile local) and its nominal prices; FILE resumes it
+    python scripts/benchmarks/everyday.py --transcript docs/transcript.md  # 20 prompts by command, Python and gateway, as a page
 
 docs/data/everyday.jsonl has 80 prompts of 11 kinds, the right answer of each exact question, and for each prompt a reply
 of a fast and a slow model with token log-probabilities, written before the estimator was looked at. The stub server
@@ -35,7 +35,7 @@ from typing import Any
 from odar.policy.answers import extract_answer
 from odar.policy.equivalence import equivalent
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SET = ROOT / "docs" / "data" / "everyday.jsonl"
 TOKEN = re.compile(r" ?[^\W\d_]{1,8}| ?\d{1,3}| ?[^\w\s]{1,3}|\s+|.", re.DOTALL)
 """The tokens of the set's replies: one log-probability each."""
@@ -227,8 +227,8 @@ def run(
 
 PAGE = """# Twenty questions, three ways
 
-The same prompts by `make ask`, `odar.ask` and `odar serve`: the whole text, calls and path of each are equal. Written by `python
-scripts/everyday.py --transcript docs/transcript.md`, with the stub models of the [everyday set](data/everyday.jsonl), whose replies were written
+The same prompts by `odar ask`, `odar.ask` and `odar serve`: the whole text, calls and path of each are equal. Written by `python
+scripts/benchmarks/everyday.py --transcript docs/transcript.md`, with the stub models of the [everyday set](data/everyday.jsonl), whose replies were written
 beforehand; slow costs ten times as much as fast. Simple: the fast model answered; medium: the slow one.
 
 """
@@ -244,7 +244,7 @@ Told = tuple[str, str, int]
 
 def transcript(settings: str, items: Sequence[Item]) -> str:
     """Ask the items by command, in Python and through the gateway; return the page, or end if they differ."""
-    told = {"make ask": _by_command(settings, items), "Python": _by_python(settings, items)}
+    told = {"odar ask": _by_command(settings, items), "Python": _by_python(settings, items)}
     with gateway(settings) as connection:
         told["gateway"] = [_by_gateway(connection, item) for item in items]
     parts = []
@@ -260,14 +260,13 @@ def transcript(settings: str, items: Sequence[Item]) -> str:
 
 
 def _by_command(settings: str, items: Sequence[Item]) -> list[Told]:
-    """Ask by `make ask`; path and calls come from the traces that it left."""
+    """Ask by `odar ask`; path and calls come from the traces that it left."""
+    odar = [sys.executable, "-m", "odar"]
     with _home(settings) as environment:
         said = []
         for item in items:
-            command = ["make", "--no-print-directory", "ask", f"Q={item['prompt']}"]
-            said.append(_run(command, environment).rstrip("\n"))
-        odar = str(Path(sys.executable).with_name("odar"))
-        traces = json.loads(_run([odar, "traces", "--json", "--limit", str(len(items))], environment))["traces"]
+            said.append(_run([*odar, "ask", item["prompt"]], environment).rstrip("\n"))
+        traces = json.loads(_run([*odar, "traces", "--json", "--limit", str(len(items))], environment))["traces"]
     seen = [(trace["path"], trace["calls"]) for trace in reversed(traces)]
     return [(text, path, calls) for text, (path, calls) in zip(said, seen, strict=True)]
 

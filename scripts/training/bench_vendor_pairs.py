@@ -1,6 +1,6 @@
 """Day one with one vendor's key: its cheap and its strong model on MMLU-Pro, nothing calibrated.
 
-    python scripts/bench_vendor_pairs.py --data ../shared/data
+    python scripts/training/bench_vendor_pairs.py --data ../shared/data
 
 Ten pairs of recorded models, on the items on which the shipped estimator of d(x) was not trained. Every call is charged. Skills:
 `tiers` are those of any cheap and any expensive model (`belief_fit.TIERS`); `vendors` are the medians of the other vendors'

@@ -1,4 +1,4 @@
-"""`odar calibrate --difficulty`: train the difficulty estimator on questions of known difficulty."""
+"""`odar train`: train the difficulty estimator on questions of known difficulty."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from odar import __version__
-from odar.cli.options import command_line
-from odar.cli.terminal import notice, print_json
+from odar.cli.options import FILE, command_line, json_option, settings_options
+from odar.cli.terminal import notice, print_columns, print_json
 from odar.difficulty.estimator import check_row_count, cross_predict, d_star, fit_features, shipped_estimator
 from odar.difficulty.features import phi_batch
 from odar.errors import InputError
@@ -31,8 +31,23 @@ from odar.types import Query
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
-def train_difficulty(data: str, settings: Settings, out: str, *, as_json: bool) -> int:
-    """Train from the shipped weights, write the estimator unless it is worse, and return the exit code."""
+@click.command("train")
+@click.argument("data", type=FILE, metavar="ROWS.jsonl")
+@click.option("--out", type=FILE, default="estimator.json", metavar="FILE", help="The estimator.")
+@json_option("Print the report as JSON.")
+@settings_options
+def command(data: str, out: str, as_json: bool, settings: Settings) -> int:
+    """Train the difficulty estimator on ROWS.jsonl, from the shipped weights on.
+
+    A row has query, and either difficulty (0 to 1) or correct: whether the fast model was right, or how often. The
+    result is compared with the shipped estimator on held-out folds, and written only if it is no worse.
+
+    \b
+    odar train rows.jsonl --out estimator.json
+    odar difficulty --set routing.estimator=estimator.json "Who wrote Hamlet?"
+
+    Exit codes: 0 written · 1 the shipped estimator is better · 2 your input.
+    """
     if not out.endswith(".json"):
         raise InputError(f"--out {out!r} must end in .json: that is how routing.estimator knows a file from a name")
     rows: list[tuple[Query, TrainingLine]] = load_lines(data, TrainingLine, training_row, "rows")
@@ -52,10 +67,14 @@ def train_difficulty(data: str, settings: Settings, out: str, *, as_json: bool) 
         print_json({**report, "written": None if refused else out})
     else:
         click.echo(f"{len(rows)} rows; after: on held-out folds; r with 95% interval\n")
-        click.echo(f"{'':8} {'Pearson r':>24} {'right path':>11} {'mean square error':>18}")
-        for name, score in (("shipped", before), ("after", after)):
-            figures = f"{score['path_accuracy']:>11.1%} {score['mse']:>18.4f}"
-            click.echo(f"{name:8} {Interval(*score['r'])!s:>24} {figures}")
+        scores = (before, after)
+        columns = {
+            "": ["shipped", "after"],
+            "Pearson r": [str(Interval(*score["r"])) for score in scores],
+            "right path": [f"{score['path_accuracy']:.1%}" for score in scores],
+            "mean square error": [f"{score['mse']:.4f}" for score in scores],
+        }
+        print_columns(columns, gap=2)
     if refused:
         notice("not written: the shipped estimator is nearer or finds more right paths")
         return 1
@@ -70,7 +89,6 @@ def train_difficulty(data: str, settings: Settings, out: str, *, as_json: bool) 
 
 
 def _score(d: Array, target: Array, thresholds: tuple[float, float]) -> dict[str, Any]:
-    """Return correlation with the targets, accuracy of paths, and mean squared error."""
     return {
         "r": [*bootstrap_interval(pearson, d, target, rng=np.random.default_rng(0))],
         "path_accuracy": float((np.digitize(d, thresholds) == np.digitize(target, thresholds)).mean()),
@@ -87,7 +105,7 @@ class TrainingLine(QueryLine):
 
 
 def targets(lines: Iterable[TrainingLine]) -> Array:
-    """Return d* of every line: as given, or by `d_star` (SPEC 2.5)."""
+    """d* of every line: as given, or by `d_star` (SPEC 2.5)."""
     rows = list(lines)
     failure = [0.0 if row.correct is None else 1 - row.correct for row in rows]
     effort = [math.nan if row.effort is None or row.correct is None else row.effort for row in rows]
@@ -96,7 +114,6 @@ def targets(lines: Iterable[TrainingLine]) -> Array:
 
 
 def training_row(line: TrainingLine, number: int, folder: Path) -> tuple[Query, TrainingLine]:
-    """Return the query of a line, and the line."""
     query = line.to_query(folder)
     if (line.difficulty is None) == (line.correct is None):
         raise ValueError("it needs either difficulty or correct")

@@ -1,6 +1,6 @@
 """Reproduce the published rows of routellm_gsm8k (random .497, length .598) with the code for ODAR's routers (SPEC 7.6).
 
-python scripts/check_routellm.py ../shared/data
+python scripts/benchmarks/check_routellm.py ../shared/data
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 # lm-evaluation-harness against `odar serve`: a local task, no network. Needs lm_eval somewhere:
 #
 #   python3 -m venv lmeval && lmeval/bin/pip install 'lm_eval[api]'
-#   LM_EVAL=lmeval/bin/lm_eval scripts/check_lm_eval.sh              a stub upstream, which knows one answer
-#   LM_EVAL=lmeval/bin/lm_eval scripts/check_lm_eval.sh tiny     the local model
+#   LM_EVAL=lmeval/bin/lm_eval qa/clients/check_lm_eval.sh              a stub upstream, which knows one answer
+#   LM_EVAL=lmeval/bin/lm_eval qa/clients/check_lm_eval.sh tiny     the local model
 #
 # With the stub the score is known, and checked: it says "four" to everything, and two of four answers are four.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 root=$PWD
 python=$root/.venv/bin/python
 lm_eval=$(command -v "${LM_EVAL:-lm_eval}") || { echo "lm_eval is not there: see the head of $0" >&2; exit 2; }
@@ -47,7 +47,7 @@ TASK
 
 if [ "${1:-stub}" = stub ]; then
   mkfifo stub.in && exec 9<>stub.in   # the stub lives as long as its standard input
-  "$python" "$root/scripts/stub_upstream.py" 0 0 < stub.in > stub.port &
+  "$python" "$root/qa/load/stub_upstream.py" 0 0 < stub.in > stub.port &
   started+=($!)
   until [ -s stub.port ]; do sleep 0.1; done
   cat > odar.toml <<TOML

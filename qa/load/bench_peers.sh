@@ -2,11 +2,11 @@
 # The gateway beside others, in the same run, in front of the same stub upstream, without delay: LiteLLM's proxy (Python) with as
 # many workers, Portkey's gateway (Node.js, one process) and SGLang's router (Rust, a thread per core).
 #
-#   bash scripts/bench_peers.sh [SECONDS [ROUNDS [WORKERS]]]
+#   bash qa/load/bench_peers.sh [SECONDS [ROUNDS [WORKERS]]]
 #
 # They go into environments of their own below ${PEERS:-build/peers}; they are no dependencies of ODAR. Without npm, Portkey is left out.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 seconds=${1:-5}
 rounds=${2:-3}
@@ -49,7 +49,7 @@ if [ -d "$peers/portkey/$portkey" ]; then
   arguments+=(--peer "portkey=http://127.0.0.1:23557/v1#$!" --peer-header "x-portkey-provider: openai")
   arguments+=(--peer-header "x-portkey-custom-host: http://127.0.0.1:$stub_port/v1" --peer-header "authorization: Bearer none")
 fi
-sleep infinity | .venv/bin/python scripts/stub_upstream.py $router_stub_port 0 > /dev/null &
+sleep infinity | .venv/bin/python qa/load/stub_upstream.py $router_stub_port 0 > /dev/null &
 sleep 1
 "$peers/sglang/bin/python" -m sglang_router.launch_router --worker-urls http://127.0.0.1:$router_stub_port \
   --host 127.0.0.1 --port 23558 --log-level warn > "$peers/sglang.log" 2>&1 &
@@ -62,5 +62,5 @@ sleep 10 # the other workers of LiteLLM
 "$peers/litellm/bin/pip" list 2>/dev/null | grep '^litellm '
 "$peers/sglang/bin/pip" list 2>/dev/null | grep '^sglang'
 grep '"version"' "$peers/portkey/$portkey/package.json" 2>/dev/null || true
-.venv/bin/python scripts/bench.py gateway --seconds "$seconds" --rounds "$rounds" --stub-port $stub_port \
+.venv/bin/python qa/load/bench_gateway.py --seconds "$seconds" --rounds "$rounds" --stub-port $stub_port \
   --workers "1,$workers" --connections 32 "${arguments[@]}"

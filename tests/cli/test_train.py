@@ -1,4 +1,4 @@
-"""`odar calibrate --difficulty`."""
+"""`odar train`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def data(tmp_path, provider):
 
 
 def test_a_trained_estimator_is_reported_and_used(odar, data, tmp_path):
-    result = odar("calibrate", "--difficulty", data)
+    result = odar("train", data)
     assert result.code == 0, result.err
     assert "60 rows" in result.out and "written to estimator.json" in result.out
     assert max(map(len, result.out.splitlines())) <= 90
@@ -42,7 +42,7 @@ def test_a_trained_estimator_is_reported_and_used(odar, data, tmp_path):
 
 
 def test_the_json_report(odar, data, tmp_path):
-    result = odar("calibrate", "--difficulty", data, "--out", "mine.json", "--json")
+    result = odar("train", data, "--out", "mine.json", "--json")
     body = json.loads(result.out)
     assert body["rows"] == 60 and body["written"] == "mine.json"
     assert body["after"]["r"][0] > 0.5 > body["before"]["r"][0]
@@ -63,7 +63,7 @@ def test_a_worse_estimator_is_not_written(odar, provider, tmp_path):
     lines = [json.dumps({"query": t, "difficulty": d}) for t, d in zip(texts, known, strict=True)]
     random.Random(1).shuffle(lines)
     (tmp_path / "data.jsonl").write_text("\n".join(lines))
-    arguments = ("calibrate", "--difficulty", "data.jsonl")
+    arguments = ("train", "data.jsonl")
     result = odar(*arguments)
     assert result.code == 1 and "not written" in result.err
     assert not (tmp_path / "estimator.json").exists()
@@ -76,12 +76,11 @@ def test_a_worse_estimator_is_not_written(odar, provider, tmp_path):
         (["none.jsonl"], "cannot be read"),
         (["odar.toml"], "odar.toml: line 2: "),
         (["data.jsonl", "--out", "estimator.txt"], "must end in .json"),
-        ([], "--difficulty needs DATA"),
         (["data.jsonl", "--out", "no/such/e.json"], "cannot be written"),
     ],
 )
 def test_invalid_input_is_a_one_line_error(odar, data, arguments, message):
-    result = odar("calibrate", "--difficulty", *arguments)
+    result = odar("train", *arguments)
     assert (result.code, message in result.err) == (2, True), result.err
     assert len(result.err.strip().splitlines()) == 1
 
@@ -89,4 +88,4 @@ def test_invalid_input_is_a_one_line_error(odar, data, arguments, message):
 def test_an_estimator_of_another_version_is_rejected(odar, data, tmp_path):
     (tmp_path / "old.json").write_text('{"format": "odar-estimator/1"}')
     result = odar("difficulty", "--set", "routing.estimator=old.json", "Hi")
-    assert result.code == 2 and "odar-estimator/1" in result.err and "odar calibrate" in result.err
+    assert result.code == 2 and "odar-estimator/1" in result.err and "odar train" in result.err

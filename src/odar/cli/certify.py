@@ -1,0 +1,81 @@
+"""`odar certify`: the cheapest dial that loses at most so much accuracy, with a guarantee."""
+
+from __future__ import annotations
+
+import click
+
+from odar.cli.calibrate import measure, out_option
+from odar.cli.collecting import RunOptions, run_options
+from odar.cli.options import FILE, Finite, json_option, settings_options
+from odar.errors import InputError
+from odar.lab.calibration.compare import guarantee
+from odar.lab.calibration.guarantee import Certificate, LossBound
+from odar.lab.calibration.install import certified_calibration, statistics_calibration
+from odar.lab.replay.outcomes import Outcomes
+from odar.settings import Settings
+from odar.types import SLOW
+
+_SHARE = Finite(min=0, max=1)
+
+
+@click.command("certify")
+@click.argument("data", type=FILE)
+@click.option("--at-most-worse", type=_SHARE, metavar="SHARE", default=0.05, help="Largest loss of accuracy.")
+@click.option("--confidence", type=_SHARE, metavar="SHARE", default=0.95, help="Confidence level.")
+@click.option("--against", default=SLOW, metavar="STAGE", help="The reference: slow, slow*5, …")
+@out_option
+@run_options(concurrency=4, engine=False)
+@json_option("Print the report as JSON.")
+@settings_options
+def command(
+    data: str,
+    at_most_worse: float,
+    confidence: float,
+    against: str,
+    out: str,
+    run: RunOptions,
+    as_json: bool,
+    settings: Settings,
+) -> int:
+    """Find the cheapest dial that loses at most so much accuracy, with a guarantee.
+
+    DATA is as for `odar calibrate`, with right answers. One half of the questions is used to fit, the other to
+    test, from the most expensive dial down. The certificate holds for later questions that are exchangeable
+    with these, and for these models and settings; traces, `odar doctor` and the dashboard say when it ends.
+
+    \b
+    odar certify questions.jsonl --budget 5
+    odar certify runs/mine.jsonl --at-most-worse 0.02 --against "slow*5"
+    """
+    bound = LossBound(at_most_worse, confidence, against)
+    measured = measure(data, 0, run, settings, quiet=as_json)
+    if not measured.scored.labelled:
+        raise InputError("a certificate needs right answers: agreement with slow is not accuracy")
+    fitted, certificate, choice, reference = guarantee(measured.table, bound, measured.goal())
+    if choice is None or choice.cost_usd.mean() >= reference.cost_usd.mean():
+        calibration = statistics_calibration(measured.table, measured.made)
+    else:
+        sources = measured.odar.agents.sources().values()
+        calibration = certified_calibration(fitted, certificate, choice.settings, sources, measured.made)
+    sentence = certificate_sentence(certificate, choice, reference)
+    return measured.write(calibration, sentence, out, {"certificate": certificate.to_dict()}, as_json=as_json)
+
+
+def certificate_sentence(certificate: Certificate, choice: Outcomes | None, reference: Outcomes) -> str:
+    """The result of a test in one sentence."""
+    bound = certificate.bound
+    claim = f"at most {bound.at_most_worse:g} less accurate than {bound.against}, {bound.confidence:.0%} confidence"
+    more = "; more questions would not help"
+    if certificate.more_items is not None:
+        more = f"; the next cheaper dial would take about {certificate.more_items} more test questions"
+    tested = f"on {certificate.items} questions of no fit"
+    if choice is None:
+        return f"Nothing is certified to be {claim} {tested}: statistics are written, the policy stays{more}."
+    cost = choice.cost_usd.mean() / reference.cost_usd.mean()
+    figures = f"{choice.score.mean():.3f} against {reference.score.mean():.3f} {tested}, at {cost:.2f} of its cost"
+    if cost >= 1:
+        return f"No dial cheaper than {bound.against} is certified to be {claim}: the cheapest has {figures}{more}."
+    return (
+        f"Certified: the cascade at dial {certificate.points:g} is {claim}, for questions exchangeable with these: "
+        f"{figures}{more}."
+    )

@@ -1,0 +1,90 @@
+"""`odar eval prompts`: compare prompt sets on the same questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from odar.agents.prompts import load_prompts
+from odar.cli.collecting import RunOptions, collect_items, run_options
+from odar.cli.local import fetch_weights
+from odar.cli.options import FILE, json_option, settings_options
+from odar.cli.terminal import notice, print_columns, print_json
+from odar.lab.recording.questions import load_questions
+from odar.lab.recording.schema import RecordedItem
+from odar.settings import Settings
+from odar.types import Step
+
+
+@click.command("prompts")
+@click.argument("questions", type=FILE, metavar="FILE.jsonl")
+@click.argument("prompt_sets", nargs=-1, required=True, metavar="SET...")
+@run_options(concurrency=4, engine=False)
+@json_option("Print the figures as JSON.")
+@settings_options
+def prompts_command(
+    questions: str, prompt_sets: tuple[str, ...], run: RunOptions, as_json: bool, settings: Settings
+) -> None:
+    """Let the agents answer the questions of FILE.jsonl with each prompt SET, and show what each set is worth.
+
+    A SET is the name of a shipped one or a folder of your own. Each gets one slow sample a question; you see
+    accuracy, tokens, and how many answers were cut off or stated no result.
+    The same command continues after Ctrl-C.
+
+    \b
+    odar eval prompts questions.jsonl default my-prompts/ --budget 2
+    """
+    for name in prompt_sets:
+        load_prompts(name)  # reports an unknown set before any call is paid for
+    loaded = load_questions(questions)
+    fetch_weights(settings, quiet=as_json)
+    rows: list[dict[str, Any]] = []
+    for name in prompt_sets:
+        notice(f"prompts {name}")
+        tried = replace(settings, prompts=name, routing=replace(settings.routing, samples=1))
+        _, items = collect_items(tried, loaded, questions, run, quiet=as_json)
+        rows += prompt_rows(name, items)
+    if as_json:
+        print_json(rows)
+    else:
+        print_prompts(rows)
+
+
+PROMPT_FIGURES = {
+    "answers": ("answers", "d"),
+    "accuracy": ("accuracy", ".3f"),
+    "tokens": ("tokens", ".0f"),
+    "cut_off": ("cut off", ".2f"),
+    "unstated": ("unstated", ".2f"),
+    "accuracy_per_100_tokens": ("per 100 tokens", ".2f"),
+}
+"""Title and format of each figure of a prompt set (SPEC 3.7)."""
+
+
+def prompt_rows(prompts: str, items: Iterable[RecordedItem]) -> list[dict[str, Any]]:
+    """The figures of a prompt set, means or shares, with a row for each step that has answers."""
+    attempts = [attempt for item in items for attempt in item.attempts]
+    rows = []
+    for step in Step:
+        if own := [attempt for attempt in attempts if attempt.step is step]:
+            accuracy = sum(attempt.score or 0.0 for attempt in own) / len(own)
+            tokens = sum(attempt.usage.output or len(attempt.tokens) for attempt in own) / len(own)
+            row = {
+                "answers": len(own),
+                "accuracy": accuracy,
+                "tokens": tokens,
+                "cut_off": sum(attempt.finish == "length" for attempt in own) / len(own),
+                "unstated": sum(not attempt.stated for attempt in own) / len(own),
+                "accuracy_per_100_tokens": 100 * accuracy / tokens if tokens else 0.0,
+            }
+            rows.append({"prompts": prompts, "step": step.value, **row})
+    return rows
+
+
+def print_prompts(rows: Sequence[Mapping[str, Any]]) -> None:
+    names = {title: [row[title] for row in rows] for title in ("prompts", "step")}
+    figures = {title: [format(row[name], form) for row in rows] for name, (title, form) in PROMPT_FIGURES.items()}
+    print_columns(names | figures, left=("step",), gap=2)
