@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from odar.background import CURRENT_KEY
 from odar.litellm_plugin import OdarLLM, RequestFailed
 from support.gateway import call_payload, turn
 
@@ -119,6 +120,22 @@ async def test_every_call_has_its_own_copy_of_who_calls() -> None:
     ]
     assert {request["litellm_trace_id"] for request in router.requests} == {"trace"}
     assert all(request["drop_params"] and request["timeout"] <= 30 for request in router.requests)
+
+
+async def test_each_key_has_targets_and_statistics_of_its_own() -> None:
+    router = FakeRouter(answers(nano="Answer: 395", flash="Answer: 395"))
+    llm = plugin(router)
+    seen = []
+    says = router.says
+    router.says = lambda model: seen.append(CURRENT_KEY.get()) or says(model)
+    for key in ("a", "b"):
+        given = fields(odar={"target_calls": 1.5})
+        given["litellm_params"]["metadata"]["user_api_key_hash"] = key
+        await llm.acompletion(**given)
+    rows = (await llm._engine(MODEL)).targets.report()
+    assert [row.scope for row in rows] == ["request of key a", "request of key b"]
+    assert set(seen) == {"a", "b"}
+    assert CURRENT_KEY.get() == ""
 
 
 async def test_disagreement_asks_the_large_model() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 from attack.availability import CHAT, MARK, again_and_again, marked, question, status_of
 from attack.scene import Scene, attack
+from chaos.gateway import worker_count
 
 from support.fault_server import Exchange
 
@@ -63,8 +64,12 @@ async def slow_bodies(scene: Scene) -> None:
         for _, _, writer in opened:
             writer.transport.abort()
     scene.say(f"{refused['narrow']} and {refused['free']} of 60 were refused at the headers")
-    scene.check(refused["narrow"] == 59, f"{60 - refused['narrow']} bodies of the narrow key are waited for")
-    scene.check(refused["free"] >= 40, f"{60 - refused['free']} of 40 slots are held by one key")
+    # each worker waits for as many bodies as the key may send at once; the store then counts for all of them
+    workers = worker_count()
+    most = 20 if workers == 1 else 24  # an even part of half the slots, as connections are not spread quite evenly
+    waited_for, slots = 60 - refused["narrow"], 60 - refused["free"]
+    scene.check(waited_for <= workers, f"{waited_for} bodies of the narrow key are waited for")
+    scene.check(slots <= most, f"{slots} of 40 slots are held by one key")
     scene.check(held < 30, f"{held:.0f} of 40 slots are in use")
 
 

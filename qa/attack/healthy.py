@@ -36,7 +36,6 @@ class Healthy:
         self.stop = asyncio.Event()
 
     async def probe(self) -> None:
-        """Ask for /healthz again and again."""
         while not self.stop.is_set():
             began = time.monotonic()
             try:

@@ -163,15 +163,12 @@ class Scene:
             self.problems.append(problem)
 
     def say(self, note: str) -> None:
-        """A few words for the table."""
         self.notes.append(note)
 
     def auth(self, name: str) -> dict[str, str]:
-        """Headers with one of the keys."""
         return {"authorization": f"Bearer {self.keys[name]}"}
 
     async def post(self, path: str, body: Any, **options: Any) -> tuple[int, str]:
-        """Status and text of one request."""
         async with self.http.post(self.url + path, json=body, **options) as response:
             return response.status, await response.text()
 
@@ -196,7 +193,6 @@ class Result:
 
     @property
     def held(self) -> bool:
-        """Whether the attack failed."""
         return not self.problems
 
     def health(self, share: float) -> float:

@@ -35,5 +35,4 @@ class MovableClock:
         struct.pack_into("=q", self._seconds, 0, seconds)
 
     def close(self) -> None:
-        """Close the file."""
         self._seconds.close()

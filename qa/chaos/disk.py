@@ -55,12 +55,10 @@ class SmallDisk:
         return written
 
     def free(self) -> int:
-        """Return the free bytes."""
         figures = os.statvfs(self._inside)
         return figures.f_bavail * figures.f_frsize
 
     def clear(self) -> None:
-        """Free the space again."""
         (self._inside / "ballast").unlink()
 
     def rescue(self, folder: Path) -> None:

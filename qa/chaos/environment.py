@@ -50,7 +50,6 @@ class Outcome:
 
     @property
     def held(self) -> bool:
-        """Whether every promise held."""
         return not self.broken
 
 
@@ -68,11 +67,9 @@ class Environment:
 
     @property
     def upstreams(self) -> tuple[CountingUpstream, CountingUpstream]:
-        """Return both upstreams."""
         return self.fast, self.slow
 
     def load(self, gateway: Gateway, **options: Any) -> Load:
-        """Return clients of this gateway."""
         return Load(gateway.url, self.numbers, self.clients, DEADLINE_S, **options)
 
     async def warm(self, gateway: Gateway) -> Footprint:

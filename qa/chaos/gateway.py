@@ -76,7 +76,6 @@ class Footprint:
     files: int
 
     def more_than(self, before: Footprint) -> list[str]:
-        """Return the resources that increased."""
         pairs = ((name, getattr(before, name), getattr(self, name)) for name in ("tasks", "sockets", "files"))
         return [f"{name} {then} → {now}" for name, then, now in pairs if now > then]
 
@@ -153,7 +152,6 @@ class Gateway:
         return gateway
 
     async def is_up(self) -> bool:
-        """Return whether it answers."""
         try:
             return bool(await self._get("/healthz"))
         except (aiohttp.ClientError, ConnectionError):
@@ -223,7 +221,6 @@ class Gateway:
         return [line[:300] for line in lines if _COMPLAINT.search(line)]
 
     async def stop(self) -> None:
-        """Send SIGTERM and wait."""
         await self._end(signal.SIGTERM)
 
     async def kill(self) -> None:

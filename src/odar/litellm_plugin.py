@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
+from odar.background import CURRENT_KEY
 from odar.catalogue import ModelCard
 from odar.config import load_settings
 from odar.engine import Odar
@@ -105,7 +106,9 @@ class OdarLLM:
         self, request: ChatRequest, fields: Mapping[str, Any], on_delta: OnDelta | None = None
     ) -> Answer:
         """Return the answer; ODAR's errors get the status that its gateway would send."""
-        token = _PARAMS.set(fields.get("litellm_params") or {})
+        params = fields.get("litellm_params") or {}
+        key = str(_metadata(params).get("user_api_key_hash") or "")
+        tokens = _PARAMS.set(params), CURRENT_KEY.set(key)  # of shared statistics, each key has a part
         try:
             odar = await self._engine(request.model)
             limits = request.extras
@@ -114,13 +117,19 @@ class OdarLLM:
             deadline = min((each for each in deadlines if each is not None), default=None)
             ledger = odar.agents.ledger(limits.max_calls, limits.max_cost_usd, deadline)
             options = AskOptions(
-                path=limits.path, dial=limits.read_dial(), ledger=ledger, on_delta=on_delta, final=True
+                path=limits.path,
+                dial=limits.read_dial(),
+                scope=f"request of key {key}" if key else "request",
+                ledger=ledger,
+                on_delta=on_delta,
+                final=True,
             )
             return await odar.aask(request.query, options)
         except (OdarError, ApiError) as error:
             raise RequestFailed(error) from None
         finally:
-            _PARAMS.reset(token)
+            _PARAMS.reset(tokens[0])
+            CURRENT_KEY.reset(tokens[1])
 
     async def _engine(self, model: str) -> Odar:
         """Return the engine whose agents a model names; opened with the first request to it."""
@@ -223,9 +232,15 @@ def _read_request(fields: Mapping[str, Any]) -> ChatRequest:
 
 def _caller(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of LiteLLM's metadata that says who calls, for one call: the router adds to it."""
-    metadata = params.get("metadata") or params.get("litellm_metadata") or {}
-    known = {name: value for name, value in metadata.items() if name.startswith("user_api_") or name == "tags"}
+    known = {
+        name: value for name, value in _metadata(params).items() if name.startswith("user_api_") or name == "tags"
+    }
     return {"metadata": known, "litellm_trace_id": params.get("litellm_trace_id")}
+
+
+def _metadata(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata: Mapping[str, Any] = params.get("metadata") or params.get("litellm_metadata") or {}
+    return metadata
 
 
 def _chunk(text: str = "", **more: Any) -> Chunk:

@@ -152,8 +152,8 @@ def test_quadratic_time_is_found():
 
 # ── streams of many small pieces ────────────────────────────────────────────────────────────────────────────
 
-WORDS = "word word word w"
-PIECES = (1_000, 8_000, 64_000)
+WORDS = "word " * 80
+PIECES = (500, 4_000, 32_000)
 
 
 def feed_openai(delta: dict[str, Any], pieces: int) -> None:
@@ -185,7 +185,7 @@ def write_stream(kind: Any, make: Callable[[int], Delta], pieces: int) -> None:
 TOOL = {"type": "tool_use", "id": "a", "name": "f"}
 JSON_DELTA = {"type": "input_json_delta", "partial_json": "{}"}
 STREAMS: dict[str, Callable[[int], None]] = {
-    "blank text": partial(feed_openai, {"content": " "}),
+    "blank text": partial(feed_openai, {"content": " " * 400}),
     "text": partial(feed_openai, {"content": WORDS}),
     "reasoning": partial(feed_openai, {"reasoning_content": WORDS}),
     "Anthropic's text": partial(

@@ -196,6 +196,7 @@ FAULTS = {
     "503": (faults.status(503), 503),
     "422": (faults.status(422), 422),
     "a redirect": (faults.status(302), 502),
+    "no status of HTTP": (faults.status(999), 502),
 }
 
 

@@ -170,7 +170,6 @@ class _UtilityRoutes:
         raise ApiError(501, message, "not_supported")
 
     async def healthz(self, request: Request) -> Response:
-        """Return 200 while the process is alive."""
         return json_response({"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:
@@ -185,13 +184,11 @@ class _UtilityRoutes:
         return json_response({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:
-        """Return the metrics for Prometheus."""
         self._service.access.check_metrics(request.scope)
         metrics = self._service.metrics
         return Response(await metrics.render(), headers={"content-type": metrics.content_type})
 
     async def openapi(self, request: Request) -> Response:
-        """Return the OpenAPI document."""
         return json_response(openapi_document())
 
     def _model_entry(self, name: str) -> dict[str, Any]:

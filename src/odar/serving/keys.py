@@ -48,7 +48,6 @@ class KeyLimits:
 
     @property
     def has_budget(self) -> bool:
-        """Whether money is limited."""
         return self.budget_day_usd is not None or self.budget_month_usd is not None
 
     @property
@@ -111,7 +110,6 @@ class KeyCache:
         self._by_prefix = {}
 
     def verify(self, secret: str) -> Key | None:
-        """Return the key of this secret, or None."""
         if len(secret) > _MAX_LENGTH:
             return None
         digest = digest_of(secret)

@@ -99,12 +99,10 @@ class ConnectionLimits:
 
     @property
     def most(self) -> int:
-        """Connections of all peers, at most."""
         return client_connections() if self._most is None else self._most
 
     @property
     def open(self) -> int:
-        """The connections of all peers."""
         return self._open.total()
 
     def acquire(self, peer: str) -> bool:
@@ -116,7 +114,6 @@ class ConnectionLimits:
         return True
 
     def release(self, peer: str) -> None:
-        """Stop counting a connection."""
         self._open[peer] -= 1
         if self._open[peer] <= 0:
             del self._open[peer]
@@ -151,7 +148,6 @@ class CoalescingTransport:
         self.resume_reading = transport.resume_reading
 
     def write(self, data: bytes) -> None:
-        """Send data at the end of this iteration of the event loop."""
         if not self._buffer:
             self._loop.call_soon(self.flush)
         self._buffer.append(data)
@@ -163,7 +159,6 @@ class CoalescingTransport:
             self._transport.write(b"".join(data))
 
     def close(self) -> None:
-        """Send the buffered data and close the connection."""
         self.flush()
         self._transport.close()
 
@@ -193,7 +188,6 @@ class LimitedProtocol(HttpToolsProtocol):
     # ── called by asyncio ───────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own has it
-        """Count a connection, or reject it."""
         super().connection_made(CoalescingTransport(transport))  # type: ignore[arg-type]  # it has every method that uvicorn calls
         peer = peer_key(self.client[0]) if self.client else ""
         if not self._limits.acquire(peer):
@@ -204,7 +198,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self._read_timer = self.loop.call_later(HEADER_TIMEOUT_S, self._on_read_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop counting the connection."""
         self._stop_read_timer()
         self._stop_write_timer()
         if self._peer is not None:
@@ -213,7 +206,6 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse received data within the limits."""
         if self.parser is None or self.transport.is_closing():
             return
         self._unset_keepalive_if_required()
@@ -245,20 +237,17 @@ class LimitedProtocol(HttpToolsProtocol):
             self._write_timer = self.loop.call_later(exchange.WRITE_TIMEOUT_S, self.abort, "write_timeout")
 
     def resume_writing(self) -> None:
-        """Stop the timeout: the client has caught up."""
         super().resume_writing()
         self._stop_write_timer()
 
     # ── called by the parser ────────────────────────────────────────────────────────────────────────────────
 
     def on_message_begin(self) -> None:
-        """Start a request."""
         self._in_head, self._in_body, self._header_bytes = True, False, 0
         super().on_message_begin()
         self.scope["extensions"] = {"odar": {"abort": self.abort}}
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header or trailer."""
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > MAX_HEADER_KB * 1000 or len(self.headers) >= MAX_HEADERS:
             raise _BadHead(*_HEAD_TOO_LARGE)
@@ -283,12 +272,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """Note the progress of the parser."""
         self._unparsed = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Stop the timeout of the request."""
         if self.parser.should_upgrade():
             return
         self._in_body, self._unparsed = False, 0

@@ -141,7 +141,6 @@ class Service:
         }
 
     def _usable_models(self) -> list[tuple[str, str]]:
-        """Return the name and the provider of every usable model."""
         return [(name, self.settings.card(name).provider) for name, usable in self._usable.items() if usable]
 
     async def status_lines(self) -> list[str]:
@@ -266,7 +265,6 @@ class Service:
             await asyncio.sleep(PUBLISH_S)
 
     async def close(self) -> None:
-        """Write queued traces and close connections."""
         if self.observer is not None:
             await self.observer.close()
         if self.store is not None:

@@ -74,7 +74,6 @@ class SessionTable:
         return session.request(query, now, before, key=scope if name else whole, whole=whole)
 
     def close(self, request: SessionRequest, trace: Trace, key_id: str | None = None) -> None:
-        """Store the state of the session after its answer."""
         now = self._clock()
         state = msgspec.msgpack.encode(request.after(trace, now, self.explicit))
         if len(state) <= _SLOT_BYTES - _HEAD.size:

@@ -88,7 +88,6 @@ class Store:
         return await self._after_flush(partial(self.archive.get, trace_id))
 
     async def mark(self, trace_id: str, correct: bool, note: str | None = None) -> None:
-        """Mark an answer right or wrong, see `Archive.mark`."""
         await self._after_flush(partial(self.archive.mark, trace_id, correct, note))
 
     async def run(self, work: Callable[[], T]) -> T:

@@ -57,6 +57,5 @@ class StoredSessions:
             raise
 
     def delete_old(self) -> None:
-        """Delete conversations that ended long ago."""
         with self._database.write() as connection:
             connection.execute(delete(sessions).where(sessions.c.at < time.time() - SESSION_TTL_S))

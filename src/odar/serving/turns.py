@@ -59,5 +59,4 @@ class Turns:
                 del self._waiting[id_], self._locks[id_]
 
     async def run(self, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Run the work in one of the threads."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, partial(work, *args, **options))

@@ -82,11 +82,9 @@ class Workers:
 
     @property
     def in_flight_elsewhere(self) -> int:
-        """Requests that the other workers are answering."""
         return sum(self._in_flight) - self._in_flight[self.number] if self.count > 1 else 0
 
     def set_in_flight(self, requests: int) -> None:
-        """Tell the others how many requests this worker is answering."""
         self._in_flight[self.number] = requests
 
     @property
@@ -97,11 +95,9 @@ class Workers:
 
     @property
     def connections(self) -> int:
-        """Connections of this worker."""
         return self._connections[self.number]
 
     def set_connections(self, count: int) -> None:
-        """Tell the others how many connections this worker has."""
         self._connections[self.number] = count
 
     @property
@@ -111,20 +107,16 @@ class Workers:
 
     @property
     def keys_required(self) -> bool:
-        """Whether every request needs a key."""
         return bool(self._keys_required[0])
 
     def require_keys(self) -> None:
-        """Require keys as long as the gateway runs."""
         self._keys_required[0] = 1
 
     @property
     def all_ready(self) -> bool:
-        """Whether every worker is ready."""
         return all(state == _READY for state in self._states)
 
     def mark_ready(self) -> None:
-        """Note that this worker is ready."""
         self._states[self.number] = _READY
 
     def mark_leaving(self) -> None:
