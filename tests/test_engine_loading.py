@@ -58,7 +58,7 @@ async def test_a_question_does_not_wait_beyond_its_deadline(odar):
         BudgetExceeded, match=r"deadline of 0\.1 s passed before the question was looked at; ask again"
     ):
         await odar.aask("What is 2 + 2?", deadline_s=0.1)
-    assert not odar.planner.estimates.loaded
+    assert not odar.planner.estimator.loaded
 
 
 async def test_concurrent_questions_load_the_estimator_once(odar, estimator):
@@ -68,7 +68,7 @@ async def test_concurrent_questions_load_the_estimator_once(odar, estimator):
     answers = await asyncio.gather(*asked)
     assert len(estimator.waited) == 1
     assert [answer.final for answer in answers] == ["4"] * 12
-    assert odar.planner.estimates.loaded
+    assert odar.planner.estimator.loaded
 
 
 async def test_a_timed_out_question_does_not_stop_loading(odar, estimator):
@@ -76,7 +76,7 @@ async def test_a_timed_out_question_does_not_stop_loading(odar, estimator):
         await odar.aask("What is 2 + 2?", deadline_s=0.05)
     estimator.loaded.set()
     await odar.warm_up()
-    assert odar.planner.estimates.loaded
+    assert odar.planner.estimator.loaded
     assert (await odar.aask("What is 2 + 2?", path="simple")).final == "4"
 
 

@@ -13,7 +13,7 @@ from odar.catalogue import ModelCard, Price
 from odar.difficulty.base import estimate_turn, open_estimator
 from odar.difficulty.estimator import shipped_estimator
 from odar.engine import Odar
-from odar.planning import LONG_TEXT, InProcessEstimator, call_prices, usual_lengths
+from odar.planning import LONG_TEXT, AsyncEstimator, call_prices, usual_lengths
 from odar.policy.alignment import Source, Statistics
 from odar.policy.cascade import stage_price
 from odar.types import Estimate, Plan, Query, Stage, Step
@@ -68,8 +68,8 @@ class Waiting:
 
 async def test_estimates_equal_those_of_the_estimator() -> None:
     for parse in (True, False):
-        estimates = InProcessEstimator(shipped_estimator(), parse=parse)
-        found = [await estimates(query) for query in QUERIES]
+        estimates = AsyncEstimator(shipped_estimator(), parse=parse)
+        found = [await estimates.estimate(query) for query in QUERIES]
         assert found == [estimate_turn(shipped_estimator(), query, parse=parse) for query in QUERIES]
         assert not any(estimate.fallback for estimate in found)
         estimates.close()
@@ -77,10 +77,10 @@ async def test_estimates_equal_those_of_the_estimator() -> None:
 
 async def test_a_long_text_does_not_delay_other_estimates() -> None:
     estimator = Waiting()
-    estimates = InProcessEstimator(estimator)
-    long = asyncio.create_task(estimates(Query("x" * (LONG_TEXT + 1))))
+    estimates = AsyncEstimator(estimator)
+    long = asyncio.create_task(estimates.estimate(Query("x" * (LONG_TEXT + 1))))
     await until(estimator.began.is_set)
-    assert (await estimates(Query("short"))).difficulty == 0.1
+    assert (await estimates.estimate(Query("short"))).difficulty == 0.1
     assert not long.done()
     estimator.may.set()
     assert (await long).difficulty == 0.1
@@ -95,8 +95,8 @@ async def test_a_long_text_does_not_delay_other_estimates() -> None:
 @pytest.mark.parametrize("text", ["How many?", "word " * 1000], ids=["short", "long"])
 @pytest.mark.parametrize("works", [0, 1], ids=["never", "at first"])
 async def test_the_length_estimator_replaces_a_failing_one(error: BaseException, text: str, works: int) -> None:
-    estimates = InProcessEstimator(Failing(error, works))
-    found = await estimates(Query(text))
+    estimates = AsyncEstimator(Failing(error, works))
+    found = await estimates.estimate(Query(text))
     right = open_estimator("length").estimate(Query(text))
     assert (found.difficulty, found.estimator) == (right.difficulty, "length")
     assert "failing failed" in found.fallback and type(error).__name__ in found.fallback
@@ -115,8 +115,8 @@ async def test_the_trace_names_a_failed_estimator() -> None:
 
 async def test_cancelling_is_not_a_failure() -> None:
     estimator = Waiting()
-    estimates = InProcessEstimator(estimator)
-    long = asyncio.create_task(estimates(Query("x" * (LONG_TEXT + 1))))
+    estimates = AsyncEstimator(estimator)
+    long = asyncio.create_task(estimates.estimate(Query("x" * (LONG_TEXT + 1))))
     await until(estimator.began.is_set)
     long.cancel()
     with pytest.raises(asyncio.CancelledError):

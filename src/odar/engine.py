@@ -117,7 +117,7 @@ class Odar:
         try:
             opening = policy.opening
             single = team.query.options.n == 1 and options.on_delta is None
-            if opening is not None and single and self.planner.is_slow(team.query):
+            if opening is not None and single and self.planner.takes_long(team.query):
                 team.ask_early(opening)  # while the plan is made
             plan = await self.planner.plan(team, assignment, policy, options)
             state = State(plan, calls_left=ledger.calls_left(), usd_left=ledger.usd_left())
@@ -209,11 +209,11 @@ class Odar:
         """Load everything that the first question needs."""
         await run_in_thread(self.alignment.read)
         await run_in_thread(self.agreement.sync)
-        await self.planner.estimates(Query("Ready?"))
+        await self.planner.estimator.estimate(Query("Ready?"))
 
     async def aclose(self) -> None:
         """Close connections and unload models."""
-        self.planner.estimates.close()
+        self.planner.estimator.close()
         for counts in (self.alignment, self.agreement, self.targets):
             await run_in_thread(counts.close)
         await self.agents.providers.close()

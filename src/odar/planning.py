@@ -35,16 +35,17 @@ from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Ask, Assignment, Estimate, Pl
 
 LONG_TEXT = 1_500
 """Length in characters above which a text is estimated in a thread; a shorter one takes less than a millisecond."""
-THREADS = 2
+ESTIMATOR_THREADS = 2
 USUAL_TOKENS = 300
 """Assumed length of an answer, if it was not measured."""
 REFERENCE_TOKENS = 500
 """Length of the prompt of the reference call, whose price fixes the unit of the dial (SPEC 9.5)."""
-PER_BILLION = 0.1
+NOMINAL_USD_PER_BILLION = 0.1
 """Nominal dollars per million tokens and billion parameters, for free models."""
 UNKNOWN_RATIO = 10.0
 """Price of an agent of unknown price, in calls of the fast agent; cheap agents count as 1."""
-_UNKNOWN_FAST = Price(0.1, 0.1, 0.4)
+_NOMINAL_FAST = Price(0.1, 0.1, 0.4)
+"""Price of the fast agent if no price is known."""
 _log = logging.getLogger(__name__)
 
 
@@ -55,6 +56,7 @@ Lengths = Mapping[str, tuple[float, float]]
 def usual_lengths(
     agents: Iterable[str], calibration: Calibration, sources: Mapping[tuple[str, Step], Source]
 ) -> Lengths:
+    """The lengths that the calibration measured; an agent that it does not know is missing."""
     found = {}
     for agent in agents:
         known = calibration.statistics.get(sources[agent, Ask(agent).step])
@@ -68,8 +70,8 @@ def without_prompts(lengths: Lengths) -> Lengths:
     return {agent: (0.0, output) for agent, (_, output) in lengths.items()}
 
 
-class InProcessEstimator:
-    """Runs an estimator for the engine.
+class AsyncEstimator:
+    """Runs an estimator without blocking the event loop.
 
     Short texts are estimated in the event loop. Loading and long texts run in a thread, so that one long prompt
     does not delay other estimates. If the estimator fails, the `length` estimator answers and the estimate says so.
@@ -80,16 +82,16 @@ class InProcessEstimator:
         self._parse = parse
         self.loaded = False
         self._loading = threading.Lock()
-        self._threads = FairExecutor(THREADS, "odar-estimate")
+        self._threads = FairExecutor(ESTIMATOR_THREADS, "odar-estimate")
 
-    async def __call__(self, query: Query) -> Estimate:
-        """The estimate of the last turn, given the earlier ones."""
-        if self.is_fast(query):
-            return self.estimate(query)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.estimate, query)
+    async def estimate(self, query: Query) -> Estimate:
+        """The difficulty of the last turn, given the earlier ones."""
+        if self.is_instant(query):
+            return self.estimate_now(query)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.estimate_now, query)
 
-    def estimate(self, query: Query) -> Estimate:
-        """The estimate, computed in the calling thread."""
+    def estimate_now(self, query: Query) -> Estimate:
+        """The same, computed in the calling thread."""
         try:
             if not self.loaded:
                 with self._loading:  # other questions wait for it
@@ -104,7 +106,8 @@ class InProcessEstimator:
             why = f"estimator {name} failed ({kind}); the length of the question decided"
             return dataclasses.replace(LengthEstimator().estimate(query), fallback=why)
 
-    def is_fast(self, query: Query) -> bool:
+    def is_instant(self, query: Query) -> bool:
+        """Whether an estimate takes less time than starting a thread for it."""
         return self.loaded and len(query.text) + sum(map(len, query.earlier[-MAX_EARLIER_TURNS:])) <= LONG_TEXT
 
     def close(self) -> None:
@@ -138,15 +141,15 @@ class Planner:
         self._targets = targets
         self._certify = certify
         # only the paper's thresholds need d to the last digit
-        self.estimates = InProcessEstimator(estimator, parse=settings.policy == "paper")
+        self.estimator = AsyncEstimator(estimator, parse=settings.policy == "paper")
         fallbacks = {name for agent in settings.agent_names for name in settings.agent(agent).fallbacks}
         self._assign = partial(assign, cards=cards, fallbacks=fallbacks)
         self.reference_usd = reference_price({agent: each[0] for agent, each in cards.items()})
         """Price of a slow call of ordinary length."""
 
-    def is_slow(self, query: Query) -> bool:
-        """Whether the plan takes long enough for a call to be started meanwhile."""
-        return self.estimates.loaded and not self.estimates.is_fast(query)
+    def takes_long(self, query: Query) -> bool:
+        """Whether the plan of a query takes so long that a call should be started meanwhile."""
+        return self.estimator.loaded and not self.estimator.is_instant(query)
 
     def team(self, query: Query, options: AskOptions) -> tuple[Team, Assignment]:
         """The agents for a question, and why they have these models."""
@@ -176,7 +179,7 @@ class Planner:
         return dataclasses.replace(assignment, models={**assignment.models, **kept})
 
     async def plan(self, team: Team, assignment: Assignment, policy: Policy, options: AskOptions) -> Plan:
-        """Return the plan of a team's question; what takes long is done in threads.
+        """Make the plan of a team's question; what takes long is done in threads.
 
         Args:
             team: the agents with their models, the question and its limits; the deadline includes the estimate.
@@ -188,20 +191,23 @@ class Planner:
         dial = self._agents.settings.dial(options.dial)
         factor = await run_in_thread(partial(self._targets.factor, options.scope, dial)) if dial.target else 1.0
         estimate = await self._estimate(query, team.ledger)
+        # kind and prices; a single call gets the user's prompt unchanged, without the tokens of ours
         cards = {} if team.plain else team.cards
         opening = policy.opening
         unchanged = opening is not None and opening.final and not options.short
         lengths = without_prompts(self._lengths) if unchanged else self._lengths
         plan = make_plan(query, estimate, assignment, cards, dial, options.session, lengths)
-        priced = not team.plain and team.ledger.limits.cost_usd is not None
+        # what the dial and the limits of this request add
+        money_limited = not team.plain and team.ledger.limits.cost_usd is not None
         plan = dataclasses.replace(
             plan,
             value_usd=value_of(plan, dial, self.reference_usd) * factor,
-            worst_usd=await run_by_size(query.estimated_tokens, team.worst_usd) if priced else {},
+            worst_usd=await run_by_size(query.estimated_tokens, team.worst_usd) if money_limited else {},
             policy=policy.name,
             max_path=options.max_path,
             forced=options.forced,
         )
+        # so that the loop of the engine need not wait for them
         if isinstance(policy, CascadePolicy) and not policy.knows(plan):
             await run_in_thread(partial(policy.values, plan))
         if self._certify is None:
@@ -211,11 +217,11 @@ class Planner:
     @observed("difficulty")
     async def _estimate(self, query: Query, ledger: Ledger) -> Estimate:
         """Estimate d(x), given the turns before the question."""
-        if ledger.time_left() > 0 and self.estimates.is_fast(query):
-            return self.estimates.estimate(query)
+        if ledger.time_left() > 0 and self.estimator.is_instant(query):
+            return self.estimator.estimate_now(query)
         try:
             async with asyncio.timeout(ledger.time_left()) as timeout:
-                return await self.estimates(query)
+                return await self.estimator.estimate(query)
         except TimeoutError:
             if not timeout.expired():
                 raise
@@ -232,7 +238,10 @@ def make_plan(
     session: SessionRequest | None = None,
     lengths: Lengths | None = None,
 ) -> Plan:
-    """Return the plan of a question whose difficulty is known, without `value_usd`.
+    """Make the plan of a question from its difficulty: kind, prices and conversation.
+
+    What depends on the request's policy and limits is missing: `value_usd` (see `value_of`), `worst_usd`, `policy`,
+    `max_path` and `forced`.
 
     Args:
         query: the question.
@@ -269,7 +278,7 @@ def make_plan(
 
 
 def value_of(plan: Plan, dial: Dial, reference_usd: float) -> float:
-    """Return what a right answer is worth (SPEC 9.5).
+    """V, what a right answer is worth in dollars (SPEC 9.5).
 
     A request that takes one call is compared with a slow call of its own length if that is longer, so that a coding
     agent's long instructions do not make a hard task look worthless.
@@ -313,8 +322,9 @@ def reference_price(cards: Mapping[str, ModelCard]) -> float:
 
 
 def token_prices(cards: Mapping[str, ModelCard]) -> dict[str, Price]:
+    """The price of each agent's tokens; nominal ones for models that are free or of unknown price."""
     prices = {agent: _known_price(card) for agent, card in cards.items()}
-    fast = next((price for price in prices.values() if price is not None), _UNKNOWN_FAST)
+    fast = next((price for price in prices.values() if price is not None), _NOMINAL_FAST)
     found = {}
     for agent, price in prices.items():
         ratio = 1.0 if agent in CHEAP_AGENTS else UNKNOWN_RATIO
@@ -333,5 +343,5 @@ def _known_price(card: ModelCard) -> Price | None:
         return card.price
     if card.parameters is None:
         return None
-    each = card.parameters * PER_BILLION
+    each = card.parameters * NOMINAL_USD_PER_BILLION
     return Price(each, each, each)

@@ -25,10 +25,10 @@ class Slow:
         self.difficulty = difficulty
         self.error: Exception | None = None
 
-    def is_fast(self, query: Query) -> bool:
+    def is_instant(self, query: Query) -> bool:
         return False
 
-    async def __call__(self, query: Query, thresholds=None) -> Estimate:
+    async def estimate(self, query: Query) -> Estimate:
         await self.may.wait()
         if self.error is not None:
             raise self.error
@@ -46,7 +46,7 @@ def engine(difficulty: float = 0.1, *, warm: bool = True, models=MODELS, **overr
         providers={"fast": fast, "slow": slow},
         estimator=ConstantEstimator(difficulty),
     )
-    odar.planner.estimates = estimates
+    odar.planner.estimator = estimates
     estimates.loaded = warm
     return odar, fast, slow, estimates
 

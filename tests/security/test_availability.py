@@ -314,6 +314,6 @@ async def test_the_file_of_served_energies_is_read_before_the_first_question(sta
 
     monkeypatch.setattr(ServedAlignment, "load", noting)
     live = await start(app_options={"served": tmp_path / "served.json"})
-    await until(lambda: live.service.odar.planner.estimates.loaded)
+    await until(lambda: live.service.odar.planner.estimator.loaded)
     assert await statuses(live, 2, model="odar-medium") == {200}
     assert threads == [False]

@@ -200,7 +200,7 @@ async def test_a_store_that_is_lost_makes_the_gateway_unavailable(
     secret = await make_key([store], settings)
     headers = {"authorization": f"Bearer {secret}"}
     assert (await recorded.post(CHAT, BODY, headers=headers))[0] == 200
-    await until(lambda: recorded.service.odar.planner.estimates.loaded)
+    await until(lambda: recorded.service.odar.planner.estimator.loaded)
     for suffix in ("-wal", ""):
         file = tmp_path / f"store.db{suffix}"
         if damage == "deleted":

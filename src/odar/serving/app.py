@@ -176,7 +176,7 @@ class _UtilityRoutes:
         """Return 200 if requests are accepted; 503 while loading, shutting down or without the store of keys."""
         if self._service.concurrency_limit.draining:
             return json_response({"status": "draining"}, 503)
-        if not self._service.odar.planner.estimates.loaded:
+        if not self._service.odar.planner.estimator.loaded:
             return json_response({"status": "loading"}, 503)
         access = self._service.access
         if access.keys_required and access.keys.lost:
