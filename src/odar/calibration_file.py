@@ -38,6 +38,11 @@ class Calibration:
     report: Mapping[str, Any] = field(default_factory=dict)
     """Accuracy, calls and cost of the choices on held-out folds, and the recommendation."""
 
+    @property
+    def has_skills(self) -> bool:
+        """Whether it measured how often an agent is right."""
+        return any(each.accuracy is not None for each in self.statistics.values())
+
     def load_belief(self) -> Belief:
         """The shipped belief with the fitted weights; raises InputError if one of them is invalid."""
         shipped = Belief.load()

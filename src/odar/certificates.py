@@ -64,7 +64,7 @@ class InstalledCertificate:
             problems.append(f"the dial is {dial}")
         if plan.forced:
             problems.append("the caller chose the path")
-        defaults = {agent: cards[0].name for agent, cards in self._agents.cards.items()}
+        defaults = {agent: card.name for agent, card in self._agents.default_cards.items()}
         if dict(plan.agents) != defaults:
             problems.append("other models")
         return self.describe(problems + self.problems())

@@ -148,8 +148,8 @@ class NextStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
-    """Puts answers that exist already in the place of calls."""
+class DryRun:
+    """The loop of the engine, with answers that the caller gives in place of calls."""
 
     policy: Policy
     team: Team
@@ -166,7 +166,7 @@ class Replay:
     def _next_step(self, plan: Plan, answers: Sequence[GivenAnswer]) -> NextStep:
         ledger = self.team.ledger
         start = State(plan, calls_left=ledger.calls_left(), usd_left=ledger.usd_left())
-        state, numbers = self.state_after(start, answers)
+        state, numbers = self._state_after(start, answers)
         decision = self.policy.next_stage(state)
         stops = decision.stage is None and bool(state.candidates)
         verdict = self.verdict(state) if stops else None
@@ -181,23 +181,21 @@ class Replay:
             answer=None if verdict is None else numbers[verdict.winner],
         )
 
-    def state_after(self, state: State, answers: Sequence[GivenAnswer]) -> tuple[State, list[int]]:
+    def _state_after(self, state: State, answers: Sequence[GivenAnswer]) -> tuple[State, list[int]]:
         """Return the state after these answers, and the number of each of its candidates among them.
 
         An answer belongs to the stage that the policy asks for in that state, or is a stage of its own.
         """
-        for number, given in enumerate(answers):
-            if given.agent not in self.team.cards:
-                known = ", ".join(self.team.cards)
-                raise InputError(f"answers[{number}].agent: {one_line(given.agent, 60)!r} is not one of: {known}")
-        left = dict(enumerate(answers))
+        self._check_agents(answers)
+        left = dict(enumerate(answers))  # those that belong to no stage yet
         numbers: list[int] = []
         while left:
             stage = self._stage(state, next(iter(left.values())).agent)
             proposal = leading_candidate(self.policy, state)
             found = []
             for ask in stage.asks:
-                for number in [n for n, given in left.items() if given.agent == ask.agent][: ask.samples]:
+                own = [number for number, given in left.items() if given.agent == ask.agent]
+                for number in own[: ask.samples]:
                     given = left.pop(number)
                     self._count(ask, given, state.plan)
                     if is_usable(completion := given.completion()):
@@ -206,6 +204,13 @@ class Replay:
                         numbers.append(number)
             state = self.measurements.state_after(state, stage, found, self.team)
         return state, numbers
+
+    def _check_agents(self, answers: Sequence[GivenAnswer]) -> None:
+        """Raise InputError for an answer of an agent that is not in the team."""
+        for number, given in enumerate(answers):
+            if given.agent not in self.team.cards:
+                known = ", ".join(self.team.cards)
+                raise InputError(f"answers[{number}].agent: {one_line(given.agent, 60)!r} is not one of: {known}")
 
     def _stage(self, state: State, agent: str) -> Stage:
         """The stage that the policy asks for if the agent is in it, else one call to the agent."""

@@ -20,12 +20,12 @@ from odar.background import run_by_size, run_in_background, run_in_thread
 from odar.calibration_file import load_calibration
 from odar.certificates import InstalledCertificate
 from odar.config import load_settings
-from odar.decisions import GivenAnswers, NextStep, Replay, read_answers
+from odar.decisions import DryRun, GivenAnswers, NextStep, read_answers
 from odar.difficulty.base import Estimator, open_estimator
 from odar.errors import OdarError
 from odar.inputs import Question, make_query
 from odar.observer import Observer, observed, tell
-from odar.options import NO_OPTIONS, AskKeywords, AskOptions, with_keywords
+from odar.options import DEFAULT_OPTIONS, AskKeywords, AskOptions, with_keywords
 from odar.planning import Planner, usual_lengths
 from odar.policy.cascade import CascadePolicy
 from odar.policy.fusion import Fusion
@@ -72,29 +72,33 @@ class Odar:
     ) -> None:
         self.settings = settings = settings or load_settings()
         self.observer = observer or telemetry_observer(settings)
-        self.calibration = load_calibration(settings.calibration)
+        self.calibration = calibration = load_calibration(settings.calibration)
         self.agents = Agents(settings, providers, observed_guard(guard, self.observer))
         self.estimator = estimator or open_estimator(settings.routing.estimator)
-        self.alignment = ServedAlignment(self.calibration.statistics, served)
-        self.fusion = Fusion.from_settings(settings.fusion, self.calibration.statistics, self.agents.sources())
-        self.believed_agents = agents_of(settings, self.calibration, self.agents.sources())
-        self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment, self.fusion)
-        models = {agent: cards[0].name for agent, cards in self.agents.cards.items()}
-        measured = any(each.accuracy is not None for each in self.calibration.statistics.values())
-        belief = None if measured else self.calibration.load_belief()  # a calibration is not changed by traffic
-        self.agreement = ServedAgreement(self.believed_agents, models, belief, sibling_file(served, "agreement"))
-        policy_of = partial(policy_with_skills, settings, self.calibration, self.believed_agents)
-        self._policy = lru_cache(MAX_POLICIES)(policy_of)
+        # measured by a calibration
+        sources = self.agents.sources()
+        self.fusion = Fusion.from_settings(settings.fusion, calibration.statistics, sources)
+        self.believed_agents = agents_of(settings, calibration, sources)
+        # learned from served answers; skills only if no calibration has measured them
+        self.alignment = ServedAlignment(calibration.statistics, served)
         self.targets = ServedTargets(sibling_file(served, "targets"))
-        parts = (settings, self.calibration, self.agents, self.alignment)
-        self.certificate = InstalledCertificate(*parts) if self.calibration.made.get("certificate") else None
+        models = {agent: card.name for agent, card in self.agents.default_cards.items()}
+        belief = None if calibration.has_skills else calibration.load_belief()
+        self.agreement = ServedAgreement(self.believed_agents, models, belief, sibling_file(served, "agreement"))
+        # used for every question
+        policy_of = partial(policy_with_skills, settings, calibration, self.believed_agents)
+        self._policy_with_skills = lru_cache(MAX_POLICIES)(policy_of)
+        self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment, self.fusion)
+        self.certificate: InstalledCertificate | None = None
+        if calibration.made.get("certificate"):
+            self.certificate = InstalledCertificate(settings, calibration, self.agents, self.alignment)
         certify = None if self.certificate is None else self.certificate.state
-        lengths = usual_lengths(self.agents.cards, self.calibration, self.agents.sources())
+        lengths = usual_lengths(self.agents.cards, calibration, sources)
         self.planner = Planner(self.agents, self.estimator, lengths, self.targets, certify)
 
     @observed("query", outermost=True)
     async def aask(
-        self, question: Question, options: AskOptions = NO_OPTIONS, **keywords: Unpack[AskKeywords]
+        self, question: Question, options: AskOptions = DEFAULT_OPTIONS, **keywords: Unpack[AskKeywords]
     ) -> Answer:
         """Answer one question.
 
@@ -115,23 +119,27 @@ class Odar:
         stream = StreamedAnswer(options.on_text, options.on_delta, final=options.final, progress=options.progress)
         decisions: list[Decision] = []
         try:
+            # the plan; if it takes long, the call that every question begins with starts before it
             opening = policy.opening
             single = team.query.options.n == 1 and options.on_delta is None
             if opening is not None and single and self.planner.takes_long(team.query):
-                team.ask_early(opening)  # while the plan is made
+                team.ask_early(opening)
             plan = await self.planner.plan(team, assignment, policy, options)
             state = State(plan, calls_left=ledger.calls_left(), usd_left=ledger.usd_left())
+            # stage after stage, until the policy stops
             while (stage := self._decide(policy, state, decisions, options)) is not None:
+                decision = decisions[-1]
                 if not state.stages:  # before any call is paid for
-                    team.check(*(stage.agents if decisions[-1].final else team.cards))
-                team.final = decisions[-1].final
-                stream.announce(decisions[-1], plan)
+                    team.check(*(stage.agents if decision.final else team.cards))
+                team.final = decision.final
+                stream.announce(decision, plan)
                 proposal = leading_candidate(policy, state)
-                candidates = await team.ask(stage, proposal, stream.handler_of(decisions[-1]))
-                if stream.committed and not candidates:
+                candidates = await team.ask(stage, proposal, stream.handler_of(decision))
+                if stream.committed and not candidates:  # no other agent can continue this text
                     raise team.error()
                 measure = partial(self.measurements.state_after, state, stage, candidates, team)
                 state = await run_by_size(size_of(state.candidates) + size_of(candidates), measure)
+            # the winner
             if not state.candidates:
                 raise team.error()
             verdict = await run_by_size(size_of(state.candidates), partial(self._verdict, policy, team, state))
@@ -152,7 +160,7 @@ class Odar:
         self,
         question: Question,
         answers: GivenAnswers = (),
-        options: AskOptions = NO_OPTIONS,
+        options: AskOptions = DEFAULT_OPTIONS,
         **keywords: Unpack[AskKeywords],
     ) -> NextStep:
         """Decide without any call: return the stage to ask, or to stop and which answer to take.
@@ -171,17 +179,18 @@ class Odar:
         policy, team, assignment = self._open(question, options)
         team.check_images(*team.cards)
         plan = await self.planner.plan(team, assignment, policy, options)
-        replay = Replay(policy, team, self.measurements, partial(self._verdict, policy, team))
-        return await replay.next_step(plan, given)
+        dry_run = DryRun(policy, team, self.measurements, partial(self._verdict, policy, team))
+        return await dry_run.next_step(plan, given)
 
-    def policy(self, options: AskOptions = NO_OPTIONS, query: Query | None = None) -> Policy:
-        """The policy of one question: the settings', a path of the paper, or one model."""
-        if not options.forced:
-            cascade = options.dial is not None
-            if query is not None and self.settings.fixed_stages:
-                cascade = cascade or request_kind(query).kind is Kind.OPEN_ENDED
-            return self._policy(self.agreement.skills(), cascade)
-        return choose_policy(self.settings, self.calibration, self.believed_agents, options.path, options.model)
+    def policy(self, options: AskOptions = DEFAULT_OPTIONS, query: Query | None = None) -> Policy:
+        """The policy of one question: that of the settings, a path of the paper, or one model."""
+        if options.forced:
+            agents = self.believed_agents
+            return choose_policy(self.settings, self.calibration, agents, options.path, options.model)
+        prefer_cascade = options.dial is not None
+        if query is not None and self.settings.fixed_stages:
+            prefer_cascade = prefer_cascade or request_kind(query).kind is Kind.OPEN_ENDED
+        return self._policy_with_skills(self.agreement.skills(), prefer_cascade)
 
     def _open(self, question: Question, options: AskOptions) -> tuple[Policy, Team, Assignment]:
         query = make_query(question, options.images, {} if options.model else self.agents.contexts)
@@ -218,7 +227,9 @@ class Odar:
             await run_in_thread(counts.close)
         await self.agents.providers.close()
 
-    def ask(self, question: Question, options: AskOptions = NO_OPTIONS, **keywords: Unpack[AskKeywords]) -> Answer:
+    def ask(
+        self, question: Question, options: AskOptions = DEFAULT_OPTIONS, **keywords: Unpack[AskKeywords]
+    ) -> Answer:
         """Call `aask` from code that is not async; this also works inside a running event loop."""
         return run_in_background(self.aask(question, options, **keywords))
 
@@ -226,7 +237,7 @@ class Odar:
         self,
         question: Question,
         answers: GivenAnswers = (),
-        options: AskOptions = NO_OPTIONS,
+        options: AskOptions = DEFAULT_OPTIONS,
         **keywords: Unpack[AskKeywords],
     ) -> NextStep:
         """Call `adecide` from code that is not async."""

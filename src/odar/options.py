@@ -63,7 +63,7 @@ class AskOptions:
         return self.path is not None or self.model is not None
 
 
-NO_OPTIONS = AskOptions()
+DEFAULT_OPTIONS = AskOptions()
 
 
 class AskKeywords(TypedDict, total=False):

@@ -107,7 +107,7 @@ class AsyncEstimator:
             return dataclasses.replace(LengthEstimator().estimate(query), fallback=why)
 
     def is_instant(self, query: Query) -> bool:
-        """Whether an estimate takes less time than starting a thread for it."""
+        """Whether an estimate takes less than a millisecond, so that it needs no thread."""
         return self.loaded and len(query.text) + sum(map(len, query.earlier[-MAX_EARLIER_TURNS:])) <= LONG_TEXT
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class Planner:
         self.estimator = AsyncEstimator(estimator, parse=settings.policy == "paper")
         fallbacks = {name for agent in settings.agent_names for name in settings.agent(agent).fallbacks}
         self._assign = partial(assign, cards=cards, fallbacks=fallbacks)
-        self.reference_usd = reference_price({agent: each[0] for agent, each in cards.items()})
+        self.reference_usd = reference_price(agents.default_cards)
         """Price of a slow call of ordinary length."""
 
     def takes_long(self, query: Query) -> bool:
@@ -278,7 +278,7 @@ def make_plan(
 
 
 def value_of(plan: Plan, dial: Dial, reference_usd: float) -> float:
-    """V, what a right answer is worth in dollars (SPEC 9.5).
+    """V, what a right answer is worth, in the unit of the prices (SPEC 9.5).
 
     A request that takes one call is compared with a slow call of its own length if that is longer, so that a coding
     agent's long instructions do not make a hard task look worthless.

@@ -40,6 +40,7 @@ class Agents:
             agent: [settings.card(model) for model in settings.models_of(agent)] for agent in settings.agent_names
         }
         """Models of each agent, its default first."""
+        self.default_cards = {agent: cards[0] for agent, cards in self.cards.items()}
         longest = [max(cards, key=lambda card: card.context or math.inf) for cards in self.cards.values()]
         self.contexts = {card.name: card.context for card in longest if card.context}
         """Context length of each agent's longest model, if it is known."""
@@ -51,7 +52,7 @@ class Agents:
         self, query: Query, ledger: Ledger, seed: int | None = None, models: Mapping[str, str] | None = None
     ) -> Team:
         """The agents for one query, with these models or their default models."""
-        chosen = {agent: cards[0] for agent, cards in self.cards.items()}
+        chosen = self.default_cards
         if models is not None:
             chosen = {
                 agent: next(card for card in self.cards[agent] if card.name == name)
@@ -91,7 +92,7 @@ class Agents:
             if agent not in CHEAP_AGENTS:
                 steps[agent].append(Step.VERIFY)
         return {
-            (agent, step): self.source(self.cards[agent][0].name, agent, step)
+            (agent, step): self.source(self.default_cards[agent].name, agent, step)
             for agent, each in steps.items()
             for step in each
         }

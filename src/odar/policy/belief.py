@@ -82,7 +82,10 @@ SHARES = ("lure_options", "lure_many", "trap", "lure_trap", "repeat_family", "re
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Who answers."""
+    """An agent as the belief sees it: how often it is right, and whose mistakes it shares.
+
+    Its models and prompts are in `odar.agents`.
+    """
 
     name: str
     skill: Any
@@ -237,7 +240,17 @@ class Belief:
         trap = self.weights["trap"]
         total = (total + sum(none)) * (1 - trap) + self._trapped(opinions, matches) * sum(density) * trap
         p = sigmoid(self.weights["p_offset"] + logit(best * (1 - trap) / total))
-        return Posterior(leader, p * (leader >= 0), self, opinions, right, none, total, eases, guess)
+        return Posterior(
+            leader,
+            p * (leader >= 0),
+            _belief=self,
+            _opinions=opinions,
+            _right=right,
+            _none=none,
+            _total=total,
+            _eases=eases,
+            _guess=guess,
+        )
 
     def chances(self, agent: Agent, eases: Sequence[Any], looks: Any, guess: Any) -> list[tuple[Any, Any]]:
         """Probabilities that an agent answers, and that its answer is right, at each ease of a question.

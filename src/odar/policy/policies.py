@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 VENDORS_CHEAP_SKILL = 0.62
 """Median skill of ten cheap models of vendors on MMLU-Pro; small open models have less (`default_skill`)."""
 Walk = tuple[Stage, ...]
-"""Stages that one request may be asked in turn."""
+"""The stages that a question passes through, from the first to the last."""
 
 
 class Policy(Protocol):
@@ -79,10 +79,9 @@ def expected_usd(policy: Policy, state: State) -> float:
     """The expected price of all further stages of a question."""
     if isinstance(policy, CascadePolicy):
         return policy.expected_usd(state)
+    # what other policies ask does not depend on the answers
     total = 0.0
-    while (
-        stage := policy.next_stage(state).stage
-    ) is not None:  # what other policies ask does not depend on answers
+    while (stage := policy.next_stage(state).stage) is not None:
         total += stage_price(stage, state.plan)
         answered = Candidate(stage.asks[0].step, stage.asks[0].agent, "", "", "")
         state = replace(state, stages=(*state.stages, stage), candidates=(*state.candidates, answered))
@@ -126,14 +125,20 @@ def policy_with_skills(
     calibration: Calibration,
     agents: Mapping[str, Agent],
     skills: Sequence[float],
-    cascade: bool = False,
+    prefer_cascade: bool = False,
 ) -> Policy:
-    """Return the settings' policy for agents with other skills, in their order; empty for their own.
+    """Return the settings' policy for agents with other skills.
 
-    With `cascade`, a fixed choice that a calibration has installed does not count: the caller names a dial, or the
-    request is open-ended, of which no calibration has any.
+    Args:
+        settings: `policy` and `routing`.
+        calibration: its belief replaces the shipped one.
+        agents: skill and family of each agent.
+        skills: the skills in the order of the agents, in place of their own; empty to keep these.
+        prefer_cascade: whether the cascade replaces a fixed choice that a calibration has installed: if the caller
+            names a dial, or the request is open-ended, of which no calibration has any.
     """
-    if cascade and settings.policy != "paper" and settings.origins.get(("policy",), "").startswith("calibration"):
+    installed = settings.origins.get(("policy",), "").startswith("calibration")
+    if prefer_cascade and installed and settings.policy != "paper":
         settings = replace(settings, policy="cascade")
     named = dict(zip(agents, skills, strict=False))
     changed = {name: replace(agent, skill=named.get(name, agent.skill)) for name, agent in agents.items()}
@@ -143,9 +148,9 @@ def policy_with_skills(
 def agents_of(
     settings: Settings, calibration: Calibration, sources: Mapping[tuple[str, Step], Source]
 ) -> dict[str, Agent]:
-    """Return skill and family of each agent.
+    """The agents as the belief sees them.
 
-    The skill is the accuracy of the calibration, else the mean of the catalogue's scores, else a default.
+    The skill of each is the accuracy of the calibration, else the mean of the catalogue's scores, else a default.
     """
     agents = {}
     for name in settings.agent_names:
@@ -184,12 +189,14 @@ def _price_ratio(name: str, card: ModelCard, settings: Settings) -> float:
 
 
 def possible_walks(policy: Policy, n: int = 1, max_path: Route | None = None) -> list[Walk]:
-    """Return the longest walk of a policy within a path, and shorter ones down to a single call.
+    """Return the walks for which money or calls may have to be reserved before a request is sent.
+
+    The longest walk of the policy comes first, then shorter ones down to a single call.
 
     Args:
         policy: the policy of the request.
         n: number of choices that the client asks for.
-        max_path: the longest path that the key allows.
+        max_path: the longest path that the key allows; walks beyond it are left out.
     """
     walks: list[Walk]
     match policy:
