@@ -25,7 +25,7 @@ def make_trace(
     if options.session is not None:
         agent = state.candidates[verdict.winner].agent
         plan = dataclasses.replace(plan, session=options.session.use(agent, ledger.calls))
-    told = [describe_failure(agent, error) for agent, error in team.failures]
+    failures = [describe_failure(agent, error) for agent, error in team.failures]
     summaries = [describe_failure(agent, error, quoting=False) for agent, error in team.failures]
     return Trace(
         id=options.trace_id or uuid.uuid4().hex,
@@ -38,7 +38,7 @@ def make_trace(
         calls=tuple(ledger.calls),
         spend=ledger.spend(),
         prompts=tuple((step.value, prompt.md5) for step, prompt in team.prompts.items()),
-        degradations=_degradations(state, verdict, team, told),
+        degradations=_degradations(state, verdict, team, failures),
         degradation_summaries=_degradations(state, verdict, team, summaries),
         notes=tuple(dict.fromkeys(team.notes)),
         baseline_usd=baseline_usd(team),

@@ -1,4 +1,4 @@
-"""The configured agents: their models, prompts and providers, from which each query gets its team."""
+"""The configured agents of an engine: their models, prompts and providers. Each query gets its `Team` from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_RETRIES = 6
 
 
 class Agents:
-    """All agents of an engine.
+    """All agents of an engine, with every model that they may use.
 
     Args:
         settings: the effective settings.
@@ -58,10 +58,17 @@ class Agents:
                 agent: next(card for card in self.cards[agent] if card.name == name)
                 for agent, name in models.items()
             }
-        open_ended = self.prompts.is_open(query)
-        team = Team(self.settings, chosen, self.prompts, self.providers, query, ledger, open_ended=open_ended)
-        team.seed = self.settings.seed if seed is None else seed
-        team.continues = self.settings.policy != "paper"  # SPEC 3.6 is not in the paper
+        team = Team(
+            self.settings,
+            chosen,
+            self.prompts,
+            self.providers,
+            query,
+            ledger,
+            seed=self.settings.seed if seed is None else seed,
+            open_ended=self.prompts.is_open(query),
+            continues=self.settings.policy != "paper",  # SPEC 3.6 is not in the paper
+        )
         if blind := sorted(set(self.cards) - set(chosen)):
             team.shortcuts.append(f"the model of {', '.join(blind)} cannot see images")
         if query.options is NO_OPTIONS and seed is None:

@@ -1,7 +1,13 @@
-"""The agents of one query, and their calls.
+"""The agents of one query, and their calls: start at `Team.ask`.
 
 A stage returns its candidates; an agent that fails returns none. Errors are collected in `failures`, so that a
 policy can go on with the agents that answered.
+
+    ask → _run                 each agent of the stage: a new call, or a reply that exists already
+        → _call_models         its model, then its fallbacks
+        → _samples             as many samples as fit the limits, in one request or several
+        → _call → complete     one request, billed by the ledger
+        → candidate            text → final answer, judgment, faults
 """
 
 from __future__ import annotations
@@ -82,35 +88,44 @@ class Team:
     query: Query
     ledger: Ledger
     seed: int | None = None
+
+    # how the request is sent
     plain: bool = False
     """Whether only the client's own options are sent, as for a model that the client named."""
     open_ended: bool = False
     """Whether the request is open-ended: it is sent unchanged, and there is more room for its answer."""
-    final: bool = False
-    """Whether the next stage gives the answer alone. Nothing is compared then, so the request is sent unchanged."""
     short: bool = False
-    """Whether the caller needs a final answer in short all the same."""
+    """Whether the caller needs a final answer in short also where nothing is compared."""
     continues: bool = False
     """Whether an answer that was cut off before it stated its result is continued once (SPEC 3.6)."""
+    final: bool = False
+    """Whether the next stage gives the answer alone. Nothing is compared then, so the request is sent unchanged,
+    unless `short`. Set before each stage, from the policy's decision."""
+
+    # what is known already
+    believed: Mapping[str, Agent] = field(default_factory=dict)
+    """Skill and family of each agent; not needed if the team is plain."""
+    paid: dict[str, tuple[Completion, Call]] = field(default_factory=dict)
+    """Replies that exist already by agent, and their calls: they are used in place of its first answer."""
+    request_templates: dict[tuple[str, str, bool], Request] = field(default_factory=dict)
+    """Cached `request_template` by agent, model and `open_ended`; teams share them without options of a client."""
+
+    # what happened so far, for the trace
     failures: list[tuple[str, OdarError]] = field(default_factory=list)
     """Agents that gave no answer, and their errors without tracebacks."""
     shortcuts: list[str] = field(default_factory=list)
     """Degradations that are not failures."""
     notes: list[str] = field(default_factory=list)
     """Parts of the request that a model did not get."""
-    request_templates: dict[tuple[str, str, bool], Request] = field(default_factory=dict)
-    """Cached `request_template` by agent, model and `open_ended`; teams share them without options of a client."""
+
     _asked: dict[str, int] = field(default_factory=dict)
     """Number of samples that each agent was asked for, so that with a seed none is drawn twice."""
-    paid: dict[str, tuple[Completion, Call]] = field(default_factory=dict)
-    """Replies that exist already by agent, and their calls: they are used in place of its first answer."""
-    believed: Mapping[str, Agent] = field(default_factory=dict)
-    """Skill and family of each agent; not needed if the team is plain."""
     _early: dict[Ask, asyncio.Task[list[Candidate]]] = field(default_factory=dict)
-    _descriptions: tuple[Message, ...] | None = None
-    """The client's tools and format as they are billed."""
+    """Calls that were started before the plan."""
     _answers: list[str] = field(default_factory=list)
     """Answers so far, if a reply exists already: it may give one of them in other words."""
+    _descriptions: tuple[Message, ...] | None = None
+    """The client's tools and format as they are billed; None until they are needed."""
 
     @property
     def prompts(self) -> Prompts:
@@ -131,7 +146,8 @@ class Team:
         work = [self._run(ask, proposal, on_delta if i == 0 else None) for i, ask in enumerate(stage.asks)]
         parts = [await work[0]] if len(work) == 1 else await gather_or_cancel(work)
         candidates = [candidate for part in parts for candidate in part]
-        self._answers += [candidate.answer for candidate in candidates] if self.paid else []
+        if self.paid:
+            self._answers += [candidate.answer for candidate in candidates]
         return candidates
 
     def ask_early(self, opening: Decision) -> None:
@@ -362,15 +378,14 @@ class Team:
             self.fail(ask.agent, error)
             return
         if count < request.n:
-            short = BudgetExceeded(f"only {count} of {request.n} samples fit the limits")
-            self.fail(ask.agent, short)
+            self.fail(ask.agent, BudgetExceeded(f"only {count} of {request.n} samples fit the limits"))
             request = replace(request, n=count)
         # A client that names a model outside the catalogue asks it as it would without ODAR.
         in_one_request = request.n == 1 or card.n or (self.plain and request.unlisted_model)
         together = await self._call(ask, card, request, on_delta) if in_one_request else []
         for index, completion in enumerate(together):
             yield index, completion
-        if len(together) >= request.n or (in_one_request and not together):
+        if len(together) >= request.n or (in_one_request and not together):  # complete, or it gave nothing
             return
 
         async def alone(index: int) -> list[tuple[int, Completion]]:
@@ -414,11 +429,13 @@ class Team:
         self, completion: Completion, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> Completion:
         """The completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
+        # is it cut off, without its answer?
         make = partial(self.candidate, ask, card, completion)
         stated = (await run_by_size(len(completion.text), make)).stated
         kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
         if kind == "replay" or not wants_continuation(completion.finish, stated, request.options):
             return completion
+        # the conversation with the text so far; a local model continues its own turn
         so_far = Message("assistant", completion.text if kind == "local" else completion.text.rstrip())
         turns = (so_far,) if kind == "local" else (so_far, Message("user", _CONTINUE_PROMPT))
         further = replace(request, messages=(*request.messages, *turns), n=1)
