@@ -184,10 +184,10 @@ class Drift(NamedTuple):
     """Whether the difference is significant and large."""
 
 
-def measure_drift(running: Histogram, calibrated: Statistics) -> Drift | None:
+def measure_drift(histogram: Histogram, calibrated: Statistics) -> Drift | None:
     """The drift of served energies from the calibrated ones; None if there are too few to compare."""
-    served = running.alignment()
-    count = running.count
+    served = histogram.alignment()
+    count = histogram.count
     if served is None or count < MIN_COMPARED or calibrated.deviation <= 0 or calibrated.count < 2:
         return None
     shift = (served.mean - calibrated.mean) / calibrated.deviation
@@ -224,15 +224,15 @@ class AlignmentRow:
     drifting: bool
 
 
-def alignment_row(source: Source, step: str, calibrated: Statistics | None, running: Histogram) -> AlignmentRow:
-    served = running.alignment()
-    drift = None if calibrated is None else measure_drift(running, calibrated)
+def alignment_row(source: Source, step: str, calibrated: Statistics | None, histogram: Histogram) -> AlignmentRow:
+    served = histogram.alignment()
+    drift = None if calibrated is None else measure_drift(histogram, calibrated)
     return AlignmentRow(
         model=source.model,
         step=step,
         used="calibrated" if calibrated else "nothing",
-        count=running.count,
-        seen=running.seen,
+        count=histogram.count,
+        seen=histogram.seen,
         calibrated_mean=calibrated.mean if calibrated else None,
         calibrated_deviation=calibrated.deviation if calibrated else None,
         running_mean=served.mean if served else None,

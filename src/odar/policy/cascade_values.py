@@ -68,7 +68,7 @@ class Simulation:
         plausible: int = 0,
         possible: Iterable[Reached] | None = None,
     ) -> Simulation:
-        """Draw questions and answers from the belief, the same ones each time, and take stock in every state.
+        """Draw questions and answers from the belief, the same ones each time, and compute p and q in every state.
 
         Args:
             belief: draws the answers and judges them.
@@ -187,7 +187,7 @@ class StageValues:
             then = [(*reached, number) for reached in before]
             p, q = (np.concatenate([kept[r] for r in before]) for kept in (simulation.p, simulation.q))
             q_then = np.concatenate([simulation.q[r] for r in then])
-            after = np.concatenate([values.best(simulation, r) for r in then])
+            after = np.concatenate([values.of_state(simulation, r) for r in then])
             # q keeps its mean in a call, and p after the first answer has the mean q: what they deviate by is noise
             change = q_then - q
             start = slice(size)
@@ -203,7 +203,7 @@ class StageValues:
         last = [
             reached[0]
             for reached, p in alone.items()
-            if (values.best(simulation, reached) <= p)[p >= NO_ANSWER].all()
+            if (values.of_state(simulation, reached) <= p)[p >= NO_ANSWER].all()
         ]
         return replace(values, last=frozenset(last))
 
@@ -251,8 +251,8 @@ class StageValues:
         best, worth = self.best_stage(numbers, known, q)
         return best if p is None else _where(worth <= p, -1, best)
 
-    def best(self, simulation: Simulation, reached: Reached) -> Array:
-        """The value of the best choice in a state: to stop, or one of the stages that can follow."""
+    def of_state(self, simulation: Simulation, reached: Reached) -> Array:
+        """The value of a state for each question: that of stopping, or of the best stage that can follow."""
         p, q = simulation.p[reached], simulation.q[reached]
         value = p
         for worth in self.worths(simulation.following(reached), p, q):

@@ -27,11 +27,11 @@ from odar.served.counts import SharedCounts
 from odar.settings import StoreSettings
 
 _MAX_SOURCES = 3000
-_MAX_SOURCES_PER_KEY = 1000
 """Maximum number of sources in the file; the rarest are dropped. Every temperature of a client is a new source."""
+_MAX_SOURCES_PER_KEY = 1000
 _MAX_WAITING = 20_000
-_MAX_WAITING_PER_KEY = 5000
 """Maximum number of energies between two syncs; further ones are dropped, because they would change little."""
+_MAX_WAITING_PER_KEY = 5000
 _OTHERS_SHARE = 0.2
 """Maximum weight of each other key, as a share of the number of answers that are enough."""
 _MIN_WEIGHT = 0.5
@@ -62,21 +62,21 @@ def alignment_path(settings: StoreSettings) -> Path:
     return user_path(file, setting="store.url").with_suffix(".alignment.json")
 
 
-class Served(NamedTuple):
+class ServedSource(NamedTuple):
     """A source, and the key whose questions it answered."""
 
     source: Source
     key: str
 
 
-class ServedAlignment(SharedCounts[Served, Histogram]):
+class ServedAlignment(SharedCounts[ServedSource, Histogram]):
     """The statistics of one engine's sources; served energies are shared by all processes of a machine.
 
     `clock` gives seconds since 1970, for the decay of counts; `timer` monotonic seconds, for the syncs.
     """
 
     FORMAT = "odar-alignment-4"
-    ROWS = list[tuple[Served, Histogram]]
+    ROWS = list[tuple[ServedSource, Histogram]]
 
     def __init__(
         self,
@@ -89,9 +89,9 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
         self.calibrated = calibrated
         self._clock = clock
         self._sync_at = -math.inf
-        self._waiting: list[tuple[Served, float]] = []
+        self._waiting: list[tuple[ServedSource, float]] = []
         self._waiting_by_key: Counter[str] = Counter()
-        self._counts = _Counts({})
+        self._signal_counts = _SignalCounts({})
         self._calibrated_tables: dict[Source, QuantileTables | None] = {}
 
     def find(self, source: Source) -> Alignment | None:
@@ -108,7 +108,7 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
                 self._calibrated_tables[source] = calibrated.tables
             return self._calibrated_tables[source]
         self.read()
-        return self._counts.tables(Served(source, CURRENT_KEY.get()))
+        return self._signal_counts.tables(ServedSource(source, CURRENT_KEY.get()))
 
     def observe_signals(self, source: Source, answer: AnswerSignals) -> None:
         """Count the signals of a served fast answer; an unfinished one is not compared with others."""
@@ -123,7 +123,7 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
         key = CURRENT_KEY.get()
         with self._lock:
             if len(self._waiting) < _MAX_WAITING and self._waiting_by_key[key] < _MAX_WAITING_PER_KEY:
-                self._waiting.append((Served(source, key), energy))
+                self._waiting.append((ServedSource(source, key), energy))
                 self._waiting_by_key[key] += 1
         self._sync_if_due()
 
@@ -132,8 +132,8 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
         if self._is_due():
             self.sync()
         served: dict[Source, Histogram] = {}
-        for (source, _), running in self._decay(self.read()).items():
-            served[source] = served.get(source, Histogram()).merged(running, _HALF_LIFE_DAYS)
+        for (source, _), histogram in self._decay(self.read()).items():
+            served[source] = served.get(source, Histogram()).merged(histogram, _HALF_LIFE_DAYS)
         sources = dict.fromkeys(source for source in (*self.calibrated, *served) if not source.signal)
         rows = [
             alignment_row(
@@ -150,7 +150,7 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
         with self._lock:
             waiting, self._waiting = self._waiting, []
             self._waiting_by_key.clear()
-        energies: dict[Served, list[float]] = {}
+        energies: dict[ServedSource, list[float]] = {}
         for served, energy in waiting:
             energies.setdefault(served, []).append(energy)
         day = self._clock() / _DAY_S
@@ -158,19 +158,21 @@ class ServedAlignment(SharedCounts[Served, Histogram]):
         with self._lock:
             self._unsaved = self._merge(self._unsaved, new)
 
-    def _decay(self, counts: Mapping[Served, Histogram]) -> dict[Served, Histogram]:
+    def _decay(self, counts: Mapping[ServedSource, Histogram]) -> dict[ServedSource, Histogram]:
         day = self._clock() / _DAY_S
-        return {served: running.decayed(day, _HALF_LIFE_DAYS) for served, running in counts.items()}
+        return {served: histogram.decayed(day, _HALF_LIFE_DAYS) for served, histogram in counts.items()}
 
-    def _after_sync(self, total: Mapping[Served, Histogram]) -> None:
-        self._counts = _Counts(self._decay(total))
+    def _after_sync(self, total: Mapping[ServedSource, Histogram]) -> None:
+        self._signal_counts = _SignalCounts(self._decay(total))
 
-    def _merge(self, old: dict[Served, Histogram], new: Mapping[Served, Histogram]) -> dict[Served, Histogram]:
+    def _merge(
+        self, old: dict[ServedSource, Histogram], new: Mapping[ServedSource, Histogram]
+    ) -> dict[ServedSource, Histogram]:
         total = dict(old)
-        for served, running in new.items():
-            total[served] = total.get(served, Histogram()).merged(running, _HALF_LIFE_DAYS)
-        today = max((running.day for running in total.values()), default=0.0)
-        weights = {served: running.decayed(today, _HALF_LIFE_DAYS).count for served, running in total.items()}
+        for served, histogram in new.items():
+            total[served] = total.get(served, Histogram()).merged(histogram, _HALF_LIFE_DAYS)
+        today = max((histogram.day for histogram in total.values()), default=0.0)
+        weights = {served: histogram.decayed(today, _HALF_LIFE_DAYS).count for served, histogram in total.items()}
         by_key: Counter[str] = Counter()
         kept = []
         for served in sorted(total, key=lambda served: -weights[served]):
@@ -186,39 +188,39 @@ def _signal_sources(source: Source, kind: str) -> tuple[Source, ...]:
     return tuple(replace(source, signal=f"{kind}/{name}") for name in RANKED)
 
 
-class _Counts:
+class _SignalCounts:
     """Signals that were served until a sync, as each key sees them; computed when they are needed."""
 
-    def __init__(self, served: Mapping[Served, Histogram]) -> None:
-        self._served = {each: running for each, running in served.items() if each.source.signal}
+    def __init__(self, served: Mapping[ServedSource, Histogram]) -> None:
+        self._served = {each: histogram for each, histogram in served.items() if each.source.signal}
         self._sums: dict[Source, Histogram] = {}
         """All keys together, none with more than its share."""
         self._signals: dict[Source, list[Source]] = {}
-        for (source, _), running in self._served.items():
+        for (source, _), histogram in self._served.items():
             known = self._sums.get(source)
             if known is None:
                 self._signals.setdefault(replace(source, signal=""), []).append(source)
-            part = running.scaled(_others_part(running))
+            part = histogram.scaled(_others_part(histogram))
             self._sums[source] = part if known is None else known.merged(part, _HALF_LIFE_DAYS)
-        self._tables: dict[Served, QuantileTables | None] = {}
+        self._tables: dict[ServedSource, QuantileTables | None] = {}
 
-    def tables(self, asked: Served) -> QuantileTables | None:
+    def tables(self, asked: ServedSource) -> QuantileTables | None:
         """Return the quantiles of the signals of a source for a key; None if too little was served."""
         if asked not in self._tables:
             tables: dict[tuple[str, str], Array] = {}
             for signal in self._signals.get(asked.source, ()):
                 kind, _, name = signal.signal.partition("/")
-                running = self._seen_by(Served(signal, asked.key))
-                if name and running.count >= MIN_ANSWERS:
-                    values = running.quantiles()
+                histogram = self._seen_by(ServedSource(signal, asked.key))
+                if name and histogram.count >= MIN_ANSWERS:
+                    values = histogram.quantiles()
                     own = -values[::-1] if name.endswith("logprob") else values
                     shipped = shipped_tables().tables.get((kind, name))
-                    weight = running.count / (running.count + SHIPPED_ANSWERS)
+                    weight = histogram.count / (histogram.count + SHIPPED_ANSWERS)
                     tables[kind, name] = own if shipped is None else weight * own + (1 - weight) * shipped
             self._tables[asked] = QuantileTables(tables) if tables else None
         return self._tables[asked]
 
-    def _seen_by(self, asked: Served) -> Histogram:
+    def _seen_by(self, asked: ServedSource) -> Histogram:
         """Return all answers to the key's questions, and a few of every other key."""
         everybody = self._sums.get(asked.source, Histogram())
         own = self._served.get(asked)
@@ -228,5 +230,5 @@ class _Counts:
         return own if own.seen == everybody.seen else everybody.merged(own.scaled(1 - part), _HALF_LIFE_DAYS)
 
 
-def _others_part(running: Histogram) -> float:
-    return min(1.0, _OTHERS_SHARE * MIN_ANSWERS / running.count) if running.count else 0.0
+def _others_part(histogram: Histogram) -> float:
+    return min(1.0, _OTHERS_SHARE * MIN_ANSWERS / histogram.count) if histogram.count else 0.0
