@@ -121,7 +121,8 @@ class NextStep:
 
     def to_dict(self) -> dict[str, Any]:
         """The step as JSON, as `POST /v1/decision` does."""
-        plan, decision = self.plan, self.decision
+        plan = self.plan
+        decision = self.decision
         winner = None if self.verdict is None else self.candidates[self.verdict.winner]
         return {
             "object": "odar.decision",

@@ -101,7 +101,8 @@ class AsyncEstimator:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a tokenizer written in Rust can panic, which is not an `Exception`
-            name, kind = self._estimator.name, type(error).__name__
+            name = self._estimator.name
+            kind = type(error).__name__
             _log.warning("estimator %s failed (%s); the length of the question decides", name, kind)
             why = f"estimator {name} failed ({kind}); the length of the question decided"
             return dataclasses.replace(LengthEstimator().estimate(query), fallback=why)

@@ -55,7 +55,8 @@ def _core_question(query: Query) -> CoreQuestion:
     if not own:
         earlier = (turn.text for turn in reversed(query.turns) if turn.role == "user")
         whole, own = next(((text, words) for text in earlier if (words := own_words(text))), (whole, whole.strip()))
-    attachment, characters = len(own) < len(whole.strip()), len(whole)
+    attachment = len(own) < len(whole.strip())
+    characters = len(whole)
     if characters > _LONGEST:
         return CoreQuestion(own if attachment else whole, attachment=attachment, characters=characters)
     text, examples = _without_examples(own)
@@ -116,7 +117,8 @@ def own_words(text: str) -> str:
     if "<" not in text and "# " not in text and not text.startswith("New task:"):
         return text.strip()
     own = (0, 0)
-    kept, position = [], 0
+    kept = []
+    position = 0
     for name, start, inner, inner_end, end in _blocks(text):
         if start < position:
             continue  # inside of a block that was set apart
@@ -169,7 +171,8 @@ def _without_examples(text: str) -> tuple[str, int]:
     unanswered = bool(labels) and not labels[-1][1] and _EMPTY_ANSWER.match(text, labels[-1].end()) is not None
     if unanswered:
         text = text[: labels.pop().start()]
-    start, examples = 0, 0
+    start = 0
+    examples = 0
     if labels and labels[-1][1]:
         examples = sum(bool(before[1]) and not after[1] for before, after in pairwise(labels))
         start = labels[-1].end()

@@ -21,7 +21,8 @@ def make_trace(
     verdict: Verdict,
     team: Team,
 ) -> Trace:
-    ledger, plan = team.ledger, state.plan
+    ledger = team.ledger
+    plan = state.plan
     if options.session is not None:
         agent = state.candidates[verdict.winner].agent
         plan = dataclasses.replace(plan, session=options.session.use(agent, ledger.calls))

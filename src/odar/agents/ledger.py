@@ -189,7 +189,9 @@ class Ledger:
         )
         reservation = self.reserve(card, read, request.sampling.max_tokens, request.n)
         started = self.seconds()
-        samples, usage, retries = request.n, Usage(), 0
+        samples = request.n
+        usage = Usage()
+        retries = 0
         error: str | None = CANCELLED
         summary: str | None = CANCELLED
         try:
@@ -198,13 +200,16 @@ class Ledger:
             # Some servers send more completions than were asked for.
             samples = max(1, min(len(reply.completions), request.n))
             error = summary = None
-            usage, retries = reply.usage, reply.retries
+            usage = reply.usage
+            retries = reply.retries
             return reply
         except TimeoutError:
             error = summary = f"{card.provider} gave no answer within {timeout_s:g} s"
             raise ProviderTimeout(error, provider=card.provider, retryable=True) from None
         except ProviderError as failure:
-            samples, retries, error = request.n if failure.reached else 0, failure.retries, one_line(failure)
+            samples = request.n if failure.reached else 0
+            retries = failure.retries
+            error = one_line(failure)
             summary = summary_of(failure)
             usage = Usage() if failure.may_be_billed else NO_USAGE
             raise
@@ -250,7 +255,8 @@ class Ledger:
                 f"the price of {card.name} is unknown, so max_cost_usd cannot be kept; "
                 f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
             )
-        price, size = card.price, token_upper_bound(messages) + drafts
+        price = card.price
+        size = token_upper_bound(messages) + drafts
         if price.up_to is not None and size > price.up_to:
             raise BudgetExceeded(
                 f"the price of {card.name} holds for prompts of up to {price.up_to:,} tokens, and this one may "

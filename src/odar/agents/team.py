@@ -201,18 +201,21 @@ class Team:
 
     async def prepare(self, agent: str) -> None:
         """Download and load the agent's model before its first use, without counting this time."""
-        started, card = self.ledger.clock(), self.cards[agent]
+        started = self.ledger.clock()
+        card = self.cards[agent]
         with suppress(OdarError):  # a provider that cannot be opened is reported by the call
             await self.providers[card.provider].prepare(card.id)
         self.ledger.exclude_time(self.ledger.clock() - started)
 
     def request_template(self, agent: str, card: ModelCard | None = None) -> Request:
         """A request of this agent without its conversation, for its own model or another."""
-        card, options = card or self.cards[agent], self.query.options
+        card = card or self.cards[agent]
+        options = self.query.options
         if self.plain:
             priced = self.ledger.limits.cost_usd is not None
             return plain_request_template(card, options, self.ledger.time_left(), priced=priced)
-        key, templates = (agent, card.name, self.open_ended), self.request_templates
+        key = (agent, card.name, self.open_ended)
+        templates = self.request_templates
         if key not in templates:
             settings = self.settings.agent(agent, open_ended=self.open_ended)
             templates[key] = agent_request_template(settings, card, options, self.seed)
@@ -327,7 +330,8 @@ class Team:
 
     async def complete(self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Send a request to a model, and bill it."""
-        provider, read = self.providers[card.provider], self.billed_messages(request.messages)
+        provider = self.providers[card.provider]
+        read = self.billed_messages(request.messages)
         return await self.ledger.bill(ask, card, request, read, lambda sent: provider.complete(sent, on_delta))
 
     def billed_messages(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -455,7 +459,9 @@ class Team:
         self, ask: Ask, card: ModelCard, completion: Completion, proposal: Candidate | None = None
     ) -> Candidate:
         """The candidate in a completion: the answer, a verifier's judgment, and whether it was stated."""
-        text, calls, prompt = completion.text, completion.tool_calls, self.prompts[ask.step]
+        text = completion.text
+        calls = completion.tool_calls
+        prompt = self.prompts[ask.step]
         judgment = extract_judgment(text) if ask.verify and prompt.asks_for_judgment else None
         if calls:
             answer: str | None = "\n".join(map(str, calls))

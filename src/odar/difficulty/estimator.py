@@ -76,7 +76,8 @@ class Scaling:
         low, high = np.where(flags, 0.0, low), np.where(flags, 1.0, high)
         clipped = np.clip(x, low, high)
         mean, deviation = clipped.mean(axis=0), clipped.std(axis=0)
-        parsed, spread = list(PARSED), _PARSED_SPREAD * deviation
+        parsed = list(PARSED)
+        spread = _PARSED_SPREAD * deviation
         low[parsed], high[parsed] = (mean - spread)[parsed], (mean + spread)[parsed]
         clipped = np.clip(x, low, high)
         mean, deviation = clipped.mean(axis=0), clipped.std(axis=0)
@@ -144,10 +145,12 @@ class LearnedEstimator:
         self.map_: Knots = self.start.map_ if self.start else IDENTITY
         weight = np.ones(len(target)) if sample_weight is None else np.asarray(sample_weight, float)
         self.scaling_: Scaling = self.start.scaling_ if self.start else Scaling.fit(features)
-        z, weight = self.scaling_(features), weight / weight.mean()
+        z = self.scaling_(features)
+        weight = weight / weight.mean()
         fits = [self._adam(z, target, weight, np.random.default_rng(seed)) for seed in self.seeds]
         stacked = np.mean(fits, axis=0)
-        self.weights_, self.bias_ = stacked[:-1], float(stacked[-1])
+        self.weights_ = stacked[:-1]
+        self.bias_ = float(stacked[-1])
         errors = [(self._mapped(z @ each[:-1] + each[-1]) - target) ** 2 for each in fits]
         self.runs_ = [
             {"seed": seed, "mse": float(np.average(error, weights=weight))}
@@ -246,7 +249,8 @@ class LearnedEstimator:
         saved_format = raw.get("format") if isinstance(raw, dict) else None
         check_format(saved_format, FORMAT, name, "train it again (`odar train`)")
         try:
-            training, scaling = raw["training"], raw["scaling"]
+            training = raw["training"]
+            scaling = raw["scaling"]
             hyperparameters = {name: training[name] for name in ("learning_rate", "l2", "epochs")}
             model = cls(**hyperparameters, seeds=tuple(training["seeds"]))
             model.weights_ = _vector(raw["weights"], f"{name}: weights")
@@ -254,7 +258,8 @@ class LearnedEstimator:
             names = [field.name for field in fields(Scaling)]
             model.scaling_ = Scaling(*(_vector(scaling[part], f"{name}: {part}") for part in names))
             model.map_ = _knots(raw["map"], name)
-            model.runs_, model.about_ = training["runs"], raw["about"]
+            model.runs_ = training["runs"]
+            model.about_ = raw["about"]
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{name}: {type(error).__name__} at {error}: the file is damaged") from error
         return model
@@ -274,7 +279,8 @@ class LearnedEstimator:
             order = rng.permutation(len(z))
             for start in range(0, len(z), _BATCH):
                 rows = order[start : start + _BATCH]
-                batch, w = padded[rows], weight[rows]
+                batch = padded[rows]
+                w = weight[rows]
                 raw = _sigmoid(batch @ theta)
                 segment = np.searchsorted(knots[1:-1, 0], raw, side="right")
                 d = knots[segment, 1] + slopes[segment] * (raw - knots[segment, 0])

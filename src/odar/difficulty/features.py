@@ -319,7 +319,8 @@ def logical_connectives(text: str) -> float:
 def semantic_features(query: Query, choice: float) -> list[float]:
     """f15-f24; `choice` is f19."""
     text = query.text
-    vocabulary, all_terms = vocabularies(), _all_terms()
+    vocabulary = vocabularies()
+    all_terms = _all_terms()
     known_terms = [term for term in terms(text) if term in all_terms]
     counts: Mapping[str, int] = Counter(known_terms) if known_terms else {}
     domain: list[float] = shipped_classifier().probabilities(query).tolist()

@@ -112,12 +112,14 @@ class _Maxout:
     """max over pieces of W·x + b, then layer normalisation."""
 
     def __init__(self, arrays: Weights, layer: int) -> None:
-        weights, bias = arrays[f"maxout{layer}_W"], arrays[f"maxout{layer}_b"]
+        weights = arrays[f"maxout{layer}_W"]
+        bias = arrays[f"maxout{layer}_b"]
         self.width, pieces, _ = weights.shape
         # the pieces side by side, so that the maximum is taken over contiguous blocks
         self.weights = np.concatenate([weights[:, p].T for p in range(pieces)], axis=1)
         self.bias = np.concatenate([bias[:, p] for p in range(pieces)])
-        self.gain, self.shift = arrays[f"norm{layer}_G"], arrays[f"norm{layer}_b"]
+        self.gain = arrays[f"norm{layer}_G"]
+        self.shift = arrays[f"norm{layer}_b"]
         self._share = np.float32(1 / self.width)
 
     def activate(self, y: Vectors) -> Vectors:
@@ -175,10 +177,12 @@ class TokenVectors:
         self._mixed = np.concatenate(mixed)
         sizes = [len(table) for table in mixed]
         offsets = np.cumsum([0, *sizes[:-1]], dtype=np.uint32)
-        self._sizes, self._offsets = np.array(sizes, np.uint32)[:, None, None], offsets[:, None, None]
+        self._sizes = np.array(sizes, np.uint32)[:, None, None]
+        self._offsets = offsets[:, None, None]
         # as spaCy, pads with one zero row for each layer
         zero = self._rows(np.zeros((1, self._mix.width), np.float32)).tobytes()
-        self._edge, self.row_bytes = zero * (1 + len(self._later)), len(zero)
+        self._edge = zero * (1 + len(self._later))
+        self.row_bytes = len(zero)
 
     def embed(self, attributes: NDArray[np.uint64]) -> bytes:
         """A row of `row_bytes` for each word form, given its norm, prefix, suffix and shape."""
@@ -212,7 +216,8 @@ class ChunkTable:
     """Cache of the rows of a chunk's tokens; a chunk is a word with its punctuation, or white space."""
 
     def __init__(self, tokenizer: Tokenizer, vectors: TokenVectors) -> None:
-        self._tokenizer, self._vectors = tokenizer, vectors
+        self._tokenizer = tokenizer
+        self._vectors = vectors
         self._cache: dict[str, bytes] = {}
         self._lock = Lock()
 
@@ -262,7 +267,8 @@ class GreedyParser:
     """Parses token vectors with the weights that `scripts/training/train_parser.py` exported."""
 
     def __init__(self, arrays: Weights) -> None:
-        weights, names = arrays["state_W"], arrays["moves"].tolist()
+        weights = arrays["state_W"]
+        names = arrays["moves"].tolist()
         if len(weights) != SLOTS or len(names) > _NUMBER + 1:
             raise ValueError(
                 f"parser.npz has {len(weights)} slots and {len(names)} transitions; expected {SLOTS} and at most "
@@ -277,7 +283,8 @@ class GreedyParser:
         # two linear layers in a row are one
         self._weights = np.ascontiguousarray((flat @ arrays["linear_W"]).T) * np.float32(_UNIT)
         self._shift = (flat @ arrays["linear_b"]) * np.float32(_UNIT)
-        pieces, lanes = weights.shape[2], weights.shape[1] * weights.shape[2]
+        pieces = weights.shape[2]
+        lanes = weights.shape[1] * weights.shape[2]
         self._lanes = Struct(f">{lanes}I")
         self._row = np.dtype((np.void, self._lanes.size))
         # numbers and bias are added once per state: in the first slot

@@ -70,7 +70,8 @@ def mask_latex(text: str) -> str:
     'It costs $5, not $7.'
     """
     if "$" in text or "\\" in text:
-        pieces, position = [], 0
+        pieces = []
+        position = 0
         for start, end in _latex_blocks(text):
             pieces += [text[position:start], PLACEHOLDER]
             position = end
@@ -139,7 +140,8 @@ class WordTable(dict[str, V]):
 
     def __init__(self, compute: Callable[[str], V], limit: int = TABLE_LIMIT) -> None:
         super().__init__()
-        self._compute, self._limit = compute, limit // 2
+        self._compute = compute
+        self._limit = limit // 2
         self._before: dict[str, V] = {}
 
     def __missing__(self, word: str) -> V:
@@ -192,7 +194,8 @@ def hyphen_positions(word: str) -> list[int]:
     >>> hyphen_positions("hyphenation")
     [2, 6]
     """
-    patterns, padded = _patterns(), f".{word}."
+    patterns = _patterns()
+    padded = f".{word}."
     levels = [0] * (len(padded) + 1)
     for start in range(len(padded) - 1):
         for end in range(start + 1, len(padded) + 1):

@@ -103,7 +103,8 @@ class Tokenizer:
     def _split_at_infixes(self, chunk: str) -> list[str]:
         if self._url(chunk):
             return [chunk]
-        parts, start = [], 0
+        parts = []
+        start = 0
         for infix in self._infixes(chunk):
             if infix.start() == 0:
                 continue
@@ -128,7 +129,8 @@ class Tokenizer:
             if start not in taken and end - 1 not in taken:
                 replaced[start] = end, self._sequences[tuple(texts[start:end])]
             taken.update(range(start, end))
-        merged, at = [], 0
+        merged = []
+        at = 0
         while at < len(words):
             end, new = replaced.get(at, (at + 1, [words[at]]))
             merged += new
@@ -144,7 +146,9 @@ def word_shape(text: str) -> str:
     """
     if len(text) >= 100:
         return "LONG"
-    shape, last, run = [], "", 0
+    shape = []
+    last = ""
+    run = 0
     for char in text:
         kind = "d" if char.isdigit() else char
         if char.isalpha():

@@ -158,7 +158,8 @@ class Posterior:
 
     def q(self, agent: Agent) -> Any:
         """Probability that this agent, asked independently, would be right."""
-        weights, opinions = self._belief.weights, self._opinions
+        weights = self._belief.weights
+        opinions = self._opinions
         chances = self._belief.chances(agent, self._eases, 0.0, self._guess)
         rights = [answers * right for answers, right in chances]
         repeat, earlier = self._belief.repeats(agent, opinions)
@@ -203,7 +204,8 @@ class Belief:
     def posterior(self, evidence: Evidence) -> Posterior:
         """The leading answer, p, and q of any agent, after this evidence."""
         opinions = evidence.opinions
-        ease, spread = self._ease(evidence), self._spread(evidence)
+        ease = self._ease(evidence)
+        spread = self._spread(evidence)
         eases = [ease - spread * node for node in NODES]
         guess = chance_level(evidence.plausible)
         # by difficulty: the density, given who answered at all; and for each opinion, the chance that it is right

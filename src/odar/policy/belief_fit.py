@@ -89,7 +89,9 @@ class Answers:
 
     def predictions(self, belief: Belief) -> tuple[list[Array], list[Array]]:
         """p and q of all states as logits, and what came true."""
-        size, found, true = len(self.right[0]), [], []
+        size = len(self.right[0])
+        found = []
+        true = []
         for asked, following in self.states():
             posterior = self.posterior(belief, asked)
             for j in following:

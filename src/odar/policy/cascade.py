@@ -175,7 +175,8 @@ class CascadePolicy:
 
     def expected_usd(self, state: State) -> float:
         """Expected price of all further stages, from simulated questions that are similar in this state."""
-        plan, decision = state.plan, self.next_stage(state)
+        plan = state.plan
+        decision = self.next_stage(state)
         if decision.stage is None:
             return 0.0
         price = stage_price(decision.stage, plan)

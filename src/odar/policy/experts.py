@@ -174,7 +174,8 @@ def assign(
         fallbacks: names among the cards that only replace a model that cannot answer.
     """
     expert, cue = route_expert(query)
-    images, tokens = bool(query.images), query.estimated_tokens
+    images = bool(query.images)
+    tokens = query.estimated_tokens
     chosen = {
         agent: route_model(each, expert, images=images, tokens=tokens, fallbacks=fallbacks)
         for agent, each in cards.items()

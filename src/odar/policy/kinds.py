@@ -128,7 +128,8 @@ def _demanded_kind(demands: str) -> RequestKind | None:
 
 def _question_kind(text: str) -> RequestKind | None:
     """The kind of the last question in a lower-case text, or None if it asks none."""
-    cues, end = _cues(), text.rfind("?")
+    cues = _cues()
+    end = text.rfind("?")
     if end == -1:
         sentence = _SENTENCE_END.split(text, maxsplit=1)[0]
         asks = cues.asks.match(sentence) or cues.asks_yes_no.match(sentence)

@@ -219,7 +219,9 @@ def answer_logprob(tokens: Sequence[Token], answer: str) -> float | None:
     start = _find_last(text, answer)
     if start < 0:
         return None
-    end, position, total = start + len(answer), 0, 0.0
+    end = start + len(answer)
+    position = 0
+    total = 0.0
     for token in tokens:
         if token.control:
             continue

@@ -100,7 +100,8 @@ class PromptSet:
         """
         if self.open is None:
             return False
-        options, roles = query.options, [turn.role for turn in query.messages]
+        options = query.options
+        roles = [turn.role for turn in query.messages]
         has_examples = any(prompt.examples for prompt in self.exact.values())
         set_by_client = options.tools or options.format is not None or roles.count("user") > 1
         return (
