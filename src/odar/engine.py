@@ -193,6 +193,7 @@ class Odar:
         return self._policy_with_skills(self.agreement.skills(), prefer_cascade)
 
     def _open(self, question: Question, options: AskOptions) -> tuple[Policy, Team, Assignment]:
+        """Check the question, and choose its policy and agents."""
         query = make_query(question, options.images, {} if options.model else self.agents.contexts)
         policy = self.policy(options, query)
         team, assignment = self.planner.team(query, options)

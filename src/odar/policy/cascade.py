@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from typing import NamedTuple
 
 from odar.policy.belief import Agent, Belief, Evidence, Posterior
 from odar.policy.cascade_values import Reached, Simulation, StageValues
@@ -37,7 +38,7 @@ LEVEL = 1.1
 """Ratio of adjacent price levels, so that questions of similar length share a table of values."""
 _LOG_LEVEL = math.log(LEVEL)
 MAX_TABLES = 2000
-"""Number of values that are kept; each takes a kilobyte or two."""
+"""Number of tables of values that are kept; each takes a kilobyte or two."""
 EASY = 0.2
 """Difficulty up to which any agent answers an open-ended request well; above it, skill counts more and more."""
 PROSE_WORDS = 40
@@ -58,6 +59,17 @@ def default_stages(agents: Mapping[str, object]) -> tuple[Stage, ...]:
     return tuple(Stage.parse(text) for text in texts[:MAX_STAGES])
 
 
+class _TableKey(NamedTuple):
+    """What the values of the stages depend on: questions that are equal in it share a table."""
+
+    kind: str
+    """Empty if no skill by kind is known."""
+    plausible: int
+    """Number of plausible answers, at most MAX_PLAUSIBLE; 0 means many."""
+    levels: tuple[int, ...]
+    """Price level of each stage."""
+
+
 @dataclass(frozen=True, slots=True)
 class CascadePolicy:
     """Asks a further stage while it is worth its price.
@@ -76,12 +88,10 @@ class CascadePolicy:
     max_samples: Mapping[str, int] = field(default_factory=dict)
     _simulations: dict[tuple[int, str], Simulation] = field(default_factory=dict, repr=False)
     """By the number of plausible answers and the kind of question."""
-    _values: OrderedDict[tuple[str, int, tuple[int, ...]], StageValues] = field(
-        default_factory=OrderedDict, repr=False
-    )
-    """Recently used values, by the kind, the number of plausible answers and the price levels of the stages."""
-    _described: dict[tuple[str, int, tuple[int, ...]], list[str]] = field(default_factory=dict, repr=False)
-    """Thresholds in words, by the same key."""
+    _values: OrderedDict[_TableKey, StageValues] = field(default_factory=OrderedDict, repr=False)
+    """The values that were computed last."""
+    _described: dict[_TableKey, list[str]] = field(default_factory=dict, repr=False)
+    """Thresholds in words."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     name = "cascade"
@@ -170,7 +180,8 @@ class CascadePolicy:
             names = [str(stage) for stage in self.stages]
             if len(self._described) >= MAX_TABLES:
                 self._described.clear()
-            self._described[key] = self.values(plan).describe(names, self.simulation(key[1], key[0]))
+            simulation = self.simulation(key.plausible, key.kind)
+            self._described[key] = self.values(plan).describe(names, simulation)
         return self._described[key]
 
     def expected_usd(self, state: State) -> float:
@@ -184,8 +195,8 @@ class CascadePolicy:
             return price
         reached = self._reached(state)
         number = self.stages.index(decision.stage, reached[-1] + 1 if reached else 0)
-        kind, plausible, _ = self._key(plan)
-        simulation = self.simulation(plausible, kind)
+        key = self._key(plan)
+        simulation = self.simulation(key.plausible, key.kind)
         similar = simulation.similar(reached, decision.p, decision.q or 0.0)
         counts = self.values(plan).later_stages(simulation, (*reached, number), similar)
         left = None if state.calls_left is None else state.calls_left - decision.stage.calls
@@ -198,14 +209,15 @@ class CascadePolicy:
 
         New ones take tens of milliseconds: call it in a thread first, unless `knows` the plan. Thread-safe.
         """
-        kind, plausible, levels = key = self._key(plan)
+        key = self._key(plan)
         if (known := self._values.get(key)) is not None:
             return known  # without the lock, which a thread holds while it computes others
         with self._lock:
             if key in self._values:
                 return self._values[key]
-            prices = [LEVEL**level for level in levels]
-            self._values[key] = found = StageValues.by_induction(self.simulation(plausible, kind), prices, 1.0)
+            prices = [LEVEL**level for level in key.levels]  # in units of V
+            simulation = self.simulation(key.plausible, key.kind)
+            self._values[key] = found = StageValues.by_induction(simulation, prices, 1.0)
             if len(self._values) > MAX_TABLES:
                 self._values.popitem(last=False)
             return found
@@ -214,10 +226,10 @@ class CascadePolicy:
         """Whether the values for a question are known already, or not needed."""
         return bool(plan.keep) or plan.one_call or self._key(plan) in self._values
 
-    def _key(self, plan: Plan) -> tuple[str, int, tuple[int, ...]]:
+    def _key(self, plan: Plan) -> _TableKey:
         known = any(name == plan.kind for agent in self.agents.values() for name, _ in agent.by_kind)
         levels = tuple([price_level(stage_price(stage, plan), plan.value_usd) for stage in self.stages])
-        return plan.kind if known else "", min(plan.plausible or 0, MAX_PLAUSIBLE), levels
+        return _TableKey(plan.kind if known else "", min(plan.plausible or 0, MAX_PLAUSIBLE), levels)
 
     def simulation(self, plausible: int, kind: str = "") -> Simulation:
         """What may happen in the cascade to questions of one kind, which is empty if no skill by kind is known.
@@ -275,7 +287,7 @@ def _is_open_ended(state: State) -> bool:
 
 
 def _is_single_answer(state: State) -> bool:
-    """Return whether the last stage was a single call, and its answer is the only one."""
+    """Whether the last stage was a single call, and its answer is the only one."""
     last = state.stages[-1]
     return last.calls == 1 and [each.agent for each in state.candidates] == [last.asks[0].agent]
 

@@ -98,8 +98,10 @@ def text_kind(core: CoreQuestion) -> RequestKind:
     return _question_kind(text) or _task_kind(text)
 
 
-_HEAD, _TAIL = 1_200, 600
-"""Characters that are read at the beginning and at the end of a question."""
+_HEAD = 1_200
+"""Characters that are read at the beginning of a long question."""
+_TAIL = 600
+"""Characters that are read at its end."""
 _OPPOSITES = ({"yes", "no"}, {"true", "false"}, {"valid", "invalid"}, {"correct", "incorrect"})
 _MANY_QUESTIONS = 3
 _PERSONAL_LENGTH = 120
@@ -178,7 +180,9 @@ def _task_kind(text: str) -> RequestKind:
     cues = _cues()
     if cues.exact_task.search(text) or cues.asks_number.search(text):
         return _NUMBER
-    numbers, opened, exact = (cue.search(text) for cue in (cues.has_numbers, cues.open_later, cues.exact_verb))
+    numbers = cues.has_numbers.search(text)
+    opened = cues.open_later.search(text)
+    exact = cues.exact_verb.search(text)
     if exact and (numbers or not opened or not exact.start()):
         return _NUMBER if numbers else _SHORT
     if cues.completion.search(text):

@@ -69,6 +69,7 @@ class SessionRequest:
     """Digest of the conversation."""
 
     def use(self, agent: str | None = None, calls: Sequence[Call] = ()) -> SessionUse:
+        """The place of this request in its session if this agent answers it; None: the agent of the last answer."""
         session = self.session
         agent = agent or session.agent
         switched = bool(session.requests) and agent != session.agent

@@ -26,7 +26,10 @@ from odar.types import Candidate, Token
 
 
 class AnswerKind(StrEnum):
-    """Kind of an answer, on which the weights of the signals depend."""
+    """How a model wrote its answer, on which the weights of the signals depend.
+
+    The kind of a question is `odar.policy.kinds.Kind`; `odar.policy.similarity.AnswerForm` is how answers compare.
+    """
 
     DIRECT = "direct"
     """A short answer and little else."""

@@ -38,7 +38,7 @@ CODE_WORDS = 20
 
 
 class AnswerForm(IntEnum):
-    """Form of an answer, which decides whether it is compared exactly."""
+    """Form of an answer, which decides whether it is compared by `odar.policy.equivalence` or by similarity."""
 
     EXACT = -1
     """A number, a choice, a date or a tool call."""
