@@ -54,7 +54,7 @@ class Odar:
         providers: providers by name, in place of the configured ones.
         estimator: a difficulty estimator, in place of the configured one.
         guard: a wrapper for every provider, such as a circuit breaker.
-        served: the file of served energies, shared by processes; None keeps them in memory.
+        served: the file of statistics of served answers, shared by processes; None keeps them in memory.
         observer: receives an event for every step of a question; None: OpenTelemetry spans if `telemetry.enabled`.
 
     Use it as a context manager, or call `close`, to close connections and unload models.

@@ -179,6 +179,7 @@ class Ledger:
         Raises:
             ProviderError: it failed; the ledger contains the failed call.
         """
+        # its time, and the most that it can cost
         timeout_s, short = self.call_timeout(request.timeout_s)
         request = replace(
             request,
@@ -189,6 +190,7 @@ class Ledger:
         )
         reservation = self.reserve(card, read, request.sampling.max_tokens, request.n)
         started = self.seconds()
+        # send it; these values hold if it is cancelled or times out
         samples = request.n
         usage = Usage()
         retries = 0
@@ -214,6 +216,7 @@ class Ledger:
             usage = Usage() if failure.may_be_billed else NO_USAGE
             raise
         finally:
+            # charge what it cost, which is unknown without a price or a report of its tokens
             cost = card.price.cost(usage) if card.price else (0.0 if usage == NO_USAGE else None)
             call = Call(
                 step=ask.step,

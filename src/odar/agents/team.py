@@ -268,6 +268,8 @@ class Team:
             return []
         first = self._asked.get(ask.agent, 0)
         self._asked[ask.agent] = first + ask.samples
+
+        # once the client has some text, no other model can answer
         streamed = False
 
         def forward(delta: Delta) -> None:
@@ -276,6 +278,7 @@ class Team:
             assert on_delta is not None
             on_delta(delta)
 
+        # one model after the other
         models = list(self.models(ask.agent))
         candidates: dict[int, Candidate] = {}
         for card in models:
@@ -376,6 +379,7 @@ class Team:
 
         One request gets them all where the server can; the rest are separate concurrent requests.
         """
+        # as many as fit the limits
         try:
             count = self.affordable(card, request)
         except BudgetExceeded as error:
@@ -384,7 +388,8 @@ class Team:
         if count < request.n:
             self.fail(ask.agent, BudgetExceeded(f"only {count} of {request.n} samples fit the limits"))
             request = replace(request, n=count)
-        # A client that names a model outside the catalogue asks it as it would without ODAR.
+        # All in one request, if the server can. A client that names a model outside the catalogue asks it as it
+        # would without ODAR.
         in_one_request = request.n == 1 or card.n or (self.plain and request.unlisted_model)
         together = await self._call(ask, card, request, on_delta) if in_one_request else []
         for index, completion in enumerate(together):
@@ -392,6 +397,7 @@ class Team:
         if len(together) >= request.n or (in_one_request and not together):  # complete, or it gave nothing
             return
 
+        # the rest one by one, at the same time
         async def alone(index: int) -> list[tuple[int, Completion]]:
             one = replace(request, n=1, sampling=_seeded(request.sampling, index))
             return [(index, completion) for completion in await self._call(ask, card, one)]

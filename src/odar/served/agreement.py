@@ -112,21 +112,27 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
             return
         known = {pair: count for pair, count in total.items() if {pair.one, pair.other} <= self._labels.keys()}
         by_key = _questions_by_key(known)
+        # a key with enough questions: all of them, and a few of every other key
         scales = {key: min(1.0, OTHERS_QUESTIONS / questions) for key, questions in by_key.items()}
         own = [key for key, questions in by_key.items() if questions >= MIN_QUESTIONS][:MAX_KEYS]
         skills: dict[str | None, tuple[float, ...]] = {}
-        for seen_by in (None, *own):
-            found: dict[tuple[int, int, int], Agreement] = {}
-            for pair, count in known.items():
-                numbers = self._labels[pair.one], self._labels[pair.other], pair.plausible
-                scale = 1.0 if pair.key == seen_by else scales[pair.key]
-                found[numbers] = found.get(numbers, Agreement()).plus(count, scale)
-            others = sum(scales[key] * questions for key, questions in by_key.items())
-            if seen_by is not None or others >= MIN_QUESTIONS:
-                counts = {numbers: (each.questions, each.agreed) for numbers, each in found.items()}
-                fitted = skills_from_agreement(self._belief, list(self._agents.values()), counts)
-                skills[seen_by] = tuple(round(skill, 2) for skill in fitted)  # a policy for each hundredth
+        skills |= {key: self._fitted_skills(self._belief, known, scales | {key: 1.0}) for key in own}
+        # all other keys: a few questions of every key
+        if sum(scales[key] * questions for key, questions in by_key.items()) >= MIN_QUESTIONS:
+            skills[None] = self._fitted_skills(self._belief, known, scales)
         self._skills = skills
+
+    def _fitted_skills(
+        self, belief: Belief, counts: Mapping[Pair, Agreement], scales: Mapping[str, float]
+    ) -> tuple[float, ...]:
+        """The skills that explain these counts, of which those of each key are multiplied by its scale."""
+        found: dict[tuple[int, int, int], Agreement] = {}
+        for pair, count in counts.items():
+            numbers = self._labels[pair.one], self._labels[pair.other], pair.plausible
+            found[numbers] = found.get(numbers, Agreement()).plus(count, scales[pair.key])
+        together = {numbers: (each.questions, each.agreed) for numbers, each in found.items()}
+        fitted = skills_from_agreement(belief, list(self._agents.values()), together)
+        return tuple(round(skill, 2) for skill in fitted)  # a policy for each hundredth
 
     def _merge(self, old: dict[Pair, Agreement], new: Mapping[Pair, Agreement]) -> dict[Pair, Agreement]:
         total = dict(old)
