@@ -151,7 +151,7 @@ class Odar:
         finally:
             await team.close()
             self.targets.count(options.scope, self.settings.dial(options.dial), ledger.spend())
-        self.measurements.observe(state.candidates, plan, team)
+        self.measurements.count_served(state.candidates, team)
         trace = make_trace(options, started_at, self.settings.profile, state, decisions, verdict, team)
         winner = state.candidates[verdict.winner]
         return Answer(winner.text, winner.answer, trace)

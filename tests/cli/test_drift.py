@@ -20,7 +20,7 @@ def drifted(tmp_path, monkeypatch):
     mean = odar.calibration.statistics.get(source).mean
     draws = np.random.default_rng(0).gamma(9, 2 * mean / 9, 200).tolist()
     for energy in draws:
-        odar.alignment.observe(source, energy)
+        odar.alignment.count(source, energy)
     odar.alignment.close()
     return settings
 

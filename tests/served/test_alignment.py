@@ -39,7 +39,7 @@ def count(known):
 
 def feed(where, source=SOURCE, draws=DRAWS):
     for energy in draws:
-        where.observe(source, energy)
+        where.count(source, energy)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_counts_of_concurrent_processes_add_up(file):
         "table, file, still = {}, Path(sys.argv[1]), lambda: 86400.0\n"
         "served = ServedAlignment(table, file, still, lambda: 0.0)\n"
         "served.sync()\n"
-        "for i in range(10): served.observe(source, 0.1); served.observe(source, 0.3); served.sync()\n"
+        "for i in range(10): served.count(source, 0.1); served.count(source, 0.3); served.sync()\n"
         "assert served.last_error is None, served.last_error"
     )
     workers = [subprocess.Popen([sys.executable, "-c", code, str(file)]) for _ in range(4)]
@@ -180,7 +180,7 @@ def test_observing_does_not_wait_for_the_disk(file, monkeypatch):
         return add(file, new)
 
     monkeypatch.setattr(known, "_add", slow)
-    known.observe(SOURCE, 0.2)  # starts the blocked thread
+    known.count(SOURCE, 0.2)  # starts the blocked thread
     assert inside.wait(10)
     feed(known)
     go.set()
@@ -297,11 +297,11 @@ def test_the_signals_of_other_keys_count_little():
     answers = [AnswerSignals(AnswerKind.DIRECT, True, float(length)) for length in range(1, 101)]
     with asking("honest"):
         for answer in answers:
-            known.observe_signals(SOURCE, answer)
-            alone.observe_signals(SOURCE, answer)
+            known.count_signals(SOURCE, answer)
+            alone.count_signals(SOURCE, answer)
     with asking("attacker"):
         for answer in answers * 20:
-            known.observe_signals(SOURCE, replace(answer, length=1e5))
+            known.count_signals(SOURCE, replace(answer, length=1e5))
     known.sync()
     alone.sync()
     with asking("honest"):
@@ -318,7 +318,7 @@ def test_served_quantiles_are_mixed_with_the_shipped_ones():
     for count, weight in ((30, 30 / 130), (900, 0.9)):
         known = alignment()
         for _ in range(count):
-            known.observe_signals(SOURCE, AnswerSignals(AnswerKind.DIRECT, True, 1000.0))
+            known.count_signals(SOURCE, AnswerSignals(AnswerKind.DIRECT, True, 1000.0))
         known.sync()
         found = known.tables(SOURCE).tables["direct", "length"]
         assert found == pytest.approx(weight * 1000 + (1 - weight) * shipped, rel=0.02)

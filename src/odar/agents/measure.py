@@ -15,7 +15,7 @@ from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion
 from odar.policy.signals import RANKED, AnswerKind, AnswerSignals, QuantileTables, answer_signals, shipped_tables
 from odar.served.alignment import ServedAlignment
-from odar.types import Candidate, Plan, Stage, State, Step
+from odar.types import Candidate, Stage, State, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Measurements:
             opinions=opinions,
         )
 
-    def observe(self, candidates: Iterable[Candidate], plan: Plan, team: Team) -> None:
+    def count_served(self, candidates: Iterable[Candidate], team: Team) -> None:
         """Count the energies and signals of served candidates, except for models that are not in the settings."""
         if team.plain and any(card.name not in team.settings.models for card in team.cards.values()):
             return
@@ -66,9 +66,9 @@ class Measurements:
             if source is None:
                 continue
             if candidate.energy is not None:
-                self.alignment.observe(source, candidate.energy.free_energy)
+                self.alignment.count(source, candidate.energy.free_energy)
             if not team.plain:
-                self.alignment.observe_signals(source, answer_signals(candidate))
+                self.alignment.count_signals(source, answer_signals(candidate))
 
     def _with_energy(self, candidate: Candidate, team: Team) -> Candidate:
         if candidate.energy is not None:

@@ -30,7 +30,7 @@ _MAX_SOURCES = 3000
 """Maximum number of sources in the file; the rarest are dropped. Every temperature of a client is a new source."""
 _MAX_SOURCES_PER_KEY = 1000
 _MAX_WAITING = 20_000
-"""Maximum number of energies between two syncs; further ones are dropped, because they would change little."""
+"""Maximum number of values between two syncs; further ones are dropped, because they would change little."""
 _MAX_WAITING_PER_KEY = 5000
 _OTHERS_SHARE = 0.2
 """Maximum weight of each other key, as a share of the number of answers that are enough."""
@@ -110,20 +110,20 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         self.read()
         return self._signal_counts.tables(ServedSource(source, CURRENT_KEY.get()))
 
-    def observe_signals(self, source: Source, answer: AnswerSignals) -> None:
-        """Count the signals of a served fast answer; an unfinished one is not compared with others."""
+    def count_signals(self, source: Source, answer: AnswerSignals) -> None:
+        """Count the signals of a served answer; an unfinished one is not compared with others."""
         if answer.finished:
             for name, signal in zip(RANKED, _signal_sources(source, answer.kind.value), strict=True):
                 value = getattr(answer, name)
                 if value is not None:
-                    self.observe(signal, -value if name.endswith("logprob") else value)
+                    self.count(signal, -value if name.endswith("logprob") else value)
 
-    def observe(self, source: Source, energy: float) -> None:
-        """Count a served candidate; takes microseconds and never raises."""
+    def count(self, source: Source, value: float) -> None:
+        """Count the free energy or the signal of a served candidate; takes microseconds and never raises."""
         key = CURRENT_KEY.get()
         with self._lock:
             if len(self._waiting) < _MAX_WAITING and self._waiting_by_key[key] < _MAX_WAITING_PER_KEY:
-                self._waiting.append((ServedSource(source, key), energy))
+                self._waiting.append((ServedSource(source, key), value))
                 self._waiting_by_key[key] += 1
         self._sync_if_due()
 
@@ -150,11 +150,11 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         with self._lock:
             waiting, self._waiting = self._waiting, []
             self._waiting_by_key.clear()
-        energies: dict[ServedSource, list[float]] = {}
-        for served, energy in waiting:
-            energies.setdefault(served, []).append(energy)
+        values: dict[ServedSource, list[float]] = {}
+        for served, value in waiting:
+            values.setdefault(served, []).append(value)
         day = self._clock() / _DAY_S
-        new = {served: Histogram.from_values(values, day) for served, values in energies.items()}
+        new = {served: Histogram.from_values(each, day) for served, each in values.items()}
         with self._lock:
             self._unsaved = self._merge(self._unsaved, new)
 
