@@ -40,7 +40,7 @@ from odar.served.targets import ServedTargets
 from odar.settings import Settings
 from odar.telemetry import telemetry_observer
 from odar.tracing import make_trace
-from odar.types import Answer, Assignment, Decision, Query, Stage, State, Verdict
+from odar.types import Answer, Decision, Query, Stage, State, Verdict
 
 MAX_POLICIES = 64
 """Maximum number of policies that are kept, one for each set of skills learned from traffic."""
@@ -114,7 +114,7 @@ class Odar:
         """
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         options = with_keywords(options, keywords)
-        policy, team, assignment = self._open(question, options)
+        policy, team = self._open(question, options)
         ledger = team.ledger
         stream = StreamedAnswer(options.on_text, options.on_delta, final=options.final, progress=options.progress)
         decisions: list[Decision] = []
@@ -124,7 +124,7 @@ class Odar:
             single = team.query.options.n == 1 and options.on_delta is None
             if opening is not None and single and self.planner.takes_long(team.query):
                 team.ask_early(opening)
-            plan = await self.planner.plan(team, assignment, policy, options)
+            plan = await self.planner.plan(team, policy, options)
             state = State(plan, calls_left=ledger.calls_left(), usd_left=ledger.usd_left())
             # stage after stage, until the policy stops
             while (stage := self._decide(policy, state, decisions, options)) is not None:
@@ -176,9 +176,9 @@ class Odar:
         """
         options = with_keywords(options, keywords)
         given = read_answers(answers)
-        policy, team, assignment = self._open(question, options)
+        policy, team = self._open(question, options)
         team.check_images(*team.cards)
-        plan = await self.planner.plan(team, assignment, policy, options)
+        plan = await self.planner.plan(team, policy, options)
         dry_run = DryRun(policy, team, self.measurements, partial(self._verdict, policy, team))
         return await dry_run.next_step(plan, given)
 
@@ -192,13 +192,14 @@ class Odar:
             prefer_cascade = prefer_cascade or request_kind(query).kind is Kind.OPEN_ENDED
         return self._policy_with_skills(self.agreement.skills(), prefer_cascade)
 
-    def _open(self, question: Question, options: AskOptions) -> tuple[Policy, Team, Assignment]:
+    def _open(self, question: Question, options: AskOptions) -> tuple[Policy, Team]:
         """Check the question, and choose its policy and agents."""
         query = make_query(question, options.images, {} if options.model else self.agents.contexts)
         policy = self.policy(options, query)
-        team, assignment = self.planner.team(query, options)
+        team = self.planner.team(query, options)
+        # a cascade has the skills that traffic corrected
         team.believed = policy.agents if isinstance(policy, CascadePolicy) else self.believed_agents
-        return policy, team, assignment
+        return policy, team
 
     @observed("decision")
     def _decide(self, policy: Policy, state: State, decisions: list[Decision], options: AskOptions) -> Stage | None:

@@ -152,19 +152,21 @@ class Planner:
         """Whether the plan of a query takes so long that a call should be started meanwhile."""
         return self.estimator.loaded and not self.estimator.is_instant(query)
 
-    def team(self, query: Query, options: AskOptions) -> tuple[Team, Assignment]:
-        """The agents for a question, and why they have these models."""
+    def team(self, query: Query, options: AskOptions) -> Team:
+        """The agents for a question, with their models and its limits."""
         agents = self._agents
         ledger = options.ledger or agents.ledger(options.max_calls, options.max_cost_usd, options.deadline_s)
         if options.model is not None:
             team = agents.plain_team(query, options.model, ledger, options.seed)
             models = {DIRECT: team.cards[DIRECT].name}
-            return team, Assignment(cue="model named by the caller", models=models)
+            team.assignment = Assignment(cue="model named by the caller", models=models)
+            return team
         assignment = self.assign(query, options.session)
         team = agents.team(query, ledger, options.seed, assignment.models)
+        team.assignment = assignment
         team.paid = {} if options.paid is None else {SLOW: options.paid}
         team.short = options.short
-        return team, assignment
+        return team
 
     def assign(self, query: Query, session: SessionRequest | None = None) -> Assignment:
         """The expert and the models; a conversation keeps its models while they can be used."""
@@ -179,12 +181,11 @@ class Planner:
         }
         return dataclasses.replace(assignment, models={**assignment.models, **kept})
 
-    async def plan(self, team: Team, assignment: Assignment, policy: Policy, options: AskOptions) -> Plan:
+    async def plan(self, team: Team, policy: Policy, options: AskOptions) -> Plan:
         """Make the plan of a team's question; what takes long is done in threads.
 
         Args:
             team: the agents with their models, the question and its limits; the deadline includes the estimate.
-            assignment: its expert and models.
             policy: decides about it.
             options: dial, conversation and the longest path.
         """
@@ -197,7 +198,7 @@ class Planner:
         opening = policy.opening
         unchanged = opening is not None and opening.final and not options.short
         lengths = without_prompts(self._lengths) if unchanged else self._lengths
-        plan = make_plan(query, estimate, assignment, cards, dial, options.session, lengths)
+        plan = make_plan(query, estimate, team.assignment, cards, dial, options.session, lengths)
         # what the dial and the limits of this request add
         money_limited = not team.plain and team.ledger.limits.cost_usd is not None
         plan = dataclasses.replace(

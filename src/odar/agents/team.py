@@ -51,7 +51,7 @@ from odar.policy.similarity import answer_in_reply
 from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings
-from odar.types import Ask, Call, Candidate, Decision, Query, Stage
+from odar.types import Ask, Assignment, Call, Candidate, Decision, Query, Stage
 
 _CONTINUE_PROMPT = (
     "Your answer was cut off. Continue exactly where it ends, without repeating anything, and end in the form that "
@@ -103,6 +103,8 @@ class Team:
     unless `short`. Set before each stage, from the policy's decision."""
 
     # what is known already
+    assignment: Assignment = field(default_factory=Assignment)
+    """Its expert and models, and why; not needed without a plan."""
     believed: Mapping[str, Agent] = field(default_factory=dict)
     """Skill and family of each agent; not needed if the team is plain."""
     paid: dict[str, tuple[Completion, Call]] = field(default_factory=dict)
