@@ -136,15 +136,13 @@ class Planner:
         certify: Callable[[Plan, Dial], str] | None = None,
     ) -> None:
         settings = agents.settings
-        cards = agents.cards
         self._agents = agents
         self._lengths = lengths
         self._targets = targets
         self._certify = certify
         # only the paper's thresholds need d to the last digit
         self.estimator = AsyncEstimator(estimator, parse=settings.policy == "paper")
-        fallbacks = {name for agent in settings.agent_names for name in settings.agent(agent).fallbacks}
-        self._assign = partial(assign, cards=cards, fallbacks=fallbacks)
+        self._fallbacks = {name for agent in settings.agent_names for name in settings.agent(agent).fallbacks}
         self.reference_usd = reference_price(agents.default_cards)
         """Price of a slow call of ordinary length."""
 
@@ -170,7 +168,7 @@ class Planner:
 
     def assign(self, query: Query, session: SessionRequest | None = None) -> Assignment:
         """The expert and the models; a conversation keeps its models while they can be used."""
-        assignment = self._assign(query)
+        assignment = assign(query, self._agents.cards, fallbacks=self._fallbacks)
         if session is None or not session.session.requests:
             return assignment
         kept = {
@@ -210,7 +208,7 @@ class Planner:
             forced=options.forced,
         )
         # so that the loop of the engine need not wait for them
-        if isinstance(policy, CascadePolicy) and not policy.knows(plan):
+        if isinstance(policy, CascadePolicy) and not policy.has_values(plan):
             await run_in_thread(partial(policy.values, plan))
         if self._certify is None:
             return plan

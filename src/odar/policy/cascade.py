@@ -207,7 +207,7 @@ class CascadePolicy:
     def values(self, plan: Plan) -> StageValues:
         """The values of all stages for a question; others with prices within 10% share them.
 
-        New ones take tens of milliseconds: call it in a thread first, unless `knows` the plan. Thread-safe.
+        New ones take tens of milliseconds: call it in a thread first, unless it `has_values`. Thread-safe.
         """
         key = self._key(plan)
         if (known := self._values.get(key)) is not None:
@@ -222,7 +222,7 @@ class CascadePolicy:
                 self._values.popitem(last=False)
             return found
 
-    def knows(self, plan: Plan) -> bool:
+    def has_values(self, plan: Plan) -> bool:
         """Whether the values for a question are known already, or not needed."""
         return bool(plan.keep) or plan.one_call or self._key(plan) in self._values
 
