@@ -88,6 +88,15 @@ class InstalledCertificate:
         return reasons + self._drift
 
 
+def open_certificate(
+    settings: Settings, calibration: Calibration, agents: Agents, alignment: ServedAlignment
+) -> InstalledCertificate | None:
+    """The certificate of the calibration; None without one."""
+    if not calibration.made.get("certificate"):
+        return None
+    return InstalledCertificate(settings, calibration, agents, alignment)
+
+
 def _difference(certified: Sequence[Mapping[str, Any]], current: Sequence[Mapping[str, Any]]) -> str:
     """The first field in which two lists of sources differ."""
     names = {"prompt_md5": "prompt"}

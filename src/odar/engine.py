@@ -18,7 +18,7 @@ from odar.agents.stream import StreamedAnswer
 from odar.agents.team import Team
 from odar.background import run_by_size, run_in_background, run_in_thread
 from odar.calibration_file import load_calibration
-from odar.certificates import InstalledCertificate
+from odar.certificates import open_certificate
 from odar.config import load_settings
 from odar.decisions import DryRun, GivenAnswers, NextStep, read_answers
 from odar.difficulty.base import Estimator, open_estimator
@@ -89,9 +89,7 @@ class Odar:
         policy_of = partial(policy_with_skills, settings, calibration, self.believed_agents)
         self._policy_with_skills = lru_cache(MAX_POLICIES)(policy_of)
         self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment, self.fusion)
-        self.certificate: InstalledCertificate | None = None
-        if calibration.made.get("certificate"):
-            self.certificate = InstalledCertificate(settings, calibration, self.agents, self.alignment)
+        self.certificate = open_certificate(settings, calibration, self.agents, self.alignment)
         certify = None if self.certificate is None else self.certificate.state
         lengths = usual_lengths(self.agents.cards, calibration, sources)
         self.planner = Planner(self.agents, self.estimator, lengths, self.targets, certify)
@@ -145,7 +143,7 @@ class Odar:
             verdict = await run_by_size(size_of(state.candidates), partial(self._verdict, policy, team, state))
             stream.finish(state.candidates[verdict.winner].text)
         except OdarError as error:
-            await team.close()
+            await team.close()  # a call that was started early and is cancelled now may cost something too
             error.spend = ledger.spend()
             raise
         finally:

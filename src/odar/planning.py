@@ -117,7 +117,7 @@ class AsyncEstimator:
 
 
 class Planner:
-    """Makes the plan of a question.
+    """Chooses the agents of a question, and makes its plan.
 
     Args:
         agents: all agents, with the settings.
