@@ -92,7 +92,10 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a request. None means the agent's own setting."""
+    """What a client wants of the answer. None means the agent's own setting.
+
+    How ODAR gets this answer is another matter: see `odar.options.AskOptions`.
+    """
 
     temperature: float | None = None
     top_p: float | None = None

@@ -183,7 +183,7 @@ class DryRun:
         )
 
     def _state_after(self, state: State, answers: Sequence[GivenAnswer]) -> tuple[State, list[int]]:
-        """Return the state after these answers, and the number of each of its candidates among them.
+        """The state after these answers, and the number of each of its candidates among them.
 
         An answer belongs to the stage that the policy asks for in that state, or is a stage of its own.
         """

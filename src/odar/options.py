@@ -16,7 +16,10 @@ from odar.types import Call, Decision, Plan, Route
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskOptions:
-    """Options of one question. Those below `ledger` are for servers."""
+    """Options of one question. Those below `ledger` are for servers.
+
+    What a client wants of the answer itself (tools, format, sampling) is in `Query.options`.
+    """
 
     images: Iterable[ImageSource] = ()
     """Files, URLs, or `Image`s."""
@@ -81,5 +84,5 @@ class AskKeywords(TypedDict, total=False):
 
 
 def with_keywords(options: AskOptions, keywords: AskKeywords) -> AskOptions:
-    """Return the options with some of them replaced."""
+    """The options with some of them replaced."""
     return replace(options, **keywords) if keywords else options

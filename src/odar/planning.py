@@ -293,7 +293,7 @@ def call_prices(
     cached: Mapping[str, int] | None = None,
     lengths: Lengths | None = None,
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the expected price of one call to each agent, and of each further sample of the same request.
+    """The expected price of one call to each agent, and of each further sample of the same request.
 
     Args:
         cards: the model of each agent.

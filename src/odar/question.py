@@ -36,7 +36,7 @@ class CoreQuestion(NamedTuple):
 
 
 def core_question(query: Query) -> CoreQuestion:
-    r"""Return the core of a query's question.
+    r"""The core of a query's question.
 
     >>> core_question(Query("<system-reminder>\nBe brief.\n</system-reminder>\nhi")).text
     'hi'
@@ -161,7 +161,7 @@ _EMPTY_ANSWER = re.compile(r"\s*(?:let['’]s think step by step\W*)?\Z", re.IGN
 
 
 def _without_examples(text: str) -> tuple[str, int]:
-    """Return the question of a text with labels, and how many labelled questions with answers precede it.
+    """The question of a text with labels, and how many labelled questions with answers precede it.
 
     The answer to the last question must be missing: "Input: … Output: …" in a programming task is part of the task.
     """
@@ -183,7 +183,7 @@ def _without_examples(text: str) -> tuple[str, int]:
 
 
 def _without_label(text: str) -> str:
-    """Return what follows "Question:", unless a passage or another part of the question precedes it."""
+    """What follows "Question:", unless a passage or another part of the question precedes it."""
     label = next((found for found in _LABEL.finditer(text) if found[1]), None)
     if label is None or label[1].lower() == "input" or not _PREAMBLE.fullmatch(text, 0, label.start()):
         return text

@@ -37,7 +37,7 @@ class Limits:
     def tightened(
         self, deadline_s: float | None = None, calls: int | None = None, cost_usd: float | None = None
     ) -> Limits:
-        """Return the stricter of these limits and those of a request.
+        """The stricter of these limits and those of a request.
 
         >>> Limits(120, calls=6).tightened(deadline_s=20, calls=9, cost_usd=0.5)
         Limits(deadline_s=20, calls=6, cost_usd=0.5, retries=6)
@@ -89,7 +89,7 @@ class Ledger:
         return max(0.0, self.limits.deadline_s - self.seconds())
 
     def call_timeout(self, wanted_s: float) -> tuple[float, bool]:
-        """Return the timeout of a call, and whether it is shorter than the operator's.
+        """The timeout of a call, and whether it is shorter than the operator's.
 
         It is shorter if the request has its own deadline, or if little of the deadline is left: then a timeout does
         not mean that the provider is down.
@@ -106,7 +106,7 @@ class Ledger:
         return self._retries <= self.limits.retries
 
     def affordable(self, card: ModelCard, messages: Sequence[Message], max_tokens: int | None, wanted: int) -> int:
-        """Return how many of the wanted samples fit the remaining limits.
+        """How many of the wanted samples fit the remaining limits.
 
         Raises:
             BudgetExceeded: not one of them does.
@@ -284,7 +284,7 @@ _FILE_REFERENCES = frozenset({"file_id", "file_url"})
 
 
 def token_upper_bound(messages: Iterable[Message]) -> int:
-    """Return an upper bound of the tokens: a token has at least one byte, and images count by number.
+    """An upper bound of the tokens: a token has at least one byte, and images count by number.
 
     A turn that is sent as the client wrote it counts with all its fields, including those that ODAR does not read.
 
@@ -298,7 +298,7 @@ def token_upper_bound(messages: Iterable[Message]) -> int:
 
 
 def draft_tokens(card: ModelCard, max_tokens: int) -> int:
-    """Return an upper bound of the tokens that a model reads of drafts of at most so many tokens, none written yet.
+    """An upper bound of the tokens that a model reads of drafts of at most so many tokens, none written yet.
 
     >>> draft_tokens(ModelCard("m", "p", "m", context=8192), 200_000_000)
     8192

@@ -33,7 +33,7 @@ class Measurements:
     fusion: Fusion
 
     def state_after(self, state: State, stage: Stage, new: Sequence[Candidate], team: Team) -> State:
-        """Return the state after a stage, with its candidates measured; silent agents are not asked again.
+        """The state after a stage, with its candidates measured; silent agents are not asked again.
 
         Args:
             state: the state before the stage.

@@ -64,7 +64,7 @@ MAX_TEXT = 2**22
 
 
 def describe_failure(agent: str, error: OdarError, *, quoting: bool = True) -> str:
-    """Return the error of an agent that gave no answer for a trace.
+    """The error of an agent that gave no answer for a trace.
 
     Without `quoting`, what a provider said is left out, because it may quote the request.
     """
@@ -137,7 +137,7 @@ class Team:
     async def ask(
         self, stage: Stage, proposal: Candidate | None = None, on_delta: OnDelta | None = None
     ) -> list[Candidate]:
-        """Return the candidates of one stage; its agents are asked concurrently.
+        """Ask the agents of one stage concurrently, and return their candidates.
 
         Args:
             stage: the agents and the number of samples.
@@ -173,7 +173,7 @@ class Team:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def error(self) -> OdarError:
-        """Return the error of a question that no agent answered.
+        """The error of a question that no agent answered.
 
         Failures are cleared: the traceback of the error holds them.
         """
@@ -300,7 +300,7 @@ class Team:
         return [candidates[index] for index in sorted(candidates)]
 
     def request(self, ask: Ask, card: ModelCard, proposal: Candidate | None = None, first: int = 0) -> Request:
-        """Return the request of an agent to one of its models; `first` is the number of samples before it.
+        """The request of an agent to one of its models; `first` is the number of samples before it.
 
         A verifier is shown the proposal.
         """
@@ -507,7 +507,7 @@ _CONTEXT_LENGTH_CODES = frozenset({"context_length_exceeded", "request_too_large
 
 
 def _another_may_answer(error: OdarError) -> bool:
-    """Return whether another model may succeed: after 429, a failure, or a conversation that is too long.
+    """Whether another model may succeed: after 429, a failure, or a conversation that is too long.
 
     >>> [_another_may_answer(ProviderError("", status=status)) for status in (400, 429, 503)]
     [False, True, True]
@@ -573,7 +573,7 @@ def agent_request_template(agent: AgentSettings, card: ModelCard, options: Optio
 
 
 def plain_request_template(card: ModelCard, options: Options, timeout_s: float, *, priced: bool = False) -> Request:
-    """Return a request with the client's options only, without fields that the model rejects.
+    """A request with the client's options only, without fields that the model rejects.
 
     If money is limited (`priced`), the length limit uses the field name that this model is known to support.
     """

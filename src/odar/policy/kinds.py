@@ -51,7 +51,7 @@ _TOOL_CALL = RequestKind(Kind.TOOL_CALL)
 
 
 def request_kind(query: Query, core: CoreQuestion | None = None) -> RequestKind:
-    """Return the kind of a request; `core` is its core question, if the caller has it already.
+    """The kind of a request; `core` is its core question, if the caller has it already.
 
     With tools that the model may call, an answer of many plausible ones counts as a tool call.
 

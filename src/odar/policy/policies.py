@@ -95,7 +95,7 @@ def choose_policy(
     path: Route | str | None = None,
     model: str | None = None,
 ) -> Policy:
-    """Return the policy of a question.
+    """The policy of a question.
 
     Args:
         settings: `policy` and `routing`.
@@ -127,7 +127,7 @@ def policy_with_skills(
     skills: Sequence[float],
     prefer_cascade: bool = False,
 ) -> Policy:
-    """Return the settings' policy for agents with other skills.
+    """The settings' policy for agents with other skills.
 
     Args:
         settings: `policy` and `routing`.
@@ -168,7 +168,7 @@ def agents_of(
 
 
 def _default_skill(name: str, card: ModelCard, settings: Settings) -> float:
-    """Return the skill of a model of which nothing is measured: by its price and who sells it.
+    """The skill of a model of which nothing is measured: by its price and who sells it.
 
     Without log-probs a wrong answer does not look like one, so the model must not be taken for better than it is.
     """
@@ -189,7 +189,7 @@ def _price_ratio(name: str, card: ModelCard, settings: Settings) -> float:
 
 
 def possible_walks(policy: Policy, n: int = 1, max_path: Route | None = None) -> list[Walk]:
-    """Return the walks for which money or calls may have to be reserved before a request is sent.
+    """The walks for which money or calls may have to be reserved before a request is sent.
 
     The longest walk of the policy comes first, then shorter ones down to a single call.
 

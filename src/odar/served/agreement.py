@@ -95,7 +95,7 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
         self._sync_if_due()
 
     def skills(self) -> tuple[float, ...]:
-        """Return the skills of all agents as traffic corrected them, for the key that asks; empty if it did not."""
+        """The skills of all agents as traffic corrected them, for the key that asks; empty if it did not."""
         if self._belief is None:
             return ()
         self._sync_if_due()
@@ -144,7 +144,7 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
 
 
 def _questions_by_key(counts: Mapping[Pair, Agreement]) -> dict[str, float]:
-    """Return the number of questions of each key, by its most frequent pair of agents; the largest first."""
+    """The number of questions of each key, by its most frequent pair of agents; the largest first."""
     by_pair: dict[tuple[str, str, str], float] = {}
     for (key, one, other, _), count in counts.items():
         by_pair[key, one, other] = by_pair.get((key, one, other), 0.0) + count.questions

@@ -44,12 +44,12 @@ _HALF_LIFE_DAYS = 7.0
 
 
 def alignment_file(settings: StoreSettings) -> Path | None:
-    """Return the file of served energies; None if the store is disabled."""
+    """The file of served energies; None if the store is disabled."""
     return alignment_path(settings) if settings.enabled else None
 
 
 def alignment_path(settings: StoreSettings) -> Path:
-    """Return the default path: next to a file of traces, else in the user's data folder.
+    """The default path: next to a file of traces, else in the user's data folder.
 
     >>> str(alignment_path(StoreSettings(url="sqlite:////tmp/odar.db")))
     '/tmp/odar.alignment.json'
@@ -95,13 +95,13 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         self._calibrated_tables: dict[Source, QuantileTables | None] = {}
 
     def find(self, source: Source) -> Alignment | None:
-        """Return the calibrated μ and σ of this source, or None if they are unknown."""
+        """The calibrated μ and σ of this source, or None if they are unknown."""
         calibrated = self.calibrated.get(source)
         # without log-probabilities it holds quantiles alone
         return calibrated.alignment if calibrated is not None and calibrated.count else None
 
     def tables(self, source: Source) -> QuantileTables | None:
-        """Return the quantiles of the signals of this source; None stands for the shipped ones."""
+        """The quantiles of the signals of this source; None stands for the shipped ones."""
         calibrated = self.calibrated.get(source)
         if calibrated is not None and calibrated.quantiles is not None:
             if source not in self._calibrated_tables:
@@ -128,7 +128,7 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         self._sync_if_due()
 
     def report(self, steps: Mapping[str, str]) -> list[AlignmentRow]:
-        """Return every calibrated or served source, most served first; `steps` names prompts by their MD5."""
+        """Every calibrated or served source, most served first; `steps` names prompts by their MD5."""
         if self._is_due():
             self.sync()
         served: dict[Source, Histogram] = {}
@@ -184,7 +184,7 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
 
 @lru_cache(maxsize=256)
 def _signal_sources(source: Source, kind: str) -> tuple[Source, ...]:
-    """Return the sources of the ranked signals of one kind of answer; cached, because a gateway has few."""
+    """The sources of the ranked signals of one kind of answer; cached, because a gateway has few."""
     return tuple(replace(source, signal=f"{kind}/{name}") for name in RANKED)
 
 
@@ -205,7 +205,7 @@ class _SignalCounts:
         self._tables: dict[ServedSource, QuantileTables | None] = {}
 
     def tables(self, asked: ServedSource) -> QuantileTables | None:
-        """Return the quantiles of the signals of a source for a key; None if too little was served."""
+        """The quantiles of the signals of a source for a key; None if too little was served."""
         if asked not in self._tables:
             tables: dict[tuple[str, str], Array] = {}
             for signal in self._signals.get(asked.source, ()):
@@ -221,7 +221,7 @@ class _SignalCounts:
         return self._tables[asked]
 
     def _seen_by(self, asked: ServedSource) -> Histogram:
-        """Return all answers to the key's questions, and a few of every other key."""
+        """All answers to the key's questions, and a few of every other key."""
         everybody = self._sums.get(asked.source, Histogram())
         own = self._served.get(asked)
         if own is None:

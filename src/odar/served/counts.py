@@ -23,7 +23,7 @@ _LOCK_TIMEOUT_S = 2.0
 
 
 def sibling_file(served: Path | None, name: str) -> Path | None:
-    """Return the file of other counts, next to the file of alignments; None without one.
+    """The file of other counts, next to the file of alignments; None without one.
 
     >>> str(sibling_file(Path("/tmp/odar.alignment.json"), "targets"))
     '/tmp/odar.targets.json'
@@ -62,7 +62,7 @@ class SharedCounts(ABC, Generic[K, V]):
 
     @abstractmethod
     def _merge(self, old: dict[K, V], new: Mapping[K, V]) -> dict[K, V]:
-        """Return the sum of both, without counts that are too rare or too old."""
+        """The sum of both, without counts that are too rare or too old."""
 
     def load(self) -> dict[K, V]:
         """Read the file.
@@ -104,7 +104,7 @@ class SharedCounts(ABC, Generic[K, V]):
             self._after_sync(self.total)
 
     def read(self) -> dict[K, V]:
-        """Return the counts of all processes; reads the file only if it was not read before."""
+        """The counts of all processes; reads the file only if it was not read before."""
         if self.total is None:
             self.sync()
         return self.total or {}
@@ -122,7 +122,7 @@ class SharedCounts(ABC, Generic[K, V]):
         """Use the new total; called after every sync."""
 
     def _is_due(self) -> bool:
-        """Return whether a sync is due, True to one caller only."""
+        """Whether a sync is due, True to one caller only."""
         with self._lock:
             due = self._timer() >= self._sync_at
             if due:

@@ -62,7 +62,7 @@ class ServedTargets(SharedCounts[Target, TargetState]):
         """The counts of all processes at the first sync."""
 
     def factor(self, scope: str, dial: Dial) -> float:
-        """Return the factor of V for the next question under this dial; 1 without a target. Can read a file."""
+        """The factor of V for the next question under this dial; 1 without a target. Can read a file."""
         if not dial.target:
             return 1.0
         if self._file is not None:
@@ -83,7 +83,7 @@ class ServedTargets(SharedCounts[Target, TargetState]):
             self._sync_if_due()
 
     def report(self) -> list[TargetReport]:
-        """Return the targets in use by any process since this one started, the settings' first. Can read a file."""
+        """The targets in use by any process since this one started, the settings' first. Can read a file."""
         if self._file is not None and self._is_due():
             self.sync()
         rows = []
@@ -110,7 +110,7 @@ class ServedTargets(SharedCounts[Target, TargetState]):
             self._at_start = total
 
     def _state(self, target: Target) -> TargetState:
-        """Return the state of a target, from the file if it is new here; call it with the lock held."""
+        """The state of a target, from the file if it is new here; call it with the lock held."""
         if target not in self._states:
             own = [each for each in self._states if each.scope == target.scope]
             if len(own) >= MAX_SCOPES:  # a client can choose any target, and must not evict those of others

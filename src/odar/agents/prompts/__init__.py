@@ -52,7 +52,7 @@ class Prompt:
     """Template of a further user turn after the conversation; none if empty."""
 
     def messages(self, query: Query, proposal: str = "", draft: str = "") -> tuple[Message, ...]:
-        """Return the conversation that asks an agent to do its step for this query.
+        """The conversation that asks an agent to do its step for this query.
 
         A template of {query} alone leaves the client's turns exactly as they are.
         """
@@ -195,6 +195,6 @@ def _read(file: Any, label: str) -> Prompt:
 
 
 def _fill(template: str, query: str, proposal: str, draft: str) -> str:
-    """Return the template with these texts; braces within the texts stay."""
+    """The template with these texts; braces within the texts stay."""
     values = {"{query}": query, "{proposal}": proposal, "{draft}": draft}
     return re.sub(r"\{(?:query|proposal|draft)\}", lambda match: values[match.group()], template)
