@@ -88,7 +88,7 @@ class Odar:
         # used for every question
         policy_of = partial(policy_with_skills, settings, calibration, self.believed_agents)
         self._policy_with_skills = lru_cache(MAX_POLICIES)(policy_of)
-        self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment, self.fusion)
+        self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment)
         self.certificate = open_certificate(settings, calibration, self.agents, self.alignment)
         certify = None if self.certificate is None else self.certificate.state
         lengths = usual_lengths(self.agents.cards, calibration, sources)

@@ -25,12 +25,10 @@ class Measurements:
     Args:
         varentropy_weight: λ in F = E + λ·V.
         alignment: μ, σ and quantiles by source.
-        fusion: groups equal answers.
     """
 
     varentropy_weight: float
     alignment: ServedAlignment
-    fusion: Fusion
 
     def state_after(self, state: State, stage: Stage, new: Sequence[Candidate], team: Team) -> State:
         """The state after a stage, with its candidates measured; silent agents are not asked again.
@@ -46,7 +44,7 @@ class Measurements:
         opinions: tuple[Opinion, ...] = ()
         if not team.plain:
             own = [self._opinion(each, team, team.believed[each.agent].on(state.plan.kind)) for each in measured]
-            opinions = grouped((*state.opinions, *own), self.fusion.groups(candidates))
+            opinions = grouped((*state.opinions, *own), Fusion.groups(candidates))
         return replace(
             state,
             stages=(*state.stages, stage),

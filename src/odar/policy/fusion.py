@@ -89,8 +89,9 @@ class Fusion:
         order = sorted(eligible(candidates), key=lambda i: tie_break_key(candidates[i]), reverse=True)
         return _verdict_on_all(self._choose([candidates[i] for i in order], question), order, candidates)
 
-    def groups(self, candidates: Sequence[Candidate]) -> list[int]:
-        """A group number for each candidate; equal answers and equal tool calls share it."""
+    @staticmethod
+    def groups(candidates: Sequence[Candidate]) -> list[int]:
+        """A group number for each candidate, under any rule; equal answers and equal tool calls share it."""
         texts = [i for i, candidate in enumerate(candidates) if not candidate.tool_calls]
         numbers = dict(zip(texts, group_answers([candidates[i].answer for i in texts]), strict=True))
         calls: dict[str, int] = {}
@@ -258,7 +259,7 @@ def token_figures(candidate: Candidate) -> TokenFigures:
 def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
     """All candidates, best first: the winner, the best of each other answer, then repetitions."""
     weights = verdict.weights or (0.0,) * len(candidates)
-    groups = Fusion().groups(candidates)
+    groups = Fusion.groups(candidates)
     order = sorted(
         range(len(candidates)),
         key=lambda i: (i == verdict.winner, not candidates[i].fault, weights[i], *tie_break_key(candidates[i])),

@@ -128,7 +128,7 @@ def changed_by_others(candidates: Sequence[Candidate], winner: int) -> bool | No
     fast = next((i for i, candidate in enumerate(candidates) if candidate.agent == FAST), None)
     if fast is None or len({candidate.agent for candidate in candidates}) < 2:
         return None
-    groups = Fusion().groups(candidates)
+    groups = Fusion.groups(candidates)
     return groups[winner] != groups[fast]
 
 

@@ -220,7 +220,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "decisions": [_decision(decision) for decision in trace.decisions],
         "candidates": [_candidate(candidate, content) for candidate in candidates],
         # A number per candidate, the same for equal answers: the groups of fusion, without the answers themselves.
-        "groups": Fusion().groups(candidates) if len(candidates) > 1 else [0] * len(candidates),
+        "groups": Fusion.groups(candidates) if len(candidates) > 1 else [0] * len(candidates),
         "calls": [_call(call, content) for call in trace.calls],
         "spend": _plain(trace.spend),
         "extra": request | {"stream": record.stream} if record.endpoint else {},
