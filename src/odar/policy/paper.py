@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PATHS = tuple(Route)
 STOP = "done"
+"""Reason of a decision to stop, which reports leave out because it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +114,24 @@ class PaperPolicy:
         asked = len(state.stages)
         usable = [agent for agent in (FAST, SLOW) if agent in plan.agents and agent not in state.failed]
         if len(plan.agents) == 1:  # only one agent can see the images
-            return _ask(Stage((Ask(usable[0], plan.n),)), reason) if usable and not asked else Decision(None, STOP)
+            if asked or not usable:
+                return Decision(None, STOP)
+            return _decision(Stage((Ask(usable[0], plan.n),)), reason)
+        # Hard: one stage
         if path is Route.HARD:
             samples = Ask(SLOW, max(self.samples, plan.n))
-            return Decision(None, STOP) if asked else _ask(Stage((Ask(FAST), samples)), reason)
+            return Decision(None, STOP) if asked else _decision(Stage((Ask(FAST), samples)), reason)
+        # the second stage of Medium
         if path is Route.MEDIUM and asked == 1:
             proposal = bool(state.candidates)
-            return _ask(
-                Stage((Ask(SLOW, plan.n, verify=proposal),)), "verify" if proposal else "the fast agent failed"
-            )
+            why = "verify" if proposal else "the fast agent failed"
+            return _decision(Stage((Ask(SLOW, plan.n, verify=proposal),)), why)
+        # the first stage of Medium and Simple; then slow, if the fast agent failed
         if asked == 0:
             samples = Ask(FAST, plan.n if path is Route.SIMPLE else 1)
             return Decision(Stage((samples,)), reason, final=path is Route.SIMPLE)
         if not state.candidates and SLOW in usable:
-            return _ask(Stage((Ask(SLOW, plan.n),)), "the fast agent failed")
+            return _decision(Stage((Ask(SLOW, plan.n),)), "the fast agent failed")
         return Decision(None, STOP)
 
     def verdict(self, state: State) -> Verdict | None:
@@ -181,7 +186,7 @@ class FixedPolicy:
         others = [Stage((Ask(agent, plan.n),)) for agent in plan.agents if agent not in state.failed]
         if not state.candidates and others:
             stage = next(filter(state.fits, others), others[0])
-            return _ask(
+            return _decision(
                 stage, "another agent failed" if state.failed else "the fixed stage does not fit the limits"
             )
         return Decision(None, STOP)
@@ -194,6 +199,7 @@ class FixedPolicy:
         return []
 
 
-def _ask(stage: Stage, reason: str) -> Decision:
+def _decision(stage: Stage, reason: str) -> Decision:
+    """The decision to ask a stage; its text is final if it is a single call that checks no other answer."""
     alone = len(stage.asks) == 1 and stage.calls == 1
     return Decision(stage, reason, final=alone and not stage.asks[0].verify)
