@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from odar.serving import server
-from odar.serving.access import ConcurrencyLimit
+from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.server import ConnectionLimits, DrainingServer, _on_loop_error
 from support.constants import odar_code
 from support.fault_server import FaultServer, hang, ok

@@ -136,7 +136,7 @@ class _UtilityRoutes:
     async def models(self, request: Request) -> Response:
         """Return every model that this key can use and whose server answers, for OpenAI's and Anthropic's SDKs."""
         key = self._service.access.identify(request.scope)
-        listed = [self._model_entry(name) for name in await self._service.models(key)]
+        listed = [self._model_entry(name) for name in await self._service.models.listed(key)]
         ids = [entry["id"] for entry in listed] or [None]
         ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
         return json_response({"object": "list", "data": listed, **ends})
@@ -155,7 +155,7 @@ class _UtilityRoutes:
             self._service.concurrency_limit.count_request(key)
         body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES)
         feedback = convert(read_json(body), Feedback)
-        async with self._service.reads.take(key):
+        async with self._service.read_threads.turn_of(key):
             found = await self._service.mark(feedback.trace_id, feedback.correct, feedback.note or None, key)
         if not found:
             raise ApiError(404, f"there is no trace {feedback.trace_id!r}", "trace_not_found", "trace_id")
@@ -194,7 +194,7 @@ class _UtilityRoutes:
     def _model_entry(self, name: str) -> dict[str, Any]:
         """Return what OpenAI's and Anthropic's SDKs read, and what a client may choose a model by (SPEC 11.3)."""
         shared = {"id": name, "object": "model", "type": "model", "display_name": name, "created": self._started}
-        return shared | self._service.model_facts(name)
+        return shared | self._service.models.facts(name)
 
 
 def _read_countable(body: Any) -> ChatRequest:

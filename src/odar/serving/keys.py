@@ -22,6 +22,7 @@ from sqlalchemy import Connection, RowMapping, func, insert, or_, select, update
 from odar.errors import InputError
 from odar.settings import StoreSettings
 from odar.traces.database import Database, keys, meta, spending
+from odar.types import Route
 
 KEY_PREFIX = "odar_sk_"
 PREFIX_LENGTH = len(KEY_PREFIX) + 6
@@ -73,6 +74,13 @@ class Key:
 
     def __repr__(self) -> str:
         return f"Key(id={self.id!r}, name={self.name!r}, prefix={self.prefix!r})"
+
+
+def allows_path(key: Key | None, path: Route) -> bool:
+    """Return whether a key may use a path."""
+    paths = list(Route)
+    most = None if key is None else key.limits.max_path
+    return most is None or paths.index(path) <= paths.index(Route(most))
 
 
 def digest_of(secret: str) -> str:

@@ -17,7 +17,7 @@ from odar.conversation import NO_OPTIONS
 from odar.errors import StoreError
 from odar.policy.cut_off import cut_off_counts
 from odar.providers.breaker import BREAKER_STATES, BreakerReport
-from odar.serving.access import ConcurrencyLimit
+from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.workers import Workers
 from odar.traces.observations import Observations
 from odar.traces.overview import RoutedTotals, savings
@@ -221,7 +221,7 @@ def _worker_metrics(service: Service) -> Iterator[Metric]:
         yield _counter("odar_store_written", "Traces written.", health.stored)
         lost = {("shed",): health.dropped, ("rejected",): health.rejected}
         yield _counter("odar_store_lost", "Traces that were not written.", lost, "why")
-    if (observer := service.observer) is not None:
+    if (observer := service.traffic_observer) is not None:
         yield _counter("odar_observed", "Questions that were also answered in the background.", observer.observed)
         dropped = {(reason,): count for reason, count in sorted(observer.dropped.copy().items())}
         yield _counter("odar_observe_dropped", "Chosen questions that were not observed.", dropped, "reason")
@@ -249,7 +249,7 @@ def _shared_metrics(service: Service) -> Iterator[Metric]:
     if (certificate := service.odar.certificate) is not None:
         holds = not certificate.problems()
         yield _gauge("odar_certificate_holds", "1 while the installed certificate holds.", holds)
-    if service.observer is not None and service.store is not None:
+    if service.traffic_observer is not None and service.store is not None:
         yield from _comparison_metrics(service.store.observations)
 
 

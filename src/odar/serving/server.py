@@ -49,7 +49,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from odar.descriptors import client_connections, descriptor_limit, raise_descriptor_limit
 from odar.formats import dump_json
 from odar.serving import exchange
-from odar.serving.access import ConcurrencyLimit
+from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.errors import ApiError, openai_body
 from odar.serving.workers import Workers
 from odar.settings import GatewaySettings

@@ -93,7 +93,7 @@ def _read_texts(texts: Texts, name: str) -> list[str]:
 class PassThrough(Endpoint):
     """An endpoint that forwards requests."""
 
-    def _parse(self, value: Any) -> ChatRequest:
+    def _make_request(self, value: Any) -> ChatRequest:
         return self._protocol.read(value)
 
     async def _answer(self, state: RequestState) -> None:
