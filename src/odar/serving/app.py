@@ -244,7 +244,8 @@ async def _error_response(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):  # Starlette's own 404 and 405
         target = f"{request.method} {request.url.path}"
         message = f"there is no {target}" if error.status_code == 404 else f"{target}: {error.detail}"
-        api_error, headers = ApiError(error.status_code, message, "unknown_url"), dict(error.headers or {})
+        api_error = ApiError(error.status_code, message, "unknown_url")
+        headers = dict(error.headers or {})
     else:
         api_error = api_error_of(error)
         headers = {name.decode(): value.decode() for name, value in api_error.headers}

@@ -203,7 +203,8 @@ def keys_version(connection: Connection) -> tuple[Any, ...]:
 
 def spent_by_keys(connection: Connection, day: str) -> dict[tuple[str, str], Spent]:
     """Return the spending on a UTC day ("2026-11-15") and in its month ("2026-11"), by key and period."""
-    c, month = spending.c, day[:7]
+    c = spending.c
+    month = day[:7]
     query = select(c.key_id, c.day, c.cost_usd, c.unknown)
     totals: dict[tuple[str, str], Spent] = {}
     for key, at, usd, unknown in connection.execute(query.where(c.day >= f"{month}-01", c.day <= f"{month}-31")):

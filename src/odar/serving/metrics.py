@@ -208,7 +208,7 @@ def _sum_routed(*totals: RoutedTotals) -> RoutedTotals:
 
 def _worker_metrics(service: Service) -> Iterator[Metric]:
     """Yield what the parts of one worker count."""
-    limits = service.connections
+    limits = service.connection_limits
     yield _gauge("odar_connections", "Connections of clients.", limits.open)
     refused = {(reason,): count for reason, count in sorted(limits.refused.items())}
     yield _counter("odar_refused_connections", "Connections closed for passing a limit.", refused, "reason")

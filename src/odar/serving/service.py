@@ -17,6 +17,7 @@ from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport, Guard
 from odar.providers.http import HttpProvider
 from odar.serving.access import AccessPolicy
 from odar.serving.concurrency import ConcurrencyLimit
+from odar.serving.connections import ConnectionLimits
 from odar.serving.errors import ApiError, bad_field
 from odar.serving.keys import Key, KeyCache, allows_path
 from odar.serving.logs import Logs
@@ -25,7 +26,6 @@ from odar.serving.models import ADAPTIVE, DIAL_MODELS, PATH_MODELS, ServedModels
 from odar.serving.observation import TrafficObserver
 from odar.serving.per_key_threads import PerKeyThreads
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.server import ConnectionLimits
 from odar.serving.store import Store
 from odar.serving.workers import PUBLISH_S, Workers
 from odar.settings import Settings
@@ -74,7 +74,7 @@ class Service:
         self.sessions = self.workers.sessions
         self.sessions.stored = None if store is None else store.sessions
         self.sessions.explicit = {name for name, each in settings.providers.items() if each.kind == "anthropic"}
-        self.connections = ConnectionLimits(workers=self.workers)
+        self.connection_limits = ConnectionLimits(workers=self.workers)
         self.breakers: dict[str, Breaker] = {}
         self.odar = Odar(settings, guard=self._with_breaker, **engine_options)
         self.models = ServedModels(self.odar, engine_options.get("providers") or ())

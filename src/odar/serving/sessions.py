@@ -27,7 +27,7 @@ from odar.types import Query, Trace
 _SESSION_HEADERS = (b"x-session-id", b"session_id")
 _DECODER = msgspec.msgpack.Decoder(Session)
 _HEAD = struct.Struct("<16s8sdII")
-"""Key, API key, time of the last answer, checksum and length of the state that follows."""
+"""Digests of session and API key, time of the last answer, checksum and length of the state that follows."""
 _SLOT_BYTES = 1024
 _WAYS = 4
 """Slots in which a key can be."""
@@ -46,7 +46,8 @@ class SessionTable:
     """
 
     def __init__(self, size: int, ttl_s: float = SESSION_TTL_S, clock: Callable[[], float] = time.time) -> None:
-        self._ttl_s, self._clock = ttl_s, clock
+        self._ttl_s = ttl_s
+        self._clock = clock
         self._sets = max(1, -(-size // _WAYS))
         self._memory = mmap.mmap(-1, self._sets * _WAYS * _SLOT_BYTES)
         self.stored: StoredSessions | None = None
@@ -58,10 +59,12 @@ class SessionTable:
         self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str | None = None
     ) -> SessionRequest:
         """Return a request as the next of its session, or as the first of a new one; can read the database."""
+        # what identifies the session: its name if it has one, else its beginning
         name = next((value for header, value in headers if header in _SESSION_HEADERS and value.strip()), b"")
         owner = repr((key_id, name, "" if name else query.options.user)).encode()
         scope = hashlib.blake2b(owner, digest_size=16).digest()
         before, whole = _digests(query.messages, scope)
+        # the last state, from this machine or from another
         now = self._clock()
         session = self._read(scope if name else before)
         if self.stored is not None and (name or before):
@@ -77,7 +80,8 @@ class SessionTable:
         now = self._clock()
         state = msgspec.msgpack.encode(request.after(trace, now, self.explicit))
         if len(state) <= _SLOT_BYTES - _HEAD.size:
-            key, owner = request.key, hashlib.blake2b((key_id or "").encode(), digest_size=8).digest()
+            key = request.key
+            owner = hashlib.blake2b((key_id or "").encode(), digest_size=8).digest()
             ranks = {
                 offset: (stored == key, not any(stored), by == owner, -used)
                 for offset, stored, by, used in self._slots(key)
@@ -109,7 +113,8 @@ def _digests(messages: Sequence[Message], scope: bytes) -> tuple[bytes, bytes]:
 
     The model's messages are left out: clients change their format, and they follow from the rest.
     """
-    digest, before = hashlib.blake2b(scope, digest_size=16), b""
+    digest = hashlib.blake2b(scope, digest_size=16)
+    before = b""
     for message in messages:
         if message.role == "assistant":
             before = digest.digest()

@@ -327,7 +327,9 @@ class ResponseStream:
 
     def _open_item(self, part: str | int, item: dict[str, Any]) -> bytes:
         out = self._close_item()
-        self._open, self._item, self._parts = part, item, []
+        self._open = part
+        self._item = item
+        self._parts = []
         return out + self._event("response.output_item.added", output_index=len(self._items), item=item)
 
     def _close_item(self) -> bytes:
