@@ -137,9 +137,8 @@ def messages_body(
         _calls_without_thinking(body["messages"])
         or ("thinking" in request.extra and thinking_set["budget_tokens"] >= body["max_tokens"])
     ):
-        del body[
-            "thinking"
-        ]  # the API rejects it in a tool loop that began without it, or without room for an answer
+        # the API rejects it in a tool loop that began without it, or without room for an answer
+        del body["thinking"]
     return body
 
 

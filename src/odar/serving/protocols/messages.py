@@ -93,6 +93,11 @@ def read_messages(body: Any) -> ChatRequest:
     return ChatRequest.of(request, Query.from_messages(tuple(turns), _read_options(request, body)))
 
 
+def read_countable(body: Any) -> ChatRequest:
+    """Read a request to count tokens, which needs no `max_tokens`."""
+    return read_messages({"max_tokens": 1, **body} if isinstance(body, dict) else body)
+
+
 def _read_options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
     config = request.output_config or OutputOptions()
     answer_format = None

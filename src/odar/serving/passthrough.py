@@ -11,10 +11,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from odar.agents.ledger import Ledger
+from odar.catalogue import ModelCard
 from odar.conversation import Options, Wire
 from odar.errors import BudgetExceeded, plural
 from odar.formats import dump_json
 from odar.forwarding import select_body
+from odar.options import AskOptions
 from odar.providers.base import Message, Reply, Request, Sampling
 from odar.serving.endpoint import Endpoint, RequestState
 from odar.serving.errors import bad_field
@@ -98,32 +101,18 @@ class PassThrough(Endpoint):
 
     async def _answer(self, state: RequestState) -> None:
         service = self._service
-        # which model, and whether its server has this endpoint
         chat_request, options = await self._receive(state)
-        if options.model is None:
-            raise bad_field("model", f"{chat_request.model!r} is for questions only; send the name of one model")
-        card = service.settings.card(options.model)
-        provider = service.settings.providers.get(card.provider)
-        if provider is not None and provider.kind != "openai":
-            kind = f"{card.provider} is of kind {provider.kind}"
-            raise bad_field("model", f"{kind}; /v1/{self._protocol.name} needs a provider of kind openai")
-        # whether the limits allow all of it
+        card = self._card(chat_request, options)
         ledger, _ = await self._open_ledger(state, chat_request, options)
-        messages = chat_request.query.messages
-        n = chat_request.query.options.n
-        max_tokens = chat_request.query.options.max_tokens
-        calls = len(messages) * n if self._protocol.name == "completions" else 1
-        if ledger.limits.calls is not None and calls > ledger.limits.calls:
-            needed = plural(calls, "call")
-            raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, but this request needs {needed}")
-        if ledger.affordable(card, messages, max_tokens, n) < n:
-            raise BudgetExceeded(f"the limits do not allow all {n} samples; lower best_of or n")
-        # forward it, and charge the key
+        query = chat_request.query
+        self._check_limits(ledger, card, query)
+        # what the provider gets
+        provider = service.settings.providers.get(card.provider)
         request = Request(
             model=card.id,
-            messages=messages,
-            sampling=Sampling(max_tokens=max_tokens),
-            n=n,
+            messages=query.messages,
+            sampling=Sampling(max_tokens=query.options.max_tokens),
+            n=query.options.n,
             timeout_s=service.odar.settings.fast.timeout_s,
             retry_rate_limit=False,
             unlisted_model=card.name not in service.settings.models,
@@ -135,11 +124,33 @@ class PassThrough(Endpoint):
             dropped=card.drop,
             cost_limited=ledger.limits.cost_usd is not None,
         )
+        # forward it, and charge the key
         forward = partial(service.odar.agents.providers[card.provider].forward, f"/{self._protocol.name}", body)
         with CancelOnDisconnect(state.exchange):
-            reply = await ledger.bill(Ask(DIRECT), card, request, messages, forward)
+            reply = await ledger.bill(Ask(DIRECT), card, request, query.messages, forward)
         await self._charge(state)
         await self._respond(state, reply, ledger.spend(), note, stream=chat_request.stream)
+
+    def _card(self, request: ChatRequest, options: AskOptions) -> ModelCard:
+        """Return the model of a request; raise ApiError if its server cannot have this endpoint."""
+        if options.model is None:
+            raise bad_field("model", f"{request.model!r} is for questions only; send the name of one model")
+        card = self._service.settings.card(options.model)
+        provider = self._service.settings.providers.get(card.provider)
+        if provider is not None and provider.kind != "openai":
+            kind = f"{card.provider} is of kind {provider.kind}"
+            raise bad_field("model", f"{kind}; /v1/{self._protocol.name} needs a provider of kind openai")
+        return card
+
+    def _check_limits(self, ledger: Ledger, card: ModelCard, query: Query) -> None:
+        """Raise BudgetExceeded unless the limits allow all of the request."""
+        n = query.options.n
+        calls = len(query.messages) * n if self._protocol.name == "completions" else 1
+        if ledger.limits.calls is not None and calls > ledger.limits.calls:
+            needed = plural(calls, "call")
+            raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, but this request needs {needed}")
+        if ledger.affordable(card, query.messages, query.options.max_tokens, n) < n:
+            raise BudgetExceeded(f"the limits do not allow all {n} samples; lower best_of or n")
 
     async def _respond(self, state: RequestState, reply: Reply, spend: Spend, note: str, *, stream: bool) -> None:
         payload = dict((reply.completions[0].wire or Wire("openai", {})).value)
