@@ -31,7 +31,7 @@ from odar.providers.openai import StreamedReply, chat_body, read_reply
 from odar.serving.errors import ApiError, api_error_of
 from odar.serving.protocols.chat import read_chat, usage_of, write_chat
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.reply import deltas_of, extras_of
+from odar.serving.protocols.reply import deltas_of, odar_object
 from odar.types import FAST, SECOND, SLOW, Answer
 
 PROVIDER = "litellm"
@@ -104,7 +104,7 @@ class OdarLLM:
                 yield chunk
         usage = {name: value for name, value in (usage_of(answer.trace.spend) or {}).items() if name != "cost"}
         last = _chunk(finish_reason=winner.finish, is_finished=True, usage=usage or None)  # LiteLLM would charge it
-        yield last | {"provider_specific_fields": {"odar": extras_of(answer, request)}}
+        yield last | {"provider_specific_fields": {"odar": odar_object(answer, request)}}
 
     async def _ask(
         self, request: ChatRequest, fields: Mapping[str, Any], on_delta: OnDelta | None = None

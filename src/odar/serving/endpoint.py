@@ -195,7 +195,8 @@ class Endpoint:
         check_parts(value)
         request = self._protocol.read(value)
         check_image_urls(request.query, self._gateway.image_urls)
-        core_question(request.query)  # not in the event loop if the text is long
+        # The query keeps it for the engine: of a long text it takes too long for the event loop.
+        core_question(request.query)
         return request
 
     async def _open_session(self, state: RequestState, request: ChatRequest, options: AskOptions) -> AskOptions:
@@ -358,7 +359,7 @@ class StoredResponses(Endpoint):
         if value.get("store") is not False:
             state.items_to_store = items
             state.previous_response_id = previous
-        return dataclasses.replace(request, echo={**request.echo, "previous_response_id": previous})
+        return dataclasses.replace(request, body_fields={**request.body_fields, "previous_response_id": previous})
 
     async def _earlier_items(self, state: RequestState, previous: Any, size: int) -> list[Any]:
         """Return the conversation up to a response of this key; responses of other keys count as unknown."""
@@ -417,7 +418,7 @@ class DecisionEndpoint(Endpoint):
         options = dataclasses.replace(options, ledger=request_ledger(odar, request))
         try:
             async with self._service.count_threads.turn_of(state.key):
-                step = await odar.adecide(request.query, request.echo["answers"], options)
+                step = await odar.adecide(request.query, request.body_fields["answers"], options)
         except InputError as error:
             name, _, fault = str(error).partition(": ")
             raise (bad_field(name, fault) if name.startswith("answers[") else error) from None

@@ -43,8 +43,6 @@ _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Help text and labels of the counters that requests increase."""
 Values = Mapping[Any, float] | float
 """The values of a metric by tuples of labels, or the value of a metric without labels."""
-
-
 Samples = dict[str, tuple[str, list[tuple[str, tuple[tuple[str, str], ...], float]]]]
 """The type of each metric, and name, labels and value of its samples."""
 _COMBINE: Mapping[str, Callable[[float, float], float]] = {
@@ -91,7 +89,7 @@ class Metrics(Collector):
         text = "Time per request."
         self._seconds = Histogram("odar_request_seconds", text, ("path",), buckets=_BUCKETS, registry=None)
         self._seconds_of = {path: self._seconds.labels(path) for path in (*Route, DIRECT, "none")}
-        predecessor = self._snapshot_of(self._workers.number)
+        predecessor = self._read_snapshot(self._workers.number)
         self._inherited = [] if predecessor is None else [predecessor]
         """The counts of the killed or restarted worker that this one replaces: counters must not fall."""
         for snapshot in self._inherited:
@@ -170,9 +168,9 @@ class Metrics(Collector):
 
     def _others(self) -> list[Snapshot]:
         numbers = (number for number in range(self._workers.count) if number != self._workers.number)
-        return [found for number in numbers if (found := self._snapshot_of(number)) is not None]
+        return [found for number in numbers if (found := self._read_snapshot(number)) is not None]
 
-    def _snapshot_of(self, number: int) -> Snapshot | None:
+    def _read_snapshot(self, number: int) -> Snapshot | None:
         body = self._workers.snapshot(number)
         return None if body is None else _DECODER.decode(body)
 

@@ -56,13 +56,13 @@ class CompletionsBody(RequestBody, kw_only=True):
 
 
 def read_embeddings(body: Any) -> ChatRequest:
-    """Read a request for embeddings; `echo` is the body to forward."""
+    """Read a request for embeddings; `body_fields` is the body to forward."""
     request = convert(body, EmbeddingsBody)
-    return ChatRequest.of(request, _priced_query(_read_texts(request.input, "input"), 0, 1), echo=body)
+    return ChatRequest.of(request, _priced_query(_read_texts(request.input, "input"), 0, 1), body_fields=body)
 
 
 def read_completions(body: Any) -> ChatRequest:
-    """Read a request for completions; `echo` is the body to forward, always with `max_tokens`."""
+    """Read a request for completions; `body_fields` is the body to forward, always with `max_tokens`."""
     request = convert(body, CompletionsBody)
     prompts = [prompt + (request.suffix or "") for prompt in _read_texts(request.prompt, "prompt")]
     max_tokens = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
@@ -71,7 +71,7 @@ def read_completions(body: Any) -> ChatRequest:
     if best_of < n:
         raise bad_field("best_of", f"{best_of} is less than n = {n}")
     query = _priced_query(prompts, len(prompts) * max_tokens, best_of)
-    return ChatRequest.of(request, query, echo={**body, "max_tokens": max_tokens})
+    return ChatRequest.of(request, query, body_fields={**body, "max_tokens": max_tokens})
 
 
 def _priced_query(texts: list[str], max_tokens: int, samples: int) -> Query:
@@ -118,7 +118,7 @@ class PassThrough(Endpoint):
             unlisted_model=card.name not in service.settings.models,
         )
         body, note = select_body(
-            {**chat_request.echo, "model": card.id},
+            {**chat_request.body_fields, "model": card.id},
             self._protocol.name,
             forward=() if provider is None else provider.forward,
             dropped=card.drop,

@@ -146,8 +146,9 @@ class ChatRequest:
     stream: bool = False
     include_usage: bool = False
     """Whether the last chunk of a chat-completions stream contains the usage."""
-    echo: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that are repeated in the answer or forwarded to the provider."""
+    body_fields: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the body that its endpoint needs later: responses repeat them, embeddings and completions forward
+    them, and a decision reads `answers`."""
 
     @classmethod
     def of(cls, body: RequestBody, query: Query, **more: Any) -> ChatRequest:

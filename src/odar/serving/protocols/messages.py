@@ -27,7 +27,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
+from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of
 from odar.types import Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
@@ -196,7 +196,7 @@ def write_message(answer: Answer, request: ChatRequest) -> dict[str, Any]:
         "content": _content_blocks(winner, answer.trace.id, request),
         **_stop_fields(winner),
         "usage": usage_of(answer.trace.spend),
-        "odar": extras_of(answer, request),
+        "odar": odar_object(answer, request),
     }
 
 
@@ -264,7 +264,7 @@ class MessageStream:
         out += self._close_block()
         usage = usage_of(answer.trace.spend)
         out += _event(
-            "message_delta", delta=_stop_fields(winner), usage=usage, odar=extras_of(answer, self._request)
+            "message_delta", delta=_stop_fields(winner), usage=usage, odar=odar_object(answer, self._request)
         )
         return out + _event("message_stop")
 
