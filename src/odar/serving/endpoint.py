@@ -153,7 +153,7 @@ class Endpoint:
 
     async def _answer(self, state: RequestState) -> None:
         request, options = await self._receive(state)
-        options = await self._open_session(state, request, options)
+        options = await self._find_session(state, request, options)
         ledger, options = await self._open_ledger(state, request, options)
         if request.stream:
             await self._stream(state, request, options, ledger)
@@ -199,13 +199,13 @@ class Endpoint:
         core_question(request.query)
         return request
 
-    async def _open_session(self, state: RequestState, request: ChatRequest, options: AskOptions) -> AskOptions:
+    async def _find_session(self, state: RequestState, request: ChatRequest, options: AskOptions) -> AskOptions:
         """Return the options with the session of the conversation, if ODAR chooses the stages."""
         if request.model not in DIAL_MODELS or options.path is not None or not self._gateway.sessions:
             return options
-        begin = partial(self._service.sessions.open, request.query, state.exchange.headers, state.key_id)
+        find = partial(self._service.sessions.find, request.query, state.exchange.headers, state.key_id)
         in_thread = self._service.sessions.stored is not None
-        state.session = await (run_in_thread(begin) if in_thread else run_by_size(state.body_bytes, begin))
+        state.session = await (run_in_thread(find) if in_thread else run_by_size(state.body_bytes, find))
         return dataclasses.replace(options, session=state.session)
 
     async def _open_ledger(
@@ -271,7 +271,7 @@ class Endpoint:
         )
         state.answer = await self._service.odar.aask(request.query, options)
         if state.session is not None:
-            self._service.sessions.close(state.session, state.answer.trace, state.key_id)
+            self._service.sessions.save(state.session, state.answer.trace, state.key_id)
         await self._charge(state)
         return state.answer
 
@@ -413,7 +413,7 @@ class DecisionEndpoint(Endpoint):
     async def _answer(self, state: RequestState) -> None:
         body = await self._read_body(state)
         request = with_headers(await self._read_request(state, body), state.exchange.headers)
-        options = await self._open_session(state, request, self._service.route(request, state.key))
+        options = await self._find_session(state, request, self._service.route(request, state.key))
         odar = self._service.odar
         options = dataclasses.replace(options, ledger=request_ledger(odar, request))
         try:

@@ -51,11 +51,11 @@ class SessionTable:
         self._sets = max(1, -(-size // _WAYS))
         self._memory = mmap.mmap(-1, self._sets * _WAYS * _SLOT_BYTES)
         self.stored: StoredSessions | None = None
-        """Those of other machines too, which `open` then reads."""
+        """Those of other machines too, which `find` then reads."""
         self.explicit: Collection[str] = ()
         """Providers whose cache keeps only what a request marks."""
 
-    def open(
+    def find(
         self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str | None = None
     ) -> SessionRequest:
         """Return a request as the next of its session, or as the first of a new one; can read the database."""
@@ -76,21 +76,25 @@ class SessionTable:
             session = Session()
         return session.request(query, now, before, key=scope if name else whole, whole=whole)
 
-    def close(self, request: SessionRequest, trace: Trace, key_id: str | None = None) -> None:
+    def save(self, request: SessionRequest, trace: Trace, key_id: str | None = None) -> None:
+        """Keep the state of a session after an answer."""
         now = self._clock()
         state = msgspec.msgpack.encode(request.after(trace, now, self.explicit))
+        owner = hashlib.blake2b((key_id or "").encode(), digest_size=8).digest()
         if len(state) <= _SLOT_BYTES - _HEAD.size:
-            key = request.key
-            owner = hashlib.blake2b((key_id or "").encode(), digest_size=8).digest()
-            ranks = {
-                offset: (stored == key, not any(stored), by == owner, -used)
-                for offset, stored, by, used in self._slots(key)
-            }
-            offset = max(ranks, key=ranks.__getitem__)
-            head = _HEAD.pack(key, owner, now, zlib.crc32(state), len(state))
-            self._memory[offset : offset + len(head) + len(state)] = head + state
+            self._write(request.key, owner, state, now)
         if self.stored is not None:
             self.stored.put(request.key, state, now)
+
+    def _write(self, key: bytes, owner: bytes, state: bytes, now: float) -> None:
+        # the session's own slot, else an empty one, else the oldest of the same API key, else the oldest
+        ranks = {
+            offset: (stored == key, not any(stored), by == owner, -used)
+            for offset, stored, by, used in self._slots(key)
+        }
+        offset = max(ranks, key=ranks.__getitem__)
+        head = _HEAD.pack(key, owner, now, zlib.crc32(state), len(state))
+        self._memory[offset : offset + len(head) + len(state)] = head + state
 
     def _slots(self, key: bytes) -> Iterable[tuple[int, bytes, bytes, float]]:
         """Yield the place, key, owner and time of each slot in which a key can be."""
