@@ -166,7 +166,7 @@ async def endless_headers(scene: Scene) -> None:
     scene.check(most < 10_000_000, f"{most / 1e6:.1f} MB of headers were taken")
 
 
-@attack(8, "half a head", constants={"odar.serving.server": "NOTICE_S = 0.0; HEADER_TIMEOUT_S = 1.0"}, brief=True)
+@attack(8, "half a head", constants={"odar.serving.connections": "HEADER_TIMEOUT_S = 1.0"}, brief=True)
 async def half_open(scene: Scene) -> None:
     """200 connections that send half a head, and nothing more."""
     closed = await closed_by_server(scene, 200, b"POST /v1/chat/completions HTTP/1.1\r\nhost: loc")
@@ -174,9 +174,7 @@ async def half_open(scene: Scene) -> None:
     scene.check(closed == 200, f"{200 - closed} connections stay open")
 
 
-@attack(
-    8, "connections that say nothing", constants={"odar.serving.server": "NOTICE_S = 0.0; HEADER_TIMEOUT_S = 1.0"}
-)
+@attack(8, "connections that say nothing", constants={"odar.serving.connections": "HEADER_TIMEOUT_S = 1.0"})
 async def silent_connections(scene: Scene) -> None:
     """200 connections that send nothing at all."""
     closed = await closed_by_server(scene, 200, b"")
@@ -194,9 +192,7 @@ async def half_bodies(scene: Scene) -> None:
     scene.check(closed == 200, f"{200 - closed} connections stay open")
 
 
-@attack(
-    8, "too many connections", constants={"odar.serving.server": "NOTICE_S = 0.0; MAX_CONNECTIONS_PER_PEER = 50"}
-)
+@attack(8, "too many connections", constants={"odar.serving.connections": "MAX_CONNECTIONS_PER_PEER = 50"})
 async def many_connections(scene: Scene) -> None:
     """One address opens 300 connections, of which it may have 50."""
     await scene.http.close()

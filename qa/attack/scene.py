@@ -1,6 +1,6 @@
 """An attack, the gateway that it is made against, and the promises that must hold while it runs.
 
-    @attack(8, "half-open connections", constants={"odar.serving.server": "HEADER_TIMEOUT_S = 1.0"})
+    @attack(8, "half-open connections", constants={"odar.serving.connections": "HEADER_TIMEOUT_S = 1.0"})
     async def half_open(scene: Scene) -> None:
         ...                                          # attack for about scene.seconds
         scene.check(left == 0, f"{left} connections stay open")

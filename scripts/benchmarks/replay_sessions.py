@@ -156,12 +156,12 @@ async def replay(way: str, found: list[dict[str, Any]], fast: str, slow: str) ->
             for model in pair.values():
                 model.step = request
             options: dict[str, Any] = {"model": "slow"} if way == "always slow" else {}
-            opened = table.open(ask.query, [(b"x-session-id", str(number).encode())]) if way == WAYS[-1] else None
+            opened = table.find(ask.query, [(b"x-session-id", str(number).encode())]) if way == WAYS[-1] else None
             asked = AskOptions(path=path, session=opened, **options)
             answer: Answer = await service.odar.aask(ask.query, asked)
             trace = answer.trace
             if opened:
-                table.close(opened, trace)
+                table.save(opened, trace)
             slow_took_part = any(call.model == "slow" for call in trace.calls)
             answered = "slow" if slow_took_part else "fast"
             totals.switches += agent not in (None, answered)

@@ -38,8 +38,11 @@ PROFILES = ("custom", "local", "open", "paper", "tiny")
 _PROCESS_VARIABLES = {"ODAR_API_KEY", "ODAR_CONFIG", "ODAR_CACHE_DIR", "ODAR_OFFLINE"}
 """Environment variables that are not settings; other modules read them."""
 _COMPUTED = {"origins", "profile_reason"}
+"""Fields of `Settings` that this module sets, and no user."""
 _AGENT_MODELS = {("fast", "model"), ("second", "model"), ("slow", "model"), ("agents", "*", "model")}
+"""Settings that may be a list: a model and its fallbacks."""
 BOTH_NAMED = "the models of both agents are named"
+"""The `Settings.profile_reason` if the user names fast and slow."""
 Layer = dict[KeyPath, tuple[Any, str]]
 """Values and their origins, by key path."""
 
@@ -52,79 +55,6 @@ def key_name(path: KeyPath) -> str:
     """
     plain = re.compile(r"[A-Za-z0-9_-]+")
     return ".".join(p if plain.fullmatch(p) else json.dumps(p, ensure_ascii=False) for p in path)
-
-
-def parse_value(text: str, kind: Any) -> Any:
-    """Parse a string from the environment or the command line as TOML; plain text if it is not valid TOML."""
-    if kind is str:
-        return text
-    if typing.get_origin(kind) is tuple and not text.startswith("["):
-        return [part for part in text.split(",") if part]
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
-        return text
-
-
-def coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> Any:
-    """Convert the value to the field's type.
-
-    Raises:
-        SettingsError: it has another type, or is out of bounds; the message names key, value and `origin`.
-    """
-    optional = types.NoneType in typing.get_args(kind)
-    if optional and value in ("none", ""):
-        return None
-    try:
-        converted = msgspec.convert(value, kind)
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:  # TOML has no such numbers
-            raise ValueError
-    except ValueError:
-        inner = typing.get_args(kind)[0] if optional else kind
-        raise _invalid(path, value, origin, _describe(inner)) from None
-    for each in converted.values() if isinstance(converted, dict) else (converted,):
-        _check_bounds(each, field, path, origin)
-    if (choices := field.metadata["choices"]) and converted not in choices:
-        listed = f"one of: {', '.join(map(short_repr, choices))}{did_you_mean(converted, choices)}"
-        raise _invalid(path, converted, origin, listed)
-    return converted
-
-
-def _invalid(path: KeyPath, value: Any, origin: str, must_be: str) -> SettingsError:
-    return SettingsError(f"{key_name(path)} = {short_repr(value)} in {origin} must be {must_be}")
-
-
-def _check_bounds(value: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return
-    ge, gt, le = (field.metadata[name] for name in ("ge", "gt", "le"))
-    # Written so that NaN, which compares false with everything, is refused.
-    if not (ge <= value <= le and (value > gt or gt == -math.inf)):
-        low = f"above {gt:g}" if gt > -math.inf else f"at least {ge:g}"
-        bounds = low if le == math.inf else f"{low} and at most {le:g}"
-        hint = ""
-        if value > le or value < ge:
-            hint = f"; the nearest valid value is {le if value > le else ge:g}"
-        raise SettingsError(f"{key_name(path)} = {value} in {origin} must be {bounds}{hint}")
-
-
-def _describe(kind: Any) -> str:
-    if typing.get_origin(kind) is tuple:
-        return "a list of strings"
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-    return names.get(kind, "a table")
-
-
-def short_repr(value: Any, name: str = "") -> str:
-    """A value for an error message: short, and hidden if its name says that it is a secret."""
-    if is_secret(name):
-        return "(hidden)"
-    try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError):
-        text = f"a {type(value).__name__}"
-    text = masked(text)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def load_settings(
@@ -172,6 +102,25 @@ def load_settings(
     }
     settings = _build(layers, reason)
     settings.check()
+    return settings
+
+
+def with_values(settings: Settings, values: Mapping[str, Any], origin: str = "calibration") -> Settings:
+    """Settings with other values by key, such as {"fusion.beta": "0.5", "policy": "paper"}.
+
+    Raises:
+        SettingsError: a value is invalid, or the settings contradict each other.
+    """
+    for key, value in values.items():
+        path = tuple(key.split("."))
+        kind, field = _schema()[path]
+        value = coerce(parse_value(value, kind) if isinstance(value, str) else value, kind, field, path, origin)
+        section, _, name = key.rpartition(".")
+        changes = {name: value}
+        if section:
+            changes = {section: dataclasses.replace(getattr(settings, section), **changes)}
+        settings = dataclasses.replace(settings, **changes)
+    settings.check_routing()
     return settings
 
 
@@ -335,7 +284,8 @@ def _schema() -> dict[KeyPath, tuple[Any, dataclasses.Field[Any]]]:
     def walk(table: Any, prefix: KeyPath) -> Iterator[tuple[KeyPath, tuple[Any, dataclasses.Field[Any]]]]:
         hints = typing.get_type_hints(table)
         for field in dataclasses.fields(table):
-            kind, path = hints[field.name], (*prefix, field.name)
+            kind = hints[field.name]
+            path = (*prefix, field.name)
             optional = [part for part in typing.get_args(kind) if dataclasses.is_dataclass(part)]
             if types.NoneType in typing.get_args(kind) and optional:  # an agent that need not exist
                 kind = optional[0]
@@ -361,7 +311,8 @@ def _flatten(
     """Check a nested table against the schema and yield it flat; `table` is its place in the schema."""
     known = _table_keys(table)
     for key, value in tree.items():
-        path, place = (*prefix, key), (*table, "*" if "*" in known else key)
+        path = (*prefix, key)
+        place = (*table, "*" if "*" in known else key)
         if key == "api_key":
             raise SettingsError(
                 f"{key_name(path)} in {origin}: keys are not written here; name a variable with api_key_env "
@@ -424,20 +375,77 @@ def _required_paths(layers: Layer) -> Iterator[KeyPath]:
             yield place
 
 
-def with_values(settings: Settings, values: Mapping[str, Any], origin: str = "calibration") -> Settings:
-    """Settings with other values by key, such as {"fusion.beta": "0.5", "policy": "paper"}.
+# ── one value ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parse_value(text: str, kind: Any) -> Any:
+    """Parse a string from the environment or the command line as TOML; plain text if it is not valid TOML."""
+    if kind is str:
+        return text
+    if typing.get_origin(kind) is tuple and not text.startswith("["):
+        return [part for part in text.split(",") if part]
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):
+        return text
+
+
+def coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> Any:
+    """Convert the value to the field's type.
 
     Raises:
-        SettingsError: a value is invalid, or the settings contradict each other.
+        SettingsError: it has another type, or is out of bounds; the message names key, value and `origin`.
     """
-    for key, value in values.items():
-        path = tuple(key.split("."))
-        kind, field = _schema()[path]
-        value = coerce(parse_value(value, kind) if isinstance(value, str) else value, kind, field, path, origin)
-        section, _, name = key.rpartition(".")
-        changes = {name: value}
-        if section:
-            changes = {section: dataclasses.replace(getattr(settings, section), **changes)}
-        settings = dataclasses.replace(settings, **changes)
-    settings.check_routing()
-    return settings
+    optional = types.NoneType in typing.get_args(kind)
+    if optional and value in ("none", ""):
+        return None
+    try:
+        converted = msgspec.convert(value, kind)
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:  # TOML has no such numbers
+            raise ValueError
+    except ValueError:
+        inner = typing.get_args(kind)[0] if optional else kind
+        raise _invalid(path, value, origin, _describe(inner)) from None
+    for each in converted.values() if isinstance(converted, dict) else (converted,):
+        _check_bounds(each, field, path, origin)
+    if (choices := field.metadata["choices"]) and converted not in choices:
+        listed = f"one of: {', '.join(map(short_repr, choices))}{did_you_mean(converted, choices)}"
+        raise _invalid(path, converted, origin, listed)
+    return converted
+
+
+def _invalid(path: KeyPath, value: Any, origin: str, must_be: str) -> SettingsError:
+    return SettingsError(f"{key_name(path)} = {short_repr(value)} in {origin} must be {must_be}")
+
+
+def _check_bounds(value: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return
+    ge, gt, le = (field.metadata[name] for name in ("ge", "gt", "le"))
+    # Written so that NaN, which compares false with everything, is refused.
+    if not (ge <= value <= le and (value > gt or gt == -math.inf)):
+        low = f"above {gt:g}" if gt > -math.inf else f"at least {ge:g}"
+        bounds = low if le == math.inf else f"{low} and at most {le:g}"
+        hint = ""
+        if value > le or value < ge:
+            hint = f"; the nearest valid value is {le if value > le else ge:g}"
+        raise SettingsError(f"{key_name(path)} = {value} in {origin} must be {bounds}{hint}")
+
+
+def _describe(kind: Any) -> str:
+    if typing.get_origin(kind) is tuple:
+        return "a list of strings"
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+    return names.get(kind, "a table")
+
+
+def short_repr(value: Any, name: str = "") -> str:
+    """A value for an error message: short, and hidden if its name says that it is a secret."""
+    if is_secret(name):
+        return "(hidden)"
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError):
+        text = f"a {type(value).__name__}"
+    text = masked(text)
+    return text if len(text) <= 60 else text[:57] + "..."

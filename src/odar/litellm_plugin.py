@@ -31,13 +31,17 @@ from odar.providers.openai import StreamedReply, chat_body, read_reply
 from odar.serving.errors import ApiError, api_error_of
 from odar.serving.protocols.chat import read_chat, usage_of, write_chat
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.reply import deltas_of, extras_of
+from odar.serving.protocols.reply import deltas_of, odar_object
 from odar.types import FAST, SECOND, SLOW, Answer
 
 PROVIDER = "litellm"
 _TIMEOUT_STATUSES = (408, 504)
 Chunk = dict[str, Any]
 """A `GenericStreamingChunk` of LiteLLM."""
+_PARAMS: ContextVar[Mapping[str, Any]] = ContextVar("odar_litellm_params")
+"""LiteLLM's own parameters of the request."""
+_LITELLM_ONLY = frozenset({"stream", "max_retries"})
+"""Parameters of a request that are for LiteLLM itself."""
 
 
 class RequestFailed(Exception):
@@ -100,7 +104,7 @@ class OdarLLM:
                 yield chunk
         usage = {name: value for name, value in (usage_of(answer.trace.spend) or {}).items() if name != "cost"}
         last = _chunk(finish_reason=winner.finish, is_finished=True, usage=usage or None)  # LiteLLM would charge it
-        yield last | {"provider_specific_fields": {"odar": extras_of(answer, request)}}
+        yield last | {"provider_specific_fields": {"odar": odar_object(answer, request)}}
 
     async def _ask(
         self, request: ChatRequest, fields: Mapping[str, Any], on_delta: OnDelta | None = None
@@ -108,7 +112,8 @@ class OdarLLM:
         """Return the answer; ODAR's errors get the status that its gateway would send."""
         params = fields.get("litellm_params") or {}
         key = str(_metadata(params).get("user_api_key_hash") or "")
-        tokens = _PARAMS.set(params), CURRENT_KEY.set(key)  # of shared statistics, each key has a part
+        old_params = _PARAMS.set(params)
+        old_key = CURRENT_KEY.set(key)  # of shared statistics, each key has a part
         try:
             odar = await self._engine(request.model)
             limits = request.extras
@@ -128,8 +133,8 @@ class OdarLLM:
         except (OdarError, ApiError) as error:
             raise RequestFailed(error) from None
         finally:
-            _PARAMS.reset(tokens[0])
-            CURRENT_KEY.reset(tokens[1])
+            _PARAMS.reset(old_params)
+            CURRENT_KEY.reset(old_key)
 
     async def _engine(self, model: str) -> Odar:
         """Return the engine whose agents a model names; opened with the first request to it."""
@@ -216,14 +221,9 @@ class RouterProvider(Provider):
             raise kind(one_line(error), provider=self.name, status=status, may_be_billed=not answered) from None
 
 
-_PARAMS: ContextVar[Mapping[str, Any]] = ContextVar("odar_litellm_params")
-"""LiteLLM's own parameters of the request."""
-_LITELLM_PARAMS = frozenset({"stream", "max_retries"})
-
-
 def _read_request(fields: Mapping[str, Any]) -> ChatRequest:
     """Return the request of a client, which LiteLLM passes in parts."""
-    given = {name: value for name, value in fields["optional_params"].items() if name not in _LITELLM_PARAMS}
+    given = {name: value for name, value in fields["optional_params"].items() if name not in _LITELLM_ONLY}
     try:
         return read_chat({**given, "model": fields["model"], "messages": fields["messages"]})
     except ApiError as error:

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from odar.policy.alignment import AlignmentRow
 from odar.providers.breaker import Breaker
-from odar.serving.access import ConcurrencyLimit
+from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.metrics import Metrics
 from odar.traces.record import Record
 from odar.traces.writer import Health

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from odar.policy.alignment import AlignmentRow
-from odar.serving.access import ConcurrencyLimit
+from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.metrics import Metrics
 from support.entries import part_of_a_service
 

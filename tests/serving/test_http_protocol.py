@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.serving.server import CoalescingTransport
+from odar.serving.connections import CoalescingTransport
 from support.fault_server import hang, ok
 from support.gateway import turn
 
@@ -140,7 +140,7 @@ HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:80\r\n"
 
 
 async def test_header_bytes_are_limited(start, monkeypatch):
-    monkeypatch.setattr("odar.serving.server.MAX_HEADER_KB", 2)
+    monkeypatch.setattr("odar.serving.connections.MAX_HEADER_KB", 2)
     live = await start()
     for sent in (b"x-a: " + b"b" * 3000 + b"\r\n\r\n", b"x-a: " + b"b" * 3000, b"x-a: bcdef\r\n" * 400):
         client = await Client.connect(live)
@@ -152,14 +152,14 @@ async def test_header_bytes_are_limited(start, monkeypatch):
 
 
 async def test_an_endless_path_is_rejected(start, monkeypatch):
-    monkeypatch.setattr("odar.serving.server.MAX_HEADER_KB", 2)
+    monkeypatch.setattr("odar.serving.connections.MAX_HEADER_KB", 2)
     client = await Client.connect(await start())
     await client.say(b"GET /", *[b"a" * 1000] * 20)
     assert not (await client.rest()).startswith(b"HTTP/1.1 200")
 
 
 async def test_the_number_of_headers_is_limited(start, monkeypatch):
-    monkeypatch.setattr("odar.serving.server.MAX_HEADERS", 20)
+    monkeypatch.setattr("odar.serving.connections.MAX_HEADERS", 20)
     live = await start()
     for count, status in ((19, b"200"), (20, b"431")):  # and the host
         client = await Client.connect(live)
@@ -169,7 +169,7 @@ async def test_the_number_of_headers_is_limited(start, monkeypatch):
 
 @pytest.mark.parametrize("trailer", [b"x: y\r\n", b"x"], ids=["many", "endless"])
 async def test_trailers_count_as_headers(start, trailer, monkeypatch):
-    monkeypatch.setattr("odar.serving.server.MAX_HEADER_KB", 2)
+    monkeypatch.setattr("odar.serving.connections.MAX_HEADER_KB", 2)
     client = await Client.connect(await start())
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\ntransfer-encoding: chunked\r\n\r\n"
     await client.say(head + b"1\r\n{\r\n0\r\n", *[trailer * 1000] * 600)  # more than is read at once
@@ -178,7 +178,7 @@ async def test_trailers_count_as_headers(start, trailer, monkeypatch):
 
 @pytest.mark.parametrize("sent", [b"", HEAD], ids=["nothing", "half a head"])
 async def test_headers_have_a_timeout(start, sent):
-    live = await start(constants={"odar.serving.server.HEADER_TIMEOUT_S": 0.2})
+    live = await start(constants={"odar.serving.connections.HEADER_TIMEOUT_S": 0.2})
     client = await Client.connect(live)
     await client.say(sent)
     assert b"200" not in (answer := await client.rest())
@@ -186,7 +186,7 @@ async def test_headers_have_a_timeout(start, sent):
 
 
 async def test_headers_of_a_second_request_have_a_timeout(start):
-    client = await Client.connect(await start(constants={"odar.serving.server.HEADER_TIMEOUT_S": 0.2}))
+    client = await Client.connect(await start(constants={"odar.serving.connections.HEADER_TIMEOUT_S": 0.2}))
     await client.say(HEAD + b"\r\n" + HEAD)
     answer = await client.rest()
     assert answer.startswith(b"HTTP/1.1 200 ")
@@ -195,7 +195,7 @@ async def test_headers_of_a_second_request_have_a_timeout(start):
 
 async def test_an_incomplete_next_request_does_not_cut_off_an_answer(start, up):
     up.behave(ok("It is four.", delay_s=0.6))
-    client = await Client.connect(await start(constants={"odar.serving.server.HEADER_TIMEOUT_S": 0.1}))
+    client = await Client.connect(await start(constants={"odar.serving.connections.HEADER_TIMEOUT_S": 0.1}))
     body = b'{"model": "quick", "messages": [{"role": "user", "content": "2 + 2?"}]}'
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\ncontent-length: %d\r\n\r\n" % len(body)
     await client.say(head + body, HEAD)
@@ -217,7 +217,7 @@ async def test_an_idle_connection_is_closed(start, monkeypatch):
 
 
 async def test_connections_per_address_are_limited(start):
-    live = await start(constants={"odar.serving.server.MAX_CONNECTIONS_PER_PEER": 2})
+    live = await start(constants={"odar.serving.connections.MAX_CONNECTIONS_PER_PEER": 2})
     first, second, third = [await Client.connect(live) for _ in range(3)]
     assert (await third.rest()).startswith(b"HTTP/1.1 429 ")
     await first.say(HEAD + b"connection: close\r\n\r\n")
@@ -334,7 +334,7 @@ async def test_many_offers_in_one_packet_are_limited(start, up):
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\nContent-Length: %d\r\n\r\n" % len(body)
     await client.say(head + body, (HEAD + OFFER + b"\r\n") * 1000)
     assert await client.rest() == b""
-    assert live.service.connections.refused["pipelined"] == 1
+    assert live.service.connection_limits.refused["pipelined"] == 1
 
 
 @pytest.mark.parametrize(

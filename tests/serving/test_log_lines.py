@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from odar.errors import ProviderError, ProviderUnreachable, summary_of
 from odar.serving.errors import ApiError
-from odar.serving.logs import as_json, as_text, record_line, request_line
+from odar.serving.logs import as_json, as_text, log_record_line, request_line
 from odar.types import Query
 from support.entries import entry
 
@@ -81,7 +81,7 @@ def test_a_line_has_kind_status_and_code_of_an_error_without_its_message(error, 
 def test_a_failure_has_its_type_location_and_cause():
     error = RuntimeError(WORDS)
     error.__cause__ = KeyError(WORDS)
-    line = record_line(failure(raised(error)))
+    line = log_record_line(failure(raised(error)))
     assert line["exception"].startswith("RuntimeError at ")
     assert "test_log_lines.py" in line["exception"]
     assert line["exception"].endswith("; after KeyError at no frame")
@@ -90,4 +90,4 @@ def test_a_failure_has_its_type_location_and_cause():
 
 
 def test_only_the_first_line_of_a_message_is_logged():
-    assert record_line(failure(None, f"failed\n{WORDS}"))["message"] == "failed"
+    assert log_record_line(failure(None, f"failed\n{WORDS}"))["message"] == "failed"

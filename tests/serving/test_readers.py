@@ -212,7 +212,7 @@ def test_every_field_of_responses_is_read():
         False,
     )
     assert (options.extra, options.effort) == ({"novelty": 1}, "low")
-    assert (ask.echo["metadata"], ask.echo["parallel_tool_calls"]) == ({"a": "b"}, False)
+    assert (ask.body_fields["metadata"], ask.body_fields["parallel_tool_calls"]) == ({"a": "b"}, False)
 
 
 def test_response_items_become_turns():

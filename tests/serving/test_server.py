@@ -13,8 +13,9 @@ import pytest
 import uvicorn
 
 from odar.serving import server
-from odar.serving.access import ConcurrencyLimit
-from odar.serving.server import ConnectionLimits, DrainingServer, _on_loop_error
+from odar.serving.concurrency import ConcurrencyLimit
+from odar.serving.connections import ConnectionLimits
+from odar.serving.server import DrainingServer, _on_loop_error
 from support.constants import odar_code
 from support.fault_server import FaultServer, hang, ok
 from support.gateway import turn

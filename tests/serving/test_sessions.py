@@ -28,10 +28,10 @@ TOOL = {"type": "function", "function": {"name": "run", "parameters": {"type": "
 
 def decided(table: SessionTable, messages: Sequence[Message], **options: Any) -> SessionUse:
     """Answer a request of a conversation with the slow agent."""
-    opened = table.open(Query.from_messages(tuple(messages), Options(user=options.pop("user", None))), **options)
+    opened = table.find(Query.from_messages(tuple(messages), Options(user=options.pop("user", None))), **options)
     trace = make_answer().trace
     use = opened.use("slow", trace.calls)
-    table.close(opened, replace(trace, plan=replace(trace.plan, session=use)), options.get("key_id"))
+    table.save(opened, replace(trace, plan=replace(trace.plan, session=use)), options.get("key_id"))
     return use
 
 

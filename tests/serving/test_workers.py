@@ -20,11 +20,12 @@ import pytest
 
 from odar.config import load_settings
 from odar.errors import SettingsError
-from odar.serving.access import AccessPolicy, ConcurrencyLimit
+from odar.serving.access import AccessPolicy
+from odar.serving.concurrency import ConcurrencyLimit
+from odar.serving.connections import ConnectionLimits
 from odar.serving.errors import ApiError
 from odar.serving.keys import KeyCache, KeyLimits, create_key
 from odar.serving.metrics import Metrics
-from odar.serving.server import ConnectionLimits
 from odar.serving.workers import MAX_DEFAULT_WORKERS, Workers, _Supervisor, worker_count
 from odar.settings import GatewaySettings, StoreSettings
 from odar.traces.database import Database
@@ -90,9 +91,9 @@ def test_a_key_leaves_half_of_the_places_of_all_workers():
 def test_workers_share_large_requests_and_connections_evenly():
     for worker in pair():
         limit = ConcurrencyLimit(8, max_bytes=100, workers=worker)
-        limit.hold(None, 50)
+        limit.hold_memory(None, 50)
         with pytest.raises(ApiError, match="too many large requests"):
-            limit.hold(None, 1)
+            limit.hold_memory(None, 1)
         connections = ConnectionLimits(6, workers=worker)
         assert [connections.acquire("a") for _ in range(4)] == [True] * 3 + [False]
 

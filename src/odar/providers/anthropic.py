@@ -137,9 +137,8 @@ def messages_body(
         _calls_without_thinking(body["messages"])
         or ("thinking" in request.extra and thinking_set["budget_tokens"] >= body["max_tokens"])
     ):
-        del body[
-            "thinking"
-        ]  # the API rejects it in a tool loop that began without it, or without room for an answer
+        # the API rejects it in a tool loop that began without it, or without room for an answer
+        del body["thinking"]
     return body
 
 
@@ -236,7 +235,8 @@ class StreamedMessage:
     def reply(self) -> Reply:
         if "content" not in self._message:
             raise ValueError("no message_start")
-        blocks, calls = list[Mapping[str, Any]](), list[ToolCall]()
+        blocks: list[Mapping[str, Any]] = []
+        calls: list[ToolCall] = []
         for block in self._blocks:
             if block["type"] == "tool_use":
                 call = ToolCall(block["id"], block["name"], "".join(block["input"]) or "{}")
@@ -311,7 +311,15 @@ def _usage(usage: Mapping[str, Any], *, has_thinking: bool) -> Usage:
         return Usage(output=output, reasoning=reasoning, unpriced=surcharge)
     if hourly is None and not written:
         hourly = 0
-    return Usage(fresh + cached + written, cached, output, reasoning, written, hourly, surcharge)
+    return Usage(
+        input=fresh + cached + written,
+        cached=cached,
+        output=output,
+        reasoning=reasoning,
+        written=written,
+        written_1h=hourly,
+        unpriced=surcharge,
+    )
 
 
 def _is_thinking(block: Mapping[str, Any]) -> bool:
@@ -445,7 +453,9 @@ def _tool_choice(options: Options) -> dict[str, Any] | None:
 def _output_config(request: Request) -> dict[str, Any] | None:
     options = request.options
     adaptive = (request.extra.get("thinking") or {}).get("type") == "adaptive"
-    effort = request.effort if adaptive else "" if request.effort else options.effort
+    effort = None if request.effort else options.effort
+    if adaptive:  # otherwise `extra` has the model's effort: a budget of thinking tokens, or no thinking
+        effort = request.effort
     config: dict[str, Any] = {"effort": effort} if effort else {}
     if (form := options.format) is not None and form.schema is not None:
         own = wire_value(form.wire, PROTOCOL)

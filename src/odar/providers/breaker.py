@@ -97,7 +97,9 @@ class Breaker:
 
     def succeeded(self, key: str = "") -> None:
         """Record that the upstream answered a request of this key, even if it refused it."""
-        self.state, self.failures, self._cooldown = "closed", 0, self._first
+        self.state = "closed"
+        self.failures = 0
+        self._cooldown = self._first
         self._failed_for.clear()
         self._answered_at[key] = self._clock()
 

@@ -96,7 +96,10 @@ class Connection(asyncio.Protocol):
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def send(self, head: bytes, body: bytes = b"") -> None:
-        self.status, self.headers, self.complete, self._error = 0, {}, False, None
+        self.status = 0
+        self.headers = {}
+        self.complete = False
+        self._error = None
         self._pieces, self._unread = [], 0
         self._unparsed = self._header_bytes = self._header_count = 0
         if self._transport is None:
@@ -155,7 +158,8 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, error: Exception | None = None) -> None:
         if not self.complete and self._error is None:
-            self.complete, self._error = error is None, error
+            self.complete = error is None
+            self._error = error
             self._wake()
 
     # ── asyncio.Protocol ────────────────────────────────────────────────────────────────────────────────────
@@ -201,7 +205,8 @@ class Connection(asyncio.Protocol):
         self._header_count += 1
         if self._header_bytes > _MAX_HEADER_BYTES or self._header_count > _MAX_HEADERS:
             raise InvalidResponse
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
         headers = self._new_headers
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
@@ -209,7 +214,8 @@ class Connection(asyncio.Protocol):
         """Publish status and headers, except those of a 1xx response."""
         status = self._parser.get_status_code()
         if status >= 200 and not self.complete:
-            self.headers, self.status = self._new_headers, status
+            self.headers = self._new_headers
+            self.status = status
             self._new_headers = {}  # receives trailers, which are not published
             self._unparsed = 0
             self._wake()
@@ -415,7 +421,8 @@ class Connections:
 
         from aiohappyeyeballs import start_connection
 
-        secure, server = self.address.secure, f"{self.address.host}:{self.address.port}"
+        secure = self.address.secure
+        server = f"{self.address.host}:{self.address.port}"
         host, port = (self.proxy or self.address)[:2]
         try:
             addresses = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)

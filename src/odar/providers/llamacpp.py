@@ -164,7 +164,8 @@ def reserved_cores(threads: int, cancelled: Callable[[], bool]) -> Iterator[None
     Raises:
         StoppedError: `cancelled` became true while waiting.
     """
-    wanted, reserved = min(threads, usable_cores()), 0
+    wanted = min(threads, usable_cores())
+    reserved = 0
     try:
         with _reservation:
             while reserved < wanted:
@@ -231,7 +232,8 @@ class Engine:
         """
         self.prepare()
         failures: list[BaseException] = []
-        first, tokens = 0.0, 0
+        first = 0.0
+        tokens = 0
 
         def cancelled() -> bool:
             return stop.is_set() or self.closing.is_set()
@@ -269,7 +271,8 @@ class Engine:
         if self._threads > 1 and seconds >= (_MIN_MEASURE_S if tokens else _MAX_SILENCE_S):
             rate = tokens / seconds
             if rate < self._best_rate / 3:
-                self._threads, self._server = 1, None
+                self._threads = 1
+                self._server = None
             self._best_rate = max(self._best_rate, rate)
 
     def chat_prompt(self, messages: Sequence[tuple[str, str]]) -> list[int]:
@@ -309,7 +312,8 @@ class Engine:
         if status != 200:
             error = body.get("error") or {}
             raise self._template_error(str(error.get("message", "rejected")).splitlines()[0][:200])
-        pieces, rest = [], str(body["prompt"])
+        pieces = []
+        rest = str(body["prompt"])
         for number, mark in enumerate(marks):
             before, found, rest = rest.partition(mark)
             if not found:

@@ -73,7 +73,8 @@ class LocalProvider(Provider):
         self._failed_downloads: dict[str, tuple[float, str]] = {}
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        loop, cancelled = asyncio.get_running_loop(), threading.Event()
+        loop = asyncio.get_running_loop()
+        cancelled = threading.Event()
 
         def pass_on(text: str) -> None:
             if on_delta is not None and not cancelled.is_set():
@@ -84,7 +85,8 @@ class LocalProvider(Provider):
                 loop.call_soon_threadsafe(pass_on, text)
 
         def generate(engine: Engine, prompt: list[int]) -> Reply:
-            body, samples = _body(request, prompt), list[_Sample]()
+            body = _body(request, prompt)
+            samples: list[_Sample] = []
             for first in range(0, request.n, self._parallel):
                 batch = [_Sample(on_text) for _ in range(min(self._parallel, request.n - first))]
 
@@ -130,7 +132,8 @@ class LocalProvider(Provider):
         self, request: Request, cancelled: threading.Event, work: Callable[[Engine, list[int]], Reply]
     ) -> Reply:
         """Run `work` with the tokenized prompt on the engine's thread, after downloading and loading the model."""
-        turns, engine = _turns(request.messages, self.name), self._engine(request.model)
+        turns = _turns(request.messages, self.name)
+        engine = self._engine(request.model)
 
         def job() -> Reply:
             with self._provider_errors(request.model):

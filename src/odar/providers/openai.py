@@ -135,11 +135,13 @@ def read_forwarded(payload: Mapping[str, Any]) -> Reply:
     >>> read_forwarded({"data": [{"embedding": [0.5]}], "usage": {"prompt_tokens": 3}}).usage.output
     0
     """
-    choices, usage = payload.get("choices"), payload.get("usage") or {}
+    choices = payload.get("choices")
+    usage = payload.get("usage") or {}
     if choices is None:
         if not isinstance(payload["data"], list | orjson.Fragment):
             raise ValueError("data is not a list")
-        usage, texts = {**usage, "completion_tokens": 0}, [""]
+        usage = {**usage, "completion_tokens": 0}
+        texts = [""]
     else:
         texts = [str_or_empty(choice.get("text")) for choice in choices]
     if not texts:
@@ -247,7 +249,8 @@ class _Choice:
         text = "".join(self._texts)
         if self.finish is None:  # the server gave no reason
             text += self._thinking.flush()
-        tokens, finish = tuple(self._tokens), self.finish or "stop"
+        tokens = tuple(self._tokens)
+        finish = self.finish or "stop"
         calls = tuple(_join_call(parts) for _, parts in sorted(self._calls.items()))
         return Completion(
             text,
@@ -269,7 +272,8 @@ class _Choice:
             if type(logprob) is not float or not _NOT_COMPUTED < logprob <= 0:
                 logprob = _valid_logprob(logprob)
             if not isinstance(raw, list):  # null; bytes() of a number would be that many zeros
-                raw, text = None, token
+                raw = None
+                text = token
                 self._decoder.reset()
                 self._partial = False
             elif not self._partial and token.isascii() and token.encode() == bytes(raw):  # nearly all of them
@@ -321,7 +325,8 @@ def _first_count(*values: Any) -> int | None:
 
 def _last_tokens(tokens: tuple[Token, ...], characters: int) -> tuple[Token, ...]:
     """The last tokens that make up this many characters: those of the answer after the reasoning."""
-    start, covered = len(tokens), 0
+    start = len(tokens)
+    covered = 0
     while start and covered < characters:
         start -= 1
         covered += 0 if tokens[start].control else len(tokens[start].text)

@@ -1,4 +1,4 @@
-"""Providers by name, opened when first needed and shared from then on."""
+"""Providers by name, opened when first needed and shared from then on; and wrappers that report or spread calls."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class Response:
                 async with asyncio.timeout(_STREAM_TAIL_S):
                     while await self._read_chunk():
                         pass
-        return self._interpret(collector.reply)
+        return self._checked(collector.reply)
 
     async def _read_chunk(self) -> bytes:
         chunk = await self._connection.read()
@@ -174,11 +174,12 @@ class Response:
             raise self._errors.create(ProviderProtocolError, why, body=_decode(body), retryable=is_json)
         if payload.get("error"):
             raise self._errors.from_payload(payload, quote=len(body) <= _MAX_QUOTED)
-        return self._interpret(lambda: interpret(payload), body)
+        return self._checked(lambda: interpret(payload), body)
 
-    def _interpret(self, interpret: Callable[[], T], body: str | bytes | None = None) -> T:
+    def _checked(self, read: Callable[[], T], body: str | bytes | None = None) -> T:
+        """Return what `read` returns; ProviderProtocolError if the answer is not as it expects."""
         try:
-            return interpret()
+            return read()
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as exc:
             why = f"the answer has an unexpected structure: {type(exc).__name__}: {exc}"
         raise self._errors.create(ProviderProtocolError, why, body=None if body is None else _decode(body))

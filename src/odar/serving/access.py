@@ -1,4 +1,4 @@
-"""Access control by API key or, if none is required, by local address; and the limit on concurrent requests.
+"""Access control by API key or, if none is required, by local address.
 
 If keys are required when the gateway starts, they stay required while it runs: revoking the last key, or an empty
 database, leaves a gateway that rejects every request.
@@ -7,22 +7,14 @@ database, leaves a gateway that rejects every request.
 from __future__ import annotations
 
 import ipaddress
-import math
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 from urllib.parse import urlsplit
 
-from odar.errors import KeyRefused, SettingsError
-from odar.serving.budgets import RateLimit, bucket_level
-from odar.serving.errors import ApiError
+from odar.errors import SettingsError
+from odar.serving.errors import RETRY_S, ApiError
+from odar.serving.exchange import Headers, Scope
 from odar.serving.keys import Key, KeyCache
 from odar.serving.workers import Workers
 from odar.settings import GatewaySettings
-
-Headers = Iterable[tuple[bytes, bytes]]
-Scope = Mapping[str, Any]
 
 _PROXY_HEADERS = frozenset(
     b"""
@@ -33,8 +25,6 @@ _PROXY_HEADERS = frozenset(
     """.split()
 )
 """Headers that only a proxy adds, in addition to those that start with `x-forwarded` or `forwarded-`."""
-RETRY_S = 1.0
-"""Seconds after which a rejected client is told to try again."""
 
 
 class AccessPolicy:
@@ -201,106 +191,3 @@ def _parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
         raise SettingsError(
             f"gateway.metrics_allow: {text!r} is not an address or a network such as 10.1.2.3 or 10.0.0.0/8"
         ) from None
-
-
-class ConcurrencyLimit:
-    """Counts requests in flight, and rejects further ones when their headers have arrived, before their bodies.
-
-    A key can hold as many slots, and as many bytes of requests, as it leaves free: one key alone half of them, two
-    a third each. Its limits on parallel requests and requests a minute are checked here for this process, and again
-    by the store for all processes once the body is known (`odar.serving.budgets`). Failed requests count too. Each
-    worker has an equal part of `max_bytes`.
-
-    >>> concurrency_limit = ConcurrencyLimit(limit=1)
-    >>> concurrency_limit.acquire()
-    >>> concurrency_limit.in_flight
-    1
-    """
-
-    def __init__(
-        self,
-        limit: int,
-        clock: Callable[[], float] = time.monotonic,
-        max_bytes: float = math.inf,
-        workers: Workers | None = None,
-    ) -> None:
-        self.limit = limit
-        self._workers = workers or Workers()
-        self.in_flight = 0
-        self.draining = False
-        self._clock = clock
-        self._held: Counter[str] = Counter()
-        """Requests in flight of each key."""
-        self._max_bytes = max_bytes / self._workers.count
-        self._bytes: Counter[str] = Counter()
-        """Bytes of the bodies of requests in flight, by key; those of this machine have the empty key."""
-        self._buckets: dict[str, tuple[float, float]] = {}
-        """The requests that the rate of a key allowed at a time."""
-
-    def acquire(self, key: Key | None = None) -> None:
-        """Count a new request of a key, or of this machine.
-
-        Raises:
-            ApiError: 429 if there are too many requests in all or of this key, 503 during shutdown.
-            KeyRefused: a limit of the key is used up.
-        """
-        if self.draining:
-            raise ApiError(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
-        free = self.limit - self.in_flight - self._workers.in_flight_elsewhere
-        if free <= 0:
-            message = f"too many requests: gateway.max_in_flight = {self.limit} are in flight"
-            raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
-        if key is not None:
-            held = self._held[key.id]
-            if key.limits.max_parallel is not None and held >= key.limits.max_parallel:
-                message = f"key {key.name!r} may make {key.limits.max_parallel} requests at a time"
-                raise KeyRefused(message, "parallel", RETRY_S)
-            if held * self._workers.count >= free:  # as many as it leaves free, if workers have equal shares of it
-                message = f"too many requests of this key: {held} are in flight, and {free} more must stay free"
-                raise ApiError(429, f"{message} for others", "overloaded", retry_after=RETRY_S)
-            self.count_request(key)
-            self._held[key.id] += 1
-        self._count(1)
-
-    def hold(self, key: Key | None, size: int) -> None:
-        """Count bytes of a body that is about to be read; raise ApiError 429 if there are too many.
-
-        Where nothing else is in memory, a body of any size is read.
-        """
-        id_ = "" if key is None else key.id
-        held, free = self._bytes[id_], self._max_bytes - self._bytes.total()
-        share = size if key is None or not held else held + size
-        if self._bytes.total() and share > free:
-            message = f"too many large requests: {self._max_bytes / 1e6:g} MB for all, by gateway.max_body_mb"
-            raise ApiError(429, f"{message}, of which {free / 1e6:.0f} are free", "overloaded", retry_after=RETRY_S)
-        self._bytes[id_] += size
-
-    def release(self, key: Key | None = None, size: int = 0) -> None:
-        """Count a finished request, and the bytes of its body."""
-        self._count(-1)
-        counts = [(self._bytes, "" if key is None else key.id, size)]
-        counts += [] if key is None else [(self._held, key.id, 1)]
-        for counter, id_, count in counts:
-            counter[id_] -= count
-            if not counter[id_]:
-                del counter[id_]
-
-    def _count(self, change: int) -> None:
-        self.in_flight += change
-        self._workers.set_in_flight(self.in_flight)
-
-    def count_request(self, key: Key) -> None:
-        """Count a request against the rate of its key; raise KeyRefused if it is used up."""
-        rate = key.limits.rate_per_min
-        if rate is None:
-            return
-        now = self._clock()
-        level, at = self._buckets.get(key.id, (None, now))
-        level = bucket_level(rate, level, now - at)
-        if level < 1:
-            refused = KeyRefused(
-                f"key {key.name!r} may make {rate:g} requests a minute", "rate", (1 - level) * 60 / rate
-            )
-            refused.rates = (RateLimit("requests", rate, level),)
-            raise refused
-        self._buckets[key.id] = (level - 1, now)

@@ -23,11 +23,11 @@ from odar.serving.errors import ApiError, anthropic_body, api_error_of, openai_b
 from odar.serving.exchange import ClientLeft, Receive, Scope, Send, json_response, read_body
 from odar.serving.logs import Logs
 from odar.serving.openapi import Feedback, openapi_document
+from odar.serving.passthrough import PassThrough, read_completions, read_embeddings
 from odar.serving.protocols.chat import ChatStream, read_chat, read_decision, write_chat
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.protocols.fields import convert, read_json
-from odar.serving.protocols.messages import MessageStream, read_messages, write_message
-from odar.serving.protocols.passthrough import PassThrough, read_completions, read_embeddings
+from odar.serving.protocols.messages import MessageStream, read_countable, read_messages, write_message
 from odar.serving.protocols.responses import ResponseStream, read_responses, write_response
 from odar.serving.service import Service
 from odar.serving.store import Store
@@ -38,6 +38,7 @@ from odar.types import Query
 CHAT = WireProtocol("chat.completions", read_chat, write_chat, ChatStream, openai_body)
 MESSAGES = WireProtocol("messages", read_messages, write_message, MessageStream, anthropic_body)
 RESPONSES = WireProtocol("responses", read_responses, write_response, ResponseStream, openai_body)
+COUNT_TOKENS = MESSAGES._replace(read=read_countable)
 DECISION = CHAT._replace(name="decision", read=read_decision)
 EMBEDDINGS = CHAT._replace(name="embeddings", read=read_embeddings)
 COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
@@ -75,7 +76,6 @@ def create_app(
     `app.state.service` is the `Service` with the engine, the limits and the metrics.
     """
     service = Service(settings, store, logs, workers, **engine_options)
-    utility = _UtilityRoutes(service)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -86,28 +86,10 @@ def create_app(
         publishing.cancel()
         await service.close()
 
-    responses: Endpoint = Endpoint(service, RESPONSES)
-    if store is not None and settings.store.responses:
-        responses = StoredResponses(service, RESPONSES, store)
-    endpoints = {
-        "/v1/chat/completions": Endpoint(service, CHAT),
-        "/v1/messages": Endpoint(service, MESSAGES),
-        "/v1/responses": responses,
-        "/v1/decision": DecisionEndpoint(service, DECISION),
-        "/v1/embeddings": PassThrough(service, EMBEDDINGS),
-        "/v1/completions": PassThrough(service, COMPLETIONS),
-        "/v1/messages/count_tokens": TokenCount(service, MESSAGES._replace(read=_read_countable)),
-    }
+    endpoints = _endpoints(service)
     routes = [
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),
-        Route("/v1/feedback", utility.feedback, methods=["POST"]),
-        *(Route(path, utility.batches, methods=["GET", "POST", "DELETE"]) for path in _BATCH_PATHS),
-        Route("/v1/models", utility.models),
-        Route("/v1/models/{name:path}", utility.model),
-        Route("/healthz", utility.healthz),
-        Route("/readyz", utility.readyz),
-        Route("/metrics", utility.metrics),
-        Route("/openapi.json", utility.openapi),
+        *_utility_routes(service),
         *dashboard_routes(service),
     ]
     handlers: Any = dict.fromkeys((HTTPException, ApiError, ClientLeft, KeyRefused), _error_response)
@@ -126,6 +108,36 @@ def create_app(
     return app
 
 
+def _endpoints(service: Service) -> dict[str, Endpoint]:
+    """Return the endpoints to which conversations are posted, by path."""
+    responses: Endpoint = Endpoint(service, RESPONSES)
+    if service.store is not None and service.settings.store.responses:
+        responses = StoredResponses(service, RESPONSES, service.store)
+    return {
+        "/v1/chat/completions": Endpoint(service, CHAT),
+        "/v1/messages": Endpoint(service, MESSAGES),
+        "/v1/responses": responses,
+        "/v1/decision": DecisionEndpoint(service, DECISION),
+        "/v1/embeddings": PassThrough(service, EMBEDDINGS),
+        "/v1/completions": PassThrough(service, COMPLETIONS),
+        "/v1/messages/count_tokens": TokenCount(service, COUNT_TOKENS),
+    }
+
+
+def _utility_routes(service: Service) -> list[Route]:
+    utility = _UtilityRoutes(service)
+    return [
+        Route("/v1/feedback", utility.feedback, methods=["POST"]),
+        *(Route(path, utility.batches, methods=["GET", "POST", "DELETE"]) for path in _BATCH_PATHS),
+        Route("/v1/models", utility.models),
+        Route("/v1/models/{name:path}", utility.model),
+        Route("/healthz", utility.healthz),
+        Route("/readyz", utility.readyz),
+        Route("/metrics", utility.metrics),
+        Route("/openapi.json", utility.openapi),
+    ]
+
+
 class _UtilityRoutes:
     """Routes that call no model: list of models, feedback, health, metrics and the OpenAPI document."""
 
@@ -136,7 +148,7 @@ class _UtilityRoutes:
     async def models(self, request: Request) -> Response:
         """Return every model that this key can use and whose server answers, for OpenAI's and Anthropic's SDKs."""
         key = self._service.access.identify(request.scope)
-        listed = [self._model_entry(name) for name in await self._service.models(key)]
+        listed = [self._model_entry(name) for name in await self._service.models.listed(key)]
         ids = [entry["id"] for entry in listed] or [None]
         ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
         return json_response({"object": "list", "data": listed, **ends})
@@ -155,7 +167,7 @@ class _UtilityRoutes:
             self._service.concurrency_limit.count_request(key)
         body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES)
         feedback = convert(read_json(body), Feedback)
-        async with self._service.reads.take(key):
+        async with self._service.read_threads.turn_of(key):
             found = await self._service.mark(feedback.trace_id, feedback.correct, feedback.note or None, key)
         if not found:
             raise ApiError(404, f"there is no trace {feedback.trace_id!r}", "trace_not_found", "trace_id")
@@ -194,12 +206,7 @@ class _UtilityRoutes:
     def _model_entry(self, name: str) -> dict[str, Any]:
         """Return what OpenAI's and Anthropic's SDKs read, and what a client may choose a model by (SPEC 11.3)."""
         shared = {"id": name, "object": "model", "type": "model", "display_name": name, "created": self._started}
-        return shared | self._service.model_facts(name)
-
-
-def _read_countable(body: Any) -> ChatRequest:
-    """Read a request to count tokens, which needs no `max_tokens`."""
-    return read_messages({"max_tokens": 1, **body} if isinstance(body, dict) else body)
+        return shared | self._service.models.facts(name)
 
 
 async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> None:
@@ -244,7 +251,8 @@ async def _error_response(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):  # Starlette's own 404 and 405
         target = f"{request.method} {request.url.path}"
         message = f"there is no {target}" if error.status_code == 404 else f"{target}: {error.detail}"
-        api_error, headers = ApiError(error.status_code, message, "unknown_url"), dict(error.headers or {})
+        api_error = ApiError(error.status_code, message, "unknown_url")
+        headers = dict(error.headers or {})
     else:
         api_error = api_error_of(error)
         headers = {name.decode(): value.decode() for name, value in api_error.headers}

@@ -1,5 +1,7 @@
 """Budgets and limits of API keys, enforced across all processes that share a store (SPEC 6.2b).
 
+`reservations.py` says what a request can cost; here it is reserved.
+
 Before a request starts, its maximum cost is reserved in the database; when it ends, its actual cost replaces the
 reservation, in one transaction. A reservation counts until it is settled or its lease ends, so that the
 reservations of a crashed process are freed; those of a gateway's worker as soon as it is replaced. One thread of
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, extract, func, insert, select
+from sqlalchemy import ColumnElement, Connection, delete, extract, func, insert, select
 
 from odar.errors import KeyRefused, OdarError, StoreError, plural
 from odar.serving.keys import KeyLimits, limits_of
@@ -179,10 +181,13 @@ class Budgets:
         try:
             with self._database.write() as connection:
                 outcomes = self._apply(connection, requests, settlements)
-            settled, settlements, self._pause = settlements, [], 0.0
+            settled = settlements
+            settlements = []
+            self._pause = 0.0
         except Exception as error:  # nothing is granted that is not in the database
             failure = error if isinstance(error, OdarError) else StoreError(f"{type(error).__name__} in a budget")
-            outcomes, settled = [failure] * len(requests), []
+            outcomes = [failure] * len(requests)
+            settled = []
             self._pause = min(_MAX_RETRY_PAUSE_S, max(_MIN_RETRY_PAUSE_S, 2 * self._pause))
         with self._lock:
             self._queue[: len(items)] = settlements
@@ -273,7 +278,8 @@ class _Account:
         raise cheapest
 
     def _grant(self, connection: Connection, request: _Reserve, choice: int, now: float) -> Reservation:
-        need, expires_at = request.needs[choice], now + request.lease_s + LEASE_GRACE_S
+        need = request.needs[choice]
+        expires_at = now + request.lease_s + LEASE_GRACE_S
         row = {"id": request.id, "key_id": request.key_id, "day": self.day, "expires_at": expires_at}
         connection.execute(
             insert(reservations).values(**row, usd=need.usd, tokens=need.tokens, owner=request.owner)
@@ -294,7 +300,8 @@ class _Account:
         return tuple(RateLimit(of, most, max(0.0, left)) for of, most, left in limits if most)
 
     def settle(self, connection: Connection, settlement: _Settle, now: float) -> None:
-        reservation, usd = settlement.reservation, settlement.usd or 0.0
+        reservation = settlement.reservation
+        usd = settlement.usd or 0.0
         deleted = connection.execute(delete(reservations).where(reservations.c.id == reservation.id)).rowcount
         if not deleted and now < reservation.expires_at + _KEEP_S:
             return  # already settled by a transaction whose commit was not confirmed
@@ -345,7 +352,8 @@ class _Account:
         limit = self.limits.budget_day_usd
         if self.parts is None or limit is None or key_id == self.key_id:
             return None
-        own, left = self.parts[key_id] + need.usd, limit - self.spent["day"] - self.reserved["day"] - need.usd
+        own = self.parts[key_id] + need.usd
+        left = limit - self.spent["day"] - self.reserved["day"] - need.usd
         if own <= left + _SLACK_USD:
             return None
         message = f"a key has spent ${self.parts[key_id]:.4f} of the ${limit:g} a day that keys share"
@@ -368,36 +376,42 @@ def _load(connection: Connection, key_id: str, now: float, observe_usd_day: floa
     locked = select(meta).where(meta.c.name == "schema") if observing else of_key
     row = connection.execute(locked.with_for_update()).mappings().one_or_none()
     today = datetime.fromtimestamp(now, UTC).date().isoformat()
-    s, r, b = spending.c, reservations.c, key_buckets.c
+
+    def belongs(id_: ColumnElement[str]) -> ColumnElement[bool]:
+        return id_.startswith(OBSERVATION) if observing else id_ == key_id
+
     # dollars by key and day; those of observation for all keys
-    is_spent, is_reserved = (
-        each.key_id.startswith(OBSERVATION) if observing else each.key_id == key_id for each in (s, r)
-    )
-    spent_rows = select(s.key_id, s.day, s.cost_usd).where(is_spent, s.day >= f"{today[:7]}-01")
+    s = spending.c
+    spent_rows = select(s.key_id, s.day, s.cost_usd).where(belongs(s.key_id), s.day >= f"{today[:7]}-01")
     spent = connection.execute(spent_rows).all()
-    reserved = connection.execute(select(r.key_id, r.day, r.usd).where(is_reserved, r.expires_at > now)).all()
+    r = reservations.c
+    reserved_rows = select(r.key_id, r.day, r.usd).where(belongs(r.key_id), r.expires_at > now)
+    reserved = connection.execute(reserved_rows).all()
     parts: defaultdict[str, float] | None = None
     if observing and _live_keys(connection) > 1:
         parts = defaultdict(float)
         for part, day, usd in (*spent, *reserved):
             parts[part] += usd if day == today else 0.0
-    bucket = connection.execute(select(b.requests, b.tokens, b.at).where(b.key_id == key_id)).one_or_none()
+    # its limits, and the tokens of its buckets when they were last written
     limits = KeyLimits(budget_day_usd=observe_usd_day)
     if not observing:
         limits = KeyLimits() if row is None else limits_of(row)
+    b = key_buckets.c
+    bucket = connection.execute(select(b.requests, b.tokens, b.at).where(b.key_id == key_id)).one_or_none()
     requests, tokens, at = bucket or (None, None, now)
+    elapsed = max(0.0, now - at)
     return _Account(
-        key_id,
-        key_id if row is None or observing else row["name"],
-        limits,
-        not observing and (row is None or row["revoked_at"] is not None),
-        today,
-        _sum_by_period(spent, today),
-        _sum_by_period(reserved, today),
-        len(reserved),
-        bucket_level(limits.rate_per_min, requests, max(0.0, now - at)),
-        bucket_level(limits.tokens_per_min, tokens, max(0.0, now - at)),
-        parts,
+        key_id=key_id,
+        name=key_id if row is None or observing else row["name"],
+        limits=limits,
+        revoked=not observing and (row is None or row["revoked_at"] is not None),
+        day=today,
+        spent=_sum_by_period(spent, today),
+        reserved=_sum_by_period(reserved, today),
+        running=len(reserved),
+        requests=bucket_level(limits.rate_per_min, requests, elapsed),
+        tokens=bucket_level(limits.tokens_per_min, tokens, elapsed),
+        parts=parts,
     )
 
 

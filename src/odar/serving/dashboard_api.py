@@ -30,10 +30,11 @@ from odar.served.targets import TargetReport
 from odar.serving.endpoint import Endpoint, WireProtocol
 from odar.serving.errors import ApiError, bad_field, openai_body, operator_error
 from odar.serving.keys import Key
+from odar.serving.models import ADAPTIVE
 from odar.serving.protocols.chat import ChatStream, read_chat
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.protocols.fields import convert
-from odar.serving.service import ADAPTIVE, Service
+from odar.serving.service import Service
 from odar.serving.store import Store
 from odar.traces.observations import settings_lines
 from odar.traces.overview import warnings_of
@@ -44,14 +45,14 @@ from odar.types import Answer
 T = TypeVar("T")
 API = "/dashboard/api"
 INDEX = "index.html"
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"  # strings cannot become markup
 )
 """Allows the page to load its own files and to call its own server, and nothing else."""
 HEADERS = {
-    "content-security-policy": POLICY,
+    "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
@@ -155,7 +156,7 @@ class _DataRoutes:
     async def observation(self, request: Request) -> Response:
         key, store, query = self._key_store_query(request)
         settings = self._service.settings
-        observer = self._service.observer
+        observer = self._service.traffic_observer
         work = partial(store.observations.report, query.since, query.key, query.step, MAX_EXAMPLES)
         report = await self._read(key, work)
         agents = self._service.odar.believed_agents.items()
@@ -184,12 +185,12 @@ class _DataRoutes:
         """Return one trace with its document; a trace of another key is reported as unknown."""
         key, store, query = self._key_store_query(request)
         trace_id = request.path_params["id"]
-        async with self._service.reads.take(key):
+        async with self._service.read_threads.turn_of(key):
             with _api_errors(trace_id):
                 trace = await store.get(trace_id)
             if query.key is not None and trace["key_id"] != query.key:
                 raise _trace_not_found(trace_id)
-            story = await self._service.reads.run(tell_story, trace["document"])
+            story = await self._service.read_threads.run(tell_story, trace["document"])
             return await _private_json({**trace, "story": story})
 
     async def export(self, request: Request) -> Response:
@@ -220,9 +221,9 @@ class _DataRoutes:
 
     async def _read(self, key: Key | None, work: Callable[[], T]) -> T:
         """Read the store in a thread, when it is this key's turn."""
-        async with self._service.reads.take(key):
+        async with self._service.read_threads.turn_of(key):
             with _api_errors():
-                return await self._service.reads.run(work)
+                return await self._service.read_threads.run(work)
 
     def _key_store_query(self, request: Request) -> tuple[Key | None, Store, TraceQuery]:
         """Return the key, the store, and the parameters, limited to the traces that the key may read."""
@@ -303,7 +304,7 @@ def report_models(service: Service, key: Key | None = None) -> dict[str, Any]:
             {field: card[field] for field in _CARD_FIELDS}
             | {
                 "agents": agents.get(name, []),
-                "usable": service.usable(name),
+                "usable": service.models.is_usable(name),
                 "statistics": _statistics(service, name),
                 "drift": [row for row in drift if row["model"] == name],
             }

@@ -39,18 +39,20 @@ from odar.serving.exchange import (
 )
 from odar.serving.keys import Key
 from odar.serving.logs import CURRENT_REQUEST
-from odar.serving.protocols.chat_request import ChatRequest, check_addresses, with_headers
+from odar.serving.models import DIAL_MODELS
+from odar.serving.protocols.chat_request import ChatRequest, with_headers
 from odar.serving.protocols.fields import (
     MAX_VALUES,
     check_parts,
     check_values,
-    estimated_tokens,
-    max_values,
+    count_tokens,
     read_json,
+    values_upper_bound,
 )
+from odar.serving.protocols.image_urls import check_image_urls
 from odar.serving.protocols.reply import EventStream, EventWriter, answer_headers
 from odar.serving.reservations import request_ledger, reserve, settle, with_max_tokens
-from odar.serving.service import DIAL_MODELS, Service
+from odar.serving.service import Service
 from odar.serving.store import Store
 from odar.traces.record import CLIENT_LEFT, Record, Unanswered
 from odar.types import NO_USAGE, Answer, Decision, Plan, Spend
@@ -80,22 +82,22 @@ class RequestState:
     trace_id: str
     started: float
     key: Key | None = None
-    size: int = 0
-    held: int = 0
+    body_bytes: int = 0
+    held_bytes: int = 0
     """Bytes of memory for the body and for what it is parsed into, about."""
     request: ChatRequest | None = None
     ledger: Ledger | None = None
     """The calls and their costs, even if there is no answer."""
     charge: Callable[[], Future[None]] | None = None
-    """Replaces the reservation by the actual use, at its first call; None if the key has no limits."""
+    """Replaces the reservation by the actual use; further calls return the same future. None without limits."""
     session: SessionRequest | None = None
     """The session of the conversation, if ODAR chooses the path."""
     plan: Plan | None = None
     decisions: list[Decision] = field(default_factory=list)
     answer: Answer | None = None
-    items: list[Any] | None = None
-    """The request's own items of the Responses API, if the conversation is stored."""
-    previous: str | None = None
+    items_to_store: list[Any] | None = None
+    """The request's own items of the Responses API; None if the conversation is not stored."""
+    previous_response_id: str | None = None
     """The stored response that it continues."""
 
     @property
@@ -110,11 +112,11 @@ class Endpoint:
         self._service = service
         self._protocol = protocol
         gateway = service.settings.gateway
-        self._limit = int(gateway.max_body_mb * 1e6)
+        self._max_body_bytes = int(gateway.max_body_mb * 1e6)
         self._gateway = gateway
 
     @property
-    def observer(self) -> Observer | None:
+    def observer(self) -> Observer | None:  # for `observed`
         return self._service.odar.observer
 
     @observed("request", outermost=True)
@@ -131,7 +133,7 @@ class Endpoint:
             try:
                 await self._answer(state)
             finally:
-                self._service.concurrency_limit.release(state.key, state.held)
+                self._service.concurrency_limit.release(state.key, state.held_bytes)
                 if state.charge is not None:
                     state.charge()
         except ClientLeft as left:
@@ -151,25 +153,18 @@ class Endpoint:
 
     async def _answer(self, state: RequestState) -> None:
         request, options = await self._receive(state)
-        options = await self._open_session(state, request, options)
+        options = await self._find_session(state, request, options)
         ledger, options = await self._open_ledger(state, request, options)
         if request.stream:
             await self._stream(state, request, options, ledger)
         else:
             await self._send_answer(state, request, options)
 
-    async def _open_session(self, state: RequestState, request: ChatRequest, options: AskOptions) -> AskOptions:
-        """Return the options with the session of the conversation, if ODAR chooses the stages."""
-        if request.model not in DIAL_MODELS or options.path is not None or not self._gateway.sessions:
-            return options
-        begin = partial(self._service.sessions.open, request.query, state.exchange.headers, state.key_id)
-        in_thread = self._service.sessions.stored is not None
-        state.session = await (run_in_thread(begin) if in_thread else run_by_size(state.size, begin))
-        return dataclasses.replace(options, session=state.session)
-
     async def _receive(self, state: RequestState) -> tuple[ChatRequest, AskOptions]:
+        """Read and check the request, and choose its models."""
         body = await self._read_body(state)
-        state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
+        request = with_headers(await self._read_request(state, body), state.exchange.headers)
+        state.request = request  # for the record, even if it is refused now
         options = self._service.route(request, state.key)
         if options.model is not None and options.model != request.model:  # observed: the reply is that model's
             state.request = request = dataclasses.replace(request, model=options.model)
@@ -179,16 +174,39 @@ class Endpoint:
         return request, options
 
     async def _read_body(self, state: RequestState) -> bytes:
-        hold = partial(self._hold, state)
-        body = await state.exchange.body(self._limit, hold)
-        state.size = len(body)
-        values = await run_by_size(len(body), partial(max_values, body))
+        hold = partial(self._hold_memory, state)
+        body = await state.exchange.body(self._max_body_bytes, hold)
+        state.body_bytes = len(body)
+        values = await run_by_size(len(body), partial(values_upper_bound, body))
         hold(_VALUE_BYTES * min(values, MAX_VALUES))  # with more, it is refused before it is parsed
         return body
 
-    def _hold(self, state: RequestState, size: int) -> None:
-        self._service.concurrency_limit.hold(state.key, size)
-        state.held += size
+    def _hold_memory(self, state: RequestState, size: int) -> None:
+        self._service.concurrency_limit.hold_memory(state.key, size)
+        state.held_bytes += size
+
+    async def _read_request(self, state: RequestState, body: bytes) -> ChatRequest:
+        return await run_by_size(len(body), partial(self._parse_body, body))
+
+    def _parse_body(self, body: bytes) -> ChatRequest:  # in a thread if it is large
+        return self._make_request(_parse_json(body))
+
+    def _make_request(self, value: Any) -> ChatRequest:
+        check_parts(value)
+        request = self._protocol.read(value)
+        check_image_urls(request.query, self._gateway.image_urls)
+        # The query keeps it for the engine: of a long text it takes too long for the event loop.
+        core_question(request.query)
+        return request
+
+    async def _find_session(self, state: RequestState, request: ChatRequest, options: AskOptions) -> AskOptions:
+        """Return the options with the session of the conversation, if ODAR chooses the stages."""
+        if request.model not in DIAL_MODELS or options.path is not None or not self._gateway.sessions:
+            return options
+        find = partial(self._service.sessions.find, request.query, state.exchange.headers, state.key_id)
+        in_thread = self._service.sessions.stored is not None
+        state.session = await (run_in_thread(find) if in_thread else run_by_size(state.body_bytes, find))
+        return dataclasses.replace(options, session=state.session)
 
     async def _open_ledger(
         self, state: RequestState, request: ChatRequest, options: AskOptions
@@ -200,30 +218,15 @@ class Endpoint:
             state.ledger = request_ledger(service.odar, request)
             return state.ledger, dataclasses.replace(options, ledger=state.ledger)
         budgets = service.store.budgets
-        reserved, options = await reserve(service.odar, budgets, request, key, options, state.trace_id, state.size)
+        reserved, options = await reserve(
+            service.odar, budgets, request, key, options, state.trace_id, state.body_bytes
+        )
         assert options.ledger is not None
         state.ledger = ledger = options.ledger
+        # Called before the reply ends and again when the request has ended: only the first call settles.
         state.charge = cache(partial(settle, budgets, reserved, key, ledger))
         state.exchange.more_headers = rate_headers(reserved.rates)
         return ledger, options
-
-    async def _charge(self, state: RequestState) -> None:
-        """Charge the key before the reply ends, so that no answer is free if the process is killed."""
-        if state.charge is not None:
-            await asyncio.wait([asyncio.wrap_future(state.charge())], timeout=_CHARGE_TIMEOUT_S)
-
-    async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
-        return await run_by_size(len(body), partial(self._read, body))
-
-    def _read(self, body: bytes) -> ChatRequest:
-        return self._parse(_read_values(body))
-
-    def _parse(self, value: Any) -> ChatRequest:
-        check_parts(value)
-        request = self._protocol.read(value)
-        check_addresses(request.query, self._gateway.image_urls)
-        core_question(request.query)  # not in the event loop if the text is long
-        return request
 
     async def _send_answer(self, state: RequestState, request: ChatRequest, options: AskOptions) -> None:
         with CancelOnDisconnect(state.exchange):
@@ -268,9 +271,14 @@ class Endpoint:
         )
         state.answer = await self._service.odar.aask(request.query, options)
         if state.session is not None:
-            self._service.sessions.close(state.session, state.answer.trace, state.key_id)
+            self._service.sessions.save(state.session, state.answer.trace, state.key_id)
         await self._charge(state)
         return state.answer
+
+    async def _charge(self, state: RequestState) -> None:
+        """Charge the key before the reply ends, so that no answer is free if the process is killed."""
+        if state.charge is not None:
+            await asyncio.wait([asyncio.wrap_future(state.charge())], timeout=_CHARGE_TIMEOUT_S)
 
     async def _send_error(self, state: RequestState, error: Exception) -> None:
         if state.exchange.status:  # a response has begun, and said so
@@ -321,7 +329,7 @@ class Endpoint:
         )
 
 
-def _read_values(body: bytes) -> Any:
+def _parse_json(body: bytes) -> Any:
     """Parse JSON; raise ApiError if it is invalid or has too many values."""
     check_values(body)
     return read_json(body)
@@ -334,24 +342,26 @@ class StoredResponses(Endpoint):
         super().__init__(service, protocol)
         self._archive = store.archive
 
-    async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
-        value = await run_by_size(len(body), partial(_read_values, body))
+    async def _read_request(self, state: RequestState, body: bytes) -> ChatRequest:
+        value = await run_by_size(len(body), partial(_parse_json, body))
         if not isinstance(value, dict):
-            return self._parse(value)
+            return self._make_request(value)
+        # put the stored conversation before the request's own items
         items = value.get("input")
         previous = value.pop("previous_response_id", None)
         if isinstance(items, str):
             items = [{"role": "user", "content": items}]
         if isinstance(items, list):
-            earlier = [] if previous is None else await self._earlier_items(previous, state, len(body))
+            earlier = [] if previous is None else await self._earlier_items(state, previous, len(body))
             value["input"] = [*earlier, *items]
-        request = await run_by_size(state.size, partial(self._parse, value))
+        request = await run_by_size(state.body_bytes, partial(self._make_request, value))
+        # to be stored with the answer, by `_ask`
         if value.get("store") is not False:
-            state.items = items
-            state.previous = previous
-        return dataclasses.replace(request, echo={**request.echo, "previous_response_id": previous})
+            state.items_to_store = items
+            state.previous_response_id = previous
+        return dataclasses.replace(request, body_fields={**request.body_fields, "previous_response_id": previous})
 
-    async def _earlier_items(self, previous: Any, state: RequestState, size: int) -> list[Any]:
+    async def _earlier_items(self, state: RequestState, previous: Any, size: int) -> list[Any]:
         """Return the conversation up to a response of this key; responses of other keys count as unknown."""
         if not isinstance(previous, str):
             raise bad_field("previous_response_id", "must be a string")
@@ -360,22 +370,22 @@ class StoredResponses(Endpoint):
             message = "is unknown for this key, or too old; send the whole conversation"
             raise bad_field("previous_response_id", message)
         raw = text.encode()
-        if len(raw) + size > self._limit:
+        if len(raw) + size > self._max_body_bytes:
             raise bad_field("previous_response_id", "the conversation is larger than gateway.max_body_mb allows")
-        self._hold(state, len(raw) + _VALUE_BYTES * max_values(raw))
-        items: list[Any] = await run_by_size(len(raw), partial(_read_values, raw))
+        self._hold_memory(state, len(raw) + _VALUE_BYTES * values_upper_bound(raw))
+        items: list[Any] = await run_by_size(len(raw), partial(_parse_json, raw))
         return items
 
     async def _ask(self, state: RequestState, *args: Any, **options: Any) -> Answer:
         """Store the conversation before the response ends, because the client may continue it at once."""
         answer = await super()._ask(state, *args, **options)
-        if state.items is not None and state.request is not None:
+        if state.items_to_store is not None and state.request is not None:
             response = self._protocol.write(answer, state.request)
-            items = [*state.items, *(item for item in response["output"] if item["type"] != "reasoning")]
+            items = [*state.items_to_store, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()
                 save = partial(self._archive.save_response, response["id"], state.key_id or "", text)
-                await asyncio.to_thread(save, state.previous)
+                await asyncio.to_thread(save, state.previous_response_id)
             except OdarError as error:  # the answer is paid for, so it is returned nevertheless
                 LOG.error("a response was not stored: %s", type(error).__name__)
         return answer
@@ -385,12 +395,12 @@ class TokenCount(Endpoint):
     """POST /v1/messages/count_tokens: counts with one tokenizer for every model, without calling a provider."""
 
     async def _answer(self, state: RequestState) -> None:
-        counts = self._service.counts
-        async with counts.take(state.key):  # before the body: few large bodies are in memory at a time
+        threads = self._service.count_threads
+        async with threads.turn_of(state.key):  # before the body: few large bodies are in memory at a time
             body = await self._read_body(state)
-            request = await counts.run(self._read, body)
+            request = await threads.run(self._parse_body, body)
             self._service.route(request, state.key)
-            tokens = await counts.run(estimated_tokens, request.query)
+            tokens = await threads.run(count_tokens, request.query)
         await state.exchange.respond(200, dump_json({"input_tokens": tokens}))
 
 
@@ -402,15 +412,15 @@ class DecisionEndpoint(Endpoint):
 
     async def _answer(self, state: RequestState) -> None:
         body = await self._read_body(state)
-        request = with_headers(await self._read_request(body, state), state.exchange.headers)
-        options = await self._open_session(state, request, self._service.route(request, state.key))
+        request = with_headers(await self._read_request(state, body), state.exchange.headers)
+        options = await self._find_session(state, request, self._service.route(request, state.key))
         odar = self._service.odar
         options = dataclasses.replace(options, ledger=request_ledger(odar, request))
         try:
-            async with self._service.counts.take(state.key):
-                step = await odar.adecide(request.query, request.echo["answers"], options)
+            async with self._service.count_threads.turn_of(state.key):
+                step = await odar.adecide(request.query, request.body_fields["answers"], options)
         except InputError as error:
             name, _, fault = str(error).partition(": ")
             raise (bad_field(name, fault) if name.startswith("answers[") else error) from None
-        reply = await run_by_size(state.size, lambda: dump_json(step.to_dict()))
+        reply = await run_by_size(state.body_bytes, lambda: dump_json(step.to_dict()))
         await state.exchange.respond(200, reply)

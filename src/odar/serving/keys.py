@@ -22,6 +22,7 @@ from sqlalchemy import Connection, RowMapping, func, insert, or_, select, update
 from odar.errors import InputError
 from odar.settings import StoreSettings
 from odar.traces.database import Database, keys, meta, spending
+from odar.types import Route
 
 KEY_PREFIX = "odar_sk_"
 PREFIX_LENGTH = len(KEY_PREFIX) + 6
@@ -73,6 +74,13 @@ class Key:
 
     def __repr__(self) -> str:
         return f"Key(id={self.id!r}, name={self.name!r}, prefix={self.prefix!r})"
+
+
+def allows_path(key: Key | None, path: Route) -> bool:
+    """Return whether a key may use a path."""
+    paths = list(Route)
+    most = None if key is None else key.limits.max_path
+    return most is None or paths.index(path) <= paths.index(Route(most))
 
 
 def digest_of(secret: str) -> str:
@@ -195,7 +203,8 @@ def keys_version(connection: Connection) -> tuple[Any, ...]:
 
 def spent_by_keys(connection: Connection, day: str) -> dict[tuple[str, str], Spent]:
     """Return the spending on a UTC day ("2026-11-15") and in its month ("2026-11"), by key and period."""
-    c, month = spending.c, day[:7]
+    c = spending.c
+    month = day[:7]
     query = select(c.key_id, c.day, c.cost_usd, c.unknown)
     totals: dict[tuple[str, str], Spent] = {}
     for key, at, usd, unknown in connection.execute(query.where(c.day >= f"{month}-01", c.day <= f"{month}-31")):

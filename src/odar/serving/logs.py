@@ -35,16 +35,6 @@ _PIPE_BUF = 4096
 _CLOSE_TIMEOUT_S = 2.0
 _HEAD_FIELDS = ("time", "level", "logger", "message")
 _UNQUOTED_VALUE = re.compile(r"[^\s\"'=\\]+")
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-
-
-def request_id(client_id: bytes | None, default: str) -> str:
-    """Return the client's id of its request if it can be logged, else the default.
-
-    >>> request_id(b"req-1", "ours"), request_id(b"a b\\n", "ours"), request_id(None, "ours")
-    ('req-1', 'ours', 'ours')
-    """
-    return client_id.decode() if client_id and _REQUEST_ID.fullmatch(client_id) else default
 
 
 def request_line(record: Record) -> Line:
@@ -74,7 +64,7 @@ def request_line(record: Record) -> Line:
     return line
 
 
-def record_line(record: logging.LogRecord) -> Line:
+def log_record_line(record: logging.LogRecord) -> Line:
     line: dict[str, Any] = {
         "time": record.created,
         "level": record.levelname.lower(),
@@ -170,7 +160,7 @@ class Logs(logging.Handler):
             self._put(request_line(record))
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._put(record_line(record))
+        self._put(log_record_line(record))
 
     def close(self) -> None:
         """Write the queued lines, for at most two seconds."""

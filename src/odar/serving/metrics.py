@@ -17,7 +17,7 @@ from odar.conversation import NO_OPTIONS
 from odar.errors import StoreError
 from odar.policy.cut_off import cut_off_counts
 from odar.providers.breaker import BREAKER_STATES, BreakerReport
-from odar.serving.access import ConcurrencyLimit
+from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.workers import Workers
 from odar.traces.observations import Observations
 from odar.traces.overview import RoutedTotals, savings
@@ -43,8 +43,6 @@ _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Help text and labels of the counters that requests increase."""
 Values = Mapping[Any, float] | float
 """The values of a metric by tuples of labels, or the value of a metric without labels."""
-
-
 Samples = dict[str, tuple[str, list[tuple[str, tuple[tuple[str, str], ...], float]]]]
 """The type of each metric, and name, labels and value of its samples."""
 _COMBINE: Mapping[str, Callable[[float, float], float]] = {
@@ -91,7 +89,7 @@ class Metrics(Collector):
         text = "Time per request."
         self._seconds = Histogram("odar_request_seconds", text, ("path",), buckets=_BUCKETS, registry=None)
         self._seconds_of = {path: self._seconds.labels(path) for path in (*Route, DIRECT, "none")}
-        predecessor = self._snapshot_of(self._workers.number)
+        predecessor = self._read_snapshot(self._workers.number)
         self._inherited = [] if predecessor is None else [predecessor]
         """The counts of the killed or restarted worker that this one replaces: counters must not fall."""
         for snapshot in self._inherited:
@@ -170,9 +168,9 @@ class Metrics(Collector):
 
     def _others(self) -> list[Snapshot]:
         numbers = (number for number in range(self._workers.count) if number != self._workers.number)
-        return [found for number in numbers if (found := self._snapshot_of(number)) is not None]
+        return [found for number in numbers if (found := self._read_snapshot(number)) is not None]
 
-    def _snapshot_of(self, number: int) -> Snapshot | None:
+    def _read_snapshot(self, number: int) -> Snapshot | None:
         body = self._workers.snapshot(number)
         return None if body is None else _DECODER.decode(body)
 
@@ -208,7 +206,7 @@ def _sum_routed(*totals: RoutedTotals) -> RoutedTotals:
 
 def _worker_metrics(service: Service) -> Iterator[Metric]:
     """Yield what the parts of one worker count."""
-    limits = service.connections
+    limits = service.connection_limits
     yield _gauge("odar_connections", "Connections of clients.", limits.open)
     refused = {(reason,): count for reason, count in sorted(limits.refused.items())}
     yield _counter("odar_refused_connections", "Connections closed for passing a limit.", refused, "reason")
@@ -221,7 +219,7 @@ def _worker_metrics(service: Service) -> Iterator[Metric]:
         yield _counter("odar_store_written", "Traces written.", health.stored)
         lost = {("shed",): health.dropped, ("rejected",): health.rejected}
         yield _counter("odar_store_lost", "Traces that were not written.", lost, "why")
-    if (observer := service.observer) is not None:
+    if (observer := service.traffic_observer) is not None:
         yield _counter("odar_observed", "Questions that were also answered in the background.", observer.observed)
         dropped = {(reason,): count for reason, count in sorted(observer.dropped.copy().items())}
         yield _counter("odar_observe_dropped", "Chosen questions that were not observed.", dropped, "reason")
@@ -249,7 +247,7 @@ def _shared_metrics(service: Service) -> Iterator[Metric]:
     if (certificate := service.odar.certificate) is not None:
         holds = not certificate.problems()
         yield _gauge("odar_certificate_holds", "1 while the installed certificate holds.", holds)
-    if service.observer is not None and service.store is not None:
+    if service.traffic_observer is not None and service.store is not None:
         yield from _comparison_metrics(service.store.observations)
 
 

@@ -5,6 +5,8 @@ With `observe.enabled` every request is passed through to slow, and the cascade 
 from slow too often, requests are passed through until `odar observe --resume`. Both ways, the missing cheap agents
 are asked too: how often all agents agree gives their skills (SPEC 9.3).
 
+(An `odar.observer.Observer` is something else: it receives an event for every step of a question.)
+
 No client waits for this work, and no failure of it reaches a client: it begins after the reply was sent, in a
 bounded queue with few workers, within a budget that is reserved before each call, and breakers ignore it.
 """
@@ -80,19 +82,19 @@ class TrafficObserver:
         """Return whether a key's requests go to slow: observation is enabled, or the cascade fell back to it."""
         return self._settings.enabled or self._store.observations.fell_back(key_id)
 
-    def offer(self, entry: Record) -> None:
+    def offer(self, record: Record) -> None:
         """Observe a question that was answered, if it is chosen; returns at once and never raises."""
         share = self._settings.used_share
-        if not share or not self._can_observe(entry) or self._draw() >= share:
+        if not share or not self._can_observe(record) or self._draw() >= share:
             return
-        assert entry.query is not None
-        size = entry.memory_bytes() + 4 * entry.query.estimated_tokens
-        own = 0 if entry.key_id is None else self._queued[entry.key_id]  # at most as many as it leaves free
+        assert record.query is not None
+        size = record.memory_bytes() + 4 * record.query.estimated_tokens
+        own = 0 if record.key_id is None else self._queued[record.key_id]  # at most as many as it leaves free
         if own >= MAX_QUEUED - len(self._queue) or self._queued_bytes + size > MAX_QUEUED_BYTES:
             self.dropped["queue"] += 1
             return
-        self._queue.append((entry, size))
-        self._queued[entry.key_id] += 1
+        self._queue.append((record, size))
+        self._queued[record.key_id] += 1
         self._queued_bytes += size
         if len(self._workers) < WORKERS:
             worker = asyncio.get_running_loop().create_task(self._work(), context=Context())
@@ -108,32 +110,32 @@ class TrafficObserver:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
 
-    def _can_observe(self, entry: Record) -> bool:
-        trace, query = entry.trace, entry.query
+    def _can_observe(self, record: Record) -> bool:
+        trace, query = record.trace, record.query
         if (
             not isinstance(trace, Trace)
             or query is None
-            or entry.http_status != 200
+            or record.http_status != 200
             or query.options.n > 1
             or trace.degradations
         ):
             return False
         if DIRECT in trace.plan.agents:  # a reply of the slow model, in place of which the cascade could answer
-            return self.passes_through(entry.key_id) and trace.plan.agents[DIRECT] == self._slow_model
+            return self.passes_through(record.key_id) and trace.plan.agents[DIRECT] == self._slow_model
         compares = not trace.plan.one_call and trace.plan.kind != Kind.OPEN_ENDED
-        return compares and not trace.plan.forced and not self.passes_through(entry.key_id)
+        return compares and not trace.plan.forced and not self.passes_through(record.key_id)
 
     # ── in the background ───────────────────────────────────────────────────────────────────────────────────
 
     async def _work(self) -> None:
         BACKGROUND.set(True)
         while self._queue:
-            entry, size = self._queue.popleft()
+            record, size = self._queue.popleft()
             self._queued_bytes -= size
-            self._queued[entry.key_id] -= 1
-            CURRENT_KEY.set(entry.key_id or "")
+            self._queued[record.key_id] -= 1
+            CURRENT_KEY.set(record.key_id or "")
             try:
-                await self._observe(entry)
+                await self._observe(record)
                 self.observed += 1
             except (KeyRefused, BudgetExceeded, ApiError):  # too little is left, or a price is unknown
                 self.dropped["budget"] += 1
@@ -142,28 +144,28 @@ class TrafficObserver:
                 LOG.debug("a question was not observed: %s", type(error).__name__)
             await asyncio.sleep(PAUSE_S)
 
-    async def _observe(self, entry: Record) -> None:
+    async def _observe(self, record: Record) -> None:
         """Reserve the most that it can cost, answer the question, compare, and store the outcome."""
-        trace, query = entry.trace, entry.query
+        trace, query = record.trace, record.query
         assert isinstance(trace, Trace) and query is not None
         paid = next(call for call in trace.calls if call.error is None) if DIRECT in trace.plan.agents else None
         paid_usd = 0.0 if paid is None else paid.cost_usd or 0.0
         need = Need(self._most_usd(query))
         lease_s = self._odar.settings.limits.deadline_s
-        account = OBSERVATION if entry.key_id is None else f"{OBSERVATION}:{entry.key_id}"
-        future = self._store.budgets.reserve(account, f"observe-{entry.trace.id}", [need], lease_s)
+        account = OBSERVATION if record.key_id is None else f"{OBSERVATION}:{record.key_id}"
+        future = self._store.budgets.reserve(account, f"observe-{record.trace.id}", [need], lease_s)
         reserved = await asyncio.wrap_future(future)
         ledger = self._odar.agents.ledger(max_cost_usd=need.usd + paid_usd)
         try:
             if paid is None:
-                row = await self._ask_slow(trace, query, ledger, entry)
+                row = await self._ask_slow(trace, query, ledger, record)
             else:
-                row = await self._ask_cascade(trace, query, ledger, entry, paid)
+                row = await self._ask_cascade(trace, query, ledger, record, paid)
         finally:
             used = paid is not None and any(call.usage is paid.usage for call in ledger.calls)  # the client paid it
             spent_usd = max(0.0, ledger.charged_usd() - (paid_usd if used else 0.0))
             self._store.budgets.settle(reserved, spent_usd, None)
-        limit = None if self.passes_through(entry.key_id) else self._settings.at_most_differ
+        limit = None if self.passes_through(record.key_id) else self._settings.at_most_differ
         add = partial(self._store.observations.add, replace(row, spent_usd=spent_usd), limit)
         crossed = await self._store.run(add)
         if crossed is not None:
@@ -172,23 +174,23 @@ class TrafficObserver:
                 "answers differ from the slow model's more often than its own by %.3f in %d questions (with 95%%"
                 " confidence by %.3f at least), more than observe.at_most_differ = %g:"
                 " %s answers %s until `odar observe --resume`",
-                excess.mean, crossed.questions, excess.low, limit, self._slow_model, self._fell_back_for(entry),
+                excess.mean, crossed.questions, excess.low, limit, self._slow_model, self._fell_back_for(record),
             )  # fmt: skip
 
-    def _fell_back_for(self, entry: Record) -> str:
+    def _fell_back_for(self, record: Record) -> str:
         """Return whose requests slow answers after an observation of this request."""
-        everybody = entry.key_id is None or self._store.observations.fell_back(EVERY_KEY)
-        return "every request" if everybody else f"the requests of key {entry.key_id}"
+        everybody = record.key_id is None or self._store.observations.fell_back(EVERY_KEY)
+        return "every request" if everybody else f"the requests of key {record.key_id}"
 
     async def _ask_cascade(
-        self, trace: Trace, query: Query, ledger: Ledger, entry: Record, paid: Call
+        self, trace: Trace, query: Query, ledger: Ledger, record: Record, paid: Call
     ) -> Observation:
         """Answer a question that was passed through, with slow's reply in place of its first answer."""
         reply = trace.winner
         known = Completion(reply.text, reply.tokens, reply.finish, reply.tool_calls)
         answer = await self._odar.aask(query, AskOptions(ledger=ledger, paid=(known, paid), scope=OBSERVATION))
         plan = answer.trace.plan
-        found = self._observation(entry, answer.trace, reply, paid.cost_usd)
+        found = self._observation(record, answer.trace, reply, paid.cost_usd)
         if plan.kind == Kind.OPEN_ENDED:
             return replace(found, same=None)
         await self._count_agreement(answer.trace, query, ledger, replace(reply, agent=SLOW))
@@ -199,7 +201,7 @@ class TrafficObserver:
             found = replace(found, slow_same=same_reply(again[0], reply) if again else None)
         return found
 
-    async def _ask_slow(self, trace: Trace, query: Query, ledger: Ledger, entry: Record) -> Observation:
+    async def _ask_slow(self, trace: Trace, query: Query, ledger: Ledger, record: Record) -> Observation:
         """Ask slow what the cascade answered: twice, less what the cascade asked it itself."""
         team = self._odar.agents.team(query, ledger, models=trace.plan.agents)
         own = [each for each in trace.candidates if each.agent == SLOW and each.step is not Step.VERIFY]
@@ -211,7 +213,7 @@ class TrafficObserver:
         if len(own) < 2:
             raise team.error()
         await self._count_agreement(trace, query, ledger, own[0])
-        return replace(self._observation(entry, trace, own[0], price), slow_same=same_reply(own[1], own[0]))
+        return replace(self._observation(record, trace, own[0], price), slow_same=same_reply(own[1], own[0]))
 
     async def _count_agreement(self, trace: Trace, query: Query, ledger: Ledger, slow: Candidate) -> None:
         """Ask the cheap agents that the cascade did not ask, and count which agents agree."""
@@ -230,20 +232,20 @@ class TrafficObserver:
         labels = {f"{each.agent} {each.model}": group for each, group in zip(finished, groups, strict=True)}
         self._odar.agreement.count(labels, plan.plausible or 0, CURRENT_KEY.get())
 
-    def _observation(self, entry: Record, trace: Trace, slow: Candidate, slow_usd: float | None) -> Observation:
+    def _observation(self, record: Record, trace: Trace, slow: Candidate, slow_usd: float | None) -> Observation:
         winner = trace.winner
         content = self._store.settings.content
         return Observation(
-            id=entry.trace.id,
+            id=record.trace.id,
             at=trace.started_at,
-            key_id=entry.key_id or "",
+            key_id=record.key_id or "",
             kind=trace.plan.kind,
             stages=",".join(str(each.stage) for each in trace.decisions if each.stage is not None),
             slow_usd=slow_usd,
             cascade_usd=trace.spend.cost_usd,
             spent_usd=0.0,
             same=same_reply(winner, slow),
-            question=entry.query.text if content and entry.query is not None else None,
+            question=record.query.text if content and record.query is not None else None,
             slow_answer=_shown(slow) if content else None,
             cascade_answer=_shown(winner) if content else None,
         )

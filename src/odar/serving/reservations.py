@@ -1,4 +1,7 @@
-"""Ledgers of requests and, for keys with limits, reservations of a request's highest cost and tokens."""
+"""The most that a request can cost, reserved before it starts if its key has limits; and the ledger of a request.
+
+`budgets.py` keeps the reservations in the database.
+"""
 
 from __future__ import annotations
 

@@ -1,25 +1,13 @@
-"""The gateway without HTTP: one engine for conversations, its models, access, limits, metrics and records."""
+"""The gateway without HTTP: the parts that all endpoints share, what a request may ask, and what is kept of it."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import math
-import time
 from typing import Any
 
-from odar.config import PROFILES
 from odar.engine import Odar
-from odar.errors import (
-    OdarError,
-    ProviderError,
-    ProviderTimeout,
-    ProviderUnreachable,
-    SettingsError,
-    UnknownName,
-    one_line,
-)
+from odar.errors import OdarError, SettingsError, UnknownName, one_line
 from odar.observer import tell
 from odar.options import AskOptions
 from odar.policy.alignment import AlignmentRow
@@ -27,35 +15,28 @@ from odar.policy.dial import Dial
 from odar.providers.base import Provider
 from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport, GuardedProvider
 from odar.providers.http import HttpProvider
-from odar.secrets import api_key
-from odar.serving.access import AccessPolicy, ConcurrencyLimit
+from odar.serving.access import AccessPolicy
+from odar.serving.concurrency import ConcurrencyLimit
+from odar.serving.connections import ConnectionLimits
 from odar.serving.errors import ApiError, bad_field
-from odar.serving.keys import Key, KeyCache
+from odar.serving.keys import Key, KeyCache, allows_path
 from odar.serving.logs import Logs
 from odar.serving.metrics import Metrics
+from odar.serving.models import ADAPTIVE, DIAL_MODELS, PATH_MODELS, ServedModels
 from odar.serving.observation import TrafficObserver
+from odar.serving.per_key_threads import PerKeyThreads
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.server import ConnectionLimits
 from odar.serving.store import Store
-from odar.serving.turns import Turns
 from odar.serving.workers import PUBLISH_S, Workers
-from odar.settings import ProviderSettings, Settings
+from odar.settings import Settings
 from odar.traces.observations import EVERY_KEY
 from odar.traces.record import Record
 from odar.types import CHEAP_AGENTS, Route
 
-ADAPTIVE = "odar"
 MAX_RETRY_AFTER_S = 2.0
 """Longest `retry-after` of a provider that the gateway waits for; otherwise its 429 is passed on."""
 BODIES_IN_MEMORY = 8
 """Size of all concurrent requests together, in bodies of `gateway.max_body_mb`."""
-_CHECK_AGAIN_S = 30.0
-_CHECK_TIMEOUT_S = 3.0
-_BUILT_IN_ORIGINS = frozenset(f"profile {name}" for name in PROFILES)
-DIAL_MODELS = {ADAPTIVE: None, f"{ADAPTIVE}-economy": "economy", f"{ADAPTIVE}-quality": "quality"}
-"""Models whose stages ODAR chooses, and their dial; None is the one of the request or the settings."""
-_PATH_MODELS = {f"{ADAPTIVE}-{path}": path for path in Route}
-"""The paths of the paper (SPEC 1)."""
 
 
 class Service:
@@ -86,62 +67,23 @@ class Service:
         self.access = AccessPolicy(keys, gateway, self.workers)
         max_bytes = BODIES_IN_MEMORY * 1e6 * gateway.max_body_mb
         self.concurrency_limit = ConcurrencyLimit(gateway.max_in_flight, max_bytes=max_bytes, workers=self.workers)
-        self.reads = Turns("odar-reads", 2)
-        """Of the dashboard and of feedback."""
-        self.counts = Turns("odar-counts", 2)
-        """Of tokens; and decisions without a call."""
+        self.read_threads = PerKeyThreads("odar-reads", 2)
+        """For the dashboard and feedback."""
+        self.count_threads = PerKeyThreads("odar-counts", 2)
+        """For counting tokens, and for decisions without a call."""
         self.sessions = self.workers.sessions
         self.sessions.stored = None if store is None else store.sessions
         self.sessions.explicit = {name for name, each in settings.providers.items() if each.kind == "anthropic"}
-        self.connections = ConnectionLimits(workers=self.workers)
+        self.connection_limits = ConnectionLimits(workers=self.workers)
         self.breakers: dict[str, Breaker] = {}
         self.odar = Odar(settings, guard=self._with_breaker, **engine_options)
-        agents = (name for agent in settings.agent_names for name in settings.models_of(agent))
-        models = dict.fromkeys([*settings.models, *agents])
-        self._known_models = frozenset(["", *DIAL_MODELS, *_PATH_MODELS, *models])
+        self.models = ServedModels(self.odar, engine_options.get("providers") or ())
         self.metrics = Metrics(self.concurrency_limit, self.workers, self)
-        self.observer = None
+        self.traffic_observer = None
         if store is not None and settings.store.enabled:
-            self.observer = TrafficObserver(self.odar, store)
+            self.traffic_observer = TrafficObserver(self.odar, store)
         elif settings.observe.used_share:
             raise SettingsError("observe.enabled and observe.share need a store; set store.enabled = true")
-        self._configured = configured_providers(settings) | set(engine_options.get("providers") or ())
-        self._usable = {name: self.usable(name) for name in models}
-        self._unreachable: frozenset[str] = frozenset()
-        """Providers that did not answer the last check."""
-        self._checked_at = -math.inf
-
-    async def models(self, key: Key | None = None) -> list[str]:
-        """Return the name of every model that this key can use and whose server answers."""
-        await self._check_providers()
-        models = [*DIAL_MODELS, *(name for name, path in _PATH_MODELS.items() if _allows(key, path))]
-        models += [name for name, owner in self._usable_models() if owner not in self._unreachable]
-        allowed = key.limits.models if key is not None else None
-        return [name for name in models if allowed is None or name in allowed]
-
-    def model_facts(self, name: str) -> dict[str, Any]:
-        """Return what a model can do, its price, and its role in the cascade; ODAR's own models have all roles."""
-        settings = self.settings
-        roles = {agent: settings.models_of(agent) for agent in settings.agent_names}
-        own = name in DIAL_MODELS or name in _PATH_MODELS
-        cards = [settings.card(model) for model in (models[0] for models in roles.values())] if own else []
-        cards = cards or [settings.card(name)]
-        contexts = [card.context for card in cards]
-        kinds = {provider.kind for card in cards if (provider := settings.providers.get(card.provider))}
-        price = None if own else cards[0].price
-        return {
-            "owned_by": "odar" if own else cards[0].provider,
-            "context_length": None if None in contexts else max(filter(None, contexts)),
-            "input_modalities": ["text", "image"] if any(card.images for card in cards) else ["text"],
-            "tools": kinds != {"local"},  # models in this process get none
-            "logprobs": any(card.logprobs for card in cards),
-            "price": price and {**dataclasses.asdict(price), "unit": "USD per million tokens"},
-            "price_date": None if own else cards[0].price_date,
-            "agents": [agent for agent, models in roles.items() if own or name in models],
-        }
-
-    def _usable_models(self) -> list[tuple[str, str]]:
-        return [(name, self.settings.card(name).provider) for name, usable in self._usable.items() if usable]
 
     async def status_lines(self) -> list[str]:
         """Return a line for each agent, its model answers or why not, and one if questions are observed."""
@@ -152,59 +94,39 @@ class Service:
                 lines.append(f"{agent} agent: {card.name} answers ({card.provider}: {found})")
             except OdarError as error:
                 lines.append(f"{agent} agent: {card.name} cannot be used: {one_line(error)}")
-        if self.observer is not None and (share := self.settings.observe.used_share):
+        if self.traffic_observer is not None and (share := self.settings.observe.used_share):
             slow = self.settings.slow.model
-            who, other = (slow, "the cascade") if self.observer.passes_through(EVERY_KEY) else ("the cascade", slow)
+            slow_answers = self.traffic_observer.passes_through(EVERY_KEY)
+            who, other = (slow, "the cascade") if slow_answers else ("the cascade", slow)
             most = f"for at most ${self.settings.observe.budget_usd_day:g} a day (odar observe)"
             lines.append(f"{who} answers; a share of {share:g} is answered by {other} too, {most}")
         return lines
 
-    def alignment_report(self) -> list[AlignmentRow]:
-        """Return the served energies of each model; can read a file."""
-        return self.odar.alignment.report(self.odar.agents.prompt_steps())
-
-    async def _check_providers(self) -> None:
-        """Update the list of unreachable providers, unless it is recent."""
-        if time.monotonic() - self._checked_at < _CHECK_AGAIN_S:
-            return
-        self._checked_at = time.monotonic()
-
-        async def answers(name: str) -> bool:
-            try:
-                async with asyncio.timeout(_CHECK_TIMEOUT_S):
-                    await self.odar.agents.providers[name].check()
-            except (ProviderUnreachable, ProviderTimeout, SettingsError, TimeoutError):
-                return False
-            except ProviderError:
-                pass  # the server answers, but rejects the request or has no list of models
-            return True
-
-        names = {provider for _, provider in self._usable_models()}
-        reachable = await asyncio.gather(*map(answers, names))
-        self._unreachable = frozenset(name for name, answered in zip(names, reachable, strict=True) if not answered)
-
     def route(self, request: ChatRequest, key: Key | None) -> AskOptions:
         """Return the engine's options for a request; raise ApiError if the key or the model does not allow it."""
-        name, extras = request.model, request.extras
+        name = request.model
+        extras = request.extras
         if key is not None and key.limits.models is not None and name not in key.limits.models:
             raise ApiError(403, f"this key may not use model {name!r}", "model_not_allowed", "model")
         max_path = None if key is None or key.limits.max_path is None else Route(key.limits.max_path)
-        dial, path = extras.read_dial(), None if extras.path is None else Route(extras.path)
+        dial = extras.read_dial()
+        path = None if extras.path is None else Route(extras.path)
         if self._passes_through(name, key):
             return AskOptions(model=self.settings.slow.model, max_path=max_path)
+        # which of the three: one model, a path of the paper, or the cascade at a dial
         if name not in DIAL_MODELS:
             if path is not None:
                 raise bad_field("odar.path", f"needs model {ADAPTIVE!r}; {name!r} has no choice of path")
-            path = _PATH_MODELS.get(name)
+            path = PATH_MODELS.get(name)
             if path is None:
-                self._check_model(name)
+                self.models.check(name)
                 self._check_agents(name, key)
                 return AskOptions(model=name, max_path=max_path)
         elif (preset := DIAL_MODELS[name]) is not None:
             if dial is not None:
                 raise bad_field("odar.dial", f"needs model {ADAPTIVE!r}; the dial of {name!r} is {preset}")
             dial = Dial.parse(preset)
-        if path is not None and not _allows(key, path):
+        if path is not None and not allows_path(key, path):
             message = f"this question takes the {path} path, which this key may not use"
             raise ApiError(403, message, "path_not_allowed", "odar.path")
         dial, scope = scoped_dial(dial, key)
@@ -212,10 +134,10 @@ class Service:
 
     def _passes_through(self, model: str, key: Key | None) -> bool:
         """Return whether a request to one of ODAR's models goes to slow unchanged; keys must allow a slow call."""
-        routed = model in DIAL_MODELS or model in _PATH_MODELS
-        if not routed or self.observer is None or not _allows(key, Route.MEDIUM):
+        routed = model in DIAL_MODELS or model in PATH_MODELS
+        if not routed or self.traffic_observer is None or not allows_path(key, Route.MEDIUM):
             return False
-        return self.observer.passes_through(None if key is None else key.id)
+        return self.traffic_observer.passes_through(None if key is None else key.id)
 
     def _check_agents(self, model: str, key: Key | None) -> None:
         """Raise ApiError if no cheap agent has this model, under any name, and the key may not ask the others."""
@@ -233,7 +155,7 @@ class Service:
 
     def finish(self, record: Record) -> None:
         """Count, log and store a request that has ended; the store also charges its key."""
-        anonymous = record if record.model in self._known_models else record.without_model_name()
+        anonymous = record if record.model in self.models.known_names else record.without_model_name()
         self.metrics.count(anonymous)
         tell({"http.response.status_code": record.http_status, "odar.request_id": record.request_id})
         if self.logs is not None:
@@ -241,8 +163,24 @@ class Service:
         if self.store is not None and record.query is not None:  # invalid requests must not fill the store
             stored = record if self.settings.store.content else anonymous
             self.store.put(stored.without_conversation())
-        if self.observer is not None:
-            self.observer.offer(record)
+        if self.traffic_observer is not None:
+            self.traffic_observer.offer(record)
+
+    async def mark(self, trace_id: str, correct: bool, note: str | None, key: Key | None) -> bool:
+        """Mark an answer; return False if the trace is unknown or another key's. An admin's key may mark all."""
+        if self.store is None:
+            return False
+        try:
+            if key is not None and not key.admin and (await self.store.get(trace_id))["key_id"] != key.id:
+                return False
+            await self.store.mark(trace_id, correct, note)
+        except UnknownName:
+            return False
+        return True
+
+    def alignment_report(self) -> list[AlignmentRow]:
+        """Return the served energies of each model; can read a file."""
+        return self.odar.alignment.report(self.odar.agents.prompt_steps())
 
     def breaker_reports(self) -> dict[str, BreakerReport]:
         """Return the circuit breaker of each provider that was used; of several workers' the worst."""
@@ -265,61 +203,19 @@ class Service:
             await asyncio.sleep(PUBLISH_S)
 
     async def close(self) -> None:
-        if self.observer is not None:
-            await self.observer.close()
+        if self.traffic_observer is not None:
+            await self.traffic_observer.close()
         if self.store is not None:
             await self.store.close()
         await self.odar.aclose()
         if self.workers.count > 1:
             self.publish()
 
-    async def mark(self, trace_id: str, correct: bool, note: str | None, key: Key | None) -> bool:
-        """Mark an answer; return False if the trace is unknown or another key's. An admin's key may mark all."""
-        if self.store is None:
-            return False
-        try:
-            if key is not None and not key.admin and (await self.store.get(trace_id))["key_id"] != key.id:
-                return False
-            await self.store.mark(trace_id, correct, note)
-        except UnknownName:
-            return False
-        return True
-
-    def usable(self, name: str) -> bool:
-        """Return whether a model of the catalogue can be used: its provider is configured and has its key."""
-        card = self.settings.card(name)
-        provider = self.settings.providers.get(card.provider)
-        if provider is None or card.provider not in self._configured:
-            return False
-        try:
-            return not provider.api_key_env or api_key(card.provider, provider) is not None
-        except SettingsError:
-            return False
-
-    def _check_model(self, name: str) -> None:
-        if self._usable.get(name):
-            return
-        message = f"there is no model {name!r}; GET /v1/models lists them"
-        with contextlib.suppress(UnknownName, SettingsError):
-            if self.usable(name):  # provider/model
-                return
-            provider = self.settings.providers.get(self.settings.card(name).provider)
-            if provider is not None and provider.api_key_env:
-                message = f"model {name!r} cannot be used: {provider.api_key_env} is not set for `odar serve`"
-        raise ApiError(404, message, "model_not_found", "model")
-
     def _with_breaker(self, provider: Provider) -> Provider:
         if isinstance(provider, HttpProvider):
             provider.retry = dataclasses.replace(provider.retry, max_retry_after_s=MAX_RETRY_AFTER_S)
         self.breakers[provider.name] = breaker = Breaker()
         return GuardedProvider(provider, breaker)
-
-
-def _allows(key: Key | None, path: Route) -> bool:
-    """Return whether a key may use a path."""
-    paths = list(Route)
-    most = None if key is None else key.limits.max_path
-    return most is None or paths.index(path) <= paths.index(Route(most))
 
 
 def scoped_dial(requested: Dial | None, key: Key | None) -> tuple[Dial | None, str]:
@@ -335,27 +231,3 @@ def scoped_dial(requested: Dial | None, key: Key | None) -> tuple[Dial | None, s
         return requested, f"request of key {key.id}"
     lower = requested and requested.target == limit.target and requested.target_value < limit.target_value
     return (requested, f"request of key {key.id}") if lower else (limit, f"key {key.id}")
-
-
-def configured_providers(settings: Settings) -> set[str]:
-    """Return the providers that clients can use, out of all in the catalogue.
-
-    The settings name it, define a model of it or use it for an agent, or its API key is set.
-    """
-    names = {name for agent in settings.agent_names for name in settings.models_of(agent)}
-    found = {settings.card(name).provider for name in names}
-    for path, origin in settings.origins.items():
-        if origin == "catalogue" or origin in _BUILT_IN_ORIGINS:
-            continue
-        if path[0] == "providers":
-            found.add(path[1])
-        elif path[0] == "models":
-            found.add(settings.models[path[1]].provider)
-    return found | {name for name, provider in settings.providers.items() if _has_key(name, provider)}
-
-
-def _has_key(name: str, provider: ProviderSettings) -> bool:
-    try:
-        return api_key(name, provider) is not None
-    except SettingsError:
-        return True  # a key is configured but cannot be read: reported when it is needed

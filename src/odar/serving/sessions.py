@@ -27,7 +27,7 @@ from odar.types import Query, Trace
 _SESSION_HEADERS = (b"x-session-id", b"session_id")
 _DECODER = msgspec.msgpack.Decoder(Session)
 _HEAD = struct.Struct("<16s8sdII")
-"""Key, API key, time of the last answer, checksum and length of the state that follows."""
+"""Digests of session and API key, time of the last answer, checksum and length of the state that follows."""
 _SLOT_BYTES = 1024
 _WAYS = 4
 """Slots in which a key can be."""
@@ -46,22 +46,25 @@ class SessionTable:
     """
 
     def __init__(self, size: int, ttl_s: float = SESSION_TTL_S, clock: Callable[[], float] = time.time) -> None:
-        self._ttl_s, self._clock = ttl_s, clock
+        self._ttl_s = ttl_s
+        self._clock = clock
         self._sets = max(1, -(-size // _WAYS))
         self._memory = mmap.mmap(-1, self._sets * _WAYS * _SLOT_BYTES)
         self.stored: StoredSessions | None = None
-        """Those of other machines too, which `open` then reads."""
+        """Those of other machines too, which `find` then reads."""
         self.explicit: Collection[str] = ()
         """Providers whose cache keeps only what a request marks."""
 
-    def open(
+    def find(
         self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str | None = None
     ) -> SessionRequest:
         """Return a request as the next of its session, or as the first of a new one; can read the database."""
+        # what identifies the session: its name if it has one, else its beginning
         name = next((value for header, value in headers if header in _SESSION_HEADERS and value.strip()), b"")
         owner = repr((key_id, name, "" if name else query.options.user)).encode()
         scope = hashlib.blake2b(owner, digest_size=16).digest()
         before, whole = _digests(query.messages, scope)
+        # the last state, from this machine or from another
         now = self._clock()
         session = self._read(scope if name else before)
         if self.stored is not None and (name or before):
@@ -73,20 +76,25 @@ class SessionTable:
             session = Session()
         return session.request(query, now, before, key=scope if name else whole, whole=whole)
 
-    def close(self, request: SessionRequest, trace: Trace, key_id: str | None = None) -> None:
+    def save(self, request: SessionRequest, trace: Trace, key_id: str | None = None) -> None:
+        """Keep the state of a session after an answer."""
         now = self._clock()
         state = msgspec.msgpack.encode(request.after(trace, now, self.explicit))
+        owner = hashlib.blake2b((key_id or "").encode(), digest_size=8).digest()
         if len(state) <= _SLOT_BYTES - _HEAD.size:
-            key, owner = request.key, hashlib.blake2b((key_id or "").encode(), digest_size=8).digest()
-            ranks = {
-                offset: (stored == key, not any(stored), by == owner, -used)
-                for offset, stored, by, used in self._slots(key)
-            }
-            offset = max(ranks, key=ranks.__getitem__)
-            head = _HEAD.pack(key, owner, now, zlib.crc32(state), len(state))
-            self._memory[offset : offset + len(head) + len(state)] = head + state
+            self._write(request.key, owner, state, now)
         if self.stored is not None:
             self.stored.put(request.key, state, now)
+
+    def _write(self, key: bytes, owner: bytes, state: bytes, now: float) -> None:
+        # the session's own slot, else an empty one, else the oldest of the same API key, else the oldest
+        ranks = {
+            offset: (stored == key, not any(stored), by == owner, -used)
+            for offset, stored, by, used in self._slots(key)
+        }
+        offset = max(ranks, key=ranks.__getitem__)
+        head = _HEAD.pack(key, owner, now, zlib.crc32(state), len(state))
+        self._memory[offset : offset + len(head) + len(state)] = head + state
 
     def _slots(self, key: bytes) -> Iterable[tuple[int, bytes, bytes, float]]:
         """Yield the place, key, owner and time of each slot in which a key can be."""
@@ -109,7 +117,8 @@ def _digests(messages: Sequence[Message], scope: bytes) -> tuple[bytes, bytes]:
 
     The model's messages are left out: clients change their format, and they follow from the rest.
     """
-    digest, before = hashlib.blake2b(scope, digest_size=16), b""
+    digest = hashlib.blake2b(scope, digest_size=16)
+    before = b""
     for message in messages:
         if message.role == "assistant":
             before = digest.digest()

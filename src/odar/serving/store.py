@@ -1,4 +1,7 @@
-"""The store of a server: records are queued, keys are in memory, `archive` reads."""
+"""The store of a gateway: one database, and the parts that read and write it.
+
+Records wait in the queue of `TraceWriter`, keys are held in memory by `KeyCache`, `Archive` reads traces.
+"""
 
 from __future__ import annotations
 

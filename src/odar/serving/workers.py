@@ -212,7 +212,8 @@ class _Supervisor:
                 os.close(self._lifeline_end)
                 for each, handler in self._handlers.items():
                     signal.signal(each, handler)
-                workers.number, workers.is_first = number, number == 0 and not replacement
+                workers.number = number
+                workers.is_first = number == 0 and not replacement
             else:
                 self._pids[pid] = number
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handlers)
@@ -226,7 +227,8 @@ class _Supervisor:
         number = self._pids.pop(pid, None)
         if number is None:
             return None, False
-        ready, code = workers._states[number] >= _READY, os.waitstatus_to_exitcode(status)
+        ready = workers._states[number] >= _READY
+        code = os.waitstatus_to_exitcode(status)
         workers._states[number] = workers._in_flight[number] = workers._connections[number] = 0
         if not self._signal:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"

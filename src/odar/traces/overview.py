@@ -198,7 +198,7 @@ def warnings_of(figures: Mapping[str, Any], settings: Settings) -> list[str]:
 
 
 _NO_PATH = "none"
-"""Route of questions that failed before one was chosen."""
+"""Path of questions that failed before one was chosen."""
 _SUMS: dict[str, ColumnElement[Any]] = {
     "queries": func.count(),
     "calls": func.sum(traces.c.calls),
@@ -305,6 +305,5 @@ def _timeline(connection: Connection, conditions: Conditions, step: str) -> list
         {**row, "path": row["path"] or _NO_PATH, "calls": int(row["calls"]), "cost_usd": float(row["cost_usd"])}
         for row in connection.execute(grouped).mappings()
     ]
-    return sorted(
-        points, key=lambda point: (point["at"], point["path"])
-    )  # not in SQL: databases sort NULL differently
+    # not in SQL: databases sort NULL differently
+    return sorted(points, key=lambda point: (point["at"], point["path"]))

@@ -1,4 +1,4 @@
-"""Records of requests and their JSON documents; filters for traces, and pages of them.
+"""Records of requests, their JSON documents, and the conditions by which stored traces are chosen.
 
 With `content` the document holds everything. Without, it holds no text of a user or a model: texts become their
 lengths, tokens their log-probabilities, errors their kind, status and code.
@@ -70,7 +70,7 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A question and what became of it: metrics, log, store and replies are views of this."""
+    """A question, its trace and its HTTP request, if any: metrics, log, store and replies show parts of it."""
 
     query: Query | None
     """The prompts; None if the request could not be read."""

@@ -325,7 +325,9 @@ class TraceWriter:
         """Record an error of the database and when to try again; None records that it works."""
         with self._wake:
             if error is None:
-                self._error, self._pause, self._retry_at = None, 0.0, 0.0
+                self._error = None
+                self._pause = 0.0
+                self._retry_at = 0.0
                 return
             self._error = one_line(error)
             self._pause = min(_MAX_RETRY_PAUSE_S, max(2 * self._pause, FLUSH_INTERVAL_S))

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from odar.serving.dashboard_api import HEADERS, INDEX, POLICY, files
+from odar.serving.dashboard_api import CONTENT_SECURITY_POLICY, HEADERS, INDEX, files
 from support.dashboard import board
 
 SCRIPTS = sorted(name for name in files() if name.endswith(".js"))
@@ -32,8 +32,8 @@ def test_referenced_files_exist():
 
 def test_the_policy_allows_only_this_server():
     for directive in ("default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'"):
-        assert directive in POLICY.split("; ")
-    assert "unsafe" not in POLICY
+        assert directive in CONTENT_SECURITY_POLICY.split("; ")
+    assert "unsafe" not in CONTENT_SECURITY_POLICY
 
 
 def test_files_are_served_with_the_policy_and_an_etag(empty):

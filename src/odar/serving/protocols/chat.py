@@ -29,7 +29,7 @@ from odar.serving.protocols.chat_request import (
     read_tool_choice,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
+from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of
 from odar.types import Answer, Candidate, Query, Spend, Trace
 
 
@@ -93,13 +93,13 @@ class DecisionBody(ChatBody, kw_only=True):
 
 
 def read_decision(body: Any) -> ChatRequest:
-    """Read a request for a decision; `echo` holds the answers."""
+    """Read a request for a decision; `body_fields` holds the answers."""
     if not isinstance(body, dict):
         return read_chat(body)
     given = body.get("answers")
     answers = convert([] if given is None else given, AnswerList, "answers")
     request = read_chat({name: value for name, value in body.items() if name != "answers"})
-    return dataclasses.replace(request, echo={"answers": answers})
+    return dataclasses.replace(request, body_fields={"answers": answers})
 
 
 def _read_options(request: ChatBody, body: Mapping[str, Any]) -> Options:
@@ -174,7 +174,7 @@ def write_chat(answer: Answer, request: ChatRequest) -> dict[str, Any]:
             _choice(c, i, answer.trace.id, options) for i, c in enumerate(_choices(answer.trace, options.n))
         ],
         "usage": usage_of(answer.trace.spend),
-        "odar": extras_of(answer, request),
+        "odar": odar_object(answer, request),
     }
 
 
@@ -246,7 +246,7 @@ class ChatStream:
             if (logprobs := _candidate_logprobs(candidate, options)) is not None:
                 out += self._chunk({"content": ""}, index, logprobs=logprobs)
         for index, candidate in enumerate(chosen):
-            last = {} if index + 1 < len(chosen) else {"odar": extras_of(answer, self._request)}
+            last = {} if index + 1 < len(chosen) else {"odar": odar_object(answer, self._request)}
             out += self._chunk({}, index, finish=candidate.finish, **last)
         if self._request.include_usage:
             out += sse_event({**self._head, "choices": [], "usage": usage_of(answer.trace.spend)})

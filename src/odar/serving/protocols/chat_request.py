@@ -1,25 +1,16 @@
-"""A request of any protocol: the fields that all bodies share, limits in headers, images, and checks of image URLs.
-
-The gateway fetches no URL, but a model server that gets `http://169.254.169.254/…` as an image may fetch it, from a
-network that the client cannot reach. URLs of private hosts are therefore rejected; a public name that resolves to a
-private address must be blocked by the model server (docs/security.md).
-"""
+"""`ChatRequest`, a request of any protocol, and how the parts that several protocols share are read."""
 
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
-import socket
-import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
 
-from odar.conversation import Format, Image, Message, ToolChoice, Wire
+from odar.conversation import Format, Image, ToolChoice, Wire
 from odar.errors import InputError
 from odar.inputs import MAX_BYTES, decode_base64, image_from_url
 from odar.policy.dial import Dial
@@ -155,8 +146,9 @@ class ChatRequest:
     stream: bool = False
     include_usage: bool = False
     """Whether the last chunk of a chat-completions stream contains the usage."""
-    echo: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that are repeated in the answer or forwarded to the provider."""
+    body_fields: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the body that its endpoint needs later: responses repeat them, embeddings and completions forward
+    them, and a decision reads `answers`."""
 
     @classmethod
     def of(cls, body: RequestBody, query: Query, **more: Any) -> ChatRequest:
@@ -276,87 +268,3 @@ def read_format(form: AnswerFormat, where: str, wire: Wire | None = None) -> For
     if fault := schema_fault(schema):
         raise bad_field(f"{where}.schema", f"is not a usable JSON schema: {fault}")
     return Format(schema, form.name or "answer", wire)
-
-
-_PRIVATE_SUFFIXES = (
-    "localhost",
-    "local",
-    "internal",
-    "intranet",
-    "lan",
-    "home",
-    "corp",
-    "private",
-    "arpa",
-    "svc",
-    "test",
-)
-"""Last labels of host names that are not public."""
-_URL_SCHEMES = ("http:", "https:", "ftp:", "file:", "s3:", "gs:")
-
-
-def check_addresses(query: Query, allowed: str) -> None:
-    """Raise ApiError if a conversation has a URL that `gateway.image_urls` (public, any, none) does not allow."""
-    if allowed == "any":
-        return
-    for url in _urls(query):
-        if allowed == "none":
-            raise bad_field("image_url", "URLs are not allowed (gateway.image_urls); send data:image/…;base64,…")
-        if not is_public(url):
-            raise bad_field("image_url", "the URL is not public (gateway.image_urls); send data:image/…;base64,…")
-
-
-def is_public(url: str) -> bool:
-    """Return whether the host of a URL is on the public internet, as far as its text shows.
-
-    >>> [is_public(url) for url in ("https://example.com/a.png", "http://127.1/", "http://intranet/", "file:///etc")]
-    [True, False, False, False]
-    """
-    text = unicodedata.normalize("NFKC", url)  # resolvers read ① as 1
-    if any(c.isspace() or not c.isprintable() or c == "\\" for c in text):  # parsers do not agree on these
-        return False
-    try:
-        parts = urlsplit(text)
-        host = (parts.hostname or "").rstrip(".")
-    except ValueError:
-        return False
-    if parts.scheme not in ("http", "https") or not host:
-        return False
-    address = _parse_address(host)
-    if address is not None:
-        return address.is_global and not address.is_multicast
-    last = host.rpartition(".")[2]
-    return "." in host and last not in _PRIVATE_SUFFIXES and not last.isdigit()
-
-
-def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the IP address of a host in any notation that resolvers accept: 127.1, 0x7f000001, 2130706433."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        try:
-            return ipaddress.IPv4Address(socket.inet_aton(host))
-        except (OSError, UnicodeEncodeError):
-            return None
-    return getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None) or address
-
-
-def _urls(query: Query) -> Iterator[str]:
-    for message in query.messages:
-        yield from (image.url for image in message.images if image.url is not None)
-        if message.untranslated:
-            yield from _forwarded_urls(message)
-
-
-def _forwarded_urls(message: Message) -> Iterator[str]:
-    """Yield everything that looks like a URL in content that is forwarded unchanged: videos, files, documents."""
-    queue: list[Any] = [] if message.wire is None else [message.wire.value.get("content")]
-    while queue:
-        value = queue.pop()
-        if isinstance(value, dict):
-            if value.get("type") != "text":
-                queue += value.values()
-        elif isinstance(value, list):
-            queue += value
-        elif isinstance(value, str) and value.lower().startswith(_URL_SCHEMES):
-            yield value

@@ -151,7 +151,7 @@ _TURN_TOKENS = 4
 _IMAGE_TOKENS = 1_500
 
 
-def max_values(body: bytes) -> int:
+def values_upper_bound(body: bytes) -> int:
     """Return how many values JSON has at most, without looking for strings."""
     return body.count(b"{") + body.count(b"[") + body.count(b",")
 
@@ -166,12 +166,11 @@ def check_values(body: bytes, limit: int | None = None) -> None:
     odar.serving.errors.ApiError: body: holds more than 2 values
     """
     limit = MAX_VALUES if limit is None else limit
-    if max_values(body) <= limit:
+    if values_upper_bound(body) <= limit:
         return
     count = 0
-    for found in _VALUE_OR_STRING.finditer(
-        body
-    ):  # runs in a thread; unlike a parser, it releases the GIL from time to time
+    # runs in a thread; unlike a parser, this loop releases the GIL from time to time
+    for found in _VALUE_OR_STRING.finditer(body):
         count += body[found.start()] != _QUOTE
         if count > limit:
             raise bad_field("body", f"holds more than {limit} values")
@@ -205,10 +204,10 @@ def _check_size(name: str, value: Any, max_kb: int) -> None:
         raise bad_field(name, f"has {size / 1000:.0f} kB; the limit is {max_kb} kB")
 
 
-def estimated_tokens(query: Query) -> int:
+def count_tokens(query: Query) -> int:
     """Return the tokens of a conversation with its tools, counted with cl100k_base for every model.
 
-    >>> estimated_tokens(Query("Is Paris the capital of France?"))
+    >>> count_tokens(Query("Is Paris the capital of France?"))
     11
     """
     turns = query.messages

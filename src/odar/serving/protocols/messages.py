@@ -27,7 +27,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
+from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of
 from odar.types import Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
@@ -91,6 +91,11 @@ def read_messages(body: Any) -> ChatRequest:
     for i, (turn, raw) in enumerate(zip(request.messages, body["messages"], strict=True)):
         turns += _read_turn(turn, raw, f"messages[{i}].content")
     return ChatRequest.of(request, Query.from_messages(tuple(turns), _read_options(request, body)))
+
+
+def read_countable(body: Any) -> ChatRequest:
+    """Read a request to count tokens, which needs no `max_tokens`."""
+    return read_messages({"max_tokens": 1, **body} if isinstance(body, dict) else body)
 
 
 def _read_options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
@@ -191,7 +196,7 @@ def write_message(answer: Answer, request: ChatRequest) -> dict[str, Any]:
         "content": _content_blocks(winner, answer.trace.id, request),
         **_stop_fields(winner),
         "usage": usage_of(answer.trace.spend),
-        "odar": extras_of(answer, request),
+        "odar": odar_object(answer, request),
     }
 
 
@@ -259,7 +264,7 @@ class MessageStream:
         out += self._close_block()
         usage = usage_of(answer.trace.spend)
         out += _event(
-            "message_delta", delta=_stop_fields(winner), usage=usage, odar=extras_of(answer, self._request)
+            "message_delta", delta=_stop_fields(winner), usage=usage, odar=odar_object(answer, self._request)
         )
         return out + _event("message_stop")
 

@@ -49,7 +49,8 @@ def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
         yield Delta(calls=(CallDelta(index, call.id, call.name, call.arguments),))
 
 
-def extras_of(answer: Answer, request: ChatRequest) -> dict[str, Any]:
+def odar_object(answer: Answer, request: ChatRequest) -> dict[str, Any]:
+    """Return the field `odar` of an answer: how it came about."""
     trace = answer.trace
     winner = trace.winner
     reasons = [decision.reason for decision in trace.decisions if decision.reason != STOP]

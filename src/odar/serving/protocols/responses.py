@@ -30,7 +30,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, extras_of, sse_event, thinking_of, tool_calls_of
+from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of
 from odar.types import Answer, Query, Spend
 
 _SEND_ALL = "send the whole conversation in `input`"
@@ -111,7 +111,7 @@ def read_responses(body: Any) -> ChatRequest:
         turns.append(Message("user", request.input))
     else:
         turns += _read_items(request.input)
-    echo = {
+    repeated = {
         "instructions": request.instructions,
         "metadata": request.metadata or {},
         **{name: body.get(name) for name in ("temperature", "top_p", "max_output_tokens", "user")},
@@ -121,7 +121,7 @@ def read_responses(body: Any) -> ChatRequest:
         "text": body.get("text") or {"format": {"type": "text"}},
     }
     query = Query.from_messages(tuple(turns), _read_options(request, body))
-    return ChatRequest.of(request, query, echo=echo)
+    return ChatRequest.of(request, query, body_fields=repeated)
 
 
 def _read_options(request: ResponsesBody, body: Mapping[str, Any]) -> Options:
@@ -327,7 +327,9 @@ class ResponseStream:
 
     def _open_item(self, part: str | int, item: dict[str, Any]) -> bytes:
         out = self._close_item()
-        self._open, self._item, self._parts = part, item, []
+        self._open = part
+        self._item = item
+        self._parts = []
         return out + self._event("response.output_item.added", output_index=len(self._items), item=item)
 
     def _close_item(self) -> bytes:
@@ -386,8 +388,8 @@ def _response(
         "previous_response_id": None,
         "truncation": "disabled",
         "usage": usage_of(answer.trace.spend) if answer else None,
-        **request.echo,
-        **({"odar": extras_of(answer, request)} if answer else {}),
+        **request.body_fields,
+        **({"odar": odar_object(answer, request)} if answer else {}),
     }
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from odar.serving.errors import ApiError
-from odar.serving.turns import MAX_WAITING, Turns
+from odar.serving.per_key_threads import MAX_WAITING, PerKeyThreads
 from support.gateway import turn
 from support.live_gateway import api_key
 
@@ -17,13 +17,13 @@ COUNT = "/v1/messages/count_tokens"
 
 
 async def test_one_request_of_each_key_runs_at_a_time():
-    turns = Turns("test", 4)
+    threads = PerKeyThreads("test", 4)
     running, most = 0, 0
     go = asyncio.Event()
 
     async def request(key):
         nonlocal running, most
-        async with turns.take(key):
+        async with threads.turn_of(key):
             running += 1
             most = max(most, running)
             await go.wait()
@@ -37,22 +37,26 @@ async def test_one_request_of_each_key_runs_at_a_time():
     go.set()
     await asyncio.gather(*tasks)
     assert most == 2
-    assert not turns._locks
+    assert not threads._locks
 
 
 async def test_a_slow_request_of_one_key_delays_no_other():
-    turns = Turns("test", 1)
+    threads = PerKeyThreads("test", 1)
     a, b = api_key("a", "1"), api_key("b", "2")
-    async with asyncio.timeout(10), turns.take(a), turns.take(b):  # while the body of the first arrives, say
-        assert await turns.run(lambda: 4) == 4
+    async with (
+        asyncio.timeout(10),
+        threads.turn_of(a),
+        threads.turn_of(b),
+    ):  # while the body of the first arrives, say
+        assert await threads.run(lambda: 4) == 4
 
 
 async def test_too_many_waiting_requests_are_refused():
-    turns = Turns("test", 1)
+    threads = PerKeyThreads("test", 1)
     go = asyncio.Event()
 
     async def request():
-        async with turns.take(None):
+        async with threads.turn_of(None):
             await go.wait()
 
     tasks = [asyncio.create_task(request()) for _ in range(MAX_WAITING + 2)]
@@ -81,7 +85,7 @@ async def test_counting_tokens_does_not_delay_large_questions(start, monkeypatch
         assert go.wait(60)
         return 1
 
-    monkeypatch.setattr("odar.serving.endpoint.estimated_tokens", slow_count)
+    monkeypatch.setattr("odar.serving.endpoint.count_tokens", slow_count)
     live = await start(keys=[api_key(f"k{i}", f"secret{i}") for i in range(3)])
     body = {"model": "quick", "messages": turn("word " * 10_000)}
     counts = [

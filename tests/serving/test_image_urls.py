@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from odar.serving.protocols.chat_request import is_public
+from odar.serving.protocols.image_urls import is_public
 from support.gateway import turn
 
 PUBLIC = [

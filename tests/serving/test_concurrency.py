@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import KeyRefused
-from odar.serving.access import RETRY_S, ConcurrencyLimit
+from odar.serving.concurrency import RETRY_S, ConcurrencyLimit
 from odar.serving.errors import ApiError
 from support.live_gateway import api_key
 
@@ -81,21 +81,21 @@ def test_a_key_leaves_as_many_bytes_as_it_holds(arrivals):
     for id_, size in arrivals:
         free = 100 - held.total()
         if size <= free and (not held[id_] or held[id_] + size <= free):
-            limiter.hold(api_key(id_, id_), size)
+            limiter.hold_memory(api_key(id_, id_), size)
             held[id_] += size
         else:
             with pytest.raises(ApiError) as raised:
-                limiter.hold(api_key(id_, id_), size)
+                limiter.hold_memory(api_key(id_, id_), size)
             assert (raised.value.status, raised.value.code) == (429, "overloaded")
     for id_, size in held.items():
         limiter.acquire(api_key(id_, id_))
         limiter.release(api_key(id_, id_), size)
-    limiter.hold(api_key("d", "d"), 5000)  # nothing else is in memory
+    limiter.hold_memory(api_key("d", "d"), 5000)  # nothing else is in memory
 
 
 def test_requests_of_this_machine_share_all_bytes():
     limiter = ConcurrencyLimit(1000, max_bytes=100)
-    limiter.hold(None, 60)
-    limiter.hold(None, 40)
+    limiter.hold_memory(None, 60)
+    limiter.hold_memory(None, 40)
     with pytest.raises(ApiError, match="max_body_mb"):
-        limiter.hold(None, 1)
+        limiter.hold_memory(None, 1)

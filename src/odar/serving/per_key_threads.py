@@ -1,4 +1,4 @@
-"""Requests that call no model: each kind has its own threads and takes one request of each key at a time.
+"""Threads for requests that call no model: each kind has its own, for one request of each key at a time.
 
 Reads of the dashboard, feedback and counts of tokens thus never wait for, or delay, the bodies of questions.
 """
@@ -12,8 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from odar.serving.access import RETRY_S
-from odar.serving.errors import ApiError
+from odar.serving.errors import RETRY_S, ApiError
 from odar.serving.keys import Key
 
 P = ParamSpec("P")
@@ -23,8 +22,8 @@ MAX_WAITING = 8
 """Requests of one key that may wait for their turn; a page of the dashboard makes up to four at once."""
 
 
-class Turns:
-    """The order of requests of one kind, and the threads that they use.
+class PerKeyThreads:
+    """The threads for requests of one kind, and the order in which a key's requests get them.
 
     Args:
         name: of the threads.
@@ -37,7 +36,7 @@ class Turns:
         self._waiting: dict[str, int] = {}
 
     @asynccontextmanager
-    async def take(self, key: Key | None) -> AsyncIterator[None]:
+    async def turn_of(self, key: Key | None) -> AsyncIterator[None]:
         """Wait until no other request of this key runs; requests without a key count as one key's.
 
         Raises:

@@ -11,10 +11,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from odar.agents.ledger import Ledger
+from odar.catalogue import ModelCard
 from odar.conversation import Options, Wire
 from odar.errors import BudgetExceeded, plural
 from odar.formats import dump_json
 from odar.forwarding import select_body
+from odar.options import AskOptions
 from odar.providers.base import Message, Reply, Request, Sampling
 from odar.serving.endpoint import Endpoint, RequestState
 from odar.serving.errors import bad_field
@@ -53,13 +56,13 @@ class CompletionsBody(RequestBody, kw_only=True):
 
 
 def read_embeddings(body: Any) -> ChatRequest:
-    """Read a request for embeddings; `echo` is the body to forward."""
+    """Read a request for embeddings; `body_fields` is the body to forward."""
     request = convert(body, EmbeddingsBody)
-    return ChatRequest.of(request, _priced_query(_read_texts(request.input, "input"), 0, 1), echo=body)
+    return ChatRequest.of(request, _priced_query(_read_texts(request.input, "input"), 0, 1), body_fields=body)
 
 
 def read_completions(body: Any) -> ChatRequest:
-    """Read a request for completions; `echo` is the body to forward, always with `max_tokens`."""
+    """Read a request for completions; `body_fields` is the body to forward, always with `max_tokens`."""
     request = convert(body, CompletionsBody)
     prompts = [prompt + (request.suffix or "") for prompt in _read_texts(request.prompt, "prompt")]
     max_tokens = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
@@ -68,7 +71,7 @@ def read_completions(body: Any) -> ChatRequest:
     if best_of < n:
         raise bad_field("best_of", f"{best_of} is less than n = {n}")
     query = _priced_query(prompts, len(prompts) * max_tokens, best_of)
-    return ChatRequest.of(request, query, echo={**body, "max_tokens": max_tokens})
+    return ChatRequest.of(request, query, body_fields={**body, "max_tokens": max_tokens})
 
 
 def _priced_query(texts: list[str], max_tokens: int, samples: int) -> Query:
@@ -93,53 +96,61 @@ def _read_texts(texts: Texts, name: str) -> list[str]:
 class PassThrough(Endpoint):
     """An endpoint that forwards requests."""
 
-    def _parse(self, value: Any) -> ChatRequest:
+    def _make_request(self, value: Any) -> ChatRequest:
         return self._protocol.read(value)
 
     async def _answer(self, state: RequestState) -> None:
         service = self._service
-        # which model, and whether its server has this endpoint
         chat_request, options = await self._receive(state)
-        if options.model is None:
-            raise bad_field("model", f"{chat_request.model!r} is for questions only; send the name of one model")
-        card = service.settings.card(options.model)
-        provider = service.settings.providers.get(card.provider)
-        if provider is not None and provider.kind != "openai":
-            kind = f"{card.provider} is of kind {provider.kind}"
-            raise bad_field("model", f"{kind}; /v1/{self._protocol.name} needs a provider of kind openai")
-        # whether the limits allow all of it
+        card = self._card(chat_request, options)
         ledger, _ = await self._open_ledger(state, chat_request, options)
-        messages = chat_request.query.messages
-        n = chat_request.query.options.n
-        max_tokens = chat_request.query.options.max_tokens
-        calls = len(messages) * n if self._protocol.name == "completions" else 1
-        if ledger.limits.calls is not None and calls > ledger.limits.calls:
-            needed = plural(calls, "call")
-            raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, but this request needs {needed}")
-        if ledger.affordable(card, messages, max_tokens, n) < n:
-            raise BudgetExceeded(f"the limits do not allow all {n} samples; lower best_of or n")
-        # forward it, and charge the key
+        query = chat_request.query
+        self._check_limits(ledger, card, query)
+        # what the provider gets
+        provider = service.settings.providers.get(card.provider)
         request = Request(
             model=card.id,
-            messages=messages,
-            sampling=Sampling(max_tokens=max_tokens),
-            n=n,
+            messages=query.messages,
+            sampling=Sampling(max_tokens=query.options.max_tokens),
+            n=query.options.n,
             timeout_s=service.odar.settings.fast.timeout_s,
             retry_rate_limit=False,
             unlisted_model=card.name not in service.settings.models,
         )
         body, note = select_body(
-            {**chat_request.echo, "model": card.id},
+            {**chat_request.body_fields, "model": card.id},
             self._protocol.name,
             forward=() if provider is None else provider.forward,
             dropped=card.drop,
             cost_limited=ledger.limits.cost_usd is not None,
         )
+        # forward it, and charge the key
         forward = partial(service.odar.agents.providers[card.provider].forward, f"/{self._protocol.name}", body)
         with CancelOnDisconnect(state.exchange):
-            reply = await ledger.bill(Ask(DIRECT), card, request, messages, forward)
+            reply = await ledger.bill(Ask(DIRECT), card, request, query.messages, forward)
         await self._charge(state)
         await self._respond(state, reply, ledger.spend(), note, stream=chat_request.stream)
+
+    def _card(self, request: ChatRequest, options: AskOptions) -> ModelCard:
+        """Return the model of a request; raise ApiError if its server cannot have this endpoint."""
+        if options.model is None:
+            raise bad_field("model", f"{request.model!r} is for questions only; send the name of one model")
+        card = self._service.settings.card(options.model)
+        provider = self._service.settings.providers.get(card.provider)
+        if provider is not None and provider.kind != "openai":
+            kind = f"{card.provider} is of kind {provider.kind}"
+            raise bad_field("model", f"{kind}; /v1/{self._protocol.name} needs a provider of kind openai")
+        return card
+
+    def _check_limits(self, ledger: Ledger, card: ModelCard, query: Query) -> None:
+        """Raise BudgetExceeded unless the limits allow all of the request."""
+        n = query.options.n
+        calls = len(query.messages) * n if self._protocol.name == "completions" else 1
+        if ledger.limits.calls is not None and calls > ledger.limits.calls:
+            needed = plural(calls, "call")
+            raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, but this request needs {needed}")
+        if ledger.affordable(card, query.messages, query.options.max_tokens, n) < n:
+            raise BudgetExceeded(f"the limits do not allow all {n} samples; lower best_of or n")
 
     async def _respond(self, state: RequestState, reply: Reply, spend: Spend, note: str, *, stream: bool) -> None:
         payload = dict((reply.completions[0].wire or Wire("openai", {})).value)

@@ -1,0 +1,118 @@
+"""The limit on concurrent requests and on their size in memory, with a fair part for each key."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from odar.errors import KeyRefused
+from odar.serving.budgets import RateLimit, bucket_level
+from odar.serving.errors import RETRY_S, ApiError
+from odar.serving.keys import Key
+from odar.serving.workers import Workers
+
+
+class ConcurrencyLimit:
+    """Counts requests in flight, and rejects further ones when their headers have arrived, before their bodies.
+
+    A key can hold as many slots, and as many bytes of requests, as it leaves free: one key alone half of them, two
+    a third each. Its limits on parallel requests and requests a minute are checked here for this process, and again
+    by the store for all processes once the body is known (`odar.serving.budgets`). Failed requests count too. Each
+    worker has an equal part of `max_bytes`.
+
+    >>> concurrency_limit = ConcurrencyLimit(limit=1)
+    >>> concurrency_limit.acquire()
+    >>> concurrency_limit.in_flight
+    1
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        clock: Callable[[], float] = time.monotonic,
+        max_bytes: float = math.inf,
+        workers: Workers | None = None,
+    ) -> None:
+        self.limit = limit
+        self._workers = workers or Workers()
+        self.in_flight = 0
+        self.draining = False
+        self._clock = clock
+        self._in_flight_of: Counter[str] = Counter()
+        """Requests in flight of each key."""
+        self._max_bytes = max_bytes / self._workers.count
+        self._bytes_of: Counter[str] = Counter()
+        """Bytes of the bodies of requests in flight, by key; those of this machine have the empty key."""
+        self._buckets_of: dict[str, tuple[float, float]] = {}
+        """The requests that the rate of a key allowed at a time."""
+
+    def acquire(self, key: Key | None = None) -> None:
+        """Count a new request of a key, or of this machine.
+
+        Raises:
+            ApiError: 429 if there are too many requests in all or of this key, 503 during shutdown.
+            KeyRefused: a limit of the key is used up.
+        """
+        if self.draining:
+            raise ApiError(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
+        free = self.limit - self.in_flight - self._workers.in_flight_elsewhere
+        if free <= 0:
+            message = f"too many requests: gateway.max_in_flight = {self.limit} are in flight"
+            raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
+        if key is not None:
+            own = self._in_flight_of[key.id]
+            if key.limits.max_parallel is not None and own >= key.limits.max_parallel:
+                message = f"key {key.name!r} may make {key.limits.max_parallel} requests at a time"
+                raise KeyRefused(message, "parallel", RETRY_S)
+            if own * self._workers.count >= free:  # as many as it leaves free, if workers have equal shares of it
+                message = f"too many requests of this key: {own} are in flight, and {free} more must stay free"
+                raise ApiError(429, f"{message} for others", "overloaded", retry_after=RETRY_S)
+            self.count_request(key)
+            self._in_flight_of[key.id] += 1
+        self._count(1)
+
+    def hold_memory(self, key: Key | None, size: int) -> None:
+        """Count bytes of a body that is about to be read; raise ApiError 429 if there are too many.
+
+        Where nothing else is in memory, a body of any size is read.
+        """
+        id_ = "" if key is None else key.id
+        own = self._bytes_of[id_]
+        free = self._max_bytes - self._bytes_of.total()
+        share = size if key is None or not own else own + size
+        if self._bytes_of.total() and share > free:
+            message = f"too many large requests: {self._max_bytes / 1e6:g} MB for all, by gateway.max_body_mb"
+            raise ApiError(429, f"{message}, of which {free / 1e6:.0f} are free", "overloaded", retry_after=RETRY_S)
+        self._bytes_of[id_] += size
+
+    def release(self, key: Key | None = None, size: int = 0) -> None:
+        """Count a finished request, and the bytes of its body."""
+        self._count(-1)
+        counts = [(self._bytes_of, "" if key is None else key.id, size)]
+        counts += [] if key is None else [(self._in_flight_of, key.id, 1)]
+        for counter, id_, count in counts:
+            counter[id_] -= count
+            if not counter[id_]:
+                del counter[id_]
+
+    def _count(self, change: int) -> None:
+        self.in_flight += change
+        self._workers.set_in_flight(self.in_flight)
+
+    def count_request(self, key: Key) -> None:
+        """Count a request against the rate of its key; raise KeyRefused if it is used up."""
+        rate = key.limits.rate_per_min
+        if rate is None:
+            return
+        now = self._clock()
+        level, at = self._buckets_of.get(key.id, (None, now))
+        level = bucket_level(rate, level, now - at)
+        if level < 1:
+            refused = KeyRefused(
+                f"key {key.name!r} may make {rate:g} requests a minute", "rate", (1 - level) * 60 / rate
+            )
+            refused.rates = (RateLimit("requests", rate, level),)
+            raise refused
+        self._buckets_of[key.id] = (level - 1, now)
