@@ -11,16 +11,16 @@ from typing import Any
 import click
 
 from odar.cli.advise_report import html_page, print_report, report_body
-from odar.cli.collecting import RunOptions, confirm_run, read_body, record_items, run_options, with_long_timeouts
 from odar.cli.eval_import import parse_columns, parse_prices
 from odar.cli.local import fetch_weights
 from odar.cli.options import COUNT, FILE, announce_profile, command_line, dial_option, json_option, settings_options
+from odar.cli.runs import RunOptions, confirm_run, read_body, record_items, run_options, with_long_timeouts
 from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
 from odar.files import atomic_write, cache_folder, user_path
 from odar.lab.calibration.advice import MIN_ITEMS, Advice, advise, best_second, kind_of, one_call_costs, with_second
-from odar.lab.calibration.install import provenance, without_prompts
+from odar.lab.calibration.result import provenance, without_prompts
 from odar.lab.recording.collect import Job, make_items
 from odar.lab.recording.files import open_recording, read_table
 from odar.lab.recording.header import digest_json, header_of

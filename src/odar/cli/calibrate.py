@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from odar.calibration_file import Calibration
-from odar.cli.collecting import RunOptions, collect_items, run_options
 from odar.cli.local import fetch_weights
 from odar.cli.options import (
     COUNT,
@@ -24,20 +23,21 @@ from odar.cli.options import (
     json_option,
     settings_options,
 )
+from odar.cli.runs import RunOptions, record_questions, run_options
 from odar.cli.terminal import notice, print_columns, print_json, print_text
 from odar.config import with_values
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.files import atomic_write
 from odar.lab.calibration.compare import Comparison, Goal, compare
-from odar.lab.calibration.install import (
+from odar.lab.calibration.items import ScoredItems, scored_items, usable_items
+from odar.lab.calibration.result import (
     MIN_CHOICE,
     chosen_calibration,
     recommendation,
     statistics_calibration,
     without_prompts,
 )
-from odar.lab.calibration.items import ScoredItems, scored_items, usable_items
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
 from odar.lab.recording.header import Header, describe_changes, facts_of, model_facts
 from odar.lab.recording.questions import load_questions, starter_questions
@@ -170,7 +170,7 @@ def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *
         if not quiet:
             announce_profile(settings)
         fetch_weights(settings, quiet=quiet)
-        odar, items = collect_items(settings, questions, data or "starter", run, quiet=quiet)
+        odar, items = record_questions(settings, questions, data or "starter", run, quiet=quiet)
     scored = scored_items(items)
     if len(scored) < MIN_ITEMS:
         raise InputError(f"{len(scored)} items have answers of all agents; at least {MIN_ITEMS} are needed")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from odar.cli.calibrate import measure, out_option
-from odar.cli.collecting import RunOptions, run_options
 from odar.cli.options import FILE, Finite, json_option, settings_options
+from odar.cli.runs import RunOptions, run_options
 from odar.errors import InputError
 from odar.lab.calibration.compare import guarantee
 from odar.lab.calibration.guarantee import Certificate, LossBound
-from odar.lab.calibration.install import certified_calibration, statistics_calibration
+from odar.lab.calibration.result import certified_calibration, statistics_calibration
 from odar.lab.replay.outcomes import Outcomes
 from odar.settings import Settings
 from odar.types import SLOW

@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
-from odar.cli.collecting import (
+from odar.cli.local import fetch_weights
+from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
+from odar.cli.runs import (
     RunOptions,
     confirm_run,
     read_conversation,
@@ -17,8 +19,6 @@ from odar.cli.collecting import (
     run_options,
     with_long_timeouts,
 )
-from odar.cli.local import fetch_weights
-from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
 from odar.cli.terminal import notice, print_columns, print_json
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError

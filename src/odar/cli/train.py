@@ -21,9 +21,9 @@ from odar.difficulty.estimator import check_row_count, cross_predict, d_star, fi
 from odar.difficulty.features import phi_batch
 from odar.errors import InputError
 from odar.files import atomic_write
-from odar.lab.calibration.bootstrap import Interval
+from odar.lab.intervals import Interval, bootstrap_interval
 from odar.lab.recording.questions import QueryLine, load_lines
-from odar.lab.router_quality import bootstrap_interval, pearson
+from odar.lab.router_quality import pearson
 from odar.policy.arrays import Array
 from odar.settings import Settings
 from odar.types import Query

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from odar.errors import InputError
-from odar.lab.calibration.bootstrap import RESAMPLES, Interval, bootstrap_mean
+from odar.lab.intervals import RESAMPLES, Interval, bootstrap_mean
 from odar.lab.replay.outcomes import Outcomes, best_mixture
 from odar.lab.replay.table import ReplayTable
 from odar.lab.selection import label_free_strata

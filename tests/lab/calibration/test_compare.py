@@ -11,8 +11,8 @@ from odar.errors import InputError
 from odar.lab.calibration import compare as module
 from odar.lab.calibration.compare import Goal, all_settings, best_choice, choice_name, compare, guarantee
 from odar.lab.calibration.guarantee import LossBound
-from odar.lab.calibration.install import chosen_calibration, recommendation, without_prompts
 from odar.lab.calibration.items import scored_items
+from odar.lab.calibration.result import chosen_calibration, recommendation, without_prompts
 from odar.lab.replay.outcomes import Outcomes
 from odar.policy.dial import Dial
 from odar.types import SLOW

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from odar.cli.collecting import read_failures
+from odar.cli.runs import read_failures
 from odar.errors import BudgetExceeded, InputError, ProviderError
 from odar.lab.recording.collect import Job, make_items
 from odar.lab.recording.executor import Progress, run

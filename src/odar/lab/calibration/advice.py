@@ -16,10 +16,10 @@ import numpy as np
 
 from odar.calibration_file import Calibration, Setting
 from odar.errors import InputError
-from odar.lab.calibration.bootstrap import Interval, bootstrap_mean, wilson_interval
 from odar.lab.calibration.compare import Goal, best_choice, compare, walk_all
 from odar.lab.calibration.fit import MIN_BELIEF, answers_of, default_source, fit_calibration
 from odar.lab.calibration.items import scored_items
+from odar.lab.intervals import Interval, bootstrap_mean, wilson_interval
 from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, Task
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.table import ReplayTable

@@ -16,9 +16,9 @@ import numpy as np
 from odar.calibration_file import Calibration, Setting
 from odar.config import with_values
 from odar.errors import InputError
-from odar.lab.calibration.bootstrap import Interval, bootstrap_mean
 from odar.lab.calibration.fit import MIN_BELIEF, fit_calibration, log_losses
 from odar.lab.calibration.guarantee import Certificate, LossBound, certify
+from odar.lab.intervals import Interval, bootstrap_mean
 from odar.lab.replay.outcomes import Outcomes, concatenate, mean_outcomes
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array

@@ -54,13 +54,13 @@ def fit_kinds(table: ReplayTable, rows: Bools, agent: Agent, belief: Belief) -> 
     """
     kinds = np.array(table.kinds)
     scores = table.scores(agent.name)
-    questions, _ = table.state()
+    questions, _ = table.evidence_after()
     tried = np.linspace(*SKILL_RANGE, 49)
     found = {}
     for kind in sorted(set(kinds[rows].tolist())):
         own = rows & (kinds == kind)
-        state = replace(questions, plausible=questions.plausible[own], difficulty=questions.difficulty[own])
-        posterior = belief.posterior(state)
+        evidence = replace(questions, plausible=questions.plausible[own], difficulty=questions.difficulty[own])
+        posterior = belief.posterior(evidence)
         expected = [float(posterior.q(replace(agent, skill=skill)).mean()) for skill in (agent.skill, *tried)]
         right = (scores[own].sum() + KIND_ITEMS * expected[0]) / (own.sum() + KIND_ITEMS)
         found[kind] = round(float(np.interp(right, expected[1:], tried)), 4)
@@ -71,7 +71,7 @@ def fit_statistics(table: ReplayTable, rows: Bools) -> dict[Source, Statistics]:
     """Accuracies of agents are shrunk towards what was known before."""
     found = table.fitted_statistics(rows)
     items = int(np.count_nonzero(rows))
-    guess = float(np.mean(chance_level(table.state()[0].plausible[rows])))
+    guess = float(np.mean(chance_level(table.evidence_after()[0].plausible[rows])))
     for name, agent in table.agents.items():
         source = default_source(table, name)
         if (known := found.get(source)) is not None and known.accuracy is not None:
@@ -101,5 +101,5 @@ def answers_of(table: ReplayTable) -> Answers:
     asked = [Stage((Ask(agent),)) for agent in table.agents]
     if table.samples(SLOW) > 1:
         asked.append(Stage((Ask(SLOW),)))
-    state, right = table.state(asked)
-    return Answers(state.opinions, list(right.T.astype(np.float64)), state.plausible, state.difficulty)
+    evidence, right = table.evidence_after(asked)
+    return Answers(evidence.opinions, list(right.T.astype(np.float64)), evidence.plausible, evidence.difficulty)

@@ -14,7 +14,7 @@ from odar.difficulty.base import estimate_turn
 from odar.difficulty.features import phi
 from odar.engine import Odar
 from odar.errors import OdarError
-from odar.lab.recording.executor import Item, Outcome, Work, failure
+from odar.lab.recording.executor import Work, WorkItem, WorkResult, failure
 from odar.lab.recording.header import digest_json
 from odar.lab.recording.journal import Memo, write_in_thread
 from odar.lab.recording.limits import Needs
@@ -64,10 +64,10 @@ def recorded_asks(settings: Settings) -> list[Ask]:
     return asks
 
 
-def make_items(odar: Odar, jobs: Iterable[Job]) -> list[Item]:
+def make_items(odar: Odar, jobs: Iterable[Job]) -> list[WorkItem]:
     usual = tuple(recorded_asks(odar.settings))
     return [
-        Item(
+        WorkItem(
             row_id(job.key),
             job,
             digest_json([job.task.query, job.task.gold, job.task.split, *_open_prompts(odar, job.task.query)]),
@@ -88,7 +88,7 @@ def collect_work(odar: Odar) -> Work:
     """A module-level function, so that it can be pickled."""
     scoring = asyncio.Lock()  # scorers and parsers need not be thread-safe
 
-    async def collect_item(item: Item, memo: Memo) -> Outcome:
+    async def collect_item(item: WorkItem, memo: Memo) -> WorkResult:
         job: Job = item.payload
         calls = ItemCalls(odar, job, memo)
         try:
@@ -99,7 +99,7 @@ def collect_work(odar: Odar) -> Work:
                 recorded = await asyncio.to_thread(score_item, odar, job, calls.assignment, calls.attempts)
         except OdarError as error:
             return failure(item, error, calls.used(item), cost_usd=calls.cost())
-        return Outcome(item_to_json(replace(recorded, digest=item.digest)), calls.used(item))
+        return WorkResult(item_to_json(replace(recorded, digest=item.digest)), calls.used(item))
 
     return collect_item
 
@@ -128,7 +128,7 @@ class ItemCalls:
                 else:
                     await _gather_all(self._request(ask._replace(samples=1), index) for index in missing)
 
-    def used(self, item: Item) -> Needs:
+    def used(self, item: WorkItem) -> Needs:
         """Requests and tokens of this run, by provider."""
         return used_amounts(self._calls, item.needs, RETRY.attempts)
 

@@ -36,7 +36,7 @@ _PART_START = b'{"part": '
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class WorkItem:
     """One piece of work."""
 
     key: str
@@ -163,7 +163,7 @@ class Journal:
     def _is_done(self, key: str) -> bool:
         return key in self.entries and not self.entries[key].failed
 
-    def missing(self, items: Iterable[Item]) -> list[Item]:
+    def missing(self, items: Iterable[WorkItem]) -> list[WorkItem]:
         """Items that have no row yet, or one with an error.
 
         Raises:
@@ -180,7 +180,7 @@ class Journal:
                 )
         return missing
 
-    def memo(self, item: Item) -> Memo:
+    def memo(self, item: WorkItem) -> Memo:
         def keep(name: str, value: Any) -> None:
             part = {"part": item.key, "digest": item.digest, "name": name, "value": value}
             with self._writing:
@@ -219,7 +219,7 @@ class Journal:
         keys = self.entries if keys is None else keys
         yield from map(json.loads, self.lines(key for key in keys if self._is_done(key)))
 
-    def sort(self, items: Iterable[Item]) -> None:
+    def sort(self, items: Iterable[WorkItem]) -> None:
         """Atomic: one row per item, in the order of the items, then rows of other items."""
         keys = dict.fromkeys(item.key for item in items if item.key in self.entries) | dict.fromkeys(self.entries)
         draft = self.path.with_name(self.path.name + ".tmp")

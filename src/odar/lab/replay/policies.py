@@ -171,8 +171,8 @@ def best_paths(table: ReplayTable) -> Ints:
 
 def escalation_score(table: ReplayTable) -> Array:
     """q − p of the belief: the expected gain of asking the slow agent after the fast one."""
-    state, _ = table.state([Stage.parse(FAST)])
-    posterior = table.calibration.load_belief().posterior(state)
+    evidence, _ = table.evidence_after([Stage.parse(FAST)])
+    posterior = table.calibration.load_belief().posterior(evidence)
     slow = stacked_agent([table.agents[SLOW].on(kind) for kind in table.kinds])
     return np.asarray(posterior.q(slow) - posterior.p)
 

@@ -1,4 +1,4 @@
-"""States of many items at once, as arrays: for fits, and so that a belief judges all items together."""
+"""Evidence of many items at once, as arrays: for fits, and so that a belief judges all items together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odar.types import Plan, State
 
 
 class _KnownPosterior(NamedTuple):
-    """The posterior of one state, from those of many."""
+    """The posterior of one state, taken from the arrays of many; it answers what a policy asks of a posterior."""
 
     leader: int
     p: float
@@ -25,7 +25,7 @@ class _KnownPosterior(NamedTuple):
 
 
 class RememberingBelief(Belief):
-    """A belief that judges every state once: those of a table are the same for all dials."""
+    """A belief that judges every state of a table once, because the states are the same for all dials."""
 
     def __init__(self, belief: Belief) -> None:
         super().__init__(belief.weights, belief.about)
@@ -42,9 +42,11 @@ class RememberingBelief(Belief):
             self._judge_all(new, agents)
 
     def _judge_all(self, new: Sequence[State], agents: Mapping[str, Agent]) -> None:
-        """In all of them the same ranks are known."""
+        """Judge states in all of which the same ranks are known, and remember the posteriors."""
         known: dict[Any, _KnownPosterior | None] = self.__dict__["known"]
-        posterior = super().posterior(stacked_state([each.plan for each in new], [each.opinions for each in new]))
+        posterior = super().posterior(
+            stacked_evidence([each.plan for each in new], [each.opinions for each in new])
+        )
         leaders = np.broadcast_to(posterior.leader, len(new)).tolist()
         chances = np.broadcast_to(posterior.p, len(new)).tolist()
         kinds = [state.plan.kind for state in new]
@@ -72,13 +74,13 @@ def _memory_key(state: State) -> tuple[int, float, int]:
 
 
 def _known_ranks(opinions: Sequence[Opinion]) -> tuple[tuple[bool, ...], ...]:
-    """The belief is less sure without some ranks."""
+    """Which ranks each opinion has; states that differ in this cannot be judged in one array."""
     return tuple(
         tuple(getattr(opinion, name) is not None for name in ("length", "logprob")) for opinion in opinions
     )
 
 
-def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) -> Evidence:
+def stacked_evidence(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) -> Evidence:
     return Evidence(
         tuple(_stacked(column) for column in zip(*opinions, strict=True)),
         plausible=np.array([plan.plausible or 0 for plan in plans]),
@@ -87,13 +89,16 @@ def stacked_state(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) 
 
 
 def stacked_agent(agents: Sequence[Agent]) -> Agent:
-    """A number if it is the same on all."""
+    """One agent on items of several kinds: its skill is an array, or a number if it is the same on all."""
     skills = [agent.skill for agent in agents]
     return replace(agents[0], skill=skills[0] if len(set(skills)) == 1 else np.array(skills), by_kind=())
 
 
 def _stacked(opinions: Sequence[Opinion]) -> Opinion:
-    """A rank that is unknown for all is None; one that is unknown for some is 0.5 for them, which says nothing."""
+    """The opinions on one candidate of each item, as one opinion of arrays.
+
+    A rank that is unknown for all is None; one that is unknown for some is 0.5 for them, which says nothing.
+    """
 
     def ranks(name: str) -> Array | None:
         values = [getattr(opinion, name) for opinion in opinions]

@@ -11,7 +11,7 @@ import numpy as np
 from odar.difficulty.base import ESTIMATORS
 from odar.errors import InputError
 from odar.lab.adversarial import ATTACKS, WORDING_SCORED
-from odar.lab.calibration.bootstrap import Interval
+from odar.lab.intervals import Interval
 from odar.lab.recording.header import changed_facts
 from odar.lab.recording.schema import Task
 from odar.lab.replay.policies import SIZES, escalation_score, run_policy

@@ -18,7 +18,7 @@ import numpy as np
 
 from odar.errors import InputError
 from odar.files import install_command
-from odar.lab.calibration.bootstrap import Interval
+from odar.lab.intervals import Interval
 
 
 class Colour(StrEnum):

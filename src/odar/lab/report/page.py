@@ -17,7 +17,7 @@ import numpy as np
 from odar import __version__
 from odar.errors import InputError
 from odar.files import atomic_write, install_command
-from odar.lab.calibration.bootstrap import Interval
+from odar.lab.intervals import Interval
 from odar.lab.report import analyses, estimators, results
 from odar.lab.report.draw import Column, Exhibit, to_svg
 from odar.lab.report.findings import Findings

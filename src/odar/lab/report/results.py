@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odar.lab.calibration.bootstrap import Interval
+from odar.lab.intervals import Interval
 from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy, upper_hull
 from odar.lab.report.draw import (
     TEXTS,

@@ -27,7 +27,7 @@ from odar.errors import BudgetExceeded, InputError
 from odar.files import cache_folder
 from odar.lab.calibration.items import usable_items
 from odar.lab.recording.collect import Job, collect_work, make_items, recorded_asks
-from odar.lab.recording.executor import Item, OpenWork, Progress
+from odar.lab.recording.executor import OpenWork, Progress, WorkItem
 from odar.lab.recording.executor import run as run_work
 from odar.lab.recording.header import header_of
 from odar.lab.recording.journal import Journal
@@ -140,7 +140,7 @@ def open_copies(settings: Settings) -> Mapping[str, Provider]:
 
 
 def confirm_run(
-    run: RunOptions, settings: Settings, todo: Sequence[Item], total: int, things: str, calls: str
+    run: RunOptions, settings: Settings, todo: Sequence[WorkItem], total: int, things: str, calls: str
 ) -> None:
     """Check rate limits, print the maximum cost, and ask for consent if there is a cost and no budget."""
     for item in todo:
@@ -167,7 +167,7 @@ def confirm_cost(refusal: str, question: str) -> None:
 def record_items(
     run: RunOptions,
     settings: Settings,
-    items: Sequence[Item],
+    items: Sequence[WorkItem],
     journal: Journal,
     *,
     quiet: bool,
@@ -188,7 +188,7 @@ def record_items(
     return exit_code(failed, done.stopped)
 
 
-def collect_items(
+def record_questions(
     settings: Settings, questions: list[Question], data: str, run: RunOptions, *, quiet: bool
 ) -> tuple[Odar, list[RecordedItem]]:
     """Record the answers to questions of a file `data` that are missing; return all items that have them.
@@ -214,7 +214,7 @@ def collect_items(
 
 
 def run_items(
-    run: RunOptions, settings: Settings, items: Sequence[Item], journal: Journal, work: OpenWork, *, quiet: bool
+    run: RunOptions, settings: Settings, items: Sequence[WorkItem], journal: Journal, work: OpenWork, *, quiet: bool
 ) -> tuple[Progress, dict[str, Mapping[str, Any]]]:
     """Do the work on every item that is not in the journal; return the progress and the errors by item."""
     finished = len(items) - len(journal.missing(items))
@@ -276,7 +276,7 @@ def describe_costs(progress: Progress) -> str:
     return text + (f", {progress.failed} failed" if progress.failed else "")
 
 
-def read_failures(journal: Journal, items: Sequence[Item]) -> dict[str, Mapping[str, Any]]:
+def read_failures(journal: Journal, items: Sequence[WorkItem]) -> dict[str, Mapping[str, Any]]:
     """Type and message of the error of each item that failed."""
     failed = [item.key for item in items if item.key in journal.entries and journal.entries[item.key].failed]
     return {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
