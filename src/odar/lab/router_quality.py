@@ -149,7 +149,7 @@ def auroc(score: ArrayLike, label: ArrayLike) -> float:
 
 
 def pearson(a: ArrayLike, b: ArrayLike) -> float:
-    """0 if one side is constant."""
+    """Pearson's correlation; 0 if one side is constant."""
     x, y = (np.asarray(each, float) for each in (a, b))
     x = x - x.mean()
     y = y - y.mean()

@@ -56,7 +56,7 @@ def choice_task(
     images: tuple[Image, ...] = (),
     effort: float | None = None,
 ) -> Task:
-    """Its gold includes the options, for answers that quote one."""
+    """A question with lettered options; its gold includes them, for answers that quote one."""
     gold = {"letter": letter, "options": list(options)}
     return Task(name, Query(question_with_options(question, options, before), images), gold, stratum, effort)
 
@@ -66,7 +66,7 @@ def score_choice(task: Task, response: str, answer: str) -> float:
 
 
 def shuffle_options(right: str, wrong: Sequence[str], key: str) -> tuple[list[str], str]:
-    """The order depends on the key alone; the letter is that of the right option."""
+    """Options in an order that depends on the key alone, and the letter of the right one."""
     options = [right, *wrong]
     order = list(range(1 + len(wrong)))
     random.Random(key).shuffle(order)  # noqa: S311 - a stable order, not a secret
@@ -385,7 +385,7 @@ def swe_bench(row: Row, group: str, number: int) -> Task:
 
 
 def _by_gold(compare: Callable[[Any, str], float]) -> Score:
-    """The score of sets whose gold and answer are all that it takes."""
+    """A score that compares only the gold with the answer."""
     return partial(_compare_gold, compare)
 
 
@@ -393,7 +393,7 @@ def _compare_gold(compare: Callable[[Any, str], float], task: Task, response: st
     return compare(task.gold, answer)
 
 
-BY_NAME: dict[str, tuple[MakeTasks, Score | None]] = {
+TASKS_AND_SCORES: dict[str, tuple[MakeTasks, Score | None]] = {
     "math": (math, _by_gold(math_equal)),
     "gsm8k": (gsm8k, _by_gold(number_match)),
     "imo_2025": (imo_2025, None),

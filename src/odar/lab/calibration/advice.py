@@ -83,7 +83,7 @@ class Advice:
         return Interval(*(min(1.0, max(0.0, each)) for each in found))
 
     def saving(self, choice: Outcomes) -> Interval:
-        """The interval is of a ratio of means, linearised."""
+        """The share of slow's cost that a choice saves; the interval is that of a ratio of means, linearised."""
         cost = choice.cost_usd
         slow = self.slow.cost_usd
         ratio = cost.mean() / slow.mean()
@@ -156,7 +156,7 @@ class Advice:
 
 
 def kind_of(item: RecordedItem) -> str:
-    """Empty if its text is unknown."""
+    """The kind of a question; empty if its text is unknown."""
     if item.stratum in set(Kind):
         return item.stratum
     return request_kind(Query(item.query)).kind.value if item.query.strip() else ""
@@ -249,14 +249,17 @@ def _tried(table: ReplayTable) -> list[dict[str, Setting]]:
 
 
 def _corrected(all_items: Outcomes, some: Outcomes, part: Bools) -> Outcomes:
-    """The mean score is that of all items plus the mean change on the items with two samples."""
+    """A choice on all items, with a corrected score.
+
+    Its mean is that of all items plus the mean change on those with two samples.
+    """
     change = np.zeros(len(part))
     change[part] = (some.score - all_items.score[part]) * len(part) / part.sum()
     return replace(all_items, score=all_items.score + change)
 
 
 def agreement_calibration(table: ReplayTable) -> Calibration:
-    """Without labels: skills are those that explain how often agents agree."""
+    """Statistics of the items without labels: the skills are those that explain how often agents agree."""
     own = table.own_calibration()
     answers = answers_of(table)
     agents = list(table.agents.values())
@@ -278,8 +281,10 @@ def agreement_calibration(table: ReplayTable) -> Calibration:
 def best_second(
     candidates: Sequence[str], advise_with: Callable[[str | None], Advice]
 ) -> tuple[Advice, dict[str, float]]:
-    """With the best second agent, or with none; the points are what the best cascade at the user's dial with each
-    is worth beyond one slow call."""
+    """The advice with the best second agent, or with none, and what each of them is worth, in points.
+
+    That is what the best cascade with it is worth at the user's dial, beyond one slow call.
+    """
     found = {name: advise_with(name) for name in (*candidates, None)}
     points = {}
     for name, advice in found.items():
@@ -350,6 +355,6 @@ def _without_repeats(item: RecordedItem) -> RecordedItem:
 
 
 def _one_slow(item: RecordedItem) -> RecordedItem:
-    """One slow answer of an item whose reference is left out already."""
+    """The item with one slow answer; its reference is left out already."""
     first = next(each for each in item.attempts if _is_slow(each))
     return replace(item, attempts=tuple(each for each in item.attempts if not _is_slow(each) or each is first))

@@ -20,6 +20,7 @@ from odar.lab.calibration.fit import MIN_BELIEF, fit_calibration, log_losses
 from odar.lab.calibration.guarantee import Certificate, LossBound, certify
 from odar.lab.intervals import Interval, bootstrap_mean
 from odar.lab.replay.outcomes import Outcomes, concatenate, mean_outcomes
+from odar.lab.replay.policies import THRESHOLDS
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array
 from odar.policy.cascade import CascadePolicy, default_stages, within_samples
@@ -33,8 +34,6 @@ DIALS = ("1", "2", "quality", "5", "7", "balanced", "14", "19", "economy", "35",
 """Dials that are compared, the most expensive first."""
 SELF_CONSISTENCY = (3, 5)
 """Numbers of slow samples of the fixed choices."""
-THRESHOLDS = tuple((tau1, tau2) for tau1 in (0.2, 0.3, 0.4) for tau2 in (0.6, 0.7, 0.8))
-"""τ1 and τ2 that are compared for `policy = "paper"` (SPEC 2.7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Goal:
         return within_calls and (self.max_cost_usd is None or bool(choice.cost_usd.mean() <= self.max_cost_usd))
 
     def worth(self, choice: Outcomes) -> Array:
-        """In right answers of each item: its score, less its cost."""
+        """What a choice is worth on each item, in right answers: its score, less its cost."""
         return choice.score - choice.cost_usd / self.value_usd
 
 
@@ -93,7 +92,7 @@ class Comparison:
         return bootstrap_mean(choice.score - self.slow.score, strata=self.sets, shares=False)
 
     def cost(self, choice: Outcomes) -> float:
-        """Relative to one slow call."""
+        """Mean cost, relative to one slow call."""
         return float(choice.cost_usd.mean() / self.slow.cost_usd.mean())
 
     def to_rows(self, choices: Sequence[Outcomes]) -> list[dict[str, Any]]:
@@ -122,19 +121,21 @@ def compare(table: ReplayTable, goal: Goal) -> Comparison:
     Raises:
         InputError: no choice keeps to the limits.
     """
+    # each fold with a calibration of the other folds
     number = np.random.default_rng(SEED).permutation(len(table)) % FOLDS
     folds = [number == fold for fold in range(FOLDS)]
     held_out = [
         table.replaced(rows=fold, calibration=fit_calibration(table, ~fold, belief=False)) for fold in folds
     ]
+    # a fitted belief, if it predicts the held-out folds better
     fits_belief = False
     if len(table) >= MIN_BELIEF:
         fitted = [
             table.replaced(rows=fold, calibration=fit_calibration(table, ~fold, belief=True)) for fold in folds
         ]
-        before, after = (np.concatenate([_losses(each) for each in tables]) for tables in (held_out, fitted))
-        fits_belief = bool(after.mean() < before.mean())
+        fits_belief = _mean_loss(fitted) < _mean_loss(held_out)
         held_out = fitted if fits_belief else held_out
+    # every choice on the held-out folds
     tried = all_settings(table, goal.dial)
     found = [walk_all(each, tried) for each in held_out]
     choices = [concatenate(parts, folds) for parts in zip(*found, strict=True)]
@@ -144,9 +145,15 @@ def compare(table: ReplayTable, goal: Goal) -> Comparison:
 
 
 def best_choice(choices: Sequence[Outcomes], goal: Goal, policy: str = "cascade", lead: float = 0.0) -> Outcomes:
-    """A cascade is chosen only if it is worth more than every fixed choice, by `lead` standard errors. Among the
-    dials of the best cascade that are within a standard error of the best, the one nearest to the user's is chosen.
-    With `policy` = "paper" only its thresholds are compared."""
+    """The choice that is worth most for the goal.
+
+    A cascade is chosen only if it is worth more than every fixed choice, by `lead` standard errors. Among the dials
+    of the best cascade that are within a standard error of the best, the one nearest to the user's is chosen.
+    With `policy` = "paper" only its thresholds are compared.
+
+    Raises:
+        InputError: no choice keeps to the limits.
+    """
     allowed = [choice for choice in choices if goal.allows(choice)]
     if not allowed:
         least = min(choices, key=lambda each: float(each.cost_usd.mean()))
@@ -181,6 +188,7 @@ def _leads(best: Outcomes, other: Outcomes, goal: Goal, errors: float, least: fl
 
 
 def all_settings(table: ReplayTable, dial: str) -> list[dict[str, Setting]]:
+    """Everything that is compared: fixed choices, the paper's policy, and each cascade at each dial."""
     fixed = [str(agent) for agent in table.agents] + [f"{SLOW}*{count}" for count in SELF_CONSISTENCY]
     found: list[dict[str, Setting]] = [{"policy": each} for each in fixed if _has(table, each)]
     if _has(table, FAST, f"{SLOW}:verify", f"{SLOW}*{table.settings.routing.samples}"):
@@ -192,7 +200,7 @@ def all_settings(table: ReplayTable, dial: str) -> list[dict[str, Setting]]:
 
 
 def cascades(table: ReplayTable) -> list[dict[str, Setting]]:
-    """That of the settings, and one with several slow samples in one request.
+    """The cascades that are compared: that of the settings, and one with several slow samples in one request.
 
     Samples of one request share its prompt, so that five can cost less than two requests. One slow call and the
     request for several are alternatives: `routing.samples` is the most of both together.
@@ -208,7 +216,7 @@ def cascades(table: ReplayTable) -> list[dict[str, Setting]]:
 
 
 def walk_all(table: ReplayTable, tried: Sequence[Mapping[str, Setting]]) -> list[Outcomes]:
-    """How settings do on the items, as the mean over the slow samples that come first."""
+    """The outcome of each of these settings: the mean over runs that begin with another sample."""
     policies: dict[str, Policy] = {}  # dials share a policy, and with it tables of values
     found = []
     for settings in tried:
@@ -265,7 +273,7 @@ def guarantee(
 
 
 def _recorded_stages(table: ReplayTable) -> list[Stage]:
-    """As far as the recording has enough answers for all stages together."""
+    """The stages of the settings, as far as the recording has enough answers for all of them together."""
     own = tuple(map(Stage.parse, table.settings.routing.stages)) or default_stages(table.agents)
     most = {agent: table.samples(agent) for agent in table.agents}
     kept: list[Stage] = []
@@ -278,8 +286,10 @@ def _rounded(interval: Interval) -> dict[str, float]:
     return {name: round(value, 5) for name, value in interval._asdict().items()}
 
 
-def _losses(table: ReplayTable) -> Array:
-    return log_losses(table, table.calibration.load_belief())
+def _mean_loss(tables: Sequence[ReplayTable]) -> float:
+    """The mean log loss of the belief of each table on its own items."""
+    losses = [log_losses(table, table.calibration.load_belief()) for table in tables]
+    return float(np.concatenate(losses).mean())
 
 
 def _has(table: ReplayTable, *stages: str) -> bool:

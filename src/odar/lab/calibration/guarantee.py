@@ -91,7 +91,7 @@ def certify(
 
 
 def _more_items(loss: Array, bound: LossBound, needed: float, items: int) -> int | None:
-    """None if the losses are too large for any number of items."""
+    """How many further items would certify these losses; None if no number would."""
     bet = choose_bet(loss, bound.at_most_worse)
     growth = float(np.log1p(bet * (bound.at_most_worse - loss)).mean())
     if growth <= 0 or loss.mean() >= bound.at_most_worse:

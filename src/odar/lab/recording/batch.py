@@ -50,7 +50,7 @@ async def open_batch_work(settings: Settings, seed: int | None = None) -> AsyncI
 async def answer_question(
     odar: Odar, item: WorkItem, seed: int | None, writer: TraceWriter | None = None
 ) -> WorkResult:
-    """An `OdarError` becomes the error of the row."""
+    """Answer a question, and make its row; an `OdarError` becomes the error of the row."""
     question: Question = item.payload
     try:
         answer = await odar.aask(
@@ -92,7 +92,7 @@ def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
 
 
 def _longest_walk(odar: Odar, question: Question) -> list[Ask]:
-    """On the Simple path slow may replace fast (SPEC 6.3)."""
+    """The requests of the walk with the most calls; on the Simple path slow may replace fast (SPEC 6.3)."""
     n = question.query.options.n
     walks = possible_walks(odar.policy(AskOptions(path=question.path)), n)
     walk = max(walks, key=lambda each: sum(stage.calls for stage in each))

@@ -42,7 +42,7 @@ from odar.types import SLOW, Ask, Assignment, Call, Candidate, Query, Stage
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One item to collect."""
+    """A question of a set that is to be recorded with a seed: the payload of a work item."""
 
     source: TaskSet
     task: Task
@@ -65,6 +65,7 @@ def recorded_asks(settings: Settings) -> list[Ask]:
 
 
 def make_items(odar: Odar, jobs: Iterable[Job]) -> list[WorkItem]:
+    """The work item of each job, with the most that it can take and cost."""
     usual = tuple(recorded_asks(odar.settings))
     return [
         WorkItem(
@@ -85,7 +86,10 @@ def _open_prompts(odar: Odar, query: Query) -> list[Any]:
 
 
 def collect_work(odar: Odar) -> Work:
-    """A module-level function, so that it can be pickled."""
+    """Ask what is missing of an item, score the answers, and make its row.
+
+    A module-level function, so that it can be pickled.
+    """
     scoring = asyncio.Lock()  # scorers and parsers need not be thread-safe
 
     async def collect_item(item: WorkItem, memo: Memo) -> WorkResult:
@@ -113,6 +117,7 @@ class ItemCalls:
         self.memo = memo
         self.assignment = odar.planner.assign(job.task.query)
         self.asks = job.asks or tuple(recorded_asks(odar.settings))
+        # names of kept answers are those of `_request`
         kept = (rows for name, rows in memo.known.items() if name.partition(":")[0] in odar.settings.agent_names)
         self.attempts = [attempt_from_json(row) for rows in kept for row in rows]
         self._calls: list[Call] = []
@@ -120,8 +125,9 @@ class ItemCalls:
         """Cost of requests that gave no answer."""
 
     async def run(self) -> None:
+        """Make the requests whose answers are not on disk."""
         for ask in self.asks:
-            together = self.odar.settings.card(self.assignment.models[ask.agent]).n
+            together = self.odar.settings.card(self.assignment.models[ask.agent]).n  # in one request
             while missing := sorted(set(range(ask.samples)) - {each.index for each in self._attempts_of(ask)}):
                 if together and missing == list(range(missing[0], ask.samples)):
                     await self._request(ask._replace(samples=len(missing)), missing[0])
@@ -133,19 +139,20 @@ class ItemCalls:
         return used_amounts(self._calls, item.needs, RETRY.attempts)
 
     def cost(self) -> float | None:
-        """In all runs; None if a price is unknown."""
+        """Dollars of the item in all runs; None if a price is unknown."""
         return sum_costs([total_cost(self.attempts), *self._failed_costs])
 
     def _attempts_of(self, ask: Ask) -> list[Attempt]:
         return [each for each in self.attempts if each.agent == ask.agent and each.step is ask.step]
 
     async def _request(self, ask: Ask, index: int) -> None:
-        """On a ledger of its own; its answers are numbered from `index`."""
+        """Ask on a ledger of its own, and keep the answers on disk; they are numbered from `index`."""
         ledger = self.odar.agents.ledger()
         team = self.odar.agents.team(self.job.task.query, ledger, self.job.seed, self.assignment.models)
         team.skip_samples(ask.agent, index)
         proposal = self._attempts_of(self.asks[0])[0].candidate if ask.verify else None
         candidates: list[Candidate] = []
+        # ask; what a request without an answer costs is counted too
         try:
             candidates = await team.ask(Stage((ask,)), proposal)
         finally:
@@ -154,6 +161,7 @@ class ItemCalls:
                 self._failed_costs.append(ledger.spend().cost_usd)
         if not candidates:
             raise team.failures[-1][1]
+        # keep the answers
         spend = ledger.spend()
         number = self._first_request(ask) + index
         price = team.cards[ask.agent].price

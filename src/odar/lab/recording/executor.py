@@ -43,8 +43,10 @@ OpenWork = Callable[[], AbstractAsyncContextManager[Work]]
 
 
 def failure(item: WorkItem, error: OdarError, used: Needs | None = None, **more: Any) -> WorkResult:
-    """`more` are further fields of the row, `cost_usd` among them. Without `used`, the item counts with its
-    maximum."""
+    """The result of an item that failed.
+
+    `more` are further fields of the row, `cost_usd` among them. Without `used`, the item counts with its maximum.
+    """
     description: dict[str, Any] = {"type": type(error).__name__, "message": one_line(error)}
     if isinstance(error, ProviderError):
         description |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}

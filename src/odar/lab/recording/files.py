@@ -45,10 +45,10 @@ class Recording:
     header: Header
 
     def items(self, split: str = "", *, tokens: bool = True) -> Iterator[RecordedItem]:
-        """Those of this split and those without one, or all. Rows with an error and an incomplete last line are
-        skipped.
+        """The items of this split and those without one; all items if the split is empty.
 
-        Without `tokens`, attempts hold the numbers that a replay needs in place of the tokens.
+        Rows with an error and an incomplete last line are skipped. Without `tokens`, attempts hold the numbers that
+        a replay needs in place of the tokens.
         """
         with report_damage(self.path), _open_lines(self.path) as file:
             next(file)

@@ -75,7 +75,7 @@ class Header:
             raise InputError(f"{origin} is not a recording: {error}") from None
 
     def to_settings(self) -> Settings:
-        """Those of the engine that made the recording, as far as a replay needs them; InputError if they are
+        """The settings of the engine that made the recording, as far as a replay needs them; InputError if they are
         incomplete."""
         try:
             return msgspec.convert({**self.settings, "limits": {"deadline_s": 60.0}}, Settings, strict=False)
@@ -91,7 +91,10 @@ class Header:
 
 
 def header_of(odar: Odar, path_samples: int | None = None) -> Header:
-    """It records `routing.samples` slow samples; the Hard path may use fewer of them (`path_samples`)."""
+    """The header of recordings that this engine makes, with `routing.samples` slow samples of each item.
+
+    `path_samples` is the number of samples on the Hard path, if it is another one.
+    """
     settings = odar.settings
     facts = facts_of(odar)
     sections = {name: _plain(getattr(settings, name)) for name in _SECTIONS}

@@ -179,7 +179,7 @@ def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
 
 
 def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
-    """`number` is the id of a row without one."""
+    """The answer that the fields of a row describe; `number` is the id of a row without one."""
     value = fields.get
     if value("text") is None and value("answer") is None and value("score") is None:
         raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")

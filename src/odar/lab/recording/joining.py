@@ -94,7 +94,7 @@ def _agent_name(model: str, taken: Container[str]) -> str:
 
 
 def mean_cost(answers: Sequence[ImportedAnswer], price: Price | None) -> float | None:
-    """As recorded, or by their tokens; by the price alone without tokens."""
+    """Mean dollars of an answer: as recorded, or by tokens and price, at the usual length if tokens are unknown."""
     known = [each.cost_usd for each in answers if each.cost_usd is not None]
     if not known and price is not None:
         usual = Usage(REFERENCE_TOKENS, 0, USUAL_TOKENS)
@@ -236,7 +236,7 @@ def join_answers(
 
 
 def _completed(answer: ImportedAnswer, known: Mapping[str, Task]) -> ImportedAnswer:
-    """With text and right answer of its question, as far as the file does not hold them."""
+    """The answer with text and right answer of its question, as far as the file does not hold them."""
     task = known.get(answer.id)
     if task is None:
         return answer
@@ -335,6 +335,7 @@ def imported_header(
     files: Mapping[str, str],
     prices: Mapping[str, Price | None] | None = None,
 ) -> Header:
+    """The header of imported answers: the engine's settings with the agents, models and prices of the files."""
     models: dict[str, list[str]] = {}
     for attempt in (attempt for item in items for attempt in item.attempts):
         if attempt.model not in models.setdefault(attempt.agent, []):
@@ -368,7 +369,7 @@ def imported_header(
 
 
 def _agent(header: Header, agent: str, models: Sequence[str]) -> dict[str, object]:
-    """Sampling is unknown: that of the current settings stands in."""
+    """The settings of an agent of these models, with the current sampling in place of the unknown one."""
     own = header.settings.get(agent) or header.settings[FAST]
     return {**own, "model": models[0], "alternatives": list(models[1:]), "fallbacks": []}
 

@@ -37,7 +37,7 @@ _PART_START = b'{"part": '
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """One piece of work."""
+    """One piece of work, whose result is one row."""
 
     key: str
     """The `id` of its row."""
@@ -181,6 +181,8 @@ class Journal:
         return missing
 
     def memo(self, item: WorkItem) -> Memo:
+        """The replies to an item that are on disk; further ones are appended there."""
+
         def keep(name: str, value: Any) -> None:
             part = {"part": item.key, "digest": item.digest, "name": name, "value": value}
             with self._writing:
@@ -208,7 +210,7 @@ class Journal:
                 self._parts.pop(row["id"], None)
 
     def lines(self, keys: Iterable[str]) -> Iterator[bytes]:
-        """Keys without a row are skipped."""
+        """Rows as they are in the file; keys without a row are skipped."""
         with self.path.open("rb") as file:
             for key in keys:
                 if key in self.entries:
@@ -216,11 +218,12 @@ class Journal:
                     yield file.readline()
 
     def rows(self, keys: Iterable[str] | None = None) -> Iterator[Row]:
+        """The rows without an error, of these items or of all."""
         keys = self.entries if keys is None else keys
         yield from map(json.loads, self.lines(key for key in keys if self._is_done(key)))
 
     def sort(self, items: Iterable[WorkItem]) -> None:
-        """Atomic: one row per item, in the order of the items, then rows of other items."""
+        """Rewrite the file, atomically: one row per item, in the order of the items, then rows of other items."""
         keys = dict.fromkeys(item.key for item in items if item.key in self.entries) | dict.fromkeys(self.entries)
         draft = self.path.with_name(self.path.name + ".tmp")
         entries = {}

@@ -82,7 +82,7 @@ class RateLimiter:
         return self.reserve(needs)
 
     def wait_s(self, needs: Needs) -> float:
-        """Infinity if a running item must end first."""
+        """Seconds until the needs fit; infinity if a running item must end first."""
         now = self._clock()
         longest = 0.0
         for provider in needs.keys() & self._rates.keys():

@@ -138,6 +138,7 @@ class Attempt:
         )
 
     def measured(self) -> Attempt:
+        """The attempt with the numbers that a replay needs, in place of its tokens."""
         if self.figures is not None:
             return self
         candidate = self.candidate
@@ -177,6 +178,7 @@ class RecordedItem:
     """A hash of question and reference answer: a row with another one is never reused."""
 
     def measured(self) -> RecordedItem:
+        """The item with every attempt measured."""
         if all(attempt.figures is not None for attempt in self.attempts):
             return self
         return replace(self, attempts=tuple(attempt.measured() for attempt in self.attempts))
@@ -215,7 +217,7 @@ def recorded_signals(attempt: Attempt, candidate: Candidate | None = None) -> An
 
 
 def features_of(estimate: Estimate) -> tuple[float, ...]:
-    """Empty if the estimator uses others."""
+    """φ(x) of an estimate; empty if its estimator uses other features."""
     values = {name: value for name, value, _ in estimate.contributions}
     return tuple(values[name] for name in FEATURES) if values.keys() >= set(FEATURES) else ()
 
@@ -223,7 +225,7 @@ def features_of(estimate: Estimate) -> tuple[float, ...]:
 def attempts_of(
     candidates: Sequence[Candidate], first: int, request: int, usage: Usage, price: Price | None, seconds: float
 ) -> list[Attempt]:
-    """Its generated tokens are divided among them."""
+    """The answers to one request, numbered from `first`; its generated tokens are divided among them."""
     shares = output_shares(usage.output, candidates)
     prompt_usd = price.cost(Usage(usage.input, usage.cached, 0, 0)) if price else None
     return [

@@ -16,7 +16,7 @@ from odar.config import with_values
 from odar.difficulty.base import ESTIMATORS
 from odar.difficulty.estimator import LearnedEstimator
 from odar.errors import InputError, SettingsError, UnknownName
-from odar.lab.replay.outcomes import Outcomes, best_mixture, combine, mean_outcomes
+from odar.lab.replay.outcomes import Outcomes, best_mixture, mean_outcomes, pick_outcomes
 from odar.lab.replay.states import stacked_agent
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array, Ints
@@ -41,8 +41,8 @@ NO_FUSION = "none"
 SIZES = (1, 3, 5, 7, 9)
 LAMBDAS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 BETAS = ("0", "0.1", "0.25", "0.5", "1", "2", "inf")
-TAUS = tuple((a, b) for a in (0.2, 0.3, 0.4) for b in (0.6, 0.7, 0.8))
-"""The sweeps of SPEC 7.3; the grid is SPEC 2.7's."""
+THRESHOLDS = tuple((tau1, tau2) for tau1 in (0.2, 0.3, 0.4) for tau2 in (0.6, 0.7, 0.8))
+"""The sweeps of SPEC 7.3: sizes n, λ, β, and τ1 and τ2 on the grid of SPEC 2.7."""
 DIALS = ("50", "economy", "16", "balanced", "6", "quality", "1")
 """Points of the cascade's curve, from cheap to expensive."""
 
@@ -53,6 +53,7 @@ def _first_slow_answer(state: State) -> Verdict:
 
 
 def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar") -> Outcomes:
+    """The policy of the recording's settings; the options change some of them."""
     values = {"policy": "cascade"} if name == "cascade" else {}
     values |= {OPTIONS[key]: value for key, value in options.items() if key in OPTIONS}
     if strange := options.keys() - OPTIONS.keys() - {"statistics", "dispatch"}:
@@ -77,13 +78,14 @@ def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar")
 
 
 def run_paper(table: ReplayTable, options: Mapping[str, str]) -> Outcomes:
-    """τ 0.3 and 0.7, 1, 2 or 6 calls, argmin of F̃, no skills."""
+    """The paper's policy: τ 0.3 and 0.7, 1, 2 or 6 calls, argmin of F̃, no skills; the options change some of it."""
     samples = min(5, table.samples(SLOW))
     chosen = {"policy": "paper", "tau1": "0.3", "tau2": "0.7", "n": str(samples), "beta": "inf", **options}
     return run_odar(table, {"rule": "fep", **chosen}, "paper")
 
 
 def _measured_again(table: ReplayTable, options: Mapping[str, str]) -> ReplayTable:
+    """The table with another λ, estimator or origin of the statistics."""
     statistics = options.get("statistics", "calibration")
     if statistics not in STATISTICS:
         raise UnknownName("source of statistics", statistics, STATISTICS)
@@ -105,7 +107,7 @@ def estimated_difficulty(table: ReplayTable, name: str) -> Array:
 
 
 def _supported_paper(table: ReplayTable, policy: PaperPolicy, note: str) -> tuple[PaperPolicy, str]:
-    """Medium questions take the Hard path."""
+    """The policy without Medium questions, which take the Hard path, if no verification was recorded."""
     if table.samples(SLOW, Step.VERIFY):
         return policy, note
     medium = "no verification was recorded: Medium questions take the Hard path"
@@ -115,7 +117,7 @@ def _supported_paper(table: ReplayTable, policy: PaperPolicy, note: str) -> tupl
 
 
 def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
-    """Raises InputError if alternative models answered items, or if there is nothing to switch off."""
+    """A note for readers; InputError if alternative models answered items, or if there is nothing to switch off."""
     defaults = {table.settings.agent(name).model for name in table.settings.agent_names}
     switched = sum(any(each.model not in defaults for each in item.attempts) for item in table.items)
     if switched:
@@ -133,7 +135,7 @@ def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
 
 
 def run_fixed(table: ReplayTable, spec: str) -> Outcomes:
-    """One call to an agent is the mean over its samples."""
+    """A fixed choice by its stages; a single call to an agent is the mean over its samples."""
     stages = tuple(map(Stage.parse, spec.split(",")))
     for stage in stages:
         for agent in stage.agents:
@@ -166,7 +168,7 @@ def best_paths(table: ReplayTable) -> Ints:
     """The cheapest of the paper's paths with the best answer to each item, by its number."""
     paths = _paths(table)
     pick = np.stack([each.score for each in paths]).argmax(axis=0)  # the first of equals, which is the cheapest
-    return combine(paths, pick).path
+    return pick_outcomes(paths, pick).path
 
 
 def escalation_score(table: ReplayTable) -> Array:
@@ -182,18 +184,19 @@ def length_adaptive(table: ReplayTable) -> Outcomes:
     chosen = _path_index(run_policy(table, "paper"), paths)
     pick = np.empty_like(chosen)
     pick[np.argsort([len(text) for text in table.column("query")], kind="stable")] = np.sort(chosen)
-    return combine(paths, pick, note="the longer the question, the longer the path; the paper's mix of paths")
+    return pick_outcomes(paths, pick, note="the longer the question, the longer the path; the paper's mix of paths")
 
 
 def random_matched(table: ReplayTable) -> Outcomes:
-    """The mean over `SEEDS`."""
+    """The paper's mix of paths, given to items at random: the mean over `SEEDS`."""
     paths = _paths(table)
     chosen = _path_index(run_policy(table, "paper"), paths)
-    runs = [combine(paths, np.random.default_rng(seed).permutation(chosen)) for seed in SEEDS]
+    runs = [pick_outcomes(paths, np.random.default_rng(seed).permutation(chosen)) for seed in SEEDS]
     return mean_outcomes(runs, f"the paper's mix of paths; mean over seeds {', '.join(map(str, SEEDS))}")
 
 
 def _path_index(outcome: Outcomes, paths: Sequence[Outcomes]) -> Ints:
+    """The path of each item as a number into `paths`, which may lack Medium."""
     return outcome.path if len(paths) == len(Route) else np.minimum(outcome.path, 1)
 
 
@@ -211,7 +214,7 @@ def oracle_router(table: ReplayTable) -> Outcomes:
 
 
 def oracle(table: ReplayTable) -> Outcomes:
-    """An upper bound."""
+    """The best recorded answer to each item: an upper bound."""
     runs = []
     for agent in table.settings.agent_names:
         runs += _single_calls(table, agent) if table.samples(agent) else []
@@ -225,7 +228,7 @@ def _cheapest_best(outcomes: Sequence[Outcomes], note: str) -> Outcomes:
     costs = np.stack([each.cost_usd for each in outcomes])
     # policies × items
     pick = np.where(scores >= scores.max(axis=0), costs, np.inf).argmin(axis=0)
-    return combine(outcomes, pick, note=note)
+    return pick_outcomes(outcomes, pick, note=note)
 
 
 def _self_consistency(table: ReplayTable, k: int) -> Outcomes:
@@ -265,7 +268,7 @@ COUNTED = {"self-consistency": ("k", _self_consistency), "best-of-n": ("n", _bes
 
 
 def fixed_specs(table: ReplayTable) -> list[str]:
-    """Each agent alone, self-consistency, the paper's paths."""
+    """The fixed choices: each agent alone, self-consistency, the paper's paths."""
     others = [name for name in table.settings.agent_names if name not in (FAST, SLOW) and table.samples(name)]
     samples = table.samples(SLOW)
     votes = [f"self-consistency:k={k}" for k in sorted({min(3, samples), min(5, samples)}) if k > 1]
@@ -295,22 +298,24 @@ def suites(table: ReplayTable) -> dict[str, list[str]]:
         "sweep-n": [f"{name}={n}" for name in ("paper:n", "self-consistency:k", "best-of-n:n") for n in sizes],
         "sweep-lambda": [f"paper:lambda={x:g}" for x in LAMBDAS],
         "sweep-beta": [f"paper:beta={x}" for x in BETAS],
-        "sweep-tau": [f"paper:tau1={a:g},tau2={b:g}" for a, b in TAUS],
+        "sweep-tau": [f"paper:tau1={tau1:g},tau2={tau2:g}" for tau1, tau2 in THRESHOLDS],
         "curve": [f"cascade:dial={dial}" for dial in DIALS],
     }  # fmt: skip
 
 
 def expand_suites(table: ReplayTable, specs: Sequence[str]) -> list[str]:
-    """Replaces suites by their policies; each policy once."""
+    """The policies, with suites replaced by theirs; each once."""
     known = suites(table)
     known["all"] = ["odar", *(spec for suite in known.values() for spec in suite)]
     return list(dict.fromkeys(each for spec in specs for each in known.get(spec, [spec])))
 
 
 def run_policy(table: ReplayTable, spec: str) -> Outcomes:
-    """Raises:
-    InputError, SettingsError: the recording does not support it, or an option is invalid.
-    UnknownName: there is no such policy, option or agent.
+    """The outcome of a policy, which the table keeps.
+
+    Raises:
+        InputError, SettingsError: the recording does not support it, or an option is invalid.
+        UnknownName: there is no such policy, option or agent.
     """
     if spec not in table.outcomes:
         table.outcomes[spec] = replace(_run_policy(table, spec), name=spec)
@@ -334,7 +339,7 @@ def _run_policy(table: ReplayTable, spec: str) -> Outcomes:
 
 
 def run_policies(table: ReplayTable, specs: Sequence[str]) -> Iterator[tuple[str, Outcomes | Exception]]:
-    """An error says why the recording does not support one."""
+    """Each policy with its outcome, or with the error that says why the recording does not support it."""
     for spec in expand_suites(table, specs):
         try:
             yield spec, run_policy(table, spec)

@@ -197,8 +197,11 @@ class ReplayTable:
     def from_items(
         cls, items: Sequence[RecordedItem], header: Header, calibration: Calibration | None = None
     ) -> ReplayTable:
-        """If the calibration does not know these models, their energies and signals are compared with those of the
-        recording itself, which needs no labels."""
+        """The table of a recording, with its calibration or with another one.
+
+        If the calibration does not know these models, their energies and signals are compared with those of the
+        recording itself, which needs no labels.
+        """
         settings = header.to_settings()
         if calibration is not None:
             settings = with_values(settings, calibration.settings)
