@@ -55,6 +55,7 @@ class Answers:
     """Requests without a comparable answer."""
     imported: bool = False
     about: str = ""
+    """What the log holds, for readers."""
     code: int = 0
     """Exit code of the collection."""
 
@@ -95,16 +96,7 @@ def command(
     odar advise answers.parquet --slow gpt-4.1 --price mini=0.15,0.6
     """
     given = {agent: options[agent] for agent in (FAST, SECOND, SLOW)}
-    first = _first_row(log)
-    if str(first.get("format", "")).startswith("odar-recording"):
-        answers = _from_recording(log, settings)
-    elif options["columns"] or _is_table(first):
-        answers = _from_table(log, settings, given, options)
-    else:
-        named = {agent: name for agent, name in given.items() if name and name != AUTO}
-        answers = _from_log(
-            log, _with_models(settings, named), run, given[SECOND] == AUTO, options["limit"], quiet=as_json
-        )
+    answers = _read_answers(log, settings, run, given, options, quiet=as_json)
     fitted_dial = settings.origins.get(("routing", "dial"), "").startswith("calibration")  # to other questions
     advice, seconds = _advise(answers, "balanced" if fitted_dial else settings.routing.dial, given[SECOND])
     estimator = Odar(settings).estimator
@@ -112,11 +104,7 @@ def command(
     if answers.others:
         one_call = one_call_costs(advice, answers.others, lambda query: estimator.estimate(query).difficulty)
     if advice.best.is_cascade:
-        made = provenance({"command": command_line(), "data": log, "items": len(advice.kinds)})
-        fitted = replace(advice.table.calibration, settings=dict(advice.best.settings), made=made)
-        fitted = without_prompts(fitted) if answers.imported else fitted
-        with atomic_write(Path(out)) as draft:
-            draft.write_text(fitted.to_json(), encoding="utf-8")
+        _write_calibration(advice, log, out, imported=answers.imported)
     body = report_body(advice, answers.about, seconds, one_call, out)
     if page:
         with atomic_write(Path(page)) as draft:
@@ -130,7 +118,38 @@ def command(
     return answers.code
 
 
+def _write_calibration(advice: Advice, log: str, out: str, *, imported: bool) -> None:
+    made = provenance({"command": command_line(), "data": log, "items": len(advice.kinds)})
+    calibration = replace(advice.table.calibration, settings=dict(advice.best.settings), made=made)
+    calibration = without_prompts(calibration) if imported else calibration
+    with atomic_write(Path(out)) as draft:
+        draft.write_text(calibration.to_json(), encoding="utf-8")
+
+
 # --- what the log holds ----------------------------------------------------------------------------------------
+
+
+def _read_answers(
+    log: str,
+    settings: Settings,
+    run: RunOptions,
+    given: Mapping[str, str | None],
+    options: Mapping[str, Any],
+    *,
+    quiet: bool,
+) -> Answers:
+    """The answers that the file holds, or those of the agents to a sample of its requests.
+
+    `given` holds the options --fast, --second and --slow, `options` the others of the command.
+    """
+    first = _first_row(log)
+    if str(first.get("format", "")).startswith("odar-recording"):
+        return _from_recording(log, settings)
+    if options["columns"] or _is_table(first):
+        return _from_table(log, settings, given, options)
+    named = {agent: name for agent, name in given.items() if name and name != AUTO}
+    tries_seconds = given[SECOND] == AUTO
+    return _from_log(log, _with_models(settings, named), run, tries_seconds, options["limit"], quiet=quiet)
 
 
 def _first_row(log: str) -> Mapping[str, Any]:
@@ -190,8 +209,13 @@ def _recorded(
     return Answers(compared, settings, prompts, candidates, others, imported, f"{len(items)} recorded questions")
 
 
-def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: int, *, quiet: bool) -> Answers:
-    """Sample the requests of a log, and let the agents answer those whose answers can be compared."""
+def _from_log(
+    log: str, settings: Settings, run: RunOptions, tries_seconds: bool, limit: int, *, quiet: bool
+) -> Answers:
+    """Sample the requests of a log, and let the agents answer those whose answers can be compared.
+
+    With `tries_seconds` every configured cheap model answers them too, as a candidate for the second agent.
+    """
     traffic = read_traffic(log, read_body)
     tasks = [task for task, _ in select_tasks(traffic.compared, limit=limit)]
     about = _describe(traffic, len(tasks))
@@ -204,8 +228,9 @@ def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: 
     if not quiet:
         announce_profile(settings)
     fetch_weights(settings, quiet=quiet)
-    further = _cheap_models(settings) if auto else []
+    further = _cheap_models(settings) if tries_seconds else []
     settings = replace(settings.with_default_models(), agents={})
+    # the agents answer
     is_labelled = all(task.gold for task in tasks)
     cheap = [Ask(agent) for agent in settings.agent_names if agent != SLOW]
 
@@ -214,6 +239,7 @@ def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: 
         return (*cheap, Ask(SLOW, 2 if twice else 1))
 
     code, items, spent_usd = _collect(settings, [(task, asks(task)) for task in tasks], log, run, quiet=quiet)
+    # further models answer as candidates for the second
     candidates = {SECOND: settings.second.model} if settings.second else {}
     for name in further:
         notice(f"{name} as the second")

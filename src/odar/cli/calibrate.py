@@ -91,13 +91,15 @@ def command(
     odar calibrate runs/mine.jsonl --dial quality
     """
     measured = measure(data, limit, run, settings, quiet=as_json)
-    table, scored = measured.table, measured.scored
+    table = measured.table
+    scored = measured.scored
     if statistics_only:
         calibration = statistics_calibration(table, measured.made)
         if not as_json:
             print_statistics(calibration)
         sentence = "Statistics and skills are measured; no policy was chosen."
         return measured.write(calibration, sentence, out, {}, as_json=as_json)
+    # choose what pays
     goal = measured.goal(max_calls, max_cost)
     comparison = compare(table, goal)
     sentence = recommendation(scored, comparison, goal)
@@ -107,6 +109,7 @@ def command(
         calibration = statistics_calibration(table, measured.made)
         few = f"{len(scored)} questions are too few to choose a policy ({MIN_CHOICE} are needed)"
         sentence = f"{few}: statistics and skills are written, the policy stays."
+    # show it, and write it with a report
     frontier = comparison.to_rows(comparison.frontier())
     report = {"recommendation": sentence, "score": scored.score_name, "frontier": frontier}
     if not as_json:
@@ -117,12 +120,15 @@ def command(
 
 @dataclass(frozen=True)
 class Measured:
-    """Answers of all agents, and what they were made with."""
+    """Answers of all agents to the questions of a user, of which a calibration is made."""
 
     odar: Odar
+    """An engine with the agents that gave the answers; it makes no call."""
     scored: ScoredItems
     imported: bool
+    """Whether the answers come from another tool, so that their prompts are unknown."""
     made: dict[str, Any]
+    """Where they come from, for the calibration file."""
 
     @cached_property
     def table(self) -> ReplayTable:

@@ -71,15 +71,18 @@ def collect_command(
     path = Path(out)
     if not path.name.endswith(".jsonl"):
         raise UsageError(f"--out {out}: a recording that can grow is a .jsonl file, such as {out}.jsonl")
+    # the questions, and prompts that their scorers can read
     folder = Path(options["data"]) if options["data"] else None
     loaded = [each for name in dict.fromkeys(names) for each in _load_sets(name, folder, options["score_by"])]
-    sets, prompts = _scorable_sets(loaded), settings.prompts
+    sets = _scorable_sets(loaded)
+    prompts_before = settings.prompts
     settings = with_fitting_prompts(settings, [source for source, _ in sets])
-    if settings.prompts != prompts:
+    if settings.prompts != prompts_before:
         notice(f"prompts = {settings.prompts!r}: the form of the answers is scored")
     jobs = list(_jobs(sets, options["limit"], options["seeds"]))
     announce_profile(settings)
     fetch_weights(settings, quiet=quiet)
+    # record what the journal does not hold yet
     samples = options["samples"] or settings.routing.samples
     recorded = with_long_timeouts(replace(settings, routing=replace(settings.routing, samples=samples)))
     odar = Odar(recorded)  # makes no call
@@ -142,7 +145,9 @@ def _recorded_sets(name: str) -> Iterator[LoadedSet]:
 
 
 def _scorable_sets(sets: Iterable[LoadedSet]) -> list[LoadedSet]:
-    scorable, reasons = [], []
+    """The sets whose answers can be scored here; a notice names the others. InputError if there is none."""
+    scorable = []
+    reasons = []
     for source, tasks in sets:
         try:
             check_scorer(source, tasks)

@@ -32,6 +32,9 @@ from odar.lab.statistics import PolicySummary, summarize_policies
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW
 
+POLICIES = ("cascade", "cascade:dial=economy", "cascade:dial=quality", "baselines")
+"""What is replayed on an imported recording."""
+
 
 @click.command("import")
 @click.option("--answers", multiple=True, required=True, metavar="[NAME=]FILE", help="Of a model; repeatable.")
@@ -75,10 +78,12 @@ def import_command(
     odar eval import --answers a=votes.csv --answers b=votes.csv --slow b \\
       --map text=response_{model} --map score=winner:model_{model}
     """
+    # read the files
     shared = ImportOptions(options["kind"], None, "", options["filter_"], options["metric"])
     models = read_models(answers, shared, lambda name: parse_columns(options["columns"], name))
     questions = options["questions"]
     known = read_questions(questions, parse_columns(options["columns"], "")) if questions else None
+    # join them into a recording
     paths = [user_path(each if user_path(each).is_file() else each.partition("=")[2]) for each in answers]
     set_name = options["title"] or paths[0].name.split(".")[0]
     sets = {each.set or set_name for own in models.values() for each in own}
@@ -95,11 +100,13 @@ def import_command(
     )
     if out:
         write_recording(Path(out), imported.header, imported.items)
+    # replay it
     scored = scored_items(imported.items)
     table = ReplayTable.from_items(scored.items, imported.header)
     parts = {name: table.replaced(rows=table.of_set(name)) for name in table.sets()}
     for warning in imported.warnings:
         notice(warning)
+    # show what ODAR would gain
     about = {"models": dict(imported.models), "score": scored.score_name, "left_out": imported.left_out, "out": out}
     if as_json:
         own = {name: _summary(part) for name, part in parts.items()} if len(parts) > 1 else {}
@@ -119,9 +126,6 @@ def import_command(
             print_text("the slow model is not better on these questions: there is nothing to gain by escalating")
     if out:
         click.echo(f"\nwritten to {out}")
-
-
-POLICIES = ("cascade", "cascade:dial=economy", "cascade:dial=quality", "baselines")
 
 
 def _rows(table: ReplayTable) -> list[PolicySummary]:

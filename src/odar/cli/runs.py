@@ -250,7 +250,8 @@ def open_copies(settings: Settings) -> Mapping[str, Provider]:
     from odar.providers.local import LocalProvider
     from odar.providers.pool import LeastBusyProvider
 
-    threads, count = settings.local.threads or 1, copy_count(settings)
+    threads = settings.local.threads or 1
+    count = copy_count(settings)
 
     def open_provider(name: str) -> Provider:
         contexts = settings.contexts(name)
