@@ -82,7 +82,7 @@ def _check_packages() -> Iterator[Finding]:
 
 
 def _check_configuration(settings: Settings) -> Iterator[Finding]:
-    built_in = ("catalogue", "profile", "argument", "ODAR_", "chosen")
+    built_in = ("catalogue", "profile", "calibration", "argument", "ODAR_", "chosen")
     files = {origin for origin in settings.origins.values() if not origin.startswith(built_in)}
     yield Finding("profile", True, f"{settings.profile} ({settings.profile_reason})")
     missing = "none; odar.toml here or in your config folder would be read"
