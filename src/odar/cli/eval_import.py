@@ -19,7 +19,7 @@ from odar.errors import UsageError, plural
 from odar.files import user_path
 from odar.lab.benchmarks.base import BENCHMARKS
 from odar.lab.calibration.items import scored_items
-from odar.lab.graders.text import TEXT_SCORERS
+from odar.lab.graders.text import TEXT_GRADERS
 from odar.lab.recording.files import write_recording
 from odar.lab.recording.importers import FORMATS, ImportOptions, read_models, read_questions
 from odar.lab.recording.joining import import_models
@@ -47,7 +47,7 @@ POLICIES = ("cascade", "cascade:dial=economy", "cascade:dial=quality", "baseline
 @click.option("--filter", "filter_", default="", metavar="NAME", help="lm-eval: the filter to use.")
 @click.option("--metric", default="", metavar="NAME", help="lm-eval, inspect: the metric or scorer to use.")
 @click.option("--questions", type=FILE, metavar="FILE", help="Texts and right answers by id, if missing.")
-@click.option("--score-by", metavar="NAME", help="exact_match, f1, rouge_l, or a benchmark: scorer of the answers.")
+@click.option("--score-by", metavar="NAME", help="exact_match, f1, rouge_l, or a benchmark: grader of the answers.")
 @click.option("--set-name", "title", default="", metavar="NAME", help="Default: the name of the first file.")
 @click.option("--out", type=FILE, metavar="FILE", help="Write a recording: .jsonl or .jsonl.gz.")
 @json_option("Print one JSON object.")
@@ -95,7 +95,7 @@ def import_command(
         set_name,
         {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths},
         known=known,
-        score=_scorer(options["score_by"]) if options["score_by"] else None,
+        score=_grader(options["score_by"]) if options["score_by"] else None,
         kinds={name: (BENCHMARKS[name].category, BENCHMARKS[name].metric) for name in sets & BENCHMARKS.names()},
     )
     if out:
@@ -143,10 +143,10 @@ def _summary(table: ReplayTable) -> dict[str, Any]:
     return {"items": len(table), "rows": [asdict(row) for row in _rows(table)], "apgr": _router_quality(table)}
 
 
-def _scorer(name: str) -> Callable[[Task, str, str], float]:
-    if name not in TEXT_SCORERS:
+def _grader(name: str) -> Callable[[Task, str, str], float]:
+    if name not in TEXT_GRADERS:
         return BENCHMARKS[name].score
-    compare = TEXT_SCORERS[name]
+    compare = TEXT_GRADERS[name]
     return lambda task, _, answer: compare(task.gold if isinstance(task.gold, list) else [str(task.gold)], answer)
 
 

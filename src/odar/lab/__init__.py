@@ -5,7 +5,7 @@ replay/            a recording as a table, and every policy as a walk over it
 calibration/       which policy pays for a user, and the calibration file for it
 report/            the HTML page of `odar eval report`
 benchmarks/        public sets of questions, and how their rows become tasks
-graders/           scorers of answers, one module for each kind of answer
+graders/           functions that score an answer, one module for each kind of answer
 selection.py       which tasks of a large set are asked, in strata and folds; checks before the first call
 intervals.py       a figure with its 95% interval, by the bootstrap
 statistics.py      differences between policies, their tests, and the table of all policies

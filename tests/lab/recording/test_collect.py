@@ -124,7 +124,7 @@ async def test_a_budget_needs_prices(tmp_path):
     assert fast.requests == []
 
 
-async def test_a_second_run_scores_without_new_requests_after_a_scorer_failed(tmp_path):
+async def test_a_second_run_scores_without_new_requests_after_a_grader_failed(tmp_path):
     def score(task, response, answer):
         raise InputError("the harness is not installed")
 

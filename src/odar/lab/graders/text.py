@@ -78,8 +78,8 @@ def _rouge_l(gold: Sequence[str], answer: Sequence[str]) -> float:
     return 2 * row[-1] / (len(gold) + len(answer))
 
 
-TEXT_SCORERS = {"exact_match": exact_match, "f1": f1, "rouge_l": rouge_l}
-"""Scorers by name that compare free text with reference answers."""
+TEXT_GRADERS = {"exact_match": exact_match, "f1": f1, "rouge_l": rouge_l}
+"""Graders by name that compare free text with reference answers."""
 
 
 def levenshtein(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:

@@ -90,7 +90,7 @@ def collect_work(odar: Odar) -> Work:
 
     A module-level function, so that it can be pickled.
     """
-    scoring = asyncio.Lock()  # scorers and parsers need not be thread-safe
+    scoring = asyncio.Lock()  # graders and parsers need not be thread-safe
 
     async def collect_item(item: WorkItem, memo: Memo) -> WorkResult:
         job: Job = item.payload

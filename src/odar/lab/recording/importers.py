@@ -64,8 +64,8 @@ _SCORE_WORDS = {
     **dict.fromkeys(("i", "n", "incorrect", "false", "no"), 0.0),
 }
 """Words that other tools write in place of a score."""
-_SAID = ("text", "answer", "score")
-"""Fields of which a row must have one, else its answer is missing."""
+_ANSWER_FIELDS = ("text", "answer", "score")
+"""A row without any of these fields has no answer."""
 _TIE = "tie"
 """Start of a preference for neither of two answers, as in "tie (bothbad)"."""
 
@@ -381,7 +381,7 @@ def _table(path: Path, options: ImportOptions) -> Reader:
     given |= {"score": column} if side else {}
     given = {name: column.replace("{model}", options.model) for name, column in given.items()}
 
-    answer_columns = [given[name] for name in _SAID if name in given]
+    answer_columns = [given[name] for name in _ANSWER_FIELDS if name in given]
     found: set[str] = set()
     """Columns of answers that some row has: an object without the key of a model is a missing answer."""
 
@@ -397,8 +397,8 @@ def _table(path: Path, options: ImportOptions) -> Reader:
         if options.model and "model" not in given and _value(row, "model", given) not in (None, options.model):
             return None
         fields = {name: _value(row, name, given) for name in COLUMNS}
-        has_columns = answer_columns or any(column in row for name in _SAID for column in COLUMNS[name])
-        if has_columns and all(fields[name] in (None, "") for name in _SAID):
+        has_columns = answer_columns or any(column in row for name in _ANSWER_FIELDS for column in COLUMNS[name])
+        if has_columns and all(fields[name] in (None, "") for name in _ANSWER_FIELDS):
             return None
         if side and fields["score"] is not None:
             preferred = str(fields["score"]).strip().lower()
@@ -458,7 +458,7 @@ def _value(row: Row, name: str, given: Mapping[str, str]) -> Any:
     known = [_value_at(row, path) for path in ([given[name]] if name in given else COLUMNS[name])]
     if (value := next((value for _, value in known if value is not None), None)) is not None:
         return value
-    if name in given and name not in _SAID and not known[0][0]:
+    if name in given and name not in _ANSWER_FIELDS and not known[0][0]:
         raise ValueError(_no_column(given[name], row))
     return None
 

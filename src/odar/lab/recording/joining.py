@@ -51,6 +51,7 @@ def assign_roles(
     >>> assign_roles({"a": 1, "b": 9, "c": 2, "d": 1.5}, dict(a="x", b="y", c="y", d="x"), {})
     {'fast': 'a', 'second': 'c', 'slow': 'b', 'd': 'd'}
     """
+    # the models that the user named
     roles = {agent: name for agent, name in given.items() if name}
     for agent, name in roles.items():
         if name not in costs:
@@ -65,21 +66,26 @@ def assign_roles(
             f"the cost of {unknown} is unknown, so its role is too: give --price {unknown}=IN,OUT, or name the "
             "models of --fast and --slow"
         )
+    # slow and fast by cost
     left.sort(key=lambda name: costs[name] or 0.0)
-    for agent, place in ((SLOW, -1), (FAST, 0)):
-        if agent not in roles:
-            roles[agent] = left.pop(place)
-    most = costs[roles[SLOW]]
+    if SLOW not in roles:
+        roles[SLOW] = left.pop()
+    if FAST not in roles:
+        roles[FAST] = left.pop(0)
+    # the second by family and cost
+    slow_cost = costs[roles[SLOW]]
     for name in left if SECOND not in roles else ():
         cost = costs[name]
-        if families[name] != families[roles[FAST]] and (cost is None or most is None or cost < most):
+        is_cheaper = cost is None or slow_cost is None or cost < slow_cost
+        if is_cheaper and families[name] != families[roles[FAST]]:
             roles[SECOND] = name
             break
-    found = {agent: roles[agent] for agent in (FAST, SECOND, SLOW) if agent in roles}
+    # agents of their own for the rest
+    models = {agent: roles[agent] for agent in (FAST, SECOND, SLOW) if agent in roles}
     for name in left:
-        if name not in found.values():
-            found[_agent_name(name, found)] = name
-    return found
+        if name not in models.values():
+            models[_agent_name(name, models)] = name
+    return models
 
 
 def _agent_name(model: str, taken: Container[str]) -> str:
@@ -127,7 +133,7 @@ class Imported:
             example = f"{one_line(item.attempts[0].answer, 30)!r} against {one_line(str(item.gold), 30)!r}"
             found.append(
                 f"no answer of any model is right, such as {example}: are the right answers in another form? name "
-                "their column with --map gold=COLUMN, or a scorer with --score-by"
+                "their column with --map gold=COLUMN, or a grader with --score-by"
             )
         return found + [
             f"the price of {model} is unknown; set it with --price {model}=IN,OUT (dollars per million tokens)"
@@ -206,9 +212,10 @@ def join_answers(
         InputError: no question is in all files.
     """
     known = known or {}
-    answers = {agent: [_completed(each, known) for each in own] for agent, own in answers.items()}
+    answers = {agent: [_completed(each, known) for each in given] for agent, given in answers.items()}
+    # what names a question: its id, or its text
     fast = answers[FAST]
-    others = [each for agent, own in answers.items() if agent != FAST for each in own]
+    others = [each for agent, given in answers.items() if agent != FAST for each in given]
     has_text = all(each.query for each in (*fast, *others))
     by_id = not has_text or (all(each.has_id for each in (*fast, *others)) and _ids_match(fast, others))
 
@@ -216,22 +223,27 @@ def join_answers(
     for answer in () if by_id else fast:
         ids.setdefault(_normalized(answer.query), set()).add(answer.id)
 
-    def key_of(answer: ImportedAnswer) -> str:
+    def question_key(answer: ImportedAnswer) -> str:
         text = "" if by_id else _normalized(answer.query)
         # Two questions may have the same text, and other options: then the id decides.
         return f"{answer.set}/{answer.id}" if by_id or len(ids.get(text, ())) > 1 else text
 
-    found: dict[str, dict[str, list[ImportedAnswer]]] = {key_of(answer): {} for answer in fast}
+    # the answers to each question of the fast agent, by agent
+    questions: dict[str, dict[str, list[ImportedAnswer]]] = {question_key(answer): {} for answer in fast}
     for agent, given in answers.items():
         for answer in given:
-            if (own := found.get(key_of(answer))) is not None and (agent == SLOW or agent not in own):
-                own.setdefault(agent, []).append(answer)
-    joined = [_scored(own, score) for own in found.values() if own.keys() == answers.keys()]
+            by_agent = questions.get(question_key(answer))
+            if by_agent is not None and (agent == SLOW or agent not in by_agent):
+                by_agent.setdefault(agent, []).append(answer)
+    # the questions that all agents answered
+    joined = [_scored(by_agent, score) for by_agent in questions.values() if by_agent.keys() == answers.keys()]
     if not joined:
         how = "id" if by_id else "text"
-        examples = " and ".join(repr(one_line(key_of(own[0]), 40)) for own in answers.values())
+        examples = " and ".join(repr(one_line(question_key(given[0]), 40)) for given in answers.values())
         raise InputError(f"no question is in all files, by {how}: the first are {examples}")
-    labelled = [own for own in joined if all(each.score is not None for each in chain(*own.values()))]
+    labelled = [
+        by_agent for by_agent in joined if all(each.score is not None for each in chain(*by_agent.values()))
+    ]
     return labelled or joined
 
 

@@ -37,13 +37,13 @@ _SCAFFOLD_TOKENS = 20
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A question to record answers for, with what its scorer needs."""
+    """A question to record answers for, with what its grader needs."""
 
     id: str
     """Unique within its set, the same on every load."""
     query: Query
     gold: Any
-    """JSON: the reference that the scorer of the set compares with."""
+    """JSON: the reference that the grader of the set compares with."""
     stratum: str = ""
     """Subject, level or task within the set, for stratified sampling (SPEC 7.4)."""
     effort: float | None = None
@@ -54,7 +54,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSet:
-    """A set of tasks with a scorer: a benchmark, or a user's file."""
+    """A set of tasks with a grader: a benchmark, or a user's file."""
 
     name: str
     category: str
