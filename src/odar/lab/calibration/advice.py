@@ -40,7 +40,6 @@ MIN_DIFFERING = 10
 """Minimum number of differing answers for a bootstrap of an agreement that second samples correct."""
 LEAD = 0.5
 """Standard errors by which a cascade must lead every fixed choice to be recommended."""
-DIALS = ("economy", "balanced", "quality")
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +243,7 @@ def _tried(table: ReplayTable) -> list[dict[str, Setting]]:
     names = [str(agent) for agent in table.agents]
     names += [f"{SLOW}*{count}" for count in (3, 5) if table.samples(SLOW) >= count]
     fixed: list[dict[str, Setting]] = [{"policy": each} for each in names]
-    cascades: list[dict[str, Setting]] = [{"policy": "cascade", "routing.dial": dial} for dial in DIALS]
+    cascades: list[dict[str, Setting]] = [{"policy": "cascade", "routing.dial": dial} for dial in NAMES]
     return fixed + cascades
 
 

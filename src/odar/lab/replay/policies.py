@@ -43,13 +43,71 @@ LAMBDAS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 BETAS = ("0", "0.1", "0.25", "0.5", "1", "2", "inf")
 THRESHOLDS = tuple((tau1, tau2) for tau1 in (0.2, 0.3, 0.4) for tau2 in (0.6, 0.7, 0.8))
 """The sweeps of SPEC 7.3: sizes n, λ, β, and τ1 and τ2 on the grid of SPEC 2.7."""
-DIALS = ("50", "economy", "16", "balanced", "6", "quality", "1")
+CURVE_DIALS = ("50", "economy", "16", "balanced", "6", "quality", "1")
 """Points of the cascade's curve, from cheap to expensive."""
 
 
-def _first_slow_answer(state: State) -> Verdict:
-    slow = [i for i, candidate in enumerate(state.candidates) if candidate.agent not in CHEAP_AGENTS]
-    return Verdict(slow[0] if slow else 0, "first", "the first slow answer")
+# --- a policy by its name ----------------------------------------------------------------------------------------
+
+
+def run_policy(table: ReplayTable, spec: str) -> Outcomes:
+    """The outcome of a policy, which the table keeps.
+
+    Raises:
+        InputError, SettingsError: the recording does not support it, or an option is invalid.
+        UnknownName: there is no such policy, option or agent.
+    """
+    if spec not in table.outcomes:
+        table.outcomes[spec] = replace(_run_policy(table, spec), name=spec)
+    return table.outcomes[spec]
+
+
+def run_policies(table: ReplayTable, specs: Sequence[str]) -> Iterator[tuple[str, Outcomes | Exception]]:
+    """Each policy with its outcome, or with the error that says why the recording does not support it."""
+    for spec in expand_suites(table, specs):
+        try:
+            yield spec, run_policy(table, spec)
+        except (InputError, SettingsError) as error:
+            yield spec, error
+
+
+def _run_policy(table: ReplayTable, spec: str) -> Outcomes:
+    name, _, rest = spec.partition(":")
+    if name in ("odar", "cascade", "paper"):
+        options = _parse_options(spec, rest)
+        return run_paper(table, options) if name == "paper" else run_odar(table, options, name)
+    if name in BASELINES and not rest:
+        return BASELINES[name](table)
+    if name in COUNTED:
+        option, run = COUNTED[name]
+        return run(table, _parse_count(spec, rest, option))
+    if re.split(r"[*+,]", name)[0] in table.settings.agent_names:
+        return run_fixed(table, spec)
+    names = {"odar", "cascade", "paper", *BASELINES, *COUNTED, *table.settings.agent_names, *suites(table), "all"}
+    raise UnknownName("policy", name, names)
+
+
+def _parse_options(spec: str, text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if bad := [name for name, equals, _ in pairs if not equals]:
+        raise InputError(f"{spec}: {bad[0]!r} is not option=value")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _parse_count(spec: str, text: str, option: str) -> int:
+    options = _parse_options(spec, text)
+    if strange := options.keys() - {option}:
+        raise UnknownName(f"option of {spec.partition(':')[0]}", strange.pop(), [option])
+    try:
+        count = int(options.get(option, "5"))
+    except ValueError:
+        raise InputError(f"{spec}: {option} = {options[option]!r} is not a number") from None
+    if count < 1:
+        raise InputError(f"{spec}: at least 1 sample is needed")
+    return count
+
+
+# --- ODAR and the paper ------------------------------------------------------------------------------------------
 
 
 def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar") -> Outcomes:
@@ -84,6 +142,29 @@ def run_paper(table: ReplayTable, options: Mapping[str, str]) -> Outcomes:
     return run_odar(table, {"rule": "fep", **chosen}, "paper")
 
 
+def _first_slow_answer(state: State) -> Verdict:
+    slow = [i for i, candidate in enumerate(state.candidates) if candidate.agent not in CHEAP_AGENTS]
+    return Verdict(slow[0] if slow else 0, "first", "the first slow answer")
+
+
+def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
+    """A note for readers; InputError if alternative models answered items, or if there is nothing to switch off."""
+    defaults = {table.settings.agent(name).model for name in table.settings.agent_names}
+    switched = sum(any(each.model not in defaults for each in item.attempts) for item in table.items)
+    if switched:
+        raise InputError(
+            f"dispatch = off cannot be replayed: {switched} items were answered by an alternative model; "
+            "odar eval collect … --set fast.alternatives=[] --set slow.alternatives=[] records what the default "
+            "models say"
+        )
+    routing = settings.routing
+    if settings.policy != "paper" or not {*routing.tau1_by_expert, *routing.tau2_by_expert}:
+        raise InputError(
+            "dispatch = off would change nothing: every agent has one model, no expert has thresholds of its own"
+        )
+    return "without the thresholds of single experts; no item was given to an alternative model"
+
+
 def _measured_again(table: ReplayTable, options: Mapping[str, str]) -> ReplayTable:
     """The table with another λ, estimator or origin of the statistics."""
     statistics = options.get("statistics", "calibration")
@@ -116,22 +197,7 @@ def _supported_paper(table: ReplayTable, policy: PaperPolicy, note: str) -> tupl
     return replace(policy, thresholds=thresholds, by_expert=experts), f"{note}; {medium}" if note else medium
 
 
-def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
-    """A note for readers; InputError if alternative models answered items, or if there is nothing to switch off."""
-    defaults = {table.settings.agent(name).model for name in table.settings.agent_names}
-    switched = sum(any(each.model not in defaults for each in item.attempts) for item in table.items)
-    if switched:
-        raise InputError(
-            f"dispatch = off cannot be replayed: {switched} items were answered by an alternative model; "
-            "odar eval collect … --set fast.alternatives=[] --set slow.alternatives=[] records what the default "
-            "models say"
-        )
-    routing = settings.routing
-    if settings.policy != "paper" or not {*routing.tau1_by_expert, *routing.tau2_by_expert}:
-        raise InputError(
-            "dispatch = off would change nothing: every agent has one model, no expert has thresholds of its own"
-        )
-    return "without the thresholds of single experts; no item was given to an alternative model"
+# --- fixed choices -----------------------------------------------------------------------------------------------
 
 
 def run_fixed(table: ReplayTable, spec: str) -> Outcomes:
@@ -169,6 +235,9 @@ def best_paths(table: ReplayTable) -> Ints:
     paths = _paths(table)
     pick = np.stack([each.score for each in paths]).argmax(axis=0)  # the first of equals, which is the cheapest
     return pick_outcomes(paths, pick).path
+
+
+# --- baselines ---------------------------------------------------------------------------------------------------
 
 
 def escalation_score(table: ReplayTable) -> Array:
@@ -242,12 +311,12 @@ def _best_of_n(table: ReplayTable, n: int) -> Outcomes:
     return table.walk(FixedPolicy.parse(f"{SLOW}*{n}"), fusion=argmin, note=note)
 
 
-def _majority(table: ReplayTable) -> Fusion:
-    return table.fusion_of(with_values(table.settings, {"fusion.rule": "majority"}))
-
-
 def _ensemble(table: ReplayTable) -> Outcomes:
     return table.walk(FixedPolicy.parse(f"{FAST}+{SLOW}*2"), fusion=_majority(table), note="majority vote")
+
+
+def _majority(table: ReplayTable) -> Fusion:
+    return table.fusion_of(with_values(table.settings, {"fusion.rule": "majority"}))
 
 
 BASELINES = {
@@ -265,6 +334,9 @@ BASELINES = {
 """Baselines without options."""
 COUNTED = {"self-consistency": ("k", _self_consistency), "best-of-n": ("n", _best_of_n)}
 """Baselines with a number of samples, and the name of this option."""
+
+
+# --- lists of policies -------------------------------------------------------------------------------------------
 
 
 def fixed_specs(table: ReplayTable) -> list[str]:
@@ -299,7 +371,7 @@ def suites(table: ReplayTable) -> dict[str, list[str]]:
         "sweep-lambda": [f"paper:lambda={x:g}" for x in LAMBDAS],
         "sweep-beta": [f"paper:beta={x}" for x in BETAS],
         "sweep-tau": [f"paper:tau1={tau1:g},tau2={tau2:g}" for tau1, tau2 in THRESHOLDS],
-        "curve": [f"cascade:dial={dial}" for dial in DIALS],
+        "curve": [f"cascade:dial={dial}" for dial in CURVE_DIALS],
     }  # fmt: skip
 
 
@@ -308,60 +380,3 @@ def expand_suites(table: ReplayTable, specs: Sequence[str]) -> list[str]:
     known = suites(table)
     known["all"] = ["odar", *(spec for suite in known.values() for spec in suite)]
     return list(dict.fromkeys(each for spec in specs for each in known.get(spec, [spec])))
-
-
-def run_policy(table: ReplayTable, spec: str) -> Outcomes:
-    """The outcome of a policy, which the table keeps.
-
-    Raises:
-        InputError, SettingsError: the recording does not support it, or an option is invalid.
-        UnknownName: there is no such policy, option or agent.
-    """
-    if spec not in table.outcomes:
-        table.outcomes[spec] = replace(_run_policy(table, spec), name=spec)
-    return table.outcomes[spec]
-
-
-def _run_policy(table: ReplayTable, spec: str) -> Outcomes:
-    name, _, rest = spec.partition(":")
-    if name in ("odar", "cascade", "paper"):
-        options = _parse_options(spec, rest)
-        return run_paper(table, options) if name == "paper" else run_odar(table, options, name)
-    if name in BASELINES and not rest:
-        return BASELINES[name](table)
-    if name in COUNTED:
-        option, run = COUNTED[name]
-        return run(table, _parse_count(spec, rest, option))
-    if re.split(r"[*+,]", name)[0] in table.settings.agent_names:
-        return run_fixed(table, spec)
-    names = {"odar", "cascade", "paper", *BASELINES, *COUNTED, *table.settings.agent_names, *suites(table), "all"}
-    raise UnknownName("policy", name, names)
-
-
-def run_policies(table: ReplayTable, specs: Sequence[str]) -> Iterator[tuple[str, Outcomes | Exception]]:
-    """Each policy with its outcome, or with the error that says why the recording does not support it."""
-    for spec in expand_suites(table, specs):
-        try:
-            yield spec, run_policy(table, spec)
-        except (InputError, SettingsError) as error:
-            yield spec, error
-
-
-def _parse_options(spec: str, text: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    if bad := [name for name, equals, _ in pairs if not equals]:
-        raise InputError(f"{spec}: {bad[0]!r} is not option=value")
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _parse_count(spec: str, text: str, option: str) -> int:
-    options = _parse_options(spec, text)
-    if strange := options.keys() - {option}:
-        raise UnknownName(f"option of {spec.partition(':')[0]}", strange.pop(), [option])
-    try:
-        count = int(options.get(option, "5"))
-    except ValueError:
-        raise InputError(f"{spec}: {option} = {options[option]!r} is not a number") from None
-    if count < 1:
-        raise InputError(f"{spec}: at least 1 sample is needed")
-    return count
