@@ -11,9 +11,18 @@ from typing import Any
 import click
 
 from odar.cli.advise_report import html_page, print_report, report_body
-from odar.cli.eval_import import parse_columns, parse_prices
 from odar.cli.local import fetch_weights
-from odar.cli.options import COUNT, FILE, announce_profile, command_line, dial_option, json_option, settings_options
+from odar.cli.options import (
+    COUNT,
+    FILE,
+    announce_profile,
+    command_line,
+    dial_option,
+    json_option,
+    parse_column_map,
+    parse_prices,
+    settings_options,
+)
 from odar.cli.runs import RunOptions, confirm_run, read_body, record_items, run_options, with_long_timeouts
 from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
@@ -184,7 +193,7 @@ def _from_recording(log: str, configured: Settings) -> Answers:
 def _from_table(
     log: str, settings: Settings, given: Mapping[str, str | None], options: Mapping[str, Any]
 ) -> Answers:
-    models = read_models([log], ImportOptions("table"), lambda name: parse_columns(options["columns"], name))
+    models = read_models([log], ImportOptions("table"), lambda name: parse_column_map(options["columns"], name))
     digest = hashlib.sha256(user_path(log).read_bytes()).hexdigest()
     roles = {agent: None if name == AUTO else name for agent, name in given.items()}
     imported = import_models(
@@ -292,7 +301,7 @@ def _collect(
         code = record_items(run, with_long_timeouts(settings), items, journal, quiet=quiet)
         keys = [item.key for item in items if item.key in journal.entries and not journal.entries[item.key].failed]
         spent_usd = sum(entry.cost_usd or 0.0 for entry in journal.entries.values())
-        return code, [item_from_json(row).measured() for row in journal.rows(keys)], spent_usd
+        return code, [item_from_json(row).without_tokens() for row in journal.rows(keys)], spent_usd
 
 
 def _expected(settings: Settings, jobs: Sequence[Job]) -> str:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from odar.catalogue import Price
 from odar.cli.eval_replay import fixed_outcomes, print_policies
-from odar.cli.options import FILE, json_option, settings_options
+from odar.cli.options import FILE, json_option, parse_column_map, parse_prices, settings_options
 from odar.cli.terminal import notice, print_json, print_text
 from odar.engine import Odar
-from odar.errors import UsageError, plural
+from odar.errors import plural
 from odar.files import user_path
 from odar.lab.benchmarks.base import BENCHMARKS
 from odar.lab.calibration.items import scored_items
@@ -80,9 +79,9 @@ def import_command(
     """
     # read the files
     shared = ImportOptions(options["kind"], None, "", options["filter_"], options["metric"])
-    models = read_models(answers, shared, lambda name: parse_columns(options["columns"], name))
+    models = read_models(answers, shared, lambda name: parse_column_map(options["columns"], name))
     questions = options["questions"]
-    known = read_questions(questions, parse_columns(options["columns"], "")) if questions else None
+    known = read_questions(questions, parse_column_map(options["columns"], "")) if questions else None
     # join them into a recording
     paths = [user_path(each if user_path(each).is_file() else each.partition("=")[2]) for each in answers]
     set_name = options["title"] or paths[0].name.split(".")[0]
@@ -148,37 +147,3 @@ def _grader(name: str) -> Callable[[Task, str, str], float]:
         return BENCHMARKS[name].score
     compare = TEXT_GRADERS[name]
     return lambda task, _, answer: compare(task.gold if isinstance(task.gold, list) else [str(task.gold)], answer)
-
-
-def parse_columns(pairs: Sequence[str], model: str) -> dict[str, str]:
-    """The column map of a model; what names this model replaces what holds for all.
-
-    >>> parse_columns(["text=said", "gpt:text=said.1", "other:text=x"], "gpt")
-    {'text': 'said.1'}
-    """
-    columns = {}
-    for pair in sorted(pairs, key=lambda pair: ":" in pair.partition("=")[0]):
-        field, _, column = pair.partition("=")
-        if not column:
-            raise UsageError(f"--map {pair}: write FIELD=COLUMN")
-        name, _, field = field.strip().rpartition(":")
-        if name in ("", model):
-            columns[field] = column.strip()
-    return columns
-
-
-def parse_prices(given: Iterable[str]) -> dict[str, Price]:
-    """The prices of `--price NAME=IN,OUT`."""
-    prices = {}
-    for each in given:
-        name, _, price = each.rpartition("=")
-        try:
-            input_usd, output_usd = (float(part) for part in price.split(","))
-        except ValueError:
-            name = ""
-        if not name:
-            raise UsageError(
-                f"--price {each}: write NAME=IN,OUT in dollars per million tokens, such as mini=0.15,0.6"
-            )
-        prices[name] = Price(input_usd, input_usd, output_usd)
-    return prices

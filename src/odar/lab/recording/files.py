@@ -58,7 +58,7 @@ class Recording:
                     continue
                 item = item_from_json(row)
                 if not split or item.split in ("", split):
-                    yield item if tokens else item.measured()
+                    yield item if tokens else item.without_tokens()
 
 
 def open_recording(place: str | Path) -> Recording:

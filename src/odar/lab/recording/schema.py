@@ -114,7 +114,7 @@ class Attempt:
     answer_logprob: float | None = None
     """Log-probability of the final answer of an imported answer."""
     figures: TokenFigures | None = None
-    """Numbers of the tokens, which need not be in memory; see `measured`."""
+    """Numbers of the tokens, which need not be in memory; see `without_tokens`."""
     signals: AnswerSignals | None = None
 
     @property
@@ -137,8 +137,8 @@ class Attempt:
             figures=self.figures,
         )
 
-    def measured(self) -> Attempt:
-        """The attempt with the numbers that a replay needs, in place of its tokens."""
+    def without_tokens(self) -> Attempt:
+        """The attempt with `figures` and `signals`, all that a replay needs, in place of its tokens."""
         if self.figures is not None:
             return self
         candidate = self.candidate
@@ -177,11 +177,11 @@ class RecordedItem:
     digest: str = ""
     """A hash of question and reference answer: a row with another one is never reused."""
 
-    def measured(self) -> RecordedItem:
-        """The item with every attempt measured."""
+    def without_tokens(self) -> RecordedItem:
+        """The item with all attempts without their tokens."""
         if all(attempt.figures is not None for attempt in self.attempts):
             return self
-        return replace(self, attempts=tuple(attempt.measured() for attempt in self.attempts))
+        return replace(self, attempts=tuple(attempt.without_tokens() for attempt in self.attempts))
 
 
 def recorded_signals(attempt: Attempt, candidate: Candidate | None = None) -> AnswerSignals:

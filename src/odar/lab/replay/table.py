@@ -162,7 +162,7 @@ class ReplayTable:
         difficulty: Sequence[float] | Array | None = None,
         header: Header | None = None,
     ) -> None:
-        self.items = [item.measured() for item in items]
+        self.items = [item.without_tokens() for item in items]
         self.settings = settings
         self.prompts = prompts
         self.calibration = calibration or Calibration()
