@@ -46,8 +46,8 @@ from odar.types import FAST, SECOND, SLOW, Ask, Query, Step
 
 AUTO = "auto"
 SEED = 42
-TWICE = 3
-"""Of so many questions, one is asked of slow twice."""
+REPEAT_EVERY = 3
+"""One of so many questions is asked of slow twice."""
 _SET = question_set("log")
 
 
@@ -244,7 +244,7 @@ def _from_log(
     cheap = [Ask(agent) for agent in settings.agent_names if agent != SLOW]
 
     def asks(task: Task) -> tuple[Ask, ...]:
-        twice = not is_labelled and int(task.id, 16) % TWICE == 0
+        twice = not is_labelled and int(task.id, 16) % REPEAT_EVERY == 0
         return (*cheap, Ask(SLOW, 2 if twice else 1))
 
     code, items, spent_usd = _collect(settings, [(task, asks(task)) for task in tasks], log, run, quiet=quiet)

@@ -13,17 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from odar.calibration_file import Calibration, Setting
+from odar.calibration_file import Setting
 from odar.config import with_values
 from odar.errors import InputError
 from odar.lab.calibration.fit import MIN_BELIEF, fit_calibration, log_losses
-from odar.lab.calibration.guarantee import Certificate, LossBound, certify
 from odar.lab.intervals import Interval, bootstrap_mean
 from odar.lab.replay.outcomes import Outcomes, concatenate, mean_outcomes
 from odar.lab.replay.policies import THRESHOLDS
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array
-from odar.policy.cascade import CascadePolicy, default_stages, within_samples
+from odar.policy.cascade import CascadePolicy, default_stages
 from odar.policy.dial import Dial
 from odar.policy.policies import Policy, choose_policy
 from odar.types import FAST, SLOW, Stage
@@ -245,41 +244,6 @@ def choice_name(settings: Mapping[str, Setting]) -> str:
         samples = f"*{Stage.parse(stages[-1]).calls}" if isinstance(stages, list) else ""
         return f"cascade{samples} {settings['routing.dial']}"
     return f"paper {settings['routing.tau1']}, {settings['routing.tau2']}" if "routing.tau1" in settings else policy
-
-
-def guarantee(
-    table: ReplayTable, bound: LossBound, goal: Goal
-) -> tuple[Calibration, Certificate, Outcomes | None, Outcomes]:
-    """Fit to one half of the items, and certify the cheapest dial on the other half.
-
-    Returns the calibration, the certificate, the certified cascade on the test items, or None, and the reference on
-    the same items. The stages are those that are worth most on the first half.
-    """
-    if not _has(table, bound.against):
-        raise InputError(f"--against {bound.against}: the recording has too few answers for it")
-    test = np.random.default_rng(SEED).permutation(len(table)) % 2 == 0
-    calibration = fit_calibration(table, ~test, belief=bool((~test).sum() >= MIN_BELIEF))
-    stages = [str(stage) for stage in _recorded_stages(table)]  # what is certified is what was tested
-    tried = [
-        {"routing.stages": stages, **cascade, "routing.dial": dial} for cascade in cascades(table) for dial in DIALS
-    ]
-    reference, *found = walk_all(table.replaced(calibration=calibration), [{"policy": bound.against}, *tried])
-    best = max(found, key=lambda each: float(goal.worth(each.rows(~test)).mean()))
-    tested = [each for each in found if each.settings["routing.stages"] == best.settings["routing.stages"]]
-    points = [each.points for each in tested]
-    certificate = certify(bound, points, [each.score for each in tested], reference.score, test)
-    certified = None if certificate.points is None else tested[points.index(certificate.points)].rows(test)
-    return calibration, certificate, certified, reference.rows(test)
-
-
-def _recorded_stages(table: ReplayTable) -> list[Stage]:
-    """The stages of the settings, as far as the recording has enough answers for all of them together."""
-    own = tuple(map(Stage.parse, table.settings.routing.stages)) or default_stages(table.agents)
-    most = {agent: table.samples(agent) for agent in table.agents}
-    kept: list[Stage] = []
-    for stage in own:
-        kept += [stage] if table.has(stage) and within_samples([*kept, stage], most) else []
-    return kept
 
 
 def _rounded(interval: Interval) -> dict[str, float]:

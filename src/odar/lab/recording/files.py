@@ -31,9 +31,9 @@ _MAX_CSV_FIELD = 2**31 - 1
 """Characters of a field in a CSV file; Python's default of 131,072 is too little for some answers."""
 SUFFIXES = (".jsonl", ".jsonl.gz")
 _DAMAGE = (
-    *(LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError),
-    *(zlib.error, zipfile.BadZipFile, csv.Error),
-)
+    LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError,
+    zlib.error, zipfile.BadZipFile, csv.Error,
+)  # fmt: skip
 """Exceptions raised by reading a damaged file, in addition to those of Arrow, which need not be installed."""
 
 

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 FORMAT = "odar-recording-2"
 """The version of the schema; a recording of another version is refused."""
 _SECTIONS = (
-    *("profile", "prompts", "calibration", "policy"),
-    *("fast", "second", "slow", "agents", "routing", "fusion"),
-)
+    "profile", "prompts", "calibration", "policy", "fast", "second", "slow", "agents", "routing", "fusion",
+)  # fmt: skip
 """Sections of the settings that a header records."""
 
 

@@ -101,6 +101,7 @@ class Journal:
     def __init__(self, path: Path, header: Mapping[str, Any] | None = None) -> None:
         self.path = path
         self.entries: dict[str, RowInfo] = {}
+        """What is known of each row, by the key of its item."""
         self._header = header
         self._parts_path = path.with_name(path.name + ".parts")
         self._lock = FileLock(path.with_name(path.name + ".lock"))

@@ -37,8 +37,6 @@ class Amount(NamedTuple):
 NOTHING = Amount()
 Needs = Mapping[str, Amount]
 """Amounts by provider."""
-
-
 Rates = Mapping[str, Amount]
 """Limits of a provider per minute; infinity if there is none."""
 
