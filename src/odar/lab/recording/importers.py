@@ -28,7 +28,6 @@ from odar.policy.answers import find_answer
 from odar.types import Query, Step, Usage
 
 Row = Mapping[str, Any]
-FORMATS = ("auto", "lm-eval", "inspect", "openai-batch", "swe-bench", "table")
 COLUMNS: dict[str, tuple[str, ...]] = {
     "id": ("id", "custom_id", "question_id", "doc_id", "row", "key", "idx"),
     "set": ("set", "dataset", "task", "benchmark"),
@@ -501,9 +500,11 @@ _READERS: dict[str, Callable[[Path, ImportOptions], Reader]] = {
     "swe-bench": _swe_bench,
     "table": _table,
 }
+FORMATS = ("auto", *_READERS)
+"""The values of --format; auto looks at the file."""
 
 
-# --- small parts -----------------------------------------------------------------------------------------------
+# --- formats, and values of cells ------------------------------------------------------------------------------
 
 
 def _detect_format(path: Path, options: ImportOptions) -> str:

@@ -48,9 +48,11 @@ class Findings:
     table: ReplayTable
     """The items without adversarial variants; all items if there are no others."""
     outcomes: dict[str, Outcomes]
+    """By the spec of the policy, such as `paper:n=3`."""
     left_out: dict[str, str]
     """Policies that this recording does not support, with the reason."""
     main: list[PolicySummary]
+    """The figures of ODAR and the baselines, with gains over ODAR."""
     others: list[ReplayTable]
     """Recordings of the same questions with other models or prompts."""
     train: str
