@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,29 +24,26 @@ class _KnownPosterior(NamedTuple):
         return self.by_agent[agent.name]
 
 
+@dataclass(frozen=True)
 class RememberingBelief(Belief):
     """A belief that judges every state of a table once, because the states are the same for all dials."""
 
-    def __init__(self, belief: Belief) -> None:
-        super().__init__(belief.weights, belief.about)
-        self.__dict__["known"] = {}
+    known: dict[Any, _KnownPosterior | None] = field(default_factory=dict, repr=False, compare=False)
+    """Posteriors by `_memory_key`; None if two states share it."""
 
     def prepare(self, states: Sequence[State], agents: Mapping[str, Agent]) -> None:
         """Judge states in which the same agents were asked, all at once."""
-        known: dict[Any, _KnownPosterior | None] = self.__dict__["known"]
         groups: dict[Any, list[State]] = {}
         for state in states:
-            if _memory_key(state) not in known:
+            if _memory_key(state) not in self.known:
                 groups.setdefault(_known_ranks(state.opinions), []).append(state)
         for new in groups.values():
             self._judge_all(new, agents)
 
     def _judge_all(self, new: Sequence[State], agents: Mapping[str, Agent]) -> None:
         """Judge states in all of which the same ranks are known, and remember the posteriors."""
-        known: dict[Any, _KnownPosterior | None] = self.__dict__["known"]
-        posterior = super().posterior(
-            stacked_evidence([each.plan for each in new], [each.opinions for each in new])
-        )
+        evidence = stacked_evidence([each.plan for each in new], [each.opinions for each in new])
+        posterior = super().posterior(evidence)
         leaders = np.broadcast_to(posterior.leader, len(new)).tolist()
         chances = np.broadcast_to(posterior.p, len(new)).tolist()
         kinds = [state.plan.kind for state in new]
@@ -58,18 +55,18 @@ class RememberingBelief(Belief):
             q = {name: values[i] for name, values in by_agent.items()}
             found = _KnownPosterior(leaders[i], chances[i], q)
             key = _memory_key(state)  # questions of two kinds without an answer can share it: judged one by one
-            known[key] = found if known.get(key, found) == found else None
+            self.known[key] = found if self.known.get(key, found) == found else None
 
     def posterior(self, evidence: Evidence) -> Any:
         """The posterior from memory, unless it is one of many drawn questions."""
         if isinstance(evidence.difficulty, np.ndarray):
             return super().posterior(evidence)
         key = (id(evidence.opinions), evidence.difficulty, evidence.plausible)
-        return self.__dict__["known"].get(key) or super().posterior(evidence)
+        return self.known.get(key) or super().posterior(evidence)
 
 
 def _memory_key(state: State) -> tuple[int, float, int]:
-    """The table keeps its opinions, so that their id is unique."""
+    """What the posterior of a state depends on; the table keeps its opinions, so that their id is unique."""
     return id(state.opinions), state.plan.estimate.difficulty, state.plan.plausible or 0
 
 

@@ -66,6 +66,13 @@ class _AfterStage(NamedTuple):
     """Of this stage alone; NaN if unknown."""
 
 
+class _Scale(NamedTuple):
+    """What the energy and the signals of an answer are compared with; None if that is not calibrated."""
+
+    alignment: Alignment | None
+    quantiles: QuantileTables | None
+
+
 class _ItemOutcome(NamedTuple):
     """The outcome of a policy on one item; the fields are those of `Outcomes`."""
 
@@ -181,7 +188,7 @@ class ReplayTable:
         """Price of a slow call of ordinary length, the unit of the dial."""
         self._cards = {name: settings.card(name) for agent in default_cards for name in settings.models_of(agent)}
         self._sources: dict[tuple[str, str, Step], Source] = {}
-        self._scales: dict[tuple[str, str, Step], tuple[Alignment | None, QuantileTables | None]] = {}
+        self._scales: dict[tuple[str, str, Step], _Scale] = {}
         self.outcomes: dict[str, Outcomes] = {}
         """Outcomes of policies by name, once they are known."""
         self._cascades: dict[Hashable, CascadePolicy] = {}
@@ -335,13 +342,12 @@ class ReplayTable:
             self._sources[key] = replace(own, max_tokens=template.sampling.max_tokens or own.max_tokens)
         return self._sources[key]
 
-    def _scale(self, attempt: Attempt) -> tuple[Alignment | None, QuantileTables | None]:
-        """What energy and signals are compared with, as far as they are calibrated."""
+    def _scale(self, attempt: Attempt) -> _Scale:
         key = (attempt.agent, attempt.model, attempt.step)
         if key not in self._scales:
             known = self.calibration.statistics.get(self.source(*key))
             alignment = known.alignment if known is not None and known.count else None
-            self._scales[key] = (alignment, None if known is None else known.tables)
+            self._scales[key] = _Scale(alignment, None if known is None else known.tables)
         return self._scales[key]
 
     @_garbage_collection_paused()
@@ -439,7 +445,7 @@ class ReplayTable:
     def _remembering(self, belief: Belief) -> RememberingBelief:
         key = tuple(belief.weights.items())
         if key not in self._beliefs:
-            self._beliefs[key] = RememberingBelief(belief)
+            self._beliefs[key] = RememberingBelief(belief.weights, belief.about)
         return self._beliefs[key]
 
     def _run(
@@ -564,7 +570,7 @@ class ReplayTable:
 
     def _single_opinion(self, attempt: Attempt, candidate: Candidate, agent: Agent) -> Opinion:
         assert attempt.signals is not None
-        return opinion_of(candidate, attempt.signals, self._scale(attempt)[1], agent)
+        return opinion_of(candidate, attempt.signals, self._scale(attempt).quantiles, agent)
 
     def _make_row(self, item: RecordedItem, difficulty: float) -> _Row:
         models = {attempt.agent: attempt.model for attempt in item.attempts}
@@ -582,7 +588,7 @@ class ReplayTable:
         energy = None
         if figures is not None and figures.energy is not None and figures.varentropy is not None:
             weight = self.settings.fusion.varentropy_weight
-            energy = align_energy(figures.energy, figures.varentropy, weight, self._scale(attempt)[0])
+            energy = align_energy(figures.energy, figures.varentropy, weight, self._scale(attempt).alignment)
         row.candidates.append(attempt.to_candidate(energy))
         row.costs.append(_attempt_cost(attempt, price, int(len(row.query) // CHARACTERS_PER_TOKEN)))
 
