@@ -59,7 +59,7 @@ def test_the_dial_and_the_models_of_the_agents_are_options(odar, provider, tmp_p
 
 def test_a_dry_run_makes_no_call_and_leaves_no_trace(odar, provider):
     result = odar("ask", "--dry-run", "--path", "hard", "What is 2 + 2?")
-    assert (result.code, "fast+slow*5: asked for by the caller" in result.out) == (0, True)
+    assert (result.code, result.out.split()[:2]) == (0, ["first", "fast+slow*5"])
     assert "one slow call $0.0" in result.out
     step = json.loads(odar("ask", "--dry-run", "--json", "What is 2 + 2?").out)
     assert (step["action"], step["ask"][0]["model"]) == ("ask", "m")

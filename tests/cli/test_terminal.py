@@ -10,11 +10,12 @@ import sys
 
 import pytest
 
+from support.constants import odar_code
 from support.environment import kept_environment
 from support.fault_server import FaultServer, ok, status
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="no pseudo terminals on this system")
-CODE = "from odar.cli.main import main; main()"
+CODE = odar_code({"odar.providers.http": "RETRY = Retry(attempts=1)"})
 TOML = """
 profile = "tiny"
 prompts = "paper"
@@ -29,8 +30,6 @@ logprobs = true
 model = "m"
 [slow]
 model = "m"
-[retry]
-attempts = 1
 """
 
 

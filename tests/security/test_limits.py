@@ -31,7 +31,7 @@ async def test_deep_nesting_is_a_client_error(live, path, opening, depth):
 @pytest.mark.parametrize("depth", [150, 250, 990, 30_000])
 async def test_deep_json_in_a_string_is_accepted(start, up, slow, kind, depth):
     """Arguments are JSON inside a string, so the limit on the depth of the body does not apply."""
-    live = await start(slow_kind=kind, retry={"attempts": 1})
+    live = await start(slow_kind=kind)
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "[" * depth + "]" * depth}}
     turns = [*turn(), {"role": "assistant", "content": None, "tool_calls": [call]}]
     turns.append({"role": "tool", "tool_call_id": "c", "content": "ok"})

@@ -9,6 +9,7 @@ import pytest
 from odar.providers.weights import ensure_weights, find_weights
 from support.dashboard import board
 from support.scripted import ScriptedProvider, completion
+from support.waiting import wait_until
 
 
 def ask(page, question, path="By difficulty"):
@@ -93,6 +94,7 @@ def test_the_tokens_of_the_local_model_are_shown(visit, real):
     page.context.set_default_timeout(500_000)
     ask(page, "How many legs does a spider have?", "Simple")
     page.wait_for_selector(".candidate")
+    wait_until(lambda: real.get("/traces").json["traces"])
     trace = real.get("/traces").json["traces"][0]["id"]
     document = real.get(f"/traces/{trace}").json["document"]
     assert len(document["candidates"]) == 1

@@ -118,6 +118,7 @@ def facts_of(odar: Odar) -> dict[str, Any]:
     agents = {name: _plain(settings.agent(name)) for name in settings.agent_names}
     for agent in agents.values():
         del agent["timeout_s"]
+        del agent["effort"]  # it is part of the model's name
     cards = [card for each in odar.agents.cards.values() for card in each]
     facts: dict[str, Any] = {
         "agents": agents,
