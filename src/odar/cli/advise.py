@@ -32,7 +32,7 @@ from odar.lab.calibration.advice import MIN_ITEMS, Advice, advise, best_second, 
 from odar.lab.calibration.result import provenance, without_prompts
 from odar.lab.recording.collect import Job, make_items
 from odar.lab.recording.files import open_recording, read_table
-from odar.lab.recording.header import digest_json, header_of
+from odar.lab.recording.header import current_prompt_md5s, digest_json, header_of
 from odar.lab.recording.importers import COLUMNS, ImportOptions, read_models
 from odar.lab.recording.joining import import_models
 from odar.lab.recording.journal import Journal
@@ -58,6 +58,7 @@ class Answers:
     items: list[RecordedItem]
     settings: Settings
     prompts: Mapping[Step, str]
+    """The MD5 of each step's prompt."""
     candidates: Mapping[str, str]
     """Agents that may be the second, and their models."""
     others: Sequence[Task] = ()
@@ -186,7 +187,7 @@ def _from_recording(log: str, configured: Settings) -> Answers:
         for item in recording.items("calibrate", tokens=False)
         if {each.agent for each in item.attempts} >= set(settings.agent_names)
     ]
-    prompts = _prompts(configured) if header.imported else header.prompt_md5s()
+    prompts = current_prompt_md5s(Odar(configured)) if header.imported else header.prompt_md5s()
     return _recorded(items, settings, prompts, imported=header.imported)
 
 
@@ -203,7 +204,9 @@ def _from_table(
         notice(warning)
     if imported.left_out:
         notice(f"{imported.left_out} questions left out: not all models answered them")
-    return _recorded(imported.items, imported.header.to_settings(), _prompts(settings), imported=True)
+    return _recorded(
+        imported.items, imported.header.to_settings(), current_prompt_md5s(Odar(settings)), imported=True
+    )
 
 
 def _recorded(
@@ -268,12 +271,9 @@ def _from_log(
         candidates[agent] = name
         extra = {item.key: replace(item.attempts[0], agent=agent) for item in found}
         items = [replace(i, attempts=(*i.attempts, extra[i.key])) for i in items if i.key in extra]
-    return Answers(items, settings, _prompts(settings), candidates, traffic.others, False, about, code)
-
-
-def _prompts(settings: Settings) -> dict[Step, str]:
-    """The MD5 of the prompts in use, by which a calibration knows its agents."""
-    return {step: prompt.md5 for step, prompt in Odar(settings).agents.prompts.exact.items()}
+    return Answers(
+        items, settings, current_prompt_md5s(Odar(settings)), candidates, traffic.others, False, about, code
+    )
 
 
 def _cheap_models(settings: Settings) -> list[str]:

@@ -39,7 +39,7 @@ from odar.lab.calibration.result import (
     without_prompts,
 )
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
-from odar.lab.recording.header import Header, describe_changes, facts_of, model_facts
+from odar.lab.recording.header import Header, current_prompt_md5s, describe_changes, facts_of, model_facts
 from odar.lab.recording.questions import load_questions, starter_questions
 from odar.lab.recording.schema import RecordedItem
 from odar.lab.replay.table import ReplayTable
@@ -132,8 +132,11 @@ class Measured:
 
     @cached_property
     def table(self) -> ReplayTable:
-        """Every question with its answers, for any policy."""
-        prompts = {step: prompt.md5 for step, prompt in self.odar.agents.prompts.exact.items()}
+        """Every question with its answers, for any policy.
+
+        Difficulties are those of the current estimator. The calibration is empty: it is what will be fitted.
+        """
+        prompts = current_prompt_md5s(self.odar)
         difficulty = [self.odar.estimator.estimate(Query(item.query)).difficulty for item in self.scored.items]
         return ReplayTable(self.scored.items, self.odar.settings, prompts, Calibration(), difficulty)
 

@@ -123,10 +123,15 @@ def facts_of(odar: Odar) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "agents": agents,
         "models": {card.name: _card_facts(odar, card) for card in cards},
-        "prompts": {step.value: prompt.md5 for step, prompt in odar.agents.prompts.exact.items()},
+        "prompts": {step.value: md5 for step, md5 in current_prompt_md5s(odar).items()},
         "samples": settings.routing.samples,
     }
     return dict(json.loads(json.dumps(facts)))
+
+
+def current_prompt_md5s(odar: Odar) -> dict[Step, str]:
+    """The MD5 of each step's prompt for exact questions, by which a calibration knows its agents."""
+    return {step: prompt.md5 for step, prompt in odar.agents.prompts.exact.items()}
 
 
 def model_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
