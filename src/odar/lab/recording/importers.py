@@ -179,45 +179,45 @@ def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
 
 def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
     """The answer that the fields of a row describe; `number` is the id of a row without one."""
-    value = fields.get
-    if value("text") is None and value("answer") is None and value("score") is None:
+    get = fields.get
+    if get("text") is None and get("answer") is None and get("score") is None:
         raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
     # the text and the final answer
-    text = str(value("text") if value("text") is not None else value("answer") or "")
+    text = str(get("text") if get("text") is not None else get("answer") or "")
     answer, stated = _find_answer(text)
-    if value("answer") is not None:
-        answer = str(value("answer"))
-        stated = value("answer") != ""
+    if get("answer") is not None:
+        answer = str(get("answer"))
+        stated = get("answer") != ""
     # log-probabilities: without the tokens that they belong to, only their mean and their sum count
-    mean = _logprob(value("mean_logprob"), value("mean_probability"))
-    tokens, logprobs = _listed_tokens(value("tokens"), value("logprobs"))
-    of_answer = _logprob(value("answer_logprob"), value("answer_probability"))
+    mean = _logprob(get("mean_logprob"), get("mean_probability"))
+    tokens, logprobs = _listed_tokens(get("tokens"), get("logprobs"))
+    of_answer = _logprob(get("answer_logprob"), get("answer_probability"))
     if logprobs and len(tokens) != len(logprobs):
         if known := [each for each in logprobs if each is not None]:
             mean = sum(known) / len(known)
             of_answer = sum(known) if of_answer is None and text.strip() == answer.strip() else of_answer
         tokens = []
         logprobs = []
-    read, cached, written = (_integer(value(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
+    read, cached, written = (_integer(get(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
     return ImportedAnswer(
-        id=str(number if value("id") is None else value("id")),
-        has_id=value("id") is not None,
-        set=str(value("set") or ""),
-        query=str(value("query") or ""),
-        gold=value("gold"),
+        id=str(number if get("id") is None else get("id")),
+        has_id=get("id") is not None,
+        set=str(get("set") or ""),
+        query=str(get("query") or ""),
+        gold=get("gold"),
         text=text,
         answer=answer,
         stated=stated,
-        score=_score(value("score")),
-        model=str(model or value("model") or ""),
+        score=_score(get("score")),
+        model=str(model or get("model") or ""),
         tokens=tuple(tokens),
         logprobs=tuple(map(round_logprob, logprobs)),
         mean_logprob=round_logprob(mean),
         answer_logprob=round_logprob(of_answer),
         usage=Usage(read, cached, written),
-        cost_usd=_number(value("cost")),
-        seconds=_number(value("seconds")),
-        finish=str(value("finish") or "stop"),
+        cost_usd=_number(get("cost")),
+        seconds=_number(get("seconds")),
+        finish=str(get("finish") or "stop"),
     )
 
 
