@@ -103,7 +103,7 @@ def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
 
 
 def record_questions(
-    settings: Settings, questions: list[Question], data: str, run: RunOptions, *, quiet: bool
+    run: RunOptions, settings: Settings, questions: list[Question], data: str, *, quiet: bool
 ) -> tuple[Odar, list[RecordedItem]]:
     """Let all agents answer questions, and return an engine and the items that all of them answered.
 
