@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from odar.lab.graders.text import TEXT_GRADERS
 from odar.lab.recording.files import write_recording
 from odar.lab.recording.importers import FORMATS, ImportOptions, read_models, read_questions
 from odar.lab.recording.joining import import_models
-from odar.lab.recording.schema import Task
+from odar.lab.recording.schema import Grader
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.policies import escalation_score, run_policies, run_policy
 from odar.lab.replay.table import ReplayTable
@@ -142,7 +141,7 @@ def _summary(table: ReplayTable) -> dict[str, Any]:
     return {"items": len(table), "rows": [asdict(row) for row in _rows(table)], "apgr": _router_quality(table)}
 
 
-def _grader(name: str) -> Callable[[Task, str, str], float]:
+def _grader(name: str) -> Grader:
     if name not in TEXT_GRADERS:
         return BENCHMARKS[name].score
     compare = TEXT_GRADERS[name]

@@ -30,13 +30,12 @@ from odar.lab.graders.text import (
     grid_match,
     yes_no_match,
 )
-from odar.lab.recording.schema import Task
+from odar.lab.recording.schema import Grader, Task
 from odar.policy.answers import last_boxed
 from odar.types import Image, Query
 
 Row = dict[str, Any]
 MakeTasks = Callable[[Row, str, int], Task | list[Task]]
-Score = Callable[[Task, str, str], float]
 
 
 def question_with_options(question: str, options: Sequence[str], before: str = "") -> str:
@@ -384,8 +383,8 @@ def swe_bench(row: Row, group: str, number: int) -> Task:
     return Task(row["instance_id"], Query(text), row["instance_id"], row["repo"])
 
 
-def _by_gold(compare: Callable[[Any, str], float]) -> Score:
-    """A score that compares only the gold with the answer."""
+def _by_gold(compare: Callable[[Any, str], float]) -> Grader:
+    """A grader that compares only the gold with the answer."""
     return partial(_compare_gold, compare)
 
 
@@ -393,7 +392,7 @@ def _compare_gold(compare: Callable[[Any, str], float], task: Task, response: st
     return compare(task.gold, answer)
 
 
-TASKS_AND_SCORES: dict[str, tuple[MakeTasks, Score | None]] = {
+TASKS_AND_GRADERS: dict[str, tuple[MakeTasks, Grader | None]] = {
     "math": (math, _by_gold(math_equal)),
     "gsm8k": (gsm8k, _by_gold(number_match)),
     "imo_2025": (imo_2025, None),
@@ -419,4 +418,4 @@ TASKS_AND_SCORES: dict[str, tuple[MakeTasks, Score | None]] = {
     "arc_agi_2": (arc_agi_2, score_grid),
     "truthfulqa_text": (truthfulqa_text, score_truthfulqa_text),
 }
-"""What makes tasks of the rows of each benchmark, and its score; None if its own harness scores."""
+"""What makes tasks of the rows of each benchmark, and its grader; None if its own harness scores."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 
@@ -15,14 +15,12 @@ from odar.engine import Odar
 from odar.errors import InputError, UnknownName, one_line
 from odar.lab.recording.header import Header, digest_json, header_of, model_entry
 from odar.lab.recording.importers import ImportedAnswer
-from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, Task, features_of, sort_attempts
+from odar.lab.recording.schema import Attempt, Grader, ItemKey, RecordedItem, Task, features_of, sort_attempts
 from odar.planning import REFERENCE_TOKENS, USUAL_TOKENS
 from odar.policy.equivalence import equivalent
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW, Ask, Query, Usage
 
-Score = Callable[[Task, str, str], float]
-"""Scores an answer from 0 to 1, given the task, the text and the final answer."""
 UNKNOWN_DIFFICULTY = 0.5
 """The prior of a question whose text is unknown."""
 
@@ -150,7 +148,7 @@ def import_models(
     files: Mapping[str, str],
     *,
     known: Mapping[str, Task] | None = None,
-    score: Score | None = None,
+    score: Grader | None = None,
     kinds: Mapping[str, tuple[str, str]] | None = None,
 ) -> Imported:
     """Join the answers of several models into a recording.
@@ -195,7 +193,7 @@ def _implied_price(answers: Sequence[ImportedAnswer], cost: float | None) -> Pri
 def join_answers(
     answers: Mapping[str, Sequence[ImportedAnswer]],
     known: Mapping[str, Task] | None = None,
-    score: Score | None = None,
+    score: Grader | None = None,
 ) -> list[Joined]:
     """Join the answers of several agents by question: by set and id if the files name them, else by its text.
 
@@ -268,7 +266,7 @@ def _normalized(text: str) -> str:
     return " ".join(text.split())
 
 
-def _scored(answers: Mapping[str, Sequence[ImportedAnswer]], score: Score | None) -> Joined:
+def _scored(answers: Mapping[str, Sequence[ImportedAnswer]], score: Grader | None) -> Joined:
     """The answers to one question with their scores, the text of the fast one, and the first right answer."""
     query = answers[FAST][0].query
     gold = next((each.gold for own in answers.values() for each in own if each.gold is not None), None)
@@ -331,7 +329,8 @@ def to_items(
 def _attempt(answer: ImportedAnswer, agent: str, index: int, request: int, price: Price | None) -> Attempt:
     usage = answer.usage
     paid = answer.cost_usd
-    prompt_usd, output_usd = (None, None) if paid is None else (0.0, paid)
+    prompt_usd = None if paid is None else 0.0
+    output_usd = paid
     if paid is None and price is not None:
         prompt_usd = price.cost(replace(usage, output=0))
         output_usd = price.cost(replace(usage, input=0, cached=0))

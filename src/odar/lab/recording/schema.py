@@ -52,6 +52,10 @@ class Task:
     """One of SPLITS."""
 
 
+Grader = Callable[[Task, str, str], float]
+"""Scores a response from 0 to 1, given the task, the response, and the final answer that was parsed from it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSet:
     """A set of tasks with a grader: a benchmark, or a user's file."""
@@ -61,8 +65,7 @@ class TaskSet:
     """Category of the questions: one of the paper's eight for a benchmark."""
     metric: str
     """Name of the score: accuracy, EM, F1, …"""
-    score: Callable[[Task, str, str], float]
-    """Scores a response from 0 to 1, given the task, the response, and the final answer that was parsed from it."""
+    score: Grader
     plain: bool = False
     """Whether the form of the response is scored, so that prompts must not ask for a form of their own."""
     elsewhere: str = ""
