@@ -183,6 +183,7 @@ def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[S
     Raises:
         InputError: there are too few items.
     """
+    # score the answers by labels, or by slow's first answer
     scored = scored_items(items)
     found = scored.items
     if not scored.labelled:
@@ -191,6 +192,7 @@ def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[S
         raise InputError(
             f"{len(found)} questions have comparable answers of all agents; at least {MIN_ITEMS} are needed"
         )
+    # the outcome of every choice
     table = ReplayTable(found, settings, prompts, Calibration())
     repeated = np.zeros(len(found), dtype=bool)
     if scored.labelled:
@@ -201,6 +203,7 @@ def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[S
         repeated = np.array([item.key in twice for item in found])
         table, choices = _without_labels(table, twice, repeated)
     choices = sorted(choices, key=lambda choice: float(choice.cost_usd.mean()))
+    # the one that is worth most
     slow = next(choice for choice in choices if choice.name == SLOW)
     goal = Goal(dial, Dial.parse(dial).value(float(slow.cost_usd.mean())))
     best = best_choice(choices, goal, lead=LEAD)
@@ -320,14 +323,15 @@ def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[
     The recommended choice asks one agent; nothing says whether its answer is as good as slow's.
     """
     table = advice.table
-    cards = {agent: advice.table.settings.card(advice.table.settings.agent(agent).model) for agent in table.agents}
+    settings = table.settings
+    cards = {agent: settings.card(settings.agent(agent).model) for agent in table.agents}
     models = {agent: card.name for agent, card in cards.items()}
     dial = str(advice.best.settings.get("routing.dial", advice.goal.dial))
-    policy = table.policy_of(replace(advice.table.settings, policy=str(advice.best.settings["policy"])))
+    policy = table.policy_of(replace(settings, policy=str(advice.best.settings["policy"])))
     chosen: list[str] = []
     costs: list[tuple[float, float]] = []
     for task in tasks:
-        estimate = Estimate(difficulty(task.query), advice.table.settings.routing.estimator)
+        estimate = Estimate(difficulty(task.query), settings.routing.estimator)
         plan = make_plan(task.query, estimate, Assignment("general", models=models), cards, Dial.parse(dial))
         value = Dial.parse(dial).value(table.reference_usd)
         stage = policy.next_stage(State(replace(plan, value_usd=value))).stage
