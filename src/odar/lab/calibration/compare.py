@@ -187,7 +187,7 @@ def _leads(best: Outcomes, other: Outcomes, goal: Goal, errors: float, least: fl
 
 
 def all_settings(table: ReplayTable, dial: str) -> list[dict[str, Setting]]:
-    """Everything that is compared: fixed choices, the paper's policy, and each cascade at each dial."""
+    """Everything that is compared: fixed choices, the paper's policy (SPEC 2.7), and each cascade at each dial."""
     fixed = [str(agent) for agent in table.agents] + [f"{SLOW}*{count}" for count in SELF_CONSISTENCY]
     found: list[dict[str, Setting]] = [{"policy": each} for each in fixed if _has(table, each)]
     if _has(table, FAST, f"{SLOW}:verify", f"{SLOW}*{table.settings.routing.samples}"):
