@@ -13,7 +13,7 @@ from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import SettingsError
 from odar.lab.calibration.guarantee import Certificate, LossBound
-from odar.lab.calibration.install import certified_calibration
+from odar.lab.calibration.result import certified_calibration
 from odar.policy.dial import Dial
 from odar.serving.service import Service
 from support.scripted import ScriptedProvider, completion

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from odar.lab.calibration.bootstrap import Interval, bootstrap_mean
 from odar.lab.graders.text import f1, normalize
+from odar.lab.intervals import Interval, bootstrap_mean
 from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import load_table
 from odar.lab.router_quality import apgr

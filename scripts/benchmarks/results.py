@@ -21,9 +21,9 @@ import numpy as np
 
 from odar.calibration_file import Calibration
 from odar.config import with_values
-from odar.lab.calibration.bootstrap import Interval, bootstrap_mean
 from odar.lab.calibration.compare import Goal, compare, walk_all
 from odar.lab.calibration.fit import fit_calibration
+from odar.lab.intervals import Interval, bootstrap_mean
 from odar.lab.replay.outcomes import Outcomes, upper_hull
 from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import ReplayTable, load_table

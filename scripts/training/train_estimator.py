@@ -27,7 +27,8 @@ from templates import held_out, multiple_choice
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.features import FEATURES, FIELDS, GROUPS, phi_batch, tfidf
 from odar.difficulty.text import clean, terms
-from odar.lab.router_quality import apgr, auroc, bootstrap_interval, cpt, pearson
+from odar.lab.intervals import bootstrap_interval
+from odar.lab.router_quality import apgr, auroc, cpt, pearson
 from odar.types import Query
 
 OUT = Path(__file__).parents[2] / "src/odar/difficulty/data"

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import InputError
+from odar.lab.intervals import bootstrap_interval
 from odar.lab.router_quality import (
     accuracy_curve,
     apgr,
     auroc,
-    bootstrap_interval,
     cpt,
     gap_recovered,
     oracle_score,

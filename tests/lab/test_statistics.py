@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from odar.errors import InputError
-from odar.lab.calibration.bootstrap import bootstrap_mean
+from odar.lab.intervals import bootstrap_mean
 from odar.lab.statistics import (
     benjamini_hochberg,
     difference,

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import SettingsError
-from odar.lab.recording.executor import Item, Outcome, Work
+from odar.lab.recording.executor import Work, WorkItem, WorkResult
 from odar.lab.recording.journal import Memo
 
 
-def outcome(item: Item, **more: Any) -> Outcome:
+def outcome(item: WorkItem, **more: Any) -> WorkResult:
     """Return the outcome of an item."""
-    return Outcome({"id": item.key, "cost_usd": 0.0, "error": None, "digest": item.digest, **more})
+    return WorkResult({"id": item.key, "cost_usd": 0.0, "error": None, "digest": item.digest, **more})
 
 
 @asynccontextmanager
@@ -36,7 +36,7 @@ class KillsItsWorker:
 
     @asynccontextmanager
     async def __call__(self) -> AsyncIterator[Work]:
-        async def work(item: Item, memo: Memo) -> Outcome:
+        async def work(item: WorkItem, memo: Memo) -> WorkResult:
             if item.key == self.key:
                 os.kill(os.getpid(), signal.SIGKILL)
             return outcome(item)
@@ -58,7 +58,7 @@ class KillsItsWorkerAtStart:
         if started < self.count:
             os.kill(os.getpid(), signal.SIGKILL)
 
-        async def work(item: Item, memo: Memo) -> Outcome:
+        async def work(item: WorkItem, memo: Memo) -> WorkResult:
             return outcome(item)
 
         yield work
@@ -76,7 +76,7 @@ class KeepsLargePart:
 
         node = ray.get_runtime_context().get_node_id()
 
-        async def work(item: Item, memo: Memo) -> Outcome:
+        async def work(item: WorkItem, memo: Memo) -> WorkResult:
             (self.folder / f"at-{node}").touch()
             await self._wait_for("keep")
             memo.keep("much", "x" * 2**20)

@@ -11,19 +11,28 @@ from typing import Any
 import click
 
 from odar.cli.advise_report import html_page, print_report, report_body
-from odar.cli.collecting import RunOptions, confirm_run, read_body, record_items, run_options, with_long_timeouts
-from odar.cli.eval_import import parse_columns, parse_prices
 from odar.cli.local import fetch_weights
-from odar.cli.options import COUNT, FILE, announce_profile, command_line, dial_option, json_option, settings_options
+from odar.cli.options import (
+    COUNT,
+    FILE,
+    announce_profile,
+    command_line,
+    dial_option,
+    json_option,
+    parse_column_map,
+    parse_prices,
+    settings_options,
+)
+from odar.cli.runs import RunOptions, confirm_run, read_body, record_items, run_options, with_long_timeouts
 from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
 from odar.files import atomic_write, cache_folder, user_path
 from odar.lab.calibration.advice import MIN_ITEMS, Advice, advise, best_second, kind_of, one_call_costs, with_second
-from odar.lab.calibration.install import provenance, without_prompts
+from odar.lab.calibration.result import provenance, without_prompts
 from odar.lab.recording.collect import Job, make_items
 from odar.lab.recording.files import open_recording, read_table
-from odar.lab.recording.header import digest_json, header_of
+from odar.lab.recording.header import current_prompt_md5s, digest_json, header_of
 from odar.lab.recording.importers import COLUMNS, ImportOptions, read_models
 from odar.lab.recording.joining import import_models
 from odar.lab.recording.journal import Journal
@@ -37,8 +46,8 @@ from odar.types import FAST, SECOND, SLOW, Ask, Query, Step
 
 AUTO = "auto"
 SEED = 42
-TWICE = 3
-"""Of so many questions, one is asked of slow twice."""
+REPEAT_EVERY = 3
+"""One of so many questions is asked of slow twice."""
 _SET = question_set("log")
 
 
@@ -49,12 +58,14 @@ class Answers:
     items: list[RecordedItem]
     settings: Settings
     prompts: Mapping[Step, str]
+    """The MD5 of each step's prompt."""
     candidates: Mapping[str, str]
     """Agents that may be the second, and their models."""
     others: Sequence[Task] = ()
     """Requests without a comparable answer."""
     imported: bool = False
     about: str = ""
+    """What the log holds, for readers."""
     code: int = 0
     """Exit code of the collection."""
 
@@ -95,16 +106,7 @@ def command(
     odar advise answers.parquet --slow gpt-4.1 --price mini=0.15,0.6
     """
     given = {agent: options[agent] for agent in (FAST, SECOND, SLOW)}
-    first = _first_row(log)
-    if str(first.get("format", "")).startswith("odar-recording"):
-        answers = _from_recording(log, settings)
-    elif options["columns"] or _is_table(first):
-        answers = _from_table(log, settings, given, options)
-    else:
-        named = {agent: name for agent, name in given.items() if name and name != AUTO}
-        answers = _from_log(
-            log, _with_models(settings, named), run, given[SECOND] == AUTO, options["limit"], quiet=as_json
-        )
+    answers = _read_answers(log, settings, run, given, options, quiet=as_json)
     fitted_dial = settings.origins.get(("routing", "dial"), "").startswith("calibration")  # to other questions
     advice, seconds = _advise(answers, "balanced" if fitted_dial else settings.routing.dial, given[SECOND])
     estimator = Odar(settings).estimator
@@ -112,11 +114,7 @@ def command(
     if answers.others:
         one_call = one_call_costs(advice, answers.others, lambda query: estimator.estimate(query).difficulty)
     if advice.best.is_cascade:
-        made = provenance({"command": command_line(), "data": log, "items": len(advice.kinds)})
-        fitted = replace(advice.table.calibration, settings=dict(advice.best.settings), made=made)
-        fitted = without_prompts(fitted) if answers.imported else fitted
-        with atomic_write(Path(out)) as draft:
-            draft.write_text(fitted.to_json(), encoding="utf-8")
+        _write_calibration(advice, log, out, imported=answers.imported)
     body = report_body(advice, answers.about, seconds, one_call, out)
     if page:
         with atomic_write(Path(page)) as draft:
@@ -130,7 +128,38 @@ def command(
     return answers.code
 
 
+def _write_calibration(advice: Advice, log: str, out: str, *, imported: bool) -> None:
+    made = provenance({"command": command_line(), "data": log, "items": len(advice.kinds)})
+    calibration = replace(advice.table.calibration, settings=dict(advice.best.settings), made=made)
+    calibration = without_prompts(calibration) if imported else calibration
+    with atomic_write(Path(out)) as draft:
+        draft.write_text(calibration.to_json(), encoding="utf-8")
+
+
 # --- what the log holds ----------------------------------------------------------------------------------------
+
+
+def _read_answers(
+    log: str,
+    settings: Settings,
+    run: RunOptions,
+    given: Mapping[str, str | None],
+    options: Mapping[str, Any],
+    *,
+    quiet: bool,
+) -> Answers:
+    """The answers that the file holds, or those of the agents to a sample of its requests.
+
+    `given` holds the options --fast, --second and --slow, `options` the others of the command.
+    """
+    first = _first_row(log)
+    if str(first.get("format", "")).startswith("odar-recording"):
+        return _from_recording(log, settings)
+    if options["columns"] or _is_table(first):
+        return _from_table(log, settings, given, options)
+    named = {agent: name for agent, name in given.items() if name and name != AUTO}
+    tries_seconds = given[SECOND] == AUTO
+    return _from_log(log, _with_models(settings, named), run, tries_seconds, options["limit"], quiet=quiet)
 
 
 def _first_row(log: str) -> Mapping[str, Any]:
@@ -158,14 +187,14 @@ def _from_recording(log: str, configured: Settings) -> Answers:
         for item in recording.items("calibrate", tokens=False)
         if {each.agent for each in item.attempts} >= set(settings.agent_names)
     ]
-    prompts = _prompts(configured) if header.imported else header.prompt_md5s()
+    prompts = current_prompt_md5s(Odar(configured)) if header.imported else header.prompt_md5s()
     return _recorded(items, settings, prompts, imported=header.imported)
 
 
 def _from_table(
     log: str, settings: Settings, given: Mapping[str, str | None], options: Mapping[str, Any]
 ) -> Answers:
-    models = read_models([log], ImportOptions("table"), lambda name: parse_columns(options["columns"], name))
+    models = read_models([log], ImportOptions("table"), lambda name: parse_column_map(options["columns"], name))
     digest = hashlib.sha256(user_path(log).read_bytes()).hexdigest()
     roles = {agent: None if name == AUTO else name for agent, name in given.items()}
     imported = import_models(
@@ -175,7 +204,9 @@ def _from_table(
         notice(warning)
     if imported.left_out:
         notice(f"{imported.left_out} questions left out: not all models answered them")
-    return _recorded(imported.items, imported.header.to_settings(), _prompts(settings), imported=True)
+    return _recorded(
+        imported.items, imported.header.to_settings(), current_prompt_md5s(Odar(settings)), imported=True
+    )
 
 
 def _recorded(
@@ -190,8 +221,13 @@ def _recorded(
     return Answers(compared, settings, prompts, candidates, others, imported, f"{len(items)} recorded questions")
 
 
-def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: int, *, quiet: bool) -> Answers:
-    """Sample the requests of a log, and let the agents answer those whose answers can be compared."""
+def _from_log(
+    log: str, settings: Settings, run: RunOptions, tries_seconds: bool, limit: int, *, quiet: bool
+) -> Answers:
+    """Sample the requests of a log, and let the agents answer those whose answers can be compared.
+
+    With `tries_seconds` every configured cheap model answers them too, as a candidate for the second agent.
+    """
     traffic = read_traffic(log, read_body)
     tasks = [task for task, _ in select_tasks(traffic.compared, limit=limit)]
     about = _describe(traffic, len(tasks))
@@ -204,16 +240,18 @@ def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: 
     if not quiet:
         announce_profile(settings)
     fetch_weights(settings, quiet=quiet)
-    further = _cheap_models(settings) if auto else []
+    further = _cheap_models(settings) if tries_seconds else []
     settings = replace(settings.with_default_models(), agents={})
+    # the agents answer
     is_labelled = all(task.gold for task in tasks)
     cheap = [Ask(agent) for agent in settings.agent_names if agent != SLOW]
 
     def asks(task: Task) -> tuple[Ask, ...]:
-        twice = not is_labelled and int(task.id, 16) % TWICE == 0
+        twice = not is_labelled and int(task.id, 16) % REPEAT_EVERY == 0
         return (*cheap, Ask(SLOW, 2 if twice else 1))
 
     code, items, spent_usd = _collect(settings, [(task, asks(task)) for task in tasks], log, run, quiet=quiet)
+    # further models answer as candidates for the second
     candidates = {SECOND: settings.second.model} if settings.second else {}
     for name in further:
         notice(f"{name} as the second")
@@ -233,12 +271,9 @@ def _from_log(log: str, settings: Settings, run: RunOptions, auto: bool, limit: 
         candidates[agent] = name
         extra = {item.key: replace(item.attempts[0], agent=agent) for item in found}
         items = [replace(i, attempts=(*i.attempts, extra[i.key])) for i in items if i.key in extra]
-    return Answers(items, settings, _prompts(settings), candidates, traffic.others, False, about, code)
-
-
-def _prompts(settings: Settings) -> dict[Step, str]:
-    """The MD5 of the prompts in use, by which a calibration knows its agents."""
-    return {step: prompt.md5 for step, prompt in Odar(settings).agents.prompts.exact.items()}
+    return Answers(
+        items, settings, current_prompt_md5s(Odar(settings)), candidates, traffic.others, False, about, code
+    )
 
 
 def _cheap_models(settings: Settings) -> list[str]:
@@ -266,7 +301,7 @@ def _collect(
         code = record_items(run, with_long_timeouts(settings), items, journal, quiet=quiet)
         keys = [item.key for item in items if item.key in journal.entries and not journal.entries[item.key].failed]
         spent_usd = sum(entry.cost_usd or 0.0 for entry in journal.entries.values())
-        return code, [item_from_json(row).measured() for row in journal.rows(keys)], spent_usd
+        return code, [item_from_json(row).without_tokens() for row in journal.rows(keys)], spent_usd
 
 
 def _expected(settings: Settings, jobs: Sequence[Job]) -> str:

@@ -13,7 +13,7 @@ import click
 from odar.cli.terminal import print_columns, print_text
 from odar.errors import plural
 from odar.lab.calibration.advice import Advice, percent
-from odar.lab.calibration.bootstrap import Interval
+from odar.lab.intervals import Interval
 from odar.lab.replay.outcomes import Outcomes
 
 

@@ -82,6 +82,7 @@ def command(
     odar ask --json - < question.txt
     odar ask --dry-run "What is 17 * 23 + 4?"
     """
+    # read the question
     text = _read_question(question, file)
     check_text(text)  # before weights are fetched
     pictures = [load_image(image) for image in images]
@@ -94,10 +95,12 @@ def command(
             step = odar.decide(text, (), options)
         print_json(step.to_dict()) if as_json else print_facts(_step_facts(step))
         return
+    # answer it
     settings = fetch_fast_weights(settings, quiet=as_json)
     preload_store(settings)
     streams = sys.stdout.isatty() and not as_json and not short
     answer = asyncio.run(_ask(settings, text, options, show_progress=not as_json, streams=streams))
+    # print the answer, and store its trace
     query = Query(text, tuple(pictures))
     if as_json:
         print_json(to_document(Record(query, answer.trace), content=True))

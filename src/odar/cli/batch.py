@@ -9,7 +9,9 @@ from pathlib import Path
 
 import click
 
-from odar.cli.collecting import (
+from odar.cli.local import fetch_weights, uses_local_model
+from odar.cli.options import FILE, announce_profile, json_option, settings_options
+from odar.cli.runs import (
     RunOptions,
     confirm_run,
     exit_code,
@@ -18,8 +20,6 @@ from odar.cli.collecting import (
     run_items,
     run_options,
 )
-from odar.cli.local import fetch_weights, uses_local_model
-from odar.cli.options import FILE, announce_profile, json_option, settings_options
 from odar.cli.terminal import format_known, notice, print_json
 from odar.engine import Odar
 from odar.lab.recording.batch import make_items, open_batch_work

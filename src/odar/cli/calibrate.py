@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from odar.calibration_file import Calibration
-from odar.cli.collecting import RunOptions, collect_items, run_options
 from odar.cli.local import fetch_weights
 from odar.cli.options import (
     COUNT,
@@ -24,22 +23,23 @@ from odar.cli.options import (
     json_option,
     settings_options,
 )
+from odar.cli.runs import RunOptions, record_questions, run_options
 from odar.cli.terminal import notice, print_columns, print_json, print_text
 from odar.config import with_values
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.files import atomic_write
 from odar.lab.calibration.compare import Comparison, Goal, compare
-from odar.lab.calibration.install import (
+from odar.lab.calibration.items import ScoredItems, scored_items, usable_items
+from odar.lab.calibration.result import (
     MIN_CHOICE,
     chosen_calibration,
     recommendation,
     statistics_calibration,
     without_prompts,
 )
-from odar.lab.calibration.items import ScoredItems, scored_items, usable_items
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
-from odar.lab.recording.header import Header, describe_changes, facts_of, model_facts
+from odar.lab.recording.header import Header, current_prompt_md5s, describe_changes, facts_of, model_facts
 from odar.lab.recording.questions import load_questions, starter_questions
 from odar.lab.recording.schema import RecordedItem
 from odar.lab.replay.table import ReplayTable
@@ -91,13 +91,15 @@ def command(
     odar calibrate runs/mine.jsonl --dial quality
     """
     measured = measure(data, limit, run, settings, quiet=as_json)
-    table, scored = measured.table, measured.scored
+    table = measured.table
+    scored = measured.scored
     if statistics_only:
         calibration = statistics_calibration(table, measured.made)
         if not as_json:
             print_statistics(calibration)
         sentence = "Statistics and skills are measured; no policy was chosen."
         return measured.write(calibration, sentence, out, {}, as_json=as_json)
+    # choose what pays
     goal = measured.goal(max_calls, max_cost)
     comparison = compare(table, goal)
     sentence = recommendation(scored, comparison, goal)
@@ -107,6 +109,7 @@ def command(
         calibration = statistics_calibration(table, measured.made)
         few = f"{len(scored)} questions are too few to choose a policy ({MIN_CHOICE} are needed)"
         sentence = f"{few}: statistics and skills are written, the policy stays."
+    # show it, and write it with a report
     frontier = comparison.to_rows(comparison.frontier())
     report = {"recommendation": sentence, "score": scored.score_name, "frontier": frontier}
     if not as_json:
@@ -117,17 +120,23 @@ def command(
 
 @dataclass(frozen=True)
 class Measured:
-    """Answers of all agents, and what they were made with."""
+    """Answers of all agents to the questions of a user, of which a calibration is made."""
 
     odar: Odar
+    """An engine with the agents that gave the answers; it makes no call."""
     scored: ScoredItems
     imported: bool
+    """Whether the answers come from another tool, so that their prompts are unknown."""
     made: dict[str, Any]
+    """Where they come from, for the calibration file."""
 
     @cached_property
     def table(self) -> ReplayTable:
-        """Every question with its answers, for any policy."""
-        prompts = {step: prompt.md5 for step, prompt in self.odar.agents.prompts.exact.items()}
+        """Every question with its answers, for any policy.
+
+        Difficulties are those of the current estimator. The calibration is empty: it is what will be fitted.
+        """
+        prompts = current_prompt_md5s(self.odar)
         difficulty = [self.odar.estimator.estimate(Query(item.query)).difficulty for item in self.scored.items]
         return ReplayTable(self.scored.items, self.odar.settings, prompts, Calibration(), difficulty)
 
@@ -170,7 +179,7 @@ def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *
         if not quiet:
             announce_profile(settings)
         fetch_weights(settings, quiet=quiet)
-        odar, items = collect_items(settings, questions, data or "starter", run, quiet=quiet)
+        odar, items = record_questions(run, settings, questions, data or "starter", quiet=quiet)
     scored = scored_items(items)
     if len(scored) < MIN_ITEMS:
         raise InputError(f"{len(scored)} items have answers of all agents; at least {MIN_ITEMS} are needed")

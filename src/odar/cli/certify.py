@@ -5,12 +5,11 @@ from __future__ import annotations
 import click
 
 from odar.cli.calibrate import measure, out_option
-from odar.cli.collecting import RunOptions, run_options
 from odar.cli.options import FILE, Finite, json_option, settings_options
+from odar.cli.runs import RunOptions, run_options
 from odar.errors import InputError
-from odar.lab.calibration.compare import guarantee
-from odar.lab.calibration.guarantee import Certificate, LossBound
-from odar.lab.calibration.install import certified_calibration, statistics_calibration
+from odar.lab.calibration.guarantee import Certificate, LossBound, fit_and_certify
+from odar.lab.calibration.result import certified_calibration, statistics_calibration
 from odar.lab.replay.outcomes import Outcomes
 from odar.settings import Settings
 from odar.types import SLOW
@@ -51,7 +50,7 @@ def command(
     measured = measure(data, 0, run, settings, quiet=as_json)
     if not measured.scored.labelled:
         raise InputError("a certificate needs right answers: agreement with slow is not accuracy")
-    fitted, certificate, choice, reference = guarantee(measured.table, bound, measured.goal())
+    fitted, certificate, choice, reference = fit_and_certify(measured.table, bound, measured.goal())
     if choice is None or choice.cost_usd.mean() >= reference.cost_usd.mean():
         calibration = statistics_calibration(measured.table, measured.made)
     else:

@@ -125,12 +125,15 @@ def _check_traces(settings: Settings) -> Iterator[Finding]:
 
 def _check_local_models(settings: Settings) -> list[Finding]:
     """Which weights are present, and whether disk and memory suffice for those that the agents use."""
-    found, models, missing = [], local_models(settings), 0
+    found = []
+    models = local_models(settings)
+    missing_bytes = 0
     for weights in catalogue().values():
-        state, used = weights_status(weights)[0], weights.name in models
+        state = weights_status(weights)[0]
+        used = weights.name in models
         present = state == "present"
         if used and not present:
-            missing += weights.size + weights.download_size
+            missing_bytes += weights.size + weights.download_size
         if used or state != "absent":
             remedy = "" if present else f"odar pull {weights.name}"
             ok = present or not (used and offline())
@@ -143,19 +146,19 @@ def _check_local_models(settings: Settings) -> list[Finding]:
             except OdarError as error:
                 found.append(Finding("local model", False, str(error)))
     if models:
-        found.append(_check_disk(weights_folder(), missing))
+        found.append(_check_disk(weights_folder(), missing_bytes))
         if all(finding.ok for finding in found):
             found.append(_check_memory(memory_mb(settings)))
     return found
 
 
-def _check_disk(folder: Path, missing: int) -> Finding:
+def _check_disk(folder: Path, missing_bytes: int) -> Finding:
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(existing).free
     text = f"{free / 1e9:,.1f} GB free in {existing}"
-    if missing:
-        text += f"; downloading the missing weights takes up to {missing / 1e9:.1f} GB"
-    enough = not missing or free > missing
+    if missing_bytes:
+        text += f"; downloading the missing weights takes up to {missing_bytes / 1e9:.1f} GB"
+    enough = not missing_bytes or free > missing_bytes
     return Finding("disk", enough, text, "" if enough else "set ODAR_CACHE_DIR to a larger disk")
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
-from odar.cli.collecting import (
+from odar.cli.local import fetch_weights
+from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
+from odar.cli.runs import (
     RunOptions,
     confirm_run,
     read_conversation,
@@ -17,20 +19,18 @@ from odar.cli.collecting import (
     run_options,
     with_long_timeouts,
 )
-from odar.cli.local import fetch_weights
-from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
 from odar.cli.terminal import notice, print_columns, print_json
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Benchmark
-from odar.lab.graders.text import TEXT_SCORERS
+from odar.lab.graders.text import TEXT_GRADERS
 from odar.lab.recording.collect import Job, make_items
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
 from odar.lab.recording.header import header_of
 from odar.lab.recording.journal import Journal
 from odar.lab.recording.questions import load_questions, question_set
 from odar.lab.recording.schema import Task, TaskSet, row_id
-from odar.lab.selection import check_scorer, select_tasks, with_fitting_prompts
+from odar.lab.selection import check_grader, select_tasks, with_fitting_prompts
 from odar.settings import Settings
 from odar.types import Query
 
@@ -46,7 +46,7 @@ LoadedSet = tuple[TaskSet, list[Task]]
 @click.option("--seed", "seeds", type=int, multiple=True, default=(42,), help="Repeatable.")
 @click.option("--samples", type=click.IntRange(1, MAX_SAMPLES), help="Slow samples per item. Default: as on Hard.")
 @click.option("--data", type=FILE, metavar="DIR", help="Read benchmarks from this folder, not from the hub.")
-@click.option("--score-by", type=click.Choice(sorted(TEXT_SCORERS)), help="Scorer of your own questions.")
+@click.option("--score-by", type=click.Choice(sorted(TEXT_GRADERS)), help="Grader of your own questions.")
 @run_options(concurrency=4)
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 @settings_options
@@ -71,15 +71,18 @@ def collect_command(
     path = Path(out)
     if not path.name.endswith(".jsonl"):
         raise UsageError(f"--out {out}: a recording that can grow is a .jsonl file, such as {out}.jsonl")
+    # the questions, and prompts that their graders can read
     folder = Path(options["data"]) if options["data"] else None
     loaded = [each for name in dict.fromkeys(names) for each in _load_sets(name, folder, options["score_by"])]
-    sets, prompts = _scorable_sets(loaded), settings.prompts
+    sets = _scorable_sets(loaded)
+    prompts_before = settings.prompts
     settings = with_fitting_prompts(settings, [source for source, _ in sets])
-    if settings.prompts != prompts:
+    if settings.prompts != prompts_before:
         notice(f"prompts = {settings.prompts!r}: the form of the answers is scored")
     jobs = list(_jobs(sets, options["limit"], options["seeds"]))
     announce_profile(settings)
     fetch_weights(settings, quiet=quiet)
+    # record what the journal does not hold yet
     samples = options["samples"] or settings.routing.samples
     recorded = with_long_timeouts(replace(settings, routing=replace(settings.routing, samples=samples)))
     odar = Odar(recorded)  # makes no call
@@ -98,7 +101,7 @@ def _load_sets(name: str, folder: Path | None, score_by: str | None) -> Iterator
     """Load a benchmark, or the sets of a recording or of a file of questions."""
     if not name.endswith(SUFFIXES):
         if score_by:
-            raise UsageError(f"--score-by is for your own questions; {name} has its own scorer")
+            raise UsageError(f"--score-by is for your own questions; {name} has its own grader")
         yield BENCHMARKS[name], _load_benchmark(BENCHMARKS[name], folder)
     elif not name.endswith(".jsonl") or is_recording(name):
         yield from _recorded_sets(name)
@@ -118,7 +121,7 @@ def _load_benchmark(benchmark: Benchmark, folder: Path | None) -> list[Task]:
 
 def _question_sets(name: str, score_by: str | None) -> Iterator[LoadedSet]:
     questions = load_questions(name, read_conversation, answers=True)
-    scorer = TEXT_SCORERS[score_by] if score_by else None
+    grader = TEXT_GRADERS[score_by] if score_by else None
     for own in dict.fromkeys(question.set for question in questions):
         members = [question for question in questions if question.set == own]
         by_benchmark = {question.by_benchmark for question in members}
@@ -127,7 +130,7 @@ def _question_sets(name: str, score_by: str | None) -> Iterator[LoadedSet]:
         if by_benchmark == {True}:
             yield BENCHMARKS[own], [*members]
         else:
-            yield question_set(own or Path(name).stem, score_by or "accuracy", scorer), [*members]
+            yield question_set(own or Path(name).stem, score_by or "accuracy", grader), [*members]
 
 
 def _recorded_sets(name: str) -> Iterator[LoadedSet]:
@@ -142,10 +145,12 @@ def _recorded_sets(name: str) -> Iterator[LoadedSet]:
 
 
 def _scorable_sets(sets: Iterable[LoadedSet]) -> list[LoadedSet]:
-    scorable, reasons = [], []
+    """The sets whose answers can be scored here; a notice names the others. InputError if there is none."""
+    scorable = []
+    reasons = []
     for source, tasks in sets:
         try:
-            check_scorer(source, tasks)
+            check_grader(source, tasks)
             scorable.append((source, tasks))
         except GradedElsewhere as error:
             reasons.append(str(error))

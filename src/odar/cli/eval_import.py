@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from odar.catalogue import Price
 from odar.cli.eval_replay import fixed_outcomes, print_policies
-from odar.cli.options import FILE, json_option, settings_options
+from odar.cli.options import FILE, json_option, parse_column_map, parse_prices, settings_options
 from odar.cli.terminal import notice, print_json, print_text
 from odar.engine import Odar
-from odar.errors import UsageError, plural
+from odar.errors import plural
 from odar.files import user_path
 from odar.lab.benchmarks.base import BENCHMARKS
 from odar.lab.calibration.items import scored_items
-from odar.lab.graders.text import TEXT_SCORERS
+from odar.lab.graders.text import TEXT_GRADERS
 from odar.lab.recording.files import write_recording
 from odar.lab.recording.importers import FORMATS, ImportOptions, read_models, read_questions
 from odar.lab.recording.joining import import_models
-from odar.lab.recording.schema import Task
+from odar.lab.recording.schema import Grader
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.policies import escalation_score, run_policies, run_policy
 from odar.lab.replay.table import ReplayTable
@@ -31,6 +29,9 @@ from odar.lab.router_quality import apgr
 from odar.lab.statistics import PolicySummary, summarize_policies
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW
+
+POLICIES = ("cascade", "cascade:dial=economy", "cascade:dial=quality", "baselines")
+"""What is replayed on an imported recording."""
 
 
 @click.command("import")
@@ -44,7 +45,7 @@ from odar.types import FAST, SECOND, SLOW
 @click.option("--filter", "filter_", default="", metavar="NAME", help="lm-eval: the filter to use.")
 @click.option("--metric", default="", metavar="NAME", help="lm-eval, inspect: the metric or scorer to use.")
 @click.option("--questions", type=FILE, metavar="FILE", help="Texts and right answers by id, if missing.")
-@click.option("--score-by", metavar="NAME", help="exact_match, f1, rouge_l, or a benchmark: scorer of the answers.")
+@click.option("--score-by", metavar="NAME", help="exact_match, f1, rouge_l, or a benchmark: grader of the answers.")
 @click.option("--set-name", "title", default="", metavar="NAME", help="Default: the name of the first file.")
 @click.option("--out", type=FILE, metavar="FILE", help="Write a recording: .jsonl or .jsonl.gz.")
 @json_option("Print one JSON object.")
@@ -75,10 +76,12 @@ def import_command(
     odar eval import --answers a=votes.csv --answers b=votes.csv --slow b \\
       --map text=response_{model} --map score=winner:model_{model}
     """
+    # read the files
     shared = ImportOptions(options["kind"], None, "", options["filter_"], options["metric"])
-    models = read_models(answers, shared, lambda name: parse_columns(options["columns"], name))
+    models = read_models(answers, shared, lambda name: parse_column_map(options["columns"], name))
     questions = options["questions"]
-    known = read_questions(questions, parse_columns(options["columns"], "")) if questions else None
+    known = read_questions(questions, parse_column_map(options["columns"], "")) if questions else None
+    # join them into a recording
     paths = [user_path(each if user_path(each).is_file() else each.partition("=")[2]) for each in answers]
     set_name = options["title"] or paths[0].name.split(".")[0]
     sets = {each.set or set_name for own in models.values() for each in own}
@@ -90,16 +93,18 @@ def import_command(
         set_name,
         {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths},
         known=known,
-        score=_scorer(options["score_by"]) if options["score_by"] else None,
+        score=_grader(options["score_by"]) if options["score_by"] else None,
         kinds={name: (BENCHMARKS[name].category, BENCHMARKS[name].metric) for name in sets & BENCHMARKS.names()},
     )
     if out:
         write_recording(Path(out), imported.header, imported.items)
+    # replay it
     scored = scored_items(imported.items)
     table = ReplayTable.from_items(scored.items, imported.header)
     parts = {name: table.replaced(rows=table.of_set(name)) for name in table.sets()}
     for warning in imported.warnings:
         notice(warning)
+    # show what ODAR would gain
     about = {"models": dict(imported.models), "score": scored.score_name, "left_out": imported.left_out, "out": out}
     if as_json:
         own = {name: _summary(part) for name, part in parts.items()} if len(parts) > 1 else {}
@@ -121,9 +126,6 @@ def import_command(
         click.echo(f"\nwritten to {out}")
 
 
-POLICIES = ("cascade", "cascade:dial=economy", "cascade:dial=quality", "baselines")
-
-
 def _rows(table: ReplayTable) -> list[PolicySummary]:
     outcomes = [each for _, each in run_policies(table, POLICIES) if isinstance(each, Outcomes)]
     return summarize_policies(table, outcomes, run_policy(table, "single-slow"), fixed_outcomes(table))
@@ -139,42 +141,8 @@ def _summary(table: ReplayTable) -> dict[str, Any]:
     return {"items": len(table), "rows": [asdict(row) for row in _rows(table)], "apgr": _router_quality(table)}
 
 
-def _scorer(name: str) -> Callable[[Task, str, str], float]:
-    if name not in TEXT_SCORERS:
+def _grader(name: str) -> Grader:
+    if name not in TEXT_GRADERS:
         return BENCHMARKS[name].score
-    compare = TEXT_SCORERS[name]
+    compare = TEXT_GRADERS[name]
     return lambda task, _, answer: compare(task.gold if isinstance(task.gold, list) else [str(task.gold)], answer)
-
-
-def parse_columns(pairs: Sequence[str], model: str) -> dict[str, str]:
-    """The column map of a model; what names this model replaces what holds for all.
-
-    >>> parse_columns(["text=said", "gpt:text=said.1", "other:text=x"], "gpt")
-    {'text': 'said.1'}
-    """
-    columns = {}
-    for pair in sorted(pairs, key=lambda pair: ":" in pair.partition("=")[0]):
-        field, _, column = pair.partition("=")
-        if not column:
-            raise UsageError(f"--map {pair}: write FIELD=COLUMN")
-        name, _, field = field.strip().rpartition(":")
-        if name in ("", model):
-            columns[field] = column.strip()
-    return columns
-
-
-def parse_prices(given: Iterable[str]) -> dict[str, Price]:
-    """The prices of `--price NAME=IN,OUT`."""
-    prices = {}
-    for each in given:
-        name, _, price = each.rpartition("=")
-        try:
-            input_usd, output_usd = (float(part) for part in price.split(","))
-        except ValueError:
-            name = ""
-        if not name:
-            raise UsageError(
-                f"--price {each}: write NAME=IN,OUT in dollars per million tokens, such as mini=0.15,0.6"
-            )
-        prices[name] = Price(input_usd, input_usd, output_usd)
-    return prices

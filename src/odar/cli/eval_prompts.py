@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from odar.agents.prompts import load_prompts
-from odar.cli.collecting import RunOptions, collect_items, run_options
 from odar.cli.local import fetch_weights
 from odar.cli.options import FILE, json_option, settings_options
+from odar.cli.runs import RunOptions, record_questions, run_options
 from odar.cli.terminal import notice, print_columns, print_json
 from odar.lab.recording.questions import load_questions
 from odar.lab.recording.schema import RecordedItem
@@ -45,7 +45,7 @@ def prompts_command(
     for name in prompt_sets:
         notice(f"prompts {name}")
         tried = replace(settings, prompts=name, routing=replace(settings.routing, samples=1))
-        _, items = collect_items(tried, loaded, questions, run, quiet=as_json)
+        _, items = record_questions(run, tried, loaded, questions, quiet=as_json)
         rows += prompt_rows(name, items)
     if as_json:
         print_json(rows)

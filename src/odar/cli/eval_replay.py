@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy
 from odar.lab.replay.policies import run_policies, run_policy, suites
 from odar.lab.replay.table import ReplayTable, load_table, load_tables, shared_rows
 from odar.lab.router_quality import arena_score, path_robustness
-from odar.lab.statistics import PolicySummary, paired_difference, summarize_policies
+from odar.lab.statistics import Difference, PolicySummary, paired_difference, summarize_policies
 from odar.settings import Settings
 from odar.types import SLOW
 
@@ -138,6 +138,7 @@ def compare_command(first: str, second: str, only: str | None, as_json: bool) ->
         recording, _, policy = text.partition("#")
         tables.append(load_table(recording))
         outcomes.append(run_policy(tables[-1], policy or "odar"))
+    # the items that both recordings hold
     shared = shared_rows(tables[0].column("key"), tables[1].column("key"))
     sizes = list(map(len, tables))
     if only is not None:
@@ -148,6 +149,7 @@ def compare_command(first: str, second: str, only: str | None, as_json: bool) ->
     if not items:
         of_set = f" of the set {only!r}" if only else ": set, id and seed must be the same"
         raise InputError(f"{first} and {second} share no item{of_set}")
+    # their figures
     pairs = list(zip(outcomes, shared, strict=True))
     scores = [outcome.score[rows] for outcome, rows in pairs]
     paths = [outcome.path[rows] for outcome, rows in pairs]
@@ -167,12 +169,18 @@ def compare_command(first: str, second: str, only: str | None, as_json: bool) ->
     }
     if as_json:
         print_json(body)
-        return
+    else:
+        _print_difference(first, second, body, difference)
+
+
+def _print_difference(first: str, second: str, body: Mapping[str, Any], difference: Difference) -> None:
+    items = body["items"]
     left_out = sum(body["left_out"])
     click.echo(f"{plural(items, 'item')} in both" + (f", {left_out} left out" if left_out else ""))
     for letter, accuracy, calls, name in zip("AB", body["accuracy"], body["calls"], (first, second), strict=True):
         click.echo(f"{letter}  {accuracy:.3f}  {calls:.2f} calls  {name}")
-    click.echo(f"same path  {same_path:.0%} of the items, {same_path_corrected:.2f} corrected for chance")
+    corrected = f"{body['same_path_corrected']:.2f} corrected for chance"
+    click.echo(f"same path  {body['same_path']:.0%} of the items, {corrected}")
     click.echo(f"better on {plural(body['only_first_right'], 'item')}, worse on {body['only_second_right']}")
     if difference.p is None:
         reason = f"{items} items are too few for an interval or a p-value"

@@ -8,14 +8,15 @@ import math
 import shlex
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
 
+from odar.catalogue import Price
 from odar.cli.terminal import notice
 from odar.config import BOTH_NAMED, load_settings
-from odar.errors import SettingsError
+from odar.errors import SettingsError, UsageError
 from odar.files import user_path
 from odar.formats import MAX_DEPTH, deeper_than
 from odar.secrets import masked
@@ -111,6 +112,40 @@ def parse_sets(sets: Sequence[str]) -> dict[str, Any]:
     if deeper_than(MAX_DEPTH, tree):
         raise SettingsError("--set: nested too deeply")
     return tree
+
+
+def parse_column_map(pairs: Sequence[str], model: str) -> dict[str, str]:
+    """The column map of a model, by its `--map` options; what names this model replaces what holds for all.
+
+    >>> parse_column_map(["text=said", "gpt:text=said.1", "other:text=x"], "gpt")
+    {'text': 'said.1'}
+    """
+    columns = {}
+    for pair in sorted(pairs, key=lambda pair: ":" in pair.partition("=")[0]):
+        field, _, column = pair.partition("=")
+        if not column:
+            raise UsageError(f"--map {pair}: write FIELD=COLUMN")
+        name, _, field = field.strip().rpartition(":")
+        if name in ("", model):
+            columns[field] = column.strip()
+    return columns
+
+
+def parse_prices(given: Iterable[str]) -> dict[str, Price]:
+    """The prices of `--price NAME=IN,OUT`."""
+    prices = {}
+    for each in given:
+        name, _, price = each.rpartition("=")
+        try:
+            input_usd, output_usd = (float(part) for part in price.split(","))
+        except ValueError:
+            name = ""
+        if not name:
+            raise UsageError(
+                f"--price {each}: write NAME=IN,OUT in dollars per million tokens, such as mini=0.15,0.6"
+            )
+        prices[name] = Price(input_usd, input_usd, output_usd)
+    return prices
 
 
 def announce_profile(settings: Settings) -> None:

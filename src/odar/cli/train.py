@@ -21,9 +21,9 @@ from odar.difficulty.estimator import check_row_count, cross_predict, d_star, fi
 from odar.difficulty.features import phi_batch
 from odar.errors import InputError
 from odar.files import atomic_write
-from odar.lab.calibration.bootstrap import Interval
+from odar.lab.intervals import Interval, bootstrap_interval
 from odar.lab.recording.questions import QueryLine, load_lines
-from odar.lab.router_quality import bootstrap_interval, pearson
+from odar.lab.router_quality import pearson
 from odar.policy.arrays import Array
 from odar.settings import Settings
 from odar.types import Query
@@ -50,15 +50,18 @@ def command(data: str, out: str, as_json: bool, settings: Settings) -> int:
     """
     if not out.endswith(".json"):
         raise InputError(f"--out {out!r} must end in .json: that is how routing.estimator knows a file from a name")
+    # read the rows
     rows: list[tuple[Query, TrainingLine]] = load_lines(data, TrainingLine, training_row, "rows")
     target = targets(line for _, line in rows)
     shipped = shipped_estimator()
     check_row_count(len(rows))
+    # train, and predict each fold by a training on the others
     with Progress(console=Console(stderr=True), transient=True, disable=as_json) as bar:
         x = phi_batch(query for query, _ in bar.track(rows, description="reading queries"))
         bar.add_task("fitting", total=None)
         model = fit_features(x, target, start=shipped)
         held_out = cross_predict(x, target, start=shipped)
+    # compare with the shipped estimator
     thresholds = settings.routing.tau1, settings.routing.tau2
     before, after = (_score(d, target, thresholds) for d in (shipped.predict(x), held_out))
     refused = after["mse"] > before["mse"] or after["path_accuracy"] < before["path_accuracy"]
@@ -78,6 +81,7 @@ def command(data: str, out: str, as_json: bool, settings: Settings) -> int:
     if refused:
         notice("not written: the shipped estimator is nearer or finds more right paths")
         return 1
+    # write it, with its origin
     date = datetime.now(UTC).date().isoformat()
     made = {"made_by": command_line(), "data": data, "rows": len(rows), "date": date}
     model.about_ = {**made, "odar": __version__, "held_out": report}

@@ -30,7 +30,7 @@ _KEPT = re.compile(r"(```.*?```|\[asy\].*?\[/asy\]|\"[^\"\n]*\"|\n\s*\(?[A-Z][.)
 
 
 def inject_complexity(task: Task) -> Task:
-    """Leaves the question unchanged, between sentences that look hard."""
+    """The task with its question unchanged, between sentences that look hard."""
     pick = _random_for("injection", task)
     frame = pick.choice(_WORDS["frames"]).format(topic=pick.choice(_WORDS["topics"]))
     text = f"{frame}\n\n{task.query.text}\n\n{pick.choice(_WORDS['asides'])} {pick.choice(_WORDS['closings'])}"
@@ -71,7 +71,7 @@ def _in_case_of(word: str) -> Callable[[re.Match[str]], str]:
 
 
 def _spell_out(formula: str) -> str:
-    """Leaves a formula unchanged if it has LaTeX that the table does not cover."""
+    """The formula in words; unchanged if it has LaTeX that the table does not cover."""
     spoken = formula
     for pattern, words in _WORDS["spoken"]:
         spoken = re.sub(pattern, words, spoken)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from odar.lab.calibration.bootstrap import Interval, bootstrap_mean
+from odar.lab.intervals import Interval, bootstrap_mean
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array
 from odar.policy.fusion import Fusion

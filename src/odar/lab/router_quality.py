@@ -10,14 +10,14 @@ APGR is the area under PGR over ten bins of c; CPT(x) is the least share of stro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from odar.errors import InputError
-from odar.lab.calibration.bootstrap import Interval
+from odar.lab.intervals import Interval, bootstrap_interval
 from odar.policy.arrays import Array
 
 BINS = 10
@@ -149,36 +149,12 @@ def auroc(score: ArrayLike, label: ArrayLike) -> float:
 
 
 def pearson(a: ArrayLike, b: ArrayLike) -> float:
-    """0 if one side is constant."""
+    """Pearson's correlation; 0 if one side is constant."""
     x, y = (np.asarray(each, float) for each in (a, b))
     x = x - x.mean()
     y = y - y.mean()
     norm = float(np.sqrt((x @ x) * (y @ y)))
     return float(np.clip(x @ y / norm, -1, 1)) if norm > 0 else 0.0
-
-
-def bootstrap_interval(
-    figure: Callable[..., float], *columns: ArrayLike, resamples: int = 1000, rng: np.random.Generator
-) -> Interval:
-    """A 95% percentile interval over rows drawn with replacement.
-
-    A resample on which the figure does not exist (no gap, no positives) is drawn again.
-    """
-    arrays = [np.asarray(c) for c in columns]
-    value = figure(*arrays)
-    drawn = []
-    for _ in range(resamples * 20):
-        rows = rng.integers(0, len(arrays[0]), len(arrays[0]))
-        try:
-            drawn.append(figure(*(a[rows] for a in arrays)))
-        except InputError:
-            continue
-        if len(drawn) == resamples:
-            break
-    else:
-        raise InputError("the figure does not exist on most resamples: too few rows")
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Interval(value, float(low), float(high))
 
 
 def _checked_columns(*columns: ArrayLike) -> Sequence[Array]:

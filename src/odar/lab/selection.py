@@ -21,9 +21,9 @@ FOLD_SIZE = 1_000
 QUANTILES = 4
 PLAIN_PROMPTS = "chat"
 _PROBE = "x + 1"
-"""The answer that scorers are tried with; an empty one could be rejected before the scorer needs its libraries."""
+"""The answer that graders are tried with; an empty one could be rejected before the grader needs its libraries."""
 _PROBES = 30
-"""Maximum number of strata of a benchmark whose scorer is tried."""
+"""Maximum number of strata of a benchmark whose grader is tried."""
 
 
 def select_tasks(tasks: Sequence[Task], *, limit: int | None = None, seed: int = 42) -> list[tuple[Task, int]]:
@@ -70,7 +70,7 @@ def label_free_strata(tags: Sequence[str], lengths: Sequence[int]) -> list[tuple
     return [(tag, int(quarter)) for tag, quarter in zip(tags, quarters, strict=True)]
 
 
-def check_scorer(source: TaskSet, tasks: Sequence[Task]) -> None:
+def check_grader(source: TaskSet, tasks: Sequence[Task]) -> None:
     """Score an answer to a task of every stratum, so that a missing requirement is reported before the first call.
 
     Raises:

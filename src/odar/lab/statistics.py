@@ -1,4 +1,4 @@
-"""Statistics (SPEC 7.4): intervals over folds, paired differences, tests, and corrections for many tests.
+"""Comparisons of policies (SPEC 7.4): intervals over folds, paired differences, tests, corrections for many tests.
 
 Distributions are scipy.special's, loaded when first needed: importing scipy.stats takes longer than a replay.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from odar.errors import InputError
-from odar.lab.calibration.bootstrap import RESAMPLES, Interval, bootstrap_mean
+from odar.lab.intervals import RESAMPLES, Interval, bootstrap_mean
 from odar.lab.replay.outcomes import Outcomes, best_mixture
 from odar.lab.replay.table import ReplayTable
 from odar.lab.selection import label_free_strata
@@ -84,8 +84,10 @@ def binomial_margin(accuracy: float, items: int) -> float:
 
 
 def mean_over_sets(values: Sequence[float]) -> Interval:
-    """The interval says how the mean would change with other benchmarks of this kind. With fewer than `MIN_SETS` of
-    them, there is none."""
+    """The mean over benchmarks, with an interval if there are at least `MIN_SETS` of them.
+
+    The interval says how the mean would change with other benchmarks of this kind.
+    """
     if len(values) < MIN_SETS:
         return Interval(float(np.mean(values)), float("nan"), float("nan"))
     return bootstrap_mean(np.asarray(values, float), shares=False)
@@ -98,7 +100,7 @@ def seed_deviation(values: Array, seeds: Sequence[int]) -> float:
 
 
 def _t_quantile(freedom: int) -> float:
-    """For a two-sided 95% interval."""
+    """The quantile of the t distribution for a two-sided 95% interval."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 1 - (1 - LEVEL) / 2))
@@ -160,7 +162,7 @@ def sign_flip_test(differences: ArrayLike, resamples: int) -> float:
 
 
 def mcnemar_test(first: ArrayLike, second: ArrayLike) -> float:
-    """Exact and two-sided, of two lists of right (1) and wrong (0)."""
+    """McNemar's p-value, exact and two-sided, of two lists of right (1) and wrong (0)."""
     from scipy.special import bdtr
 
     a = np.asarray(first).astype(bool)
@@ -171,7 +173,7 @@ def mcnemar_test(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def benjamini_hochberg(p: Sequence[float | None]) -> list[float | None]:
-    """Those below q are significant at false discovery rate q."""
+    """Adjusted p-values: those below q are significant at false discovery rate q."""
     known = sorted((value for value in p if value is not None), reverse=True)
     scaled = [value * len(known) / (len(known) - i) for i, value in enumerate(known)]
     adjusted = dict(zip(known, np.minimum.accumulate([1.0, *scaled])[1:].tolist(), strict=True))
@@ -221,7 +223,7 @@ class PolicySummary:
 def summarize_policies(
     table: ReplayTable, outcomes: Sequence[Outcomes], reference: Outcomes, fixed: Sequence[Outcomes] = ()
 ) -> list[PolicySummary]:
-    """Gains are against the reference, and against the fixed choices."""
+    """The figures of each policy, with its gains over the reference and over mixtures of the fixed choices."""
     strata = sampling_strata(table)
     names = item_names(table)
     folds = np.array(table.column("fold"))
@@ -273,7 +275,10 @@ def paired_difference(
     rows: Sequence[int] | Ints | None = None,
     strata: Sequence[Hashable] | None = None,
 ) -> Difference:
-    """An item with several seeds counts once, by its mean."""
+    """The difference between two policies on rows of the table; `first` and `second` are their scores there.
+
+    An item with several seeds counts once, by its mean.
+    """
     strata = sampling_strata(table) if strata is None else strata
     rows = range(len(table)) if rows is None else rows
     names = item_names(table)
@@ -300,5 +305,5 @@ def length_strata(table: ReplayTable) -> list[Hashable]:
 
 
 def mean_if_known(values: Array) -> float | None:
-    """None if a value is unknown (NaN)."""
+    """The mean; None if a value is unknown (NaN)."""
     return None if np.isnan(values).any() else float(values.mean())

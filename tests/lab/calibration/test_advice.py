@@ -10,9 +10,9 @@ from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.lab.calibration.advice import _without_repeats, advise, best_second, percent, with_second
-from odar.lab.calibration.bootstrap import Interval
 from odar.lab.calibration.compare import walk_all
 from odar.lab.calibration.items import scored_items
+from odar.lab.intervals import Interval
 from odar.lab.recording.importers import ImportedAnswer
 from odar.lab.recording.joining import import_models
 from odar.lab.replay.table import ReplayTable

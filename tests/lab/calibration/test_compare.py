@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from odar.errors import InputError
-from odar.lab.calibration import compare as module
-from odar.lab.calibration.compare import Goal, all_settings, best_choice, choice_name, compare, guarantee
-from odar.lab.calibration.guarantee import LossBound
-from odar.lab.calibration.install import chosen_calibration, recommendation, without_prompts
+from odar.lab.calibration.compare import Goal, all_settings, best_choice, choice_name, compare
+from odar.lab.calibration.guarantee import LossBound, fit_and_certify
 from odar.lab.calibration.items import scored_items
+from odar.lab.calibration.result import chosen_calibration, recommendation, without_prompts
 from odar.lab.replay.outcomes import Outcomes
 from odar.policy.dial import Dial
 from odar.types import SLOW
@@ -22,7 +21,8 @@ from support.population import population, settings, table
 @pytest.fixture(autouse=True)
 def few_dials(monkeypatch):
     """Compare few dials: the tables of values take most of the time."""
-    monkeypatch.setattr(module, "DIALS", ("quality", "balanced", "economy"))
+    for name in ("compare", "guarantee"):
+        monkeypatch.setattr(f"odar.lab.calibration.{name}.DIALS", ("quality", "balanced", "economy"))
 
 
 def goal(items, dial="balanced", **limits):
@@ -140,14 +140,14 @@ def test_the_best_choice_is_written_with_what_was_fitted():
 
 def test_a_guarantee_is_tested_on_the_other_half():
     items = table(population(300, samples=2))
-    calibration, certificate, best, reference = guarantee(items, LossBound(0.1), goal(items))
+    calibration, certificate, best, reference = fit_and_certify(items, LossBound(0.1), goal(items))
     assert certificate.items == 150 == len(best.score)
     assert best.cost_usd.mean() < reference.cost_usd.mean()
     assert certificate.points == best.points and certificate.loss <= 0.1
     assert max(each.count for each in calibration.statistics.values()) == 2 * 150
     assert best.settings["routing.stages"] == ["fast", "second", "slow"]
     with pytest.raises(InputError, match="too few answers"):
-        guarantee(items, LossBound(0.1, against="slow*9"), goal(items))
+        fit_and_certify(items, LossBound(0.1, against="slow*9"), goal(items))
 
 
 def test_settings_of_stages_are_kept():

@@ -1,4 +1,4 @@
-"""Long texts that make bad regular expressions slow: every scorer takes linear time and does not raise."""
+"""Long texts that make bad regular expressions slow: every grader takes linear time and does not raise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARGUMENTS = {
     "num_placeholders": 2, "postscript_marker": "P.P.S", "num_bullets": 2, "num_highlights": 3, "num_sections": 2,
     "section_spliter": "SECTION", "prompt_to_repeat": "x", "end_phrase": "x", "capital_frequency": 2,
 }  # fmt: skip
-SCORERS = {
+GRADERS = {
     "numeric": partial(mathematics.number_match, "1"),
     "choice": lambda text: texts.choice_match("A", text, ["x", "y"]),
     "verdict": partial(texts.yes_no_match, True),
@@ -50,8 +50,8 @@ SCORERS = {
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("name", SCORERS)
-def test_scorers_take_linear_time(name):
+@pytest.mark.parametrize("name", GRADERS)
+def test_graders_take_linear_time(name):
     """A pattern with quadratic backtracking would exceed the timeout of the test run."""
     for piece in PIECES:
-        SCORERS[name](piece * (LENGTH // len(piece)))
+        GRADERS[name](piece * (LENGTH // len(piece)))

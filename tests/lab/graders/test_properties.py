@@ -1,4 +1,4 @@
-"""Invariances and monotonicity of the scorers."""
+"""Invariances and monotonicity of the graders."""
 
 from __future__ import annotations
 

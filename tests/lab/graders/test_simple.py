@@ -1,4 +1,4 @@
-"""Hand-checked cases of the scorers that compare short answers."""
+"""Hand-checked cases of the graders that compare short answers."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from odar.engine import Odar
 from odar.errors import OdarError, SettingsError
 from odar.lab.recording.batch import make_items, open_batch_work
 from odar.lab.recording.cluster import on_ray
-from odar.lab.recording.executor import Item, run
+from odar.lab.recording.executor import WorkItem, run
 from odar.lab.recording.journal import Journal
 from odar.lab.recording.limits import rates_of
 from odar.lab.recording.questions import load_questions
@@ -125,7 +125,7 @@ async def test_items_of_a_lost_node_are_repeated(cluster, tmp_path):
     head, machine = cluster.head_node, next(iter(cluster.worker_nodes))
     opened = on_ray(KeepsLargePart(tmp_path), cluster.address, 2)
     with Journal(tmp_path / "out.jsonl") as journal:
-        running = asyncio.create_task(run([Item(name, None) for name in "abcd"], opened, journal))
+        running = asyncio.create_task(run([WorkItem(name, None) for name in "abcd"], opened, journal))
         try:
             await until(
                 lambda: all((tmp_path / f"at-{node.node_id}").exists() for node in (head, machine)), running
@@ -150,7 +150,7 @@ async def test_an_item_that_keeps_killing_its_workers_is_named_in_the_error(clus
         Journal(tmp_path / "out.jsonl") as journal,
         pytest.raises(OdarError, match="item 'b': its worker was lost 4 times"),
     ):
-        await run([Item("a", None), Item("b", None)], opened, journal, concurrency=1)
+        await run([WorkItem("a", None), WorkItem("b", None)], opened, journal, concurrency=1)
     with Journal(tmp_path / "out.jsonl") as journal:
         assert set(journal.entries) == {"a"}
 
@@ -160,7 +160,7 @@ async def test_workers_that_die_before_they_are_ready_are_replaced(cluster, tmp_
     """No item is blamed for the first three deaths, because none had been started."""
     opened = on_ray(KillsItsWorkerAtStart(tmp_path, 3), cluster.address, 1)
     with Journal(tmp_path / "out.jsonl") as journal:
-        done = await run([Item(name, None) for name in "abc"], opened, journal)
+        done = await run([WorkItem(name, None) for name in "abc"], opened, journal)
     assert (done.done, done.failed) == (3, 0)
 
 
@@ -168,7 +168,7 @@ async def test_workers_that_die_before_they_are_ready_are_replaced(cluster, tmp_
 async def test_workers_that_never_start_are_an_error(cluster, tmp_path):
     opened = on_ray(KillsItsWorkerAtStart(tmp_path, 100), cluster.address, 1)
     with Journal(tmp_path / "out.jsonl") as journal, pytest.raises(OdarError, match="its worker was lost 4 times"):
-        await run([Item("a", None)], opened, journal)
+        await run([WorkItem("a", None)], opened, journal)
 
 
 @needs_ray
@@ -188,7 +188,7 @@ async def test_the_rate_limit_applies_to_all_workers_together(cluster, tmp_path)
 async def test_a_settings_error_on_a_worker_keeps_its_message(cluster, tmp_path):
     engine = on_ray(lacks_a_key, cluster.address, 1)
     with Journal(tmp_path / "out.jsonl") as journal, pytest.raises(SettingsError) as caught:
-        await run([Item("a", None)], engine, journal)
+        await run([WorkItem("a", None)], engine, journal)
     assert str(caught.value) == "provider up needs a key: set UP_KEY"
 
 

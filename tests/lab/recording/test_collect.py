@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from odar.cli.collecting import read_failures
+from odar.cli.runs import read_failures
 from odar.errors import BudgetExceeded, InputError, ProviderError
 from odar.lab.recording.collect import Job, make_items
 from odar.lab.recording.executor import Progress, run
@@ -124,7 +124,7 @@ async def test_a_budget_needs_prices(tmp_path):
     assert fast.requests == []
 
 
-async def test_a_second_run_scores_without_new_requests_after_a_scorer_failed(tmp_path):
+async def test_a_second_run_scores_without_new_requests_after_a_grader_failed(tmp_path):
     def score(task, response, answer):
         raise InputError("the harness is not installed")
 

@@ -130,7 +130,7 @@ async def test_an_empty_answer_is_a_failure_and_its_cost_counts():
     assert (memo.known, outcome.row["cost_usd"]) == ({}, pytest.approx(FAST))
 
 
-async def test_scorers_run_one_at_a_time_outside_the_event_loop():
+async def test_graders_run_one_at_a_time_outside_the_event_loop():
     """Every score waits for a callback of the event loop, so it must not block the loop."""
     loop, running, most = asyncio.get_running_loop(), 0, 0
 
@@ -153,7 +153,7 @@ async def test_scorers_run_one_at_a_time_outside_the_event_loop():
     assert most == 1
 
 
-async def test_a_failing_scorer_keeps_the_paid_answers_and_their_cost():
+async def test_a_failing_grader_keeps_the_paid_answers_and_their_cost():
     def score(task, response, answer):
         raise InputError("no harness")
 

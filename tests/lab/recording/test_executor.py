@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from odar.errors import BudgetExceeded
-from odar.lab.recording.executor import Item, Outcome, Progress, run
+from odar.lab.recording.executor import Progress, WorkItem, WorkResult, run
 from odar.lab.recording.journal import Journal
 from odar.lab.recording.limits import Amount
 from support.waiting import until
@@ -41,11 +41,11 @@ class Bench:
         self.done.append(item.key)
         error = {"type": "X"} if item.key in self.fail else None
         row = {"id": item.key, "double": 2 * item.payload, "cost_usd": self.cost, "error": error, "digest": ""}
-        return Outcome(row, {"p": Amount(1)}, self.lost)
+        return WorkResult(row, {"p": Amount(1)}, self.lost)
 
 
 def items(n, worst=0.3, **more):
-    return [Item(str(i), i, worst_cost_usd=worst, **more) for i in range(n)]
+    return [WorkItem(str(i), i, worst_cost_usd=worst, **more) for i in range(n)]
 
 
 @pytest.fixture

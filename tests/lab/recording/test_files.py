@@ -44,7 +44,7 @@ def test_both_formats_contain_the_same_items(tmp_path, items, suffix):
     judged = list(recording.items("judge"))
     assert {item.split for item in judged} == {"judge", ""}
     light = list(recording.items(tokens=False))
-    assert [item.measured() for item in items] == light
+    assert [item.without_tokens() for item in items] == light
     assert not any(attempt.tokens for item in light for attempt in item.attempts)
 
 

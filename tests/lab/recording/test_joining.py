@@ -102,7 +102,7 @@ def test_roles_follow_from_costs_and_families():
         assign_roles({"mini": 1.0}, families, {})
 
 
-def test_a_scorer_replaces_the_scores_of_the_files():
+def test_a_grader_replaces_the_scores_of_the_files():
     answers = {"fast": [said("1", "x", score=1.0, gold="4")], "slow": [said("1", "x", score=1.0)]}
     (joined,) = join_answers(answers, None, lambda task, text, answer: 0.5)
     assert listed(joined, "score") == {"fast": [(0.5,)], "slow": [(0.5,)]}

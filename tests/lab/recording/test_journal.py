@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from odar.errors import InputError
-from odar.lab.recording.executor import Item
+from odar.lab.recording.executor import WorkItem
 from odar.lab.recording.journal import Journal
 
 
 def item(key, digest="d"):
-    return Item(key, None, digest)
+    return WorkItem(key, None, digest)
 
 
 def row(key, digest="d", error=None, **more):

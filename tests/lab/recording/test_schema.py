@@ -38,14 +38,14 @@ def test_an_attempt_survives_json_and_restores_its_candidate():
 
 def test_numbers_stand_in_for_the_tokens():
     one = attempts_of([spoken()], 0, 0, Usage(), None, 0.0)[0]
-    light = one.measured()
+    light = one.without_tokens()
     energy = measure_energy(one.candidate.tokens, 0.1, None)
     assert (light.figures.energy, light.figures.varentropy) == (energy.energy, energy.varentropy)
     assert (light.figures.total, light.figures.missing, light.tokens) == (2, 0, ())
-    assert light.signals == recorded_signals(one) and light.measured() is light
+    assert light.signals == recorded_signals(one) and light.without_tokens() is light
     assert attempt_to_json(one).keys().isdisjoint({"figures", "signals"})
     assert confidences(light.candidate) == pytest.approx(confidences(one.candidate))
-    silent = attempts_of([spoken(logprob=None)], 0, 0, Usage(), None, 0.0)[0].measured()
+    silent = attempts_of([spoken(logprob=None)], 0, 0, Usage(), None, 0.0)[0].without_tokens()
     assert silent.figures.energy is None
     assert missing_share([silent.candidate]) == missing_share([spoken(logprob=None)]) == 1.0
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from odar.cli.collecting import read_body
+from odar.cli.runs import read_body
 from odar.errors import InputError
 from odar.lab.recording.traffic import Traffic, chat_body, read_traffic
 

@@ -7,7 +7,7 @@ import pytest
 
 from odar.errors import InputError
 from odar.lab.recording.collect import collect_work
-from odar.lab.recording.executor import Item, Outcome, run
+from odar.lab.recording.executor import WorkItem, WorkResult, run
 from odar.lab.recording.journal import Journal, Memo
 from odar.lab.recording.work import open_engine_work, use_memo
 from odar.types import Query
@@ -20,7 +20,7 @@ ASKED: list[str] = []
 def shouting(odar):
     """Work at the top of a module, so that it can be sent away."""
 
-    async def work(item: Item, memo: Memo) -> Outcome:
+    async def work(item: WorkItem, memo: Memo) -> WorkResult:
         with use_memo(memo):
             answer = await odar.aask(Query(item.payload), path="simple")
         row = {
@@ -30,7 +30,7 @@ def shouting(odar):
             "error": None,
             "digest": item.digest,
         }
-        return Outcome(row)
+        return WorkResult(row)
 
     return work
 
@@ -50,7 +50,7 @@ def nobody_asked():
 
 async def test_one_engine_serves_all_items(tmp_path):
     work = partial(open_engine_work, settings(), shouting, providers)
-    items = [Item(str(i), f"What is {i}?") for i in range(3)]
+    items = [WorkItem(str(i), f"What is {i}?") for i in range(3)]
     with Journal(tmp_path / "out.jsonl") as journal:
         done = await run(items, work, journal)
         assert (done.done, done.failed) == (3, 0)

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from odar.lab.recording.cluster import RayWorker, _Workers
-from odar.lab.recording.executor import Item, Outcome
+from odar.lab.recording.executor import WorkItem, WorkResult
 
-ITEM = Item("a", 1)
-DONE = Outcome({"id": "a", "error": None})
+ITEM = WorkItem("a", 1)
+DONE = WorkResult({"id": "a", "error": None})
 
 
 def opens(work):
@@ -67,7 +67,7 @@ async def test_parts_kept_while_a_message_is_being_sent_are_not_lost():
 
 async def test_parts_known_to_the_driver_can_be_recalled():
     async def work(item, memo):
-        return Outcome({"id": item.key, "error": None, "found": memo.recall("x")})
+        return WorkResult({"id": item.key, "error": None, "found": memo.recall("x")})
 
     assert (await sent_by(work, {"x": 7}))[0].row["found"] == 7
 

@@ -120,7 +120,7 @@ def test_states_are_those_of_the_walks(tmp_path):
     stages = tuple(map(Stage.parse, ("fast", "slow", "slow*2")))
     belief = Belief.load()
     for names in (("fast",), ("fast", "slow"), ("fast", "slow", "slow*2")):
-        state, right = table.state(stages[: len(names)])
+        state, right = table.evidence_after(stages[: len(names)])
         walked = table.walk(FixedPolicy.parse(*names))
         assert right.any(axis=1).tolist() == (walked.best >= 0.5).tolist()
         many = belief.posterior(state)
@@ -131,7 +131,7 @@ def test_states_are_those_of_the_walks(tmp_path):
             assert many.q(table.agents[SLOW])[row] == pytest.approx(one.q(table.agents[SLOW]))
             assert [each.group[row] for each in state.opinions] == [opinion.group for opinion in opinions]
     with pytest.raises(InputError, match="6 answers by slow are needed"):
-        table.state([Stage.parse("slow*6")])
+        table.evidence_after([Stage.parse("slow*6")])
 
 
 async def test_energies_are_aligned_by_the_calibration_or_the_recording(tmp_path):

@@ -122,7 +122,7 @@ def test_without_prices_tokens_replace_cost(findings):
 def test_paths_and_accuracy_by_benchmark(findings):
     rows = by_name(results.mix_figure(findings)[0])
     assert list(rows) == ["all", "hand", "all, by the paper's policy"]
-    assert [rows["hand"][path] for path in results.PATHS] == pytest.approx([0.6, 0.2, 0.2])
+    assert [rows["hand"][path] for path in results.PATH_TITLES] == pytest.approx([0.6, 0.2, 0.2])
     (accuracy,) = by_name(results.accuracy_figure(findings)[0]).values()
     assert accuracy == {
         "category": findings.category("hand"), "benchmarks": 1, "ODAR": 0.8, "paper": 0.8, "single fast": 0.4, "single slow": 0.4, "SC-5": 0.4,

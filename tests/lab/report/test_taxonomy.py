@@ -7,7 +7,7 @@ import pytest
 
 from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import ReplayTable, load_table
-from odar.lab.report.findings import KINDS, error_kinds, fields_of
+from odar.lab.report.findings import ERROR_KINDS, error_kinds, fields_of
 from support.panels import synthetic_panel
 
 PAPER = "odar:policy=paper"
@@ -24,7 +24,7 @@ def sorted_errors(table):
 
 def test_exactly_the_errors_have_a_kind(table):
     found, outcome = sorted_errors(table), run_policy(table, PAPER)
-    assert [kind in KINDS for kind in found] == (outcome.score < 0.5).tolist()
+    assert [kind in ERROR_KINDS for kind in found] == (outcome.score < 0.5).tolist()
     assert {"E1", "E3", "E4", "E5", "E6"} <= set(found)
 
 

@@ -15,7 +15,7 @@ from odar.errors import GradedElsewhere, InputError, UnknownName
 from odar.files import install_command
 from odar.formats import load_json
 from odar.lab.adversarial import ATTACKS
-from odar.lab.benchmarks.rows import BY_NAME, MakeTasks, Row
+from odar.lab.benchmarks.rows import TASKS_AND_GRADERS, MakeTasks, Row
 from odar.lab.graders.mathematics import Verifier, proof_score
 from odar.lab.recording.files import read_table, report_damage
 from odar.lab.recording.questions import question_set, starter_questions
@@ -45,7 +45,7 @@ class Benchmark(TaskSet):
     """Differences between the official data and the paper's table, and limitations."""
 
     def with_verifier(self, verifier: Verifier) -> Benchmark:
-        """Scores by the share of a proof's checklist that this model confirms."""
+        """The benchmark, scored by the share of a proof's checklist that this model confirms."""
         return replace(self, score=partial(_score_proof, verifier), elsewhere="")
 
 
@@ -189,9 +189,9 @@ def _find_files(
 
 
 def _from_table(name: str, table: Mapping[str, Any]) -> Benchmark:
-    """A benchmark of benchmarks.toml."""
+    """The benchmark that a table of benchmarks.toml describes."""
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-    make_tasks, score = BY_NAME[name]
+    make_tasks, score = TASKS_AND_GRADERS[name]
 
     def values_of(kind: type[Any]) -> dict[str, Any]:
         return {each.name: values[each.name] for each in fields(kind) if each.name in values}

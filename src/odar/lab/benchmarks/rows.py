@@ -30,13 +30,12 @@ from odar.lab.graders.text import (
     grid_match,
     yes_no_match,
 )
-from odar.lab.recording.schema import Task
+from odar.lab.recording.schema import Grader, Task
 from odar.policy.answers import last_boxed
 from odar.types import Image, Query
 
 Row = dict[str, Any]
 MakeTasks = Callable[[Row, str, int], Task | list[Task]]
-Score = Callable[[Task, str, str], float]
 
 
 def question_with_options(question: str, options: Sequence[str], before: str = "") -> str:
@@ -56,7 +55,7 @@ def choice_task(
     images: tuple[Image, ...] = (),
     effort: float | None = None,
 ) -> Task:
-    """Its gold includes the options, for answers that quote one."""
+    """A question with lettered options; its gold includes them, for answers that quote one."""
     gold = {"letter": letter, "options": list(options)}
     return Task(name, Query(question_with_options(question, options, before), images), gold, stratum, effort)
 
@@ -66,7 +65,7 @@ def score_choice(task: Task, response: str, answer: str) -> float:
 
 
 def shuffle_options(right: str, wrong: Sequence[str], key: str) -> tuple[list[str], str]:
-    """The order depends on the key alone; the letter is that of the right option."""
+    """Options in an order that depends on the key alone, and the letter of the right one."""
     options = [right, *wrong]
     order = list(range(1 + len(wrong)))
     random.Random(key).shuffle(order)  # noqa: S311 - a stable order, not a secret
@@ -384,8 +383,8 @@ def swe_bench(row: Row, group: str, number: int) -> Task:
     return Task(row["instance_id"], Query(text), row["instance_id"], row["repo"])
 
 
-def _by_gold(compare: Callable[[Any, str], float]) -> Score:
-    """The score of sets whose gold and answer are all that it takes."""
+def _by_gold(compare: Callable[[Any, str], float]) -> Grader:
+    """A grader that compares only the gold with the answer."""
     return partial(_compare_gold, compare)
 
 
@@ -393,7 +392,7 @@ def _compare_gold(compare: Callable[[Any, str], float], task: Task, response: st
     return compare(task.gold, answer)
 
 
-BY_NAME: dict[str, tuple[MakeTasks, Score | None]] = {
+TASKS_AND_GRADERS: dict[str, tuple[MakeTasks, Grader | None]] = {
     "math": (math, _by_gold(math_equal)),
     "gsm8k": (gsm8k, _by_gold(number_match)),
     "imo_2025": (imo_2025, None),
@@ -419,4 +418,4 @@ BY_NAME: dict[str, tuple[MakeTasks, Score | None]] = {
     "arc_agi_2": (arc_agi_2, score_grid),
     "truthfulqa_text": (truthfulqa_text, score_truthfulqa_text),
 }
-"""What makes tasks of the rows of each benchmark, and its score; None if its own harness scores."""
+"""What makes tasks of the rows of each benchmark, and its grader; None if its own harness scores."""

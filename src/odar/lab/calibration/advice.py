@@ -16,10 +16,10 @@ import numpy as np
 
 from odar.calibration_file import Calibration, Setting
 from odar.errors import InputError
-from odar.lab.calibration.bootstrap import Interval, bootstrap_mean, wilson_interval
 from odar.lab.calibration.compare import Goal, best_choice, compare, walk_all
 from odar.lab.calibration.fit import MIN_BELIEF, answers_of, default_source, fit_calibration
 from odar.lab.calibration.items import scored_items
+from odar.lab.intervals import Interval, bootstrap_mean, wilson_interval
 from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, Task
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.table import ReplayTable
@@ -40,7 +40,6 @@ MIN_DIFFERING = 10
 """Minimum number of differing answers for a bootstrap of an agreement that second samples correct."""
 LEAD = 0.5
 """Standard errors by which a cascade must lead every fixed choice to be recommended."""
-DIALS = ("economy", "balanced", "quality")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class Advice:
         return Interval(*(min(1.0, max(0.0, each)) for each in found))
 
     def saving(self, choice: Outcomes) -> Interval:
-        """The interval is of a ratio of means, linearised."""
+        """The share of slow's cost that a choice saves; the interval is that of a ratio of means, linearised."""
         cost = choice.cost_usd
         slow = self.slow.cost_usd
         ratio = cost.mean() / slow.mean()
@@ -156,7 +155,7 @@ class Advice:
 
 
 def kind_of(item: RecordedItem) -> str:
-    """Empty if its text is unknown."""
+    """The kind of a question; empty if its text is unknown."""
     if item.stratum in set(Kind):
         return item.stratum
     return request_kind(Query(item.query)).kind.value if item.query.strip() else ""
@@ -184,6 +183,7 @@ def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[S
     Raises:
         InputError: there are too few items.
     """
+    # score the answers by labels, or by slow's first answer
     scored = scored_items(items)
     found = scored.items
     if not scored.labelled:
@@ -192,6 +192,7 @@ def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[S
         raise InputError(
             f"{len(found)} questions have comparable answers of all agents; at least {MIN_ITEMS} are needed"
         )
+    # the outcome of every choice
     table = ReplayTable(found, settings, prompts, Calibration())
     repeated = np.zeros(len(found), dtype=bool)
     if scored.labelled:
@@ -202,6 +203,7 @@ def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[S
         repeated = np.array([item.key in twice for item in found])
         table, choices = _without_labels(table, twice, repeated)
     choices = sorted(choices, key=lambda choice: float(choice.cost_usd.mean()))
+    # the one that is worth most
     slow = next(choice for choice in choices if choice.name == SLOW)
     goal = Goal(dial, Dial.parse(dial).value(float(slow.cost_usd.mean())))
     best = best_choice(choices, goal, lead=LEAD)
@@ -244,19 +246,22 @@ def _tried(table: ReplayTable) -> list[dict[str, Setting]]:
     names = [str(agent) for agent in table.agents]
     names += [f"{SLOW}*{count}" for count in (3, 5) if table.samples(SLOW) >= count]
     fixed: list[dict[str, Setting]] = [{"policy": each} for each in names]
-    cascades: list[dict[str, Setting]] = [{"policy": "cascade", "routing.dial": dial} for dial in DIALS]
+    cascades: list[dict[str, Setting]] = [{"policy": "cascade", "routing.dial": dial} for dial in NAMES]
     return fixed + cascades
 
 
 def _corrected(all_items: Outcomes, some: Outcomes, part: Bools) -> Outcomes:
-    """The mean score is that of all items plus the mean change on the items with two samples."""
+    """A choice on all items, with a corrected score.
+
+    Its mean is that of all items plus the mean change on those with two samples.
+    """
     change = np.zeros(len(part))
     change[part] = (some.score - all_items.score[part]) * len(part) / part.sum()
     return replace(all_items, score=all_items.score + change)
 
 
 def agreement_calibration(table: ReplayTable) -> Calibration:
-    """Without labels: skills are those that explain how often agents agree."""
+    """Statistics of the items without labels: the skills are those that explain how often agents agree."""
     own = table.own_calibration()
     answers = answers_of(table)
     agents = list(table.agents.values())
@@ -278,8 +283,10 @@ def agreement_calibration(table: ReplayTable) -> Calibration:
 def best_second(
     candidates: Sequence[str], advise_with: Callable[[str | None], Advice]
 ) -> tuple[Advice, dict[str, float]]:
-    """With the best second agent, or with none; the points are what the best cascade at the user's dial with each
-    is worth beyond one slow call."""
+    """The advice with the best second agent, or with none, and what each of them is worth, in points.
+
+    That is what the best cascade with it is worth at the user's dial, beyond one slow call.
+    """
     found = {name: advise_with(name) for name in (*candidates, None)}
     points = {}
     for name, advice in found.items():
@@ -316,14 +323,15 @@ def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[
     The recommended choice asks one agent; nothing says whether its answer is as good as slow's.
     """
     table = advice.table
-    cards = {agent: advice.table.settings.card(advice.table.settings.agent(agent).model) for agent in table.agents}
+    settings = table.settings
+    cards = {agent: settings.card(settings.agent(agent).model) for agent in table.agents}
     models = {agent: card.name for agent, card in cards.items()}
     dial = str(advice.best.settings.get("routing.dial", advice.goal.dial))
-    policy = table.policy_of(replace(advice.table.settings, policy=str(advice.best.settings["policy"])))
+    policy = table.policy_of(replace(settings, policy=str(advice.best.settings["policy"])))
     chosen: list[str] = []
     costs: list[tuple[float, float]] = []
     for task in tasks:
-        estimate = Estimate(difficulty(task.query), advice.table.settings.routing.estimator)
+        estimate = Estimate(difficulty(task.query), settings.routing.estimator)
         plan = make_plan(task.query, estimate, Assignment("general", models=models), cards, Dial.parse(dial))
         value = Dial.parse(dial).value(table.reference_usd)
         stage = policy.next_stage(State(replace(plan, value_usd=value))).stage
@@ -350,6 +358,6 @@ def _without_repeats(item: RecordedItem) -> RecordedItem:
 
 
 def _one_slow(item: RecordedItem) -> RecordedItem:
-    """One slow answer of an item whose reference is left out already."""
+    """The item with one slow answer; its reference is left out already."""
     first = next(each for each in item.attempts if _is_slow(each))
     return replace(item, attempts=tuple(each for each in item.attempts if not _is_slow(each) or each is first))

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from odar.calibration_file import Calibration, Setting
+from odar.calibration_file import Setting
 from odar.config import with_values
 from odar.errors import InputError
-from odar.lab.calibration.bootstrap import Interval, bootstrap_mean
 from odar.lab.calibration.fit import MIN_BELIEF, fit_calibration, log_losses
-from odar.lab.calibration.guarantee import Certificate, LossBound, certify
+from odar.lab.intervals import Interval, bootstrap_mean
 from odar.lab.replay.outcomes import Outcomes, concatenate, mean_outcomes
+from odar.lab.replay.policies import THRESHOLDS
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array
-from odar.policy.cascade import CascadePolicy, default_stages, within_samples
+from odar.policy.cascade import CascadePolicy, default_stages
 from odar.policy.dial import Dial
 from odar.policy.policies import Policy, choose_policy
 from odar.types import FAST, SLOW, Stage
@@ -33,8 +33,6 @@ DIALS = ("1", "2", "quality", "5", "7", "balanced", "14", "19", "economy", "35",
 """Dials that are compared, the most expensive first."""
 SELF_CONSISTENCY = (3, 5)
 """Numbers of slow samples of the fixed choices."""
-THRESHOLDS = tuple((tau1, tau2) for tau1 in (0.2, 0.3, 0.4) for tau2 in (0.6, 0.7, 0.8))
-"""τ1 and τ2 that are compared for `policy = "paper"` (SPEC 2.7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Goal:
         return within_calls and (self.max_cost_usd is None or bool(choice.cost_usd.mean() <= self.max_cost_usd))
 
     def worth(self, choice: Outcomes) -> Array:
-        """In right answers of each item: its score, less its cost."""
+        """What a choice is worth on each item, in right answers: its score, less its cost."""
         return choice.score - choice.cost_usd / self.value_usd
 
 
@@ -93,7 +91,7 @@ class Comparison:
         return bootstrap_mean(choice.score - self.slow.score, strata=self.sets, shares=False)
 
     def cost(self, choice: Outcomes) -> float:
-        """Relative to one slow call."""
+        """Mean cost, relative to one slow call."""
         return float(choice.cost_usd.mean() / self.slow.cost_usd.mean())
 
     def to_rows(self, choices: Sequence[Outcomes]) -> list[dict[str, Any]]:
@@ -122,19 +120,21 @@ def compare(table: ReplayTable, goal: Goal) -> Comparison:
     Raises:
         InputError: no choice keeps to the limits.
     """
+    # each fold with a calibration of the other folds
     number = np.random.default_rng(SEED).permutation(len(table)) % FOLDS
     folds = [number == fold for fold in range(FOLDS)]
     held_out = [
         table.replaced(rows=fold, calibration=fit_calibration(table, ~fold, belief=False)) for fold in folds
     ]
+    # a fitted belief, if it predicts the held-out folds better
     fits_belief = False
     if len(table) >= MIN_BELIEF:
         fitted = [
             table.replaced(rows=fold, calibration=fit_calibration(table, ~fold, belief=True)) for fold in folds
         ]
-        before, after = (np.concatenate([_losses(each) for each in tables]) for tables in (held_out, fitted))
-        fits_belief = bool(after.mean() < before.mean())
+        fits_belief = _mean_loss(fitted) < _mean_loss(held_out)
         held_out = fitted if fits_belief else held_out
+    # every choice on the held-out folds
     tried = all_settings(table, goal.dial)
     found = [walk_all(each, tried) for each in held_out]
     choices = [concatenate(parts, folds) for parts in zip(*found, strict=True)]
@@ -144,9 +144,15 @@ def compare(table: ReplayTable, goal: Goal) -> Comparison:
 
 
 def best_choice(choices: Sequence[Outcomes], goal: Goal, policy: str = "cascade", lead: float = 0.0) -> Outcomes:
-    """A cascade is chosen only if it is worth more than every fixed choice, by `lead` standard errors. Among the
-    dials of the best cascade that are within a standard error of the best, the one nearest to the user's is chosen.
-    With `policy` = "paper" only its thresholds are compared."""
+    """The choice that is worth most for the goal.
+
+    A cascade is chosen only if it is worth more than every fixed choice, by `lead` standard errors. Among the dials
+    of the best cascade that are within a standard error of the best, the one nearest to the user's is chosen.
+    With `policy` = "paper" only its thresholds are compared.
+
+    Raises:
+        InputError: no choice keeps to the limits.
+    """
     allowed = [choice for choice in choices if goal.allows(choice)]
     if not allowed:
         least = min(choices, key=lambda each: float(each.cost_usd.mean()))
@@ -181,6 +187,7 @@ def _leads(best: Outcomes, other: Outcomes, goal: Goal, errors: float, least: fl
 
 
 def all_settings(table: ReplayTable, dial: str) -> list[dict[str, Setting]]:
+    """Everything that is compared: fixed choices, the paper's policy (SPEC 2.7), and each cascade at each dial."""
     fixed = [str(agent) for agent in table.agents] + [f"{SLOW}*{count}" for count in SELF_CONSISTENCY]
     found: list[dict[str, Setting]] = [{"policy": each} for each in fixed if _has(table, each)]
     if _has(table, FAST, f"{SLOW}:verify", f"{SLOW}*{table.settings.routing.samples}"):
@@ -192,7 +199,7 @@ def all_settings(table: ReplayTable, dial: str) -> list[dict[str, Setting]]:
 
 
 def cascades(table: ReplayTable) -> list[dict[str, Setting]]:
-    """That of the settings, and one with several slow samples in one request.
+    """The cascades that are compared: that of the settings, and one with several slow samples in one request.
 
     Samples of one request share its prompt, so that five can cost less than two requests. One slow call and the
     request for several are alternatives: `routing.samples` is the most of both together.
@@ -208,7 +215,7 @@ def cascades(table: ReplayTable) -> list[dict[str, Setting]]:
 
 
 def walk_all(table: ReplayTable, tried: Sequence[Mapping[str, Setting]]) -> list[Outcomes]:
-    """How settings do on the items, as the mean over the slow samples that come first."""
+    """The outcome of each of these settings: the mean over runs that begin with another sample."""
     policies: dict[str, Policy] = {}  # dials share a policy, and with it tables of values
     found = []
     for settings in tried:
@@ -239,47 +246,14 @@ def choice_name(settings: Mapping[str, Setting]) -> str:
     return f"paper {settings['routing.tau1']}, {settings['routing.tau2']}" if "routing.tau1" in settings else policy
 
 
-def guarantee(
-    table: ReplayTable, bound: LossBound, goal: Goal
-) -> tuple[Calibration, Certificate, Outcomes | None, Outcomes]:
-    """Fit to one half of the items, and certify the cheapest dial on the other half.
-
-    Returns the calibration, the certificate, the certified cascade on the test items, or None, and the reference on
-    the same items. The stages are those that are worth most on the first half.
-    """
-    if not _has(table, bound.against):
-        raise InputError(f"--against {bound.against}: the recording has too few answers for it")
-    test = np.random.default_rng(SEED).permutation(len(table)) % 2 == 0
-    calibration = fit_calibration(table, ~test, belief=bool((~test).sum() >= MIN_BELIEF))
-    stages = [str(stage) for stage in _recorded_stages(table)]  # what is certified is what was tested
-    tried = [
-        {"routing.stages": stages, **cascade, "routing.dial": dial} for cascade in cascades(table) for dial in DIALS
-    ]
-    reference, *found = walk_all(table.replaced(calibration=calibration), [{"policy": bound.against}, *tried])
-    best = max(found, key=lambda each: float(goal.worth(each.rows(~test)).mean()))
-    tested = [each for each in found if each.settings["routing.stages"] == best.settings["routing.stages"]]
-    points = [each.points for each in tested]
-    certificate = certify(bound, points, [each.score for each in tested], reference.score, test)
-    certified = None if certificate.points is None else tested[points.index(certificate.points)].rows(test)
-    return calibration, certificate, certified, reference.rows(test)
-
-
-def _recorded_stages(table: ReplayTable) -> list[Stage]:
-    """As far as the recording has enough answers for all stages together."""
-    own = tuple(map(Stage.parse, table.settings.routing.stages)) or default_stages(table.agents)
-    most = {agent: table.samples(agent) for agent in table.agents}
-    kept: list[Stage] = []
-    for stage in own:
-        kept += [stage] if table.has(stage) and within_samples([*kept, stage], most) else []
-    return kept
-
-
 def _rounded(interval: Interval) -> dict[str, float]:
     return {name: round(value, 5) for name, value in interval._asdict().items()}
 
 
-def _losses(table: ReplayTable) -> Array:
-    return log_losses(table, table.calibration.load_belief())
+def _mean_loss(tables: Sequence[ReplayTable]) -> float:
+    """The mean log loss of the belief of each table on its own items."""
+    losses = [log_losses(table, table.calibration.load_belief()) for table in tables]
+    return float(np.concatenate(losses).mean())
 
 
 def _has(table: ReplayTable, *stages: str) -> bool:

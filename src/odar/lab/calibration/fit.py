@@ -36,7 +36,9 @@ def fit_calibration(table: ReplayTable, rows: Bools, *, belief: bool) -> Calibra
     calibration = Calibration(statistics=fit_statistics(table, rows))
     if not belief:
         return calibration
-    weights, skills = fit_belief(table.replaced(rows=rows, calibration=calibration))
+    weights, skills = fit_with_labels(
+        Belief.load(), [answers_of(table.replaced(rows=rows, calibration=calibration))]
+    )
     statistics = dict(calibration.statistics)
     for agent, skill in skills.items():
         by_kind = fit_kinds(table, rows, replace(table.agents[agent], skill=skill), weights)
@@ -47,20 +49,22 @@ def fit_calibration(table: ReplayTable, rows: Bools, *, belief: bool) -> Calibra
 
 
 def fit_kinds(table: ReplayTable, rows: Bools, agent: Agent, belief: Belief) -> dict[str, float]:
-    """The belief with these skills expects as many right answers before any call as the agent gave on each kind.
+    """The skill of an agent on each kind of question.
+
+    With it the belief expects as many right answers, before any call, as the agent gave.
 
     What it expects without kinds counts as `KIND_ITEMS` items, so that a kind of few items stays near it; unseen
     kinds have no entry.
     """
     kinds = np.array(table.kinds)
     scores = table.scores(agent.name)
-    questions, _ = table.state()
+    questions, _ = table.evidence_after()
     tried = np.linspace(*SKILL_RANGE, 49)
     found = {}
     for kind in sorted(set(kinds[rows].tolist())):
         own = rows & (kinds == kind)
-        state = replace(questions, plausible=questions.plausible[own], difficulty=questions.difficulty[own])
-        posterior = belief.posterior(state)
+        evidence = replace(questions, plausible=questions.plausible[own], difficulty=questions.difficulty[own])
+        posterior = belief.posterior(evidence)
         expected = [float(posterior.q(replace(agent, skill=skill)).mean()) for skill in (agent.skill, *tried)]
         right = (scores[own].sum() + KIND_ITEMS * expected[0]) / (own.sum() + KIND_ITEMS)
         found[kind] = round(float(np.interp(right, expected[1:], tried)), 4)
@@ -68,10 +72,10 @@ def fit_kinds(table: ReplayTable, rows: Bools, agent: Agent, belief: Belief) -> 
 
 
 def fit_statistics(table: ReplayTable, rows: Bools) -> dict[Source, Statistics]:
-    """Accuracies of agents are shrunk towards what was known before."""
+    """Statistics of every source; the accuracies of agents are shrunk towards what was known before."""
     found = table.fitted_statistics(rows)
     items = int(np.count_nonzero(rows))
-    guess = float(np.mean(chance_level(table.state()[0].plausible[rows])))
+    guess = float(np.mean(chance_level(table.evidence_after()[0].plausible[rows])))
     for name, agent in table.agents.items():
         source = default_source(table, name)
         if (known := found.get(source)) is not None and known.accuracy is not None:
@@ -82,11 +86,8 @@ def fit_statistics(table: ReplayTable, rows: Bools) -> dict[Source, Statistics]:
 
 
 def default_source(table: ReplayTable, agent: str) -> Source:
+    """The source of the answers that an agent's default model gives at its usual step."""
     return table.source(agent, table.settings.agent(agent).model, Ask(agent).step)
-
-
-def fit_belief(table: ReplayTable) -> tuple[Belief, dict[str, float]]:
-    return fit_with_labels(Belief.load(), [answers_of(table)])
 
 
 def log_losses(table: ReplayTable, belief: Belief) -> np.ndarray:
@@ -97,9 +98,9 @@ def log_losses(table: ReplayTable, belief: Belief) -> np.ndarray:
 
 
 def answers_of(table: ReplayTable) -> Answers:
-    """One answer of every agent, and a second one of slow if there is one."""
+    """What a belief is fitted to: one answer of every agent to each item, and a second of slow if there is one."""
     asked = [Stage((Ask(agent),)) for agent in table.agents]
     if table.samples(SLOW) > 1:
         asked.append(Stage((Ask(SLOW),)))
-    state, right = table.state(asked)
-    return Answers(state.opinions, list(right.T.astype(np.float64)), state.plausible, state.difficulty)
+    evidence, right = table.evidence_after(asked)
+    return Answers(evidence.opinions, list(right.T.astype(np.float64)), evidence.plausible, evidence.difficulty)

@@ -20,9 +20,15 @@ from typing import Any
 
 import numpy as np
 
+from odar.calibration_file import Calibration
 from odar.errors import InputError
+from odar.lab.calibration.compare import DIALS, SEED, Goal, cascades, walk_all
+from odar.lab.calibration.fit import MIN_BELIEF, fit_calibration
+from odar.lab.replay.outcomes import Outcomes
+from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array, Bools
-from odar.types import SLOW
+from odar.policy.cascade import default_stages, within_samples
+from odar.types import SLOW, Stage
 
 _BETS = np.linspace(0.02, 0.9, 45)
 """Bets that are tried, as shares of the bet that would lose the whole capital on one item."""
@@ -64,6 +70,34 @@ class Certificate:
         return {**asdict(self.bound), **rest, "assumes": "later questions are exchangeable with these items"}
 
 
+def fit_and_certify(
+    table: ReplayTable, bound: LossBound, goal: Goal
+) -> tuple[Calibration, Certificate, Outcomes | None, Outcomes]:
+    """Fit to one half of the items, and certify the cheapest dial on the other half.
+
+    Returns the calibration, the certificate, the certified cascade on the test items, or None, and the reference on
+    the same items. The stages are those that are worth most on the first half.
+    """
+    if not table.has(Stage.parse(bound.against)):
+        raise InputError(f"--against {bound.against}: the recording has too few answers for it")
+    # fit to one half
+    test = np.random.default_rng(SEED).permutation(len(table)) % 2 == 0
+    calibration = fit_calibration(table, ~test, belief=bool((~test).sum() >= MIN_BELIEF))
+    stages = [str(stage) for stage in _recorded_stages(table)]  # what is certified is what was tested
+    tried = [
+        {"routing.stages": stages, **cascade, "routing.dial": dial} for cascade in cascades(table) for dial in DIALS
+    ]
+    # the reference and every dial, and the stages that are worth most on that half
+    reference, *found = walk_all(table.replaced(calibration=calibration), [{"policy": bound.against}, *tried])
+    best = max(found, key=lambda each: float(goal.worth(each.rows(~test)).mean()))
+    tested = [each for each in found if each.settings["routing.stages"] == best.settings["routing.stages"]]
+    # test their dials on the other half
+    points = [each.points for each in tested]
+    certificate = certify(bound, points, [each.score for each in tested], reference.score, test)
+    certified = None if certificate.points is None else tested[points.index(certificate.points)].rows(test)
+    return calibration, certificate, certified, reference.rows(test)
+
+
 def certify(
     bound: LossBound, dials: Sequence[float], scores: Sequence[Array], reference: Array, test: Bools
 ) -> Certificate:
@@ -91,7 +125,7 @@ def certify(
 
 
 def _more_items(loss: Array, bound: LossBound, needed: float, items: int) -> int | None:
-    """None if the losses are too large for any number of items."""
+    """How many further items would certify these losses; None if no number would."""
     bet = choose_bet(loss, bound.at_most_worse)
     growth = float(np.log1p(bet * (bound.at_most_worse - loss)).mean())
     if growth <= 0 or loss.mean() >= bound.at_most_worse:
@@ -120,3 +154,13 @@ def log_capital(loss: Array, allowed: float, bet: float) -> float:
     4.4
     """
     return float(np.cumsum(np.log1p(bet * (allowed - loss))).max(initial=0.0))
+
+
+def _recorded_stages(table: ReplayTable) -> list[Stage]:
+    """The stages of the settings, as far as the recording has enough answers for all of them together."""
+    own = tuple(map(Stage.parse, table.settings.routing.stages)) or default_stages(table.agents)
+    most = {agent: table.samples(agent) for agent in table.agents}
+    kept: list[Stage] = []
+    for stage in own:
+        kept += [stage] if table.has(stage) and within_samples([*kept, stage], most) else []
+    return kept

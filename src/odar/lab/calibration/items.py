@@ -45,7 +45,7 @@ def usable_items(items: Iterable[RecordedItem], settings: Settings, samples: int
 
 
 def scored_items(items: Iterable[RecordedItem]) -> ScoredItems:
-    """The scores are those of the labels if every item has one, else by the slow model's answer."""
+    """The items with a score for every answer: by labels if every item has one, else by the slow model's answer."""
     items = tuple(items)
     if all(_is_labelled(item) for item in items):
         return ScoredItems(items, labelled=True)
@@ -63,7 +63,7 @@ def _slow_answers(item: RecordedItem) -> list[Attempt]:
 
 
 def _scored_by_slow(item: RecordedItem, repeats: bool) -> RecordedItem | None:
-    """None if the first slow answer, the reference, was cut off or is empty.
+    """The item scored by its first slow answer, the reference; None if that was cut off or is empty.
 
     If slow answered twice, the reference itself is left out: then the score of slow is its agreement with itself.
     """

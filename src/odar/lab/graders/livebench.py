@@ -30,7 +30,7 @@ def livebench(task: str, gold: str, response: str, answer: str) -> float:
     """
     stated = _SOLUTION.findall(response) or _FENCED.findall(response) or [answer or response]
     final = stated[-1].strip()
-    return _SCORERS.get(task, _text_similarity)(gold, final, response)
+    return _GRADERS.get(task, _text_similarity)(gold, final, response)
 
 
 def instruction_score(names: list[str], arguments: list[dict[str, Any]], response: str) -> float:
@@ -102,7 +102,7 @@ def _proof_order(gold: str, final: str, _: str) -> float:
     return similarity(wanted, given) if given else 0.0
 
 
-_SCORERS: dict[str, Callable[[str, str, str], float]] = {
+_GRADERS: dict[str, Callable[[str, str, str], float]] = {
     "typos": _typos,
     "plot_unscrambling": _plot_unscrambling,
     "connections": _connections,
@@ -111,4 +111,4 @@ _SCORERS: dict[str, Callable[[str, str, str], float]] = {
     "AMPS_Hard": _algebra,
     "olympiad": _proof_order,
 }
-"""Scorers of the tasks with a published rule other than similarity."""
+"""Graders of the tasks with a published rule other than similarity."""

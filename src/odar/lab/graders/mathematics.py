@@ -193,7 +193,7 @@ def proof_score(problem: str, checklist: Sequence[str], proof: str, verifier: Ve
 
 
 def proof_prompt(problem: str, checklist: Sequence[str], proof: str) -> str:
-    """A proof cannot close its own tags."""
+    """The prompt for a verifier; the proof cannot close its own tags."""
     listed = "\n".join(f"{number}. {' '.join(claim.split())}" for number, claim in enumerate(checklist, start=1))
     safe = re.sub(r"<(?=\s*/?\s*proof)", "‹", proof, flags=re.IGNORECASE)
     return PROOF_PROMPT.format(problem=problem.strip(), proof=safe.strip(), checklist=listed)

@@ -29,7 +29,7 @@ _MARKUP = re.compile(r"[*_`$]|\\(?:text|textbf|boxed|mathrm)\{([^{}]*)\}")
 
 
 def normalize(text: str) -> str:
-    """In lower case, without punctuation, articles and extra white space."""
+    """The text in lower case, without punctuation, articles and extra white space."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
@@ -78,8 +78,8 @@ def _rouge_l(gold: Sequence[str], answer: Sequence[str]) -> float:
     return 2 * row[-1] / (len(gold) + len(answer))
 
 
-TEXT_SCORERS = {"exact_match": exact_match, "f1": f1, "rouge_l": rouge_l}
-"""Scorers by name that compare free text with reference answers."""
+TEXT_GRADERS = {"exact_match": exact_match, "f1": f1, "rouge_l": rouge_l}
+"""Graders by name that compare free text with reference answers."""
 
 
 def levenshtein(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
@@ -101,8 +101,10 @@ def similarity(gold: Sequence[Hashable], given: Sequence[Hashable]) -> float:
 
 
 def order_similarity(gold: str, answer: str) -> float:
-    """Of sentences (LiveBench's plot unscrambling). Every gold sentence is matched with the nearest given one, so
-    that small changes of wording do not matter."""
+    """The similarity of the order of sentences (LiveBench's plot unscrambling).
+
+    Every gold sentence is matched with the nearest given one, so that small changes of wording do not matter.
+    """
     wanted, given = ([part.strip() for part in text.split(".") if part.strip()] for text in (gold, answer))
     if not wanted or not given:
         return float(wanted == given)
@@ -173,7 +175,7 @@ def grid_match(gold: Grid, response: str) -> float:
 
 
 def find_grids(text: str) -> list[Grid]:
-    """In order; lines of unequal length are not a grid."""
+    """The grids in a text, in order; lines of unequal length are not a grid."""
     text = re.sub(r"\[\s*\[|\]\s*\]", "\n#\n", text)  # JSON lists become lines of digits
     text = re.sub(r"\]\s*(?:,\s*)?\[", "\n", text)
     found: list[Grid] = []
@@ -227,7 +229,7 @@ def _named_letters(text: str) -> set[str]:
 
 
 def _quoted_letter(text: str, options: Sequence[str]) -> str | None:
-    """An option inside a longer quoted one does not count."""
+    """The letter of the one option that a text quotes; one inside a longer quoted option does not count."""
     found = [bool(option and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", text)) for option in options]
     quoted = [i for i, is_quoted in enumerate(found) if is_quoted]
     longest = [i for i in quoted if not any(i != j and options[i] in options[j] for j in quoted)]

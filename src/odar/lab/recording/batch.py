@@ -10,7 +10,7 @@ from typing import Any
 
 from odar.engine import Odar
 from odar.errors import OdarError
-from odar.lab.recording.executor import Item, Outcome, Work, failure
+from odar.lab.recording.executor import Work, WorkItem, WorkResult, failure
 from odar.lab.recording.header import digest_json
 from odar.lab.recording.journal import Memo
 from odar.lab.recording.questions import Question
@@ -36,7 +36,7 @@ async def open_batch_work(settings: Settings, seed: int | None = None) -> AsyncI
     try:
         async with Odar(settings, guard=RememberingProvider) as odar:
 
-            async def work(item: Item, memo: Memo) -> Outcome:
+            async def work(item: WorkItem, memo: Memo) -> WorkResult:
                 with use_memo(memo):
                     return await answer_question(odar, item, seed, writer)
 
@@ -47,8 +47,10 @@ async def open_batch_work(settings: Settings, seed: int | None = None) -> AsyncI
             database.close()
 
 
-async def answer_question(odar: Odar, item: Item, seed: int | None, writer: TraceWriter | None = None) -> Outcome:
-    """An `OdarError` becomes the error of the row."""
+async def answer_question(
+    odar: Odar, item: WorkItem, seed: int | None, writer: TraceWriter | None = None
+) -> WorkResult:
+    """Answer a question, and make its row; an `OdarError` becomes the error of the row."""
     question: Question = item.payload
     try:
         answer = await odar.aask(
@@ -64,16 +66,16 @@ async def answer_question(odar: Odar, item: Item, seed: int | None, writer: Trac
         return failure(item, error, **unanswered, **spent, degradations=[], trace_id=None)
     if writer is not None:
         writer.put(Record(question.query, answer.trace))
-    return Outcome(_row(item, answer), used_amounts(answer.trace.calls, item.needs, RETRY.attempts))
+    return WorkResult(_row(item, answer), used_amounts(answer.trace.calls, item.needs, RETRY.attempts))
 
 
-def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = None) -> list[Item]:
+def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = None) -> list[WorkItem]:
     items = []
     for question in questions:
         needs, cost = worst_case(odar, question.query, _longest_walk(odar, question))
         bounds = [x for x in (question.max_cost_usd, odar.settings.limits.max_cost_usd, cost) if x is not None]
         digest = digest_question(question, odar, seed)
-        items.append(Item(question.id, question, digest, needs, min(bounds, default=None)))
+        items.append(WorkItem(question.id, question, digest, needs, min(bounds, default=None)))
     return items
 
 
@@ -90,7 +92,7 @@ def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
 
 
 def _longest_walk(odar: Odar, question: Question) -> list[Ask]:
-    """On the Simple path slow may replace fast (SPEC 6.3)."""
+    """The requests of the walk with the most calls; on the Simple path slow may replace fast (SPEC 6.3)."""
     n = question.query.options.n
     walks = possible_walks(odar.policy(AskOptions(path=question.path)), n)
     walk = max(walks, key=lambda each: sum(stage.calls for stage in each))
@@ -98,7 +100,7 @@ def _longest_walk(odar: Odar, question: Question) -> list[Ask]:
     return [*asks, Ask(SLOW, n)] if question.path is Route.SIMPLE else asks
 
 
-def _row(item: Item, answer: Answer) -> dict[str, Any]:
+def _row(item: WorkItem, answer: Answer) -> dict[str, Any]:
     trace = answer.trace
     return {
         "id": item.key,

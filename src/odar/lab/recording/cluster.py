@@ -1,6 +1,6 @@
 """Work on a Ray cluster: this process sends items to workers, and alone writes the journal.
 
-A worker sends each reply as soon as it arrives, and the outcome last. If the worker is lost in between, the item
+A worker sends each reply as soon as it arrives, and the result last. If the worker is lost in between, the item
 and its replies so far are sent to another worker: no reply that has reached this process is paid for again.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from odar.errors import OdarError, SettingsError, one_line
 from odar.files import install_command
-from odar.lab.recording.executor import Item, OpenWork, Outcome, Work
+from odar.lab.recording.executor import OpenWork, Work, WorkItem, WorkResult
 from odar.lab.recording.journal import Memo, write_in_thread
 
 LOCAL = "local"
@@ -43,8 +43,8 @@ class RayWorker:
             if self._work is None:
                 self._work = await self._stack.enter_async_context(self._open_work())
 
-    async def do(self, item: Item, known: dict[str, Any]) -> AsyncIterator[tuple[str, Any] | Outcome]:
-        """Yield the replies of an item with their names as they arrive, and its outcome last."""
+    async def do(self, item: WorkItem, known: dict[str, Any]) -> AsyncIterator[tuple[str, Any] | WorkResult]:
+        """Yield the replies of an item with their names as they arrive, and its result last."""
         await self.open()
         assert self._work is not None
         loop = asyncio.get_running_loop()
@@ -114,7 +114,7 @@ class _Workers:
         actor = self._ray.remote(num_cpus=0, max_concurrency=_ITEMS_AT_ONCE, max_restarts=0, max_task_retries=0)
         return actor(RayWorker).options(scheduling_strategy=place).remote(self._open_work)
 
-    async def do(self, item: Item, memo: Memo) -> Outcome:
+    async def do(self, item: WorkItem, memo: Memo) -> WorkResult:
         """Do one item on a worker; if the worker is lost, on another one.
 
         Raises:
@@ -134,8 +134,8 @@ class _Workers:
             worker = self.workers[index]
             self._items[index] += 1
             try:
-                outcome = await self._do_on(worker, item, memo)
-                return _after_losses(outcome, losses_before) if losses_before else outcome
+                result = await self._do_on(worker, item, memo)
+                return _after_losses(result, losses_before) if losses_before else result
             except losses as error:
                 lost = error
                 if self.workers[index] is worker:  # else another of its items has replaced it
@@ -149,19 +149,19 @@ class _Workers:
                 self._items[index] -= 1
         raise OdarError(f"item {item.key!r}: its worker was lost {ATTEMPTS} times: {one_line(lost, 200)}")
 
-    async def _do_on(self, worker: Any, item: Item, memo: Memo) -> Outcome:
+    async def _do_on(self, worker: Any, item: WorkItem, memo: Memo) -> WorkResult:
         async for reference in worker.do.options(num_returns="streaming").remote(item, memo.known):
-            message: tuple[str, Any] | Outcome = await reference
-            if isinstance(message, Outcome):
+            message: tuple[str, Any] | WorkResult = await reference
+            if isinstance(message, WorkResult):
                 return message
             await write_in_thread(memo.keep, *message)
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
 
 
-def _after_losses(outcome: Outcome, losses: int) -> Outcome:
+def _after_losses(result: WorkResult, losses: int) -> WorkResult:
     """The cost is unknown: calls of a lost worker may have been billed."""
-    unknown = {"cost_usd": None} if "cost_usd" in outcome.row else {}
-    return replace(outcome, row={**outcome.row, **unknown}, lost=losses)
+    unknown = {"cost_usd": None} if "cost_usd" in result.row else {}
+    return replace(result, row={**result.row, **unknown}, lost=losses)
 
 
 def _connect(address: str | None) -> Any:

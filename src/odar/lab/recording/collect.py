@@ -14,7 +14,7 @@ from odar.difficulty.base import estimate_turn
 from odar.difficulty.features import phi
 from odar.engine import Odar
 from odar.errors import OdarError
-from odar.lab.recording.executor import Item, Outcome, Work, failure
+from odar.lab.recording.executor import Work, WorkItem, WorkResult, failure
 from odar.lab.recording.header import digest_json
 from odar.lab.recording.journal import Memo, write_in_thread
 from odar.lab.recording.limits import Needs
@@ -42,7 +42,7 @@ from odar.types import SLOW, Ask, Assignment, Call, Candidate, Query, Stage
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One item to collect."""
+    """A question of a set that is to be recorded with a seed: the payload of a work item."""
 
     source: TaskSet
     task: Task
@@ -64,10 +64,11 @@ def recorded_asks(settings: Settings) -> list[Ask]:
     return asks
 
 
-def make_items(odar: Odar, jobs: Iterable[Job]) -> list[Item]:
+def make_items(odar: Odar, jobs: Iterable[Job]) -> list[WorkItem]:
+    """The work item of each job, with the most that it can take and cost."""
     usual = tuple(recorded_asks(odar.settings))
     return [
-        Item(
+        WorkItem(
             row_id(job.key),
             job,
             digest_json([job.task.query, job.task.gold, job.task.split, *_open_prompts(odar, job.task.query)]),
@@ -85,10 +86,13 @@ def _open_prompts(odar: Odar, query: Query) -> list[Any]:
 
 
 def collect_work(odar: Odar) -> Work:
-    """A module-level function, so that it can be pickled."""
-    scoring = asyncio.Lock()  # scorers and parsers need not be thread-safe
+    """Ask what is missing of an item, score the answers, and make its row.
 
-    async def collect_item(item: Item, memo: Memo) -> Outcome:
+    A module-level function, so that it can be pickled.
+    """
+    scoring = asyncio.Lock()  # graders and parsers need not be thread-safe
+
+    async def collect_item(item: WorkItem, memo: Memo) -> WorkResult:
         job: Job = item.payload
         calls = ItemCalls(odar, job, memo)
         try:
@@ -99,7 +103,7 @@ def collect_work(odar: Odar) -> Work:
                 recorded = await asyncio.to_thread(score_item, odar, job, calls.assignment, calls.attempts)
         except OdarError as error:
             return failure(item, error, calls.used(item), cost_usd=calls.cost())
-        return Outcome(item_to_json(replace(recorded, digest=item.digest)), calls.used(item))
+        return WorkResult(item_to_json(replace(recorded, digest=item.digest)), calls.used(item))
 
     return collect_item
 
@@ -113,6 +117,7 @@ class ItemCalls:
         self.memo = memo
         self.assignment = odar.planner.assign(job.task.query)
         self.asks = job.asks or tuple(recorded_asks(odar.settings))
+        # names of kept answers are those of `_request`
         kept = (rows for name, rows in memo.known.items() if name.partition(":")[0] in odar.settings.agent_names)
         self.attempts = [attempt_from_json(row) for rows in kept for row in rows]
         self._calls: list[Call] = []
@@ -120,32 +125,34 @@ class ItemCalls:
         """Cost of requests that gave no answer."""
 
     async def run(self) -> None:
+        """Make the requests whose answers are not on disk."""
         for ask in self.asks:
-            together = self.odar.settings.card(self.assignment.models[ask.agent]).n
+            together = self.odar.settings.card(self.assignment.models[ask.agent]).n  # in one request
             while missing := sorted(set(range(ask.samples)) - {each.index for each in self._attempts_of(ask)}):
                 if together and missing == list(range(missing[0], ask.samples)):
                     await self._request(ask._replace(samples=len(missing)), missing[0])
                 else:
                     await _gather_all(self._request(ask._replace(samples=1), index) for index in missing)
 
-    def used(self, item: Item) -> Needs:
+    def used(self, item: WorkItem) -> Needs:
         """Requests and tokens of this run, by provider."""
         return used_amounts(self._calls, item.needs, RETRY.attempts)
 
     def cost(self) -> float | None:
-        """In all runs; None if a price is unknown."""
+        """Dollars of the item in all runs; None if a price is unknown."""
         return sum_costs([total_cost(self.attempts), *self._failed_costs])
 
     def _attempts_of(self, ask: Ask) -> list[Attempt]:
         return [each for each in self.attempts if each.agent == ask.agent and each.step is ask.step]
 
     async def _request(self, ask: Ask, index: int) -> None:
-        """On a ledger of its own; its answers are numbered from `index`."""
+        """Ask on a ledger of its own, and keep the answers on disk; they are numbered from `index`."""
         ledger = self.odar.agents.ledger()
         team = self.odar.agents.team(self.job.task.query, ledger, self.job.seed, self.assignment.models)
         team.skip_samples(ask.agent, index)
         proposal = self._attempts_of(self.asks[0])[0].candidate if ask.verify else None
         candidates: list[Candidate] = []
+        # ask; what a request without an answer costs is counted too
         try:
             candidates = await team.ask(Stage((ask,)), proposal)
         finally:
@@ -154,6 +161,7 @@ class ItemCalls:
                 self._failed_costs.append(ledger.spend().cost_usd)
         if not candidates:
             raise team.failures[-1][1]
+        # keep the answers
         spend = ledger.spend()
         number = self._first_request(ask) + index
         price = team.cards[ask.agent].price

@@ -1,12 +1,12 @@
 """Run the items of a journal: each is done and paid for once, within rate limits and budget.
 
-    items = [Item("1", payload, digest="…", needs={"openai": Amount(6, 9000)}, worst_cost_usd=0.02), …]
+    items = [WorkItem("1", payload, digest="…", needs={"openai": Amount(6, 9000)}, worst_cost_usd=0.02), …]
     with Journal(Path("out.jsonl")) as journal:
         done = await run(items, open_work, journal, rates=rates, concurrency=8, budget_usd=5)
 
 `open_work` is a function without arguments that returns an async context manager; entering it gives the work, an
-async function from an item and a memo to an outcome. `cluster.on_ray` makes one that does the work on Ray, where
-`open_work`, payloads and outcomes must be picklable. The work returns a failure as a row with an `error`; an
+async function from an item and a memo to a result. `cluster.on_ray` makes one that does the work on Ray, where
+`open_work`, payloads and results must be picklable. The work returns a failure as a row with an `error`; an
 exception is a bug, and stops the run. Values that it passes to `memo.keep` are returned by `memo.recall` if the
 item has to be done again.
 """
@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odar.errors import BudgetExceeded, OdarError, ProviderError, one_line
-from odar.lab.recording.journal import Item as Item
 from odar.lab.recording.journal import Journal, Memo, Row, RowInfo, write_in_thread
+from odar.lab.recording.journal import WorkItem as WorkItem
 from odar.lab.recording.limits import Needs, RateLimiter, Rates
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WorkResult:
     """The result of an item."""
 
     row: Row
@@ -38,18 +38,20 @@ class Outcome:
     """Number of workers that were lost while they did the item: each may have paid for calls of unknown cost."""
 
 
-Work = Callable[[Item, Memo], Awaitable[Outcome]]
+Work = Callable[[WorkItem, Memo], Awaitable[WorkResult]]
 OpenWork = Callable[[], AbstractAsyncContextManager[Work]]
 
 
-def failure(item: Item, error: OdarError, used: Needs | None = None, **more: Any) -> Outcome:
-    """`more` are further fields of the row, `cost_usd` among them. Without `used`, the item counts with its
-    maximum."""
+def failure(item: WorkItem, error: OdarError, used: Needs | None = None, **more: Any) -> WorkResult:
+    """The result of an item that failed.
+
+    `more` are further fields of the row, `cost_usd` among them. Without `used`, the item counts with its maximum.
+    """
     description: dict[str, Any] = {"type": type(error).__name__, "message": one_line(error)}
     if isinstance(error, ProviderError):
         description |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}
     row = {"id": item.key, **more, "error": description, "digest": item.digest}
-    return Outcome(row, item.needs if used is None else used)
+    return WorkResult(row, item.needs if used is None else used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Progress:
 
 
 async def run(
-    items: Sequence[Item],
+    items: Sequence[WorkItem],
     open_work: OpenWork,
     journal: Journal,
     *,
@@ -146,10 +148,10 @@ class _RunState:
         cost = None if self.unknown else self.known_usd
         return Progress(self.total, self.done, self.failed, cost, self.asked, stopped)
 
-    async def do_all(self, work: Work, todo: Sequence[Item], concurrency: int) -> str | None:
+    async def do_all(self, work: Work, todo: Sequence[WorkItem], concurrency: int) -> str | None:
         """`concurrency` at a time; returns the reason if the run stopped early."""
 
-        def fits(item: Item) -> bool:
+        def fits(item: WorkItem) -> bool:
             total = self.committed_usd + (item.worst_cost_usd or 0.0)
             return self.budget_usd is None or total <= self.budget_usd + 1e-12
 
@@ -171,13 +173,13 @@ class _RunState:
             await asyncio.gather(*running, return_exceptions=True)
         return None
 
-    async def _do(self, work: Work, item: Item, ticket: int) -> None:
+    async def _do(self, work: Work, item: WorkItem, ticket: int) -> None:
         before = self.journal.entries.get(item.key)
         used = item.needs
         try:
-            outcome = await work(item, self.journal.memo(item))
-            used = outcome.used
-            await write_in_thread(self.journal.write, outcome.row)
+            result = await work(item, self.journal.memo(item))
+            used = result.used
+            await write_in_thread(self.journal.write, result.row)
         finally:
             self.limiter.settle(ticket, used)
         after = self.journal.entries[item.key]
@@ -186,7 +188,7 @@ class _RunState:
         self.count(after)
         self.asked += 1
         worst = item.worst_cost_usd or 0.0
-        self.committed_usd += outcome.lost * worst
+        self.committed_usd += result.lost * worst
         if after.cost_usd is not None:
             self.committed_usd += after.cost_usd - worst
         self.on_progress(self.progress())

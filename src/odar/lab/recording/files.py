@@ -31,9 +31,9 @@ _MAX_CSV_FIELD = 2**31 - 1
 """Characters of a field in a CSV file; Python's default of 131,072 is too little for some answers."""
 SUFFIXES = (".jsonl", ".jsonl.gz")
 _DAMAGE = (
-    *(LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError),
-    *(zlib.error, zipfile.BadZipFile, csv.Error),
-)
+    LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError,
+    zlib.error, zipfile.BadZipFile, csv.Error,
+)  # fmt: skip
 """Exceptions raised by reading a damaged file, in addition to those of Arrow, which need not be installed."""
 
 
@@ -45,10 +45,10 @@ class Recording:
     header: Header
 
     def items(self, split: str = "", *, tokens: bool = True) -> Iterator[RecordedItem]:
-        """Those of this split and those without one, or all. Rows with an error and an incomplete last line are
-        skipped.
+        """The items of this split and those without one; all items if the split is empty.
 
-        Without `tokens`, attempts hold the numbers that a replay needs in place of the tokens.
+        Rows with an error and an incomplete last line are skipped. Without `tokens`, attempts hold the numbers that
+        a replay needs in place of the tokens.
         """
         with report_damage(self.path), _open_lines(self.path) as file:
             next(file)
@@ -58,7 +58,7 @@ class Recording:
                     continue
                 item = item_from_json(row)
                 if not split or item.split in ("", split):
-                    yield item if tokens else item.measured()
+                    yield item if tokens else item.without_tokens()
 
 
 def open_recording(place: str | Path) -> Recording:

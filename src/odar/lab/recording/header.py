@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 FORMAT = "odar-recording-2"
 """The version of the schema; a recording of another version is refused."""
 _SECTIONS = (
-    *("profile", "prompts", "calibration", "policy"),
-    *("fast", "second", "slow", "agents", "routing", "fusion"),
-)
+    "profile", "prompts", "calibration", "policy", "fast", "second", "slow", "agents", "routing", "fusion",
+)  # fmt: skip
 """Sections of the settings that a header records."""
 
 
@@ -75,7 +74,7 @@ class Header:
             raise InputError(f"{origin} is not a recording: {error}") from None
 
     def to_settings(self) -> Settings:
-        """Those of the engine that made the recording, as far as a replay needs them; InputError if they are
+        """The settings of the engine that made the recording, as far as a replay needs them; InputError if they are
         incomplete."""
         try:
             return msgspec.convert({**self.settings, "limits": {"deadline_s": 60.0}}, Settings, strict=False)
@@ -91,7 +90,10 @@ class Header:
 
 
 def header_of(odar: Odar, path_samples: int | None = None) -> Header:
-    """It records `routing.samples` slow samples; the Hard path may use fewer of them (`path_samples`)."""
+    """The header of recordings that this engine makes, with `routing.samples` slow samples of each item.
+
+    `path_samples` is the number of samples on the Hard path, if it is another one.
+    """
     settings = odar.settings
     facts = facts_of(odar)
     sections = {name: _plain(getattr(settings, name)) for name in _SECTIONS}
@@ -121,10 +123,15 @@ def facts_of(odar: Odar) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "agents": agents,
         "models": {card.name: _card_facts(odar, card) for card in cards},
-        "prompts": {step.value: prompt.md5 for step, prompt in odar.agents.prompts.exact.items()},
+        "prompts": {step.value: md5 for step, md5 in current_prompt_md5s(odar).items()},
         "samples": settings.routing.samples,
     }
     return dict(json.loads(json.dumps(facts)))
+
+
+def current_prompt_md5s(odar: Odar) -> dict[Step, str]:
+    """The MD5 of each step's prompt for exact questions, by which a calibration knows its agents."""
+    return {step: prompt.md5 for step, prompt in odar.agents.prompts.exact.items()}
 
 
 def model_facts(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from odar.policy.answers import find_answer
 from odar.types import Query, Step, Usage
 
 Row = Mapping[str, Any]
-FORMATS = ("auto", "lm-eval", "inspect", "openai-batch", "swe-bench", "table")
 COLUMNS: dict[str, tuple[str, ...]] = {
     "id": ("id", "custom_id", "question_id", "doc_id", "row", "key", "idx"),
     "set": ("set", "dataset", "task", "benchmark"),
@@ -64,8 +63,8 @@ _SCORE_WORDS = {
     **dict.fromkeys(("i", "n", "incorrect", "false", "no"), 0.0),
 }
 """Words that other tools write in place of a score."""
-_SAID = ("text", "answer", "score")
-"""Fields of which a row must have one, else its answer is missing."""
+_ANSWER_FIELDS = ("text", "answer", "score")
+"""A row without any of these fields has no answer."""
 _TIE = "tie"
 """Start of a preference for neither of two answers, as in "tie (bothbad)"."""
 
@@ -179,46 +178,46 @@ def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
 
 
 def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
-    """`number` is the id of a row without one."""
-    value = fields.get
-    if value("text") is None and value("answer") is None and value("score") is None:
+    """The answer that the fields of a row describe; `number` is the id of a row without one."""
+    get = fields.get
+    if get("text") is None and get("answer") is None and get("score") is None:
         raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
     # the text and the final answer
-    text = str(value("text") if value("text") is not None else value("answer") or "")
+    text = str(get("text") if get("text") is not None else get("answer") or "")
     answer, stated = _find_answer(text)
-    if value("answer") is not None:
-        answer = str(value("answer"))
-        stated = value("answer") != ""
+    if get("answer") is not None:
+        answer = str(get("answer"))
+        stated = get("answer") != ""
     # log-probabilities: without the tokens that they belong to, only their mean and their sum count
-    mean = _logprob(value("mean_logprob"), value("mean_probability"))
-    tokens, logprobs = _listed_tokens(value("tokens"), value("logprobs"))
-    of_answer = _logprob(value("answer_logprob"), value("answer_probability"))
+    mean = _logprob(get("mean_logprob"), get("mean_probability"))
+    tokens, logprobs = _listed_tokens(get("tokens"), get("logprobs"))
+    of_answer = _logprob(get("answer_logprob"), get("answer_probability"))
     if logprobs and len(tokens) != len(logprobs):
         if known := [each for each in logprobs if each is not None]:
             mean = sum(known) / len(known)
             of_answer = sum(known) if of_answer is None and text.strip() == answer.strip() else of_answer
         tokens = []
         logprobs = []
-    read, cached, written = (_integer(value(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
+    read, cached, written = (_integer(get(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
     return ImportedAnswer(
-        id=str(number if value("id") is None else value("id")),
-        has_id=value("id") is not None,
-        set=str(value("set") or ""),
-        query=str(value("query") or ""),
-        gold=value("gold"),
+        id=str(number if get("id") is None else get("id")),
+        has_id=get("id") is not None,
+        set=str(get("set") or ""),
+        query=str(get("query") or ""),
+        gold=get("gold"),
         text=text,
         answer=answer,
         stated=stated,
-        score=_score(value("score")),
-        model=str(model or value("model") or ""),
+        score=_score(get("score")),
+        model=str(model or get("model") or ""),
         tokens=tuple(tokens),
         logprobs=tuple(map(round_logprob, logprobs)),
         mean_logprob=round_logprob(mean),
         answer_logprob=round_logprob(of_answer),
         usage=Usage(read, cached, written),
-        cost_usd=_number(value("cost")),
-        seconds=_number(value("seconds")),
-        finish=str(value("finish") or "stop"),
+        cost_usd=_number(get("cost")),
+        seconds=_number(get("seconds")),
+        finish=str(get("finish") or "stop"),
     )
 
 
@@ -381,7 +380,7 @@ def _table(path: Path, options: ImportOptions) -> Reader:
     given |= {"score": column} if side else {}
     given = {name: column.replace("{model}", options.model) for name, column in given.items()}
 
-    answer_columns = [given[name] for name in _SAID if name in given]
+    answer_columns = [given[name] for name in _ANSWER_FIELDS if name in given]
     found: set[str] = set()
     """Columns of answers that some row has: an object without the key of a model is a missing answer."""
 
@@ -397,8 +396,8 @@ def _table(path: Path, options: ImportOptions) -> Reader:
         if options.model and "model" not in given and _value(row, "model", given) not in (None, options.model):
             return None
         fields = {name: _value(row, name, given) for name in COLUMNS}
-        has_columns = answer_columns or any(column in row for name in _SAID for column in COLUMNS[name])
-        if has_columns and all(fields[name] in (None, "") for name in _SAID):
+        has_columns = answer_columns or any(column in row for name in _ANSWER_FIELDS for column in COLUMNS[name])
+        if has_columns and all(fields[name] in (None, "") for name in _ANSWER_FIELDS):
             return None
         if side and fields["score"] is not None:
             preferred = str(fields["score"]).strip().lower()
@@ -458,7 +457,7 @@ def _value(row: Row, name: str, given: Mapping[str, str]) -> Any:
     known = [_value_at(row, path) for path in ([given[name]] if name in given else COLUMNS[name])]
     if (value := next((value for _, value in known if value is not None), None)) is not None:
         return value
-    if name in given and name not in _SAID and not known[0][0]:
+    if name in given and name not in _ANSWER_FIELDS and not known[0][0]:
         raise ValueError(_no_column(given[name], row))
     return None
 
@@ -501,9 +500,11 @@ _READERS: dict[str, Callable[[Path, ImportOptions], Reader]] = {
     "swe-bench": _swe_bench,
     "table": _table,
 }
+FORMATS = ("auto", *_READERS)
+"""The values of --format; auto looks at the file."""
 
 
-# --- small parts -----------------------------------------------------------------------------------------------
+# --- formats, and values of cells ------------------------------------------------------------------------------
 
 
 def _detect_format(path: Path, options: ImportOptions) -> str:

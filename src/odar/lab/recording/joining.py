@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 
@@ -15,14 +15,12 @@ from odar.engine import Odar
 from odar.errors import InputError, UnknownName, one_line
 from odar.lab.recording.header import Header, digest_json, header_of, model_entry
 from odar.lab.recording.importers import ImportedAnswer
-from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, Task, features_of, sort_attempts
+from odar.lab.recording.schema import Attempt, Grader, ItemKey, RecordedItem, Task, features_of, sort_attempts
 from odar.planning import REFERENCE_TOKENS, USUAL_TOKENS
 from odar.policy.equivalence import equivalent
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW, Ask, Query, Usage
 
-Score = Callable[[Task, str, str], float]
-"""Scores an answer from 0 to 1, given the task, the text and the final answer."""
 UNKNOWN_DIFFICULTY = 0.5
 """The prior of a question whose text is unknown."""
 
@@ -51,6 +49,7 @@ def assign_roles(
     >>> assign_roles({"a": 1, "b": 9, "c": 2, "d": 1.5}, dict(a="x", b="y", c="y", d="x"), {})
     {'fast': 'a', 'second': 'c', 'slow': 'b', 'd': 'd'}
     """
+    # the models that the user named
     roles = {agent: name for agent, name in given.items() if name}
     for agent, name in roles.items():
         if name not in costs:
@@ -65,21 +64,26 @@ def assign_roles(
             f"the cost of {unknown} is unknown, so its role is too: give --price {unknown}=IN,OUT, or name the "
             "models of --fast and --slow"
         )
+    # slow and fast by cost
     left.sort(key=lambda name: costs[name] or 0.0)
-    for agent, place in ((SLOW, -1), (FAST, 0)):
-        if agent not in roles:
-            roles[agent] = left.pop(place)
-    most = costs[roles[SLOW]]
+    if SLOW not in roles:
+        roles[SLOW] = left.pop()
+    if FAST not in roles:
+        roles[FAST] = left.pop(0)
+    # the second by family and cost
+    slow_cost = costs[roles[SLOW]]
     for name in left if SECOND not in roles else ():
         cost = costs[name]
-        if families[name] != families[roles[FAST]] and (cost is None or most is None or cost < most):
+        is_cheaper = cost is None or slow_cost is None or cost < slow_cost
+        if is_cheaper and families[name] != families[roles[FAST]]:
             roles[SECOND] = name
             break
-    found = {agent: roles[agent] for agent in (FAST, SECOND, SLOW) if agent in roles}
+    # agents of their own for the rest
+    models = {agent: roles[agent] for agent in (FAST, SECOND, SLOW) if agent in roles}
     for name in left:
-        if name not in found.values():
-            found[_agent_name(name, found)] = name
-    return found
+        if name not in models.values():
+            models[_agent_name(name, models)] = name
+    return models
 
 
 def _agent_name(model: str, taken: Container[str]) -> str:
@@ -94,7 +98,7 @@ def _agent_name(model: str, taken: Container[str]) -> str:
 
 
 def mean_cost(answers: Sequence[ImportedAnswer], price: Price | None) -> float | None:
-    """As recorded, or by their tokens; by the price alone without tokens."""
+    """Mean dollars of an answer: as recorded, or by tokens and price, at the usual length if tokens are unknown."""
     known = [each.cost_usd for each in answers if each.cost_usd is not None]
     if not known and price is not None:
         usual = Usage(REFERENCE_TOKENS, 0, USUAL_TOKENS)
@@ -127,7 +131,7 @@ class Imported:
             example = f"{one_line(item.attempts[0].answer, 30)!r} against {one_line(str(item.gold), 30)!r}"
             found.append(
                 f"no answer of any model is right, such as {example}: are the right answers in another form? name "
-                "their column with --map gold=COLUMN, or a scorer with --score-by"
+                "their column with --map gold=COLUMN, or a grader with --score-by"
             )
         return found + [
             f"the price of {model} is unknown; set it with --price {model}=IN,OUT (dollars per million tokens)"
@@ -144,7 +148,7 @@ def import_models(
     files: Mapping[str, str],
     *,
     known: Mapping[str, Task] | None = None,
-    score: Score | None = None,
+    score: Grader | None = None,
     kinds: Mapping[str, tuple[str, str]] | None = None,
 ) -> Imported:
     """Join the answers of several models into a recording.
@@ -189,7 +193,7 @@ def _implied_price(answers: Sequence[ImportedAnswer], cost: float | None) -> Pri
 def join_answers(
     answers: Mapping[str, Sequence[ImportedAnswer]],
     known: Mapping[str, Task] | None = None,
-    score: Score | None = None,
+    score: Grader | None = None,
 ) -> list[Joined]:
     """Join the answers of several agents by question: by set and id if the files name them, else by its text.
 
@@ -206,9 +210,10 @@ def join_answers(
         InputError: no question is in all files.
     """
     known = known or {}
-    answers = {agent: [_completed(each, known) for each in own] for agent, own in answers.items()}
+    answers = {agent: [_completed(each, known) for each in given] for agent, given in answers.items()}
+    # what names a question: its id, or its text
     fast = answers[FAST]
-    others = [each for agent, own in answers.items() if agent != FAST for each in own]
+    others = [each for agent, given in answers.items() if agent != FAST for each in given]
     has_text = all(each.query for each in (*fast, *others))
     by_id = not has_text or (all(each.has_id for each in (*fast, *others)) and _ids_match(fast, others))
 
@@ -216,27 +221,32 @@ def join_answers(
     for answer in () if by_id else fast:
         ids.setdefault(_normalized(answer.query), set()).add(answer.id)
 
-    def key_of(answer: ImportedAnswer) -> str:
+    def question_key(answer: ImportedAnswer) -> str:
         text = "" if by_id else _normalized(answer.query)
         # Two questions may have the same text, and other options: then the id decides.
         return f"{answer.set}/{answer.id}" if by_id or len(ids.get(text, ())) > 1 else text
 
-    found: dict[str, dict[str, list[ImportedAnswer]]] = {key_of(answer): {} for answer in fast}
+    # the answers to each question of the fast agent, by agent
+    questions: dict[str, dict[str, list[ImportedAnswer]]] = {question_key(answer): {} for answer in fast}
     for agent, given in answers.items():
         for answer in given:
-            if (own := found.get(key_of(answer))) is not None and (agent == SLOW or agent not in own):
-                own.setdefault(agent, []).append(answer)
-    joined = [_scored(own, score) for own in found.values() if own.keys() == answers.keys()]
+            by_agent = questions.get(question_key(answer))
+            if by_agent is not None and (agent == SLOW or agent not in by_agent):
+                by_agent.setdefault(agent, []).append(answer)
+    # the questions that all agents answered
+    joined = [_scored(by_agent, score) for by_agent in questions.values() if by_agent.keys() == answers.keys()]
     if not joined:
         how = "id" if by_id else "text"
-        examples = " and ".join(repr(one_line(key_of(own[0]), 40)) for own in answers.values())
+        examples = " and ".join(repr(one_line(question_key(given[0]), 40)) for given in answers.values())
         raise InputError(f"no question is in all files, by {how}: the first are {examples}")
-    labelled = [own for own in joined if all(each.score is not None for each in chain(*own.values()))]
+    labelled = [
+        by_agent for by_agent in joined if all(each.score is not None for each in chain(*by_agent.values()))
+    ]
     return labelled or joined
 
 
 def _completed(answer: ImportedAnswer, known: Mapping[str, Task]) -> ImportedAnswer:
-    """With text and right answer of its question, as far as the file does not hold them."""
+    """The answer with text and right answer of its question, as far as the file does not hold them."""
     task = known.get(answer.id)
     if task is None:
         return answer
@@ -256,7 +266,7 @@ def _normalized(text: str) -> str:
     return " ".join(text.split())
 
 
-def _scored(answers: Mapping[str, Sequence[ImportedAnswer]], score: Score | None) -> Joined:
+def _scored(answers: Mapping[str, Sequence[ImportedAnswer]], score: Grader | None) -> Joined:
     """The answers to one question with their scores, the text of the fast one, and the first right answer."""
     query = answers[FAST][0].query
     gold = next((each.gold for own in answers.values() for each in own if each.gold is not None), None)
@@ -319,7 +329,8 @@ def to_items(
 def _attempt(answer: ImportedAnswer, agent: str, index: int, request: int, price: Price | None) -> Attempt:
     usage = answer.usage
     paid = answer.cost_usd
-    prompt_usd, output_usd = (None, None) if paid is None else (0.0, paid)
+    prompt_usd = None if paid is None else 0.0
+    output_usd = paid
     if paid is None and price is not None:
         prompt_usd = price.cost(replace(usage, output=0))
         output_usd = price.cost(replace(usage, input=0, cached=0))
@@ -335,6 +346,7 @@ def imported_header(
     files: Mapping[str, str],
     prices: Mapping[str, Price | None] | None = None,
 ) -> Header:
+    """The header of imported answers: the engine's settings with the agents, models and prices of the files."""
     models: dict[str, list[str]] = {}
     for attempt in (attempt for item in items for attempt in item.attempts):
         if attempt.model not in models.setdefault(attempt.agent, []):
@@ -368,7 +380,7 @@ def imported_header(
 
 
 def _agent(header: Header, agent: str, models: Sequence[str]) -> dict[str, object]:
-    """Sampling is unknown: that of the current settings stands in."""
+    """The settings of an agent of these models, with the current sampling in place of the unknown one."""
     own = header.settings.get(agent) or header.settings[FAST]
     return {**own, "model": models[0], "alternatives": list(models[1:]), "fallbacks": []}
 

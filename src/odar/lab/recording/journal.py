@@ -36,8 +36,8 @@ _PART_START = b'{"part": '
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One piece of work."""
+class WorkItem:
+    """One piece of work, whose result is one row."""
 
     key: str
     """The `id` of its row."""
@@ -101,6 +101,7 @@ class Journal:
     def __init__(self, path: Path, header: Mapping[str, Any] | None = None) -> None:
         self.path = path
         self.entries: dict[str, RowInfo] = {}
+        """What is known of each row, by the key of its item."""
         self._header = header
         self._parts_path = path.with_name(path.name + ".parts")
         self._lock = FileLock(path.with_name(path.name + ".lock"))
@@ -163,7 +164,7 @@ class Journal:
     def _is_done(self, key: str) -> bool:
         return key in self.entries and not self.entries[key].failed
 
-    def missing(self, items: Iterable[Item]) -> list[Item]:
+    def missing(self, items: Iterable[WorkItem]) -> list[WorkItem]:
         """Items that have no row yet, or one with an error.
 
         Raises:
@@ -180,7 +181,9 @@ class Journal:
                 )
         return missing
 
-    def memo(self, item: Item) -> Memo:
+    def memo(self, item: WorkItem) -> Memo:
+        """The replies to an item that are on disk; further ones are appended there."""
+
         def keep(name: str, value: Any) -> None:
             part = {"part": item.key, "digest": item.digest, "name": name, "value": value}
             with self._writing:
@@ -208,7 +211,7 @@ class Journal:
                 self._parts.pop(row["id"], None)
 
     def lines(self, keys: Iterable[str]) -> Iterator[bytes]:
-        """Keys without a row are skipped."""
+        """Rows as they are in the file; keys without a row are skipped."""
         with self.path.open("rb") as file:
             for key in keys:
                 if key in self.entries:
@@ -216,11 +219,12 @@ class Journal:
                     yield file.readline()
 
     def rows(self, keys: Iterable[str] | None = None) -> Iterator[Row]:
+        """The rows without an error, of these items or of all."""
         keys = self.entries if keys is None else keys
         yield from map(json.loads, self.lines(key for key in keys if self._is_done(key)))
 
-    def sort(self, items: Iterable[Item]) -> None:
-        """Atomic: one row per item, in the order of the items, then rows of other items."""
+    def sort(self, items: Iterable[WorkItem]) -> None:
+        """Rewrite the file, atomically: one row per item, in the order of the items, then rows of other items."""
         keys = dict.fromkeys(item.key for item in items if item.key in self.entries) | dict.fromkeys(self.entries)
         draft = self.path.with_name(self.path.name + ".tmp")
         entries = {}

@@ -37,8 +37,6 @@ class Amount(NamedTuple):
 NOTHING = Amount()
 Needs = Mapping[str, Amount]
 """Amounts by provider."""
-
-
 Rates = Mapping[str, Amount]
 """Limits of a provider per minute; infinity if there is none."""
 
@@ -82,7 +80,7 @@ class RateLimiter:
         return self.reserve(needs)
 
     def wait_s(self, needs: Needs) -> float:
-        """Infinity if a running item must end first."""
+        """Seconds until the needs fit; infinity if a running item must end first."""
         now = self._clock()
         longest = 0.0
         for provider in needs.keys() & self._rates.keys():

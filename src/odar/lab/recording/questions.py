@@ -95,22 +95,22 @@ class Question(Task):
     seed: int | None = None
     set: str = ""
     by_benchmark: bool = False
-    """Whether `gold` is instead what the scorer of the benchmark named by `set` compares with."""
+    """Whether `gold` is instead what the grader of the benchmark named by `set` compares with."""
 
 
 def question_set(
-    name: str, metric: str = "accuracy", scorer: Callable[[Sequence[str], str], float] | None = None
+    name: str, metric: str = "accuracy", grader: Callable[[Sequence[str], str], float] | None = None
 ) -> TaskSet:
     """A set of a user's own questions, each with a list of accepted answers.
 
-    `scorer` compares the accepted answers with an answer; by default an answer must be equivalent to one of them.
+    `grader` compares the accepted answers with an answer; by default an answer must be equivalent to one of them.
     """
-    score = partial(_score_own, scorer or _is_accepted)
+    score = partial(_score_own, grader or _is_accepted)
     return TaskSet(name=name, category="Own questions", metric=metric, score=score)
 
 
-def _score_own(scorer: Callable[[Sequence[str], str], float], task: Task, response: str, answer: str) -> float:
-    return scorer(task.gold, answer)
+def _score_own(grader: Callable[[Sequence[str], str], float], task: Task, response: str, answer: str) -> float:
+    return grader(task.gold, answer)
 
 
 def _is_accepted(accepted: Sequence[str], answer: str) -> float:
@@ -192,7 +192,7 @@ def _question(
     line: _Line, number: int, folder: Path, read_conversation: ReadConversation | None = None
 ) -> Question:
     if line.gold is not None and not line.set:
-        raise ValueError("gold needs set: the benchmark whose scorer reads it")
+        raise ValueError("gold needs set: the benchmark whose grader reads it")
     accepted = [] if line.answer is None else [str(line.answer), *map(str, line.accept)]
     return Question(
         id=str(number if line.id is None else line.id),

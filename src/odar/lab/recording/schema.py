@@ -37,13 +37,13 @@ _SCAFFOLD_TOKENS = 20
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A question to record answers for, with what its scorer needs."""
+    """A question to record answers for, with what its grader needs."""
 
     id: str
     """Unique within its set, the same on every load."""
     query: Query
     gold: Any
-    """JSON: the reference that the scorer of the set compares with."""
+    """JSON: the reference that the grader of the set compares with."""
     stratum: str = ""
     """Subject, level or task within the set, for stratified sampling (SPEC 7.4)."""
     effort: float | None = None
@@ -52,17 +52,20 @@ class Task:
     """One of SPLITS."""
 
 
+Grader = Callable[[Task, str, str], float]
+"""Scores a response from 0 to 1, given the task, the response, and the final answer that was parsed from it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSet:
-    """A set of tasks with a scorer: a benchmark, or a user's file."""
+    """A set of tasks with a grader: a benchmark, or a user's file."""
 
     name: str
     category: str
     """Category of the questions: one of the paper's eight for a benchmark."""
     metric: str
     """Name of the score: accuracy, EM, F1, …"""
-    score: Callable[[Task, str, str], float]
-    """Scores a response from 0 to 1, given the task, the response, and the final answer that was parsed from it."""
+    score: Grader
     plain: bool = False
     """Whether the form of the response is scored, so that prompts must not ask for a form of their own."""
     elsewhere: str = ""
@@ -114,7 +117,7 @@ class Attempt:
     answer_logprob: float | None = None
     """Log-probability of the final answer of an imported answer."""
     figures: TokenFigures | None = None
-    """Numbers of the tokens, which need not be in memory; see `measured`."""
+    """Numbers of the tokens, which need not be in memory; see `without_tokens`."""
     signals: AnswerSignals | None = None
 
     @property
@@ -137,7 +140,8 @@ class Attempt:
             figures=self.figures,
         )
 
-    def measured(self) -> Attempt:
+    def without_tokens(self) -> Attempt:
+        """The attempt with `figures` and `signals`, all that a replay needs, in place of its tokens."""
         if self.figures is not None:
             return self
         candidate = self.candidate
@@ -176,10 +180,11 @@ class RecordedItem:
     digest: str = ""
     """A hash of question and reference answer: a row with another one is never reused."""
 
-    def measured(self) -> RecordedItem:
+    def without_tokens(self) -> RecordedItem:
+        """The item with all attempts without their tokens."""
         if all(attempt.figures is not None for attempt in self.attempts):
             return self
-        return replace(self, attempts=tuple(attempt.measured() for attempt in self.attempts))
+        return replace(self, attempts=tuple(attempt.without_tokens() for attempt in self.attempts))
 
 
 def recorded_signals(attempt: Attempt, candidate: Candidate | None = None) -> AnswerSignals:
@@ -215,7 +220,7 @@ def recorded_signals(attempt: Attempt, candidate: Candidate | None = None) -> An
 
 
 def features_of(estimate: Estimate) -> tuple[float, ...]:
-    """Empty if the estimator uses others."""
+    """φ(x) of an estimate; empty if its estimator uses other features."""
     values = {name: value for name, value, _ in estimate.contributions}
     return tuple(values[name] for name in FEATURES) if values.keys() >= set(FEATURES) else ()
 
@@ -223,7 +228,7 @@ def features_of(estimate: Estimate) -> tuple[float, ...]:
 def attempts_of(
     candidates: Sequence[Candidate], first: int, request: int, usage: Usage, price: Price | None, seconds: float
 ) -> list[Attempt]:
-    """Its generated tokens are divided among them."""
+    """The answers to one request, numbered from `first`; its generated tokens are divided among them."""
     shares = output_shares(usage.output, candidates)
     prompt_usd = price.cost(Usage(usage.input, usage.cached, 0, 0)) if price else None
     return [

@@ -1,4 +1,7 @@
-"""Work that uses an engine: maximum needs of an item, replies kept in a memo, an engine in each process."""
+"""For work that uses an engine: maximum needs of an item, replies kept in a memo, an engine in each process.
+
+`odar batch` keeps replies by request (`RememberingProvider`), `collect` keeps finished answers by agent and sample.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def worst_case(odar: Odar, query: Query, asks: Iterable[Ask]) -> tuple[Needs, fl
 def worst_cost(
     card: ModelCard, messages: Sequence[Message], max_tokens: int, count: int, drafts: int = 0
 ) -> float | None:
-    """None if the price is unknown."""
+    """Dollars of `count` requests at most; None if the price is unknown."""
     try:
         return count * Ledger.worst_cost(card, messages, max_tokens, drafts)
     except BudgetExceeded:
@@ -60,7 +63,10 @@ def worst_cost(
 
 
 def used_amounts(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:
-    """A failed call counts with all allowed attempts, a provider with unknown tokens with at least its maximum."""
+    """Requests and tokens of some calls, by provider.
+
+    A failed call counts with all allowed attempts, a provider with unknown tokens with at least its maximum.
+    """
     used: dict[str, Amount] = {}
     unknown: set[str] = set()
     for call in calls:
@@ -113,7 +119,7 @@ async def _recall_or_request(request: str, send: Callable[[], Awaitable[Reply]])
 
 
 def request_name(provider: str, request: Request) -> str:
-    """The timeout does not count."""
+    """The name of a request in a memo: a hash of everything but its timeout."""
     return digest_json([provider, replace(request, timeout_s=0.0)])
 
 

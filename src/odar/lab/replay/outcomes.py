@@ -52,6 +52,7 @@ class Outcomes:
 
     @property
     def mix(self) -> tuple[float, float, float]:
+        """Shares of the Simple, Medium and Hard path."""
         simple, medium, hard = (float((self.path == number).mean()) for number in range(len(PATHS)))
         return simple, medium, hard
 
@@ -70,6 +71,7 @@ class Outcomes:
         return Dial.parse(str(self.settings["routing.dial"])).points
 
     def rows(self, index: Ints | Bools) -> Outcomes:
+        """The outcome on some of the items."""
         stages = tuple(self.stages[row] for row in np.arange(len(self))[index]) if self.stages else ()
         return replace(self, **{name: getattr(self, name)[index] for name in ARRAYS}, stages=stages)
 
@@ -79,13 +81,14 @@ ARRAYS = ("score", "cost_usd", "calls", "seconds", "tokens", "path", "winner", "
 
 
 def mean_outcomes(runs: Sequence[Outcomes], note: str = "") -> Outcomes:
-    """The paths are those of the first."""
+    """The mean of several runs of one policy, item by item; the paths are those of the first run."""
     # runs × items
     means = {name: np.mean([getattr(run, name) for run in runs], axis=0) for name in ARRAYS if name != "path"}
     return replace(runs[0], **means | {"winner": np.full(len(runs[0]), -1)}, stages=(), note=note)
 
 
-def combine(outcomes: Sequence[Outcomes], pick: Ints, name: str = "", note: str = "") -> Outcomes:
+def pick_outcomes(outcomes: Sequence[Outcomes], pick: Ints, name: str = "", note: str = "") -> Outcomes:
+    """For each item the outcome of one of several policies, whose number `pick` holds."""
     rows = np.arange(len(pick))
     arrays: dict[str, Any] = {
         each: np.stack([getattr(outcome, each) for outcome in outcomes])[pick, rows] for each in ARRAYS

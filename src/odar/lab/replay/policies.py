@@ -16,7 +16,7 @@ from odar.config import with_values
 from odar.difficulty.base import ESTIMATORS
 from odar.difficulty.estimator import LearnedEstimator
 from odar.errors import InputError, SettingsError, UnknownName
-from odar.lab.replay.outcomes import Outcomes, best_mixture, combine, mean_outcomes
+from odar.lab.replay.outcomes import Outcomes, best_mixture, mean_outcomes, pick_outcomes
 from odar.lab.replay.states import stacked_agent
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array, Ints
@@ -41,18 +41,77 @@ NO_FUSION = "none"
 SIZES = (1, 3, 5, 7, 9)
 LAMBDAS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 BETAS = ("0", "0.1", "0.25", "0.5", "1", "2", "inf")
-TAUS = tuple((a, b) for a in (0.2, 0.3, 0.4) for b in (0.6, 0.7, 0.8))
-"""The sweeps of SPEC 7.3; the grid is SPEC 2.7's."""
-DIALS = ("50", "economy", "16", "balanced", "6", "quality", "1")
+THRESHOLDS = tuple((tau1, tau2) for tau1 in (0.2, 0.3, 0.4) for tau2 in (0.6, 0.7, 0.8))
+"""The sweeps of SPEC 7.3: sizes n, λ, β, and τ1 and τ2 on the grid of SPEC 2.7."""
+CURVE_DIALS = ("50", "economy", "16", "balanced", "6", "quality", "1")
 """Points of the cascade's curve, from cheap to expensive."""
 
 
-def _first_slow_answer(state: State) -> Verdict:
-    slow = [i for i, candidate in enumerate(state.candidates) if candidate.agent not in CHEAP_AGENTS]
-    return Verdict(slow[0] if slow else 0, "first", "the first slow answer")
+# --- a policy by its name ----------------------------------------------------------------------------------------
+
+
+def run_policy(table: ReplayTable, spec: str) -> Outcomes:
+    """The outcome of a policy, which the table keeps.
+
+    Raises:
+        InputError, SettingsError: the recording does not support it, or an option is invalid.
+        UnknownName: there is no such policy, option or agent.
+    """
+    if spec not in table.outcomes:
+        table.outcomes[spec] = replace(_run_policy(table, spec), name=spec)
+    return table.outcomes[spec]
+
+
+def run_policies(table: ReplayTable, specs: Sequence[str]) -> Iterator[tuple[str, Outcomes | Exception]]:
+    """Each policy with its outcome, or with the error that says why the recording does not support it."""
+    for spec in expand_suites(table, specs):
+        try:
+            yield spec, run_policy(table, spec)
+        except (InputError, SettingsError) as error:
+            yield spec, error
+
+
+def _run_policy(table: ReplayTable, spec: str) -> Outcomes:
+    name, _, rest = spec.partition(":")
+    if name in ("odar", "cascade", "paper"):
+        options = _parse_options(spec, rest)
+        return run_paper(table, options) if name == "paper" else run_odar(table, options, name)
+    if name in BASELINES and not rest:
+        return BASELINES[name](table)
+    if name in COUNTED:
+        option, run = COUNTED[name]
+        return run(table, _parse_count(spec, rest, option))
+    if re.split(r"[*+,]", name)[0] in table.settings.agent_names:
+        return run_fixed(table, spec)
+    names = {"odar", "cascade", "paper", *BASELINES, *COUNTED, *table.settings.agent_names, *suites(table), "all"}
+    raise UnknownName("policy", name, names)
+
+
+def _parse_options(spec: str, text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if bad := [name for name, equals, _ in pairs if not equals]:
+        raise InputError(f"{spec}: {bad[0]!r} is not option=value")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _parse_count(spec: str, text: str, option: str) -> int:
+    options = _parse_options(spec, text)
+    if strange := options.keys() - {option}:
+        raise UnknownName(f"option of {spec.partition(':')[0]}", strange.pop(), [option])
+    try:
+        count = int(options.get(option, "5"))
+    except ValueError:
+        raise InputError(f"{spec}: {option} = {options[option]!r} is not a number") from None
+    if count < 1:
+        raise InputError(f"{spec}: at least 1 sample is needed")
+    return count
+
+
+# --- ODAR and the paper ------------------------------------------------------------------------------------------
 
 
 def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar") -> Outcomes:
+    """The policy of the recording's settings; the options change some of them."""
     values = {"policy": "cascade"} if name == "cascade" else {}
     values |= {OPTIONS[key]: value for key, value in options.items() if key in OPTIONS}
     if strange := options.keys() - OPTIONS.keys() - {"statistics", "dispatch"}:
@@ -77,13 +136,37 @@ def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar")
 
 
 def run_paper(table: ReplayTable, options: Mapping[str, str]) -> Outcomes:
-    """τ 0.3 and 0.7, 1, 2 or 6 calls, argmin of F̃, no skills."""
+    """The paper's policy: τ 0.3 and 0.7, 1, 2 or 6 calls, argmin of F̃, no skills; the options change some of it."""
     samples = min(5, table.samples(SLOW))
     chosen = {"policy": "paper", "tau1": "0.3", "tau2": "0.7", "n": str(samples), "beta": "inf", **options}
     return run_odar(table, {"rule": "fep", **chosen}, "paper")
 
 
+def _first_slow_answer(state: State) -> Verdict:
+    slow = [i for i, candidate in enumerate(state.candidates) if candidate.agent not in CHEAP_AGENTS]
+    return Verdict(slow[0] if slow else 0, "first", "the first slow answer")
+
+
+def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
+    """A note for readers; InputError if alternative models answered items, or if there is nothing to switch off."""
+    defaults = {table.settings.agent(name).model for name in table.settings.agent_names}
+    switched = sum(any(each.model not in defaults for each in item.attempts) for item in table.items)
+    if switched:
+        raise InputError(
+            f"dispatch = off cannot be replayed: {switched} items were answered by an alternative model; "
+            "odar eval collect … --set fast.alternatives=[] --set slow.alternatives=[] records what the default "
+            "models say"
+        )
+    routing = settings.routing
+    if settings.policy != "paper" or not {*routing.tau1_by_expert, *routing.tau2_by_expert}:
+        raise InputError(
+            "dispatch = off would change nothing: every agent has one model, no expert has thresholds of its own"
+        )
+    return "without the thresholds of single experts; no item was given to an alternative model"
+
+
 def _measured_again(table: ReplayTable, options: Mapping[str, str]) -> ReplayTable:
+    """The table with another λ, estimator or origin of the statistics."""
     statistics = options.get("statistics", "calibration")
     if statistics not in STATISTICS:
         raise UnknownName("source of statistics", statistics, STATISTICS)
@@ -105,7 +188,7 @@ def estimated_difficulty(table: ReplayTable, name: str) -> Array:
 
 
 def _supported_paper(table: ReplayTable, policy: PaperPolicy, note: str) -> tuple[PaperPolicy, str]:
-    """Medium questions take the Hard path."""
+    """The policy without Medium questions, which take the Hard path, if no verification was recorded."""
     if table.samples(SLOW, Step.VERIFY):
         return policy, note
     medium = "no verification was recorded: Medium questions take the Hard path"
@@ -114,26 +197,11 @@ def _supported_paper(table: ReplayTable, policy: PaperPolicy, note: str) -> tupl
     return replace(policy, thresholds=thresholds, by_expert=experts), f"{note}; {medium}" if note else medium
 
 
-def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
-    """Raises InputError if alternative models answered items, or if there is nothing to switch off."""
-    defaults = {table.settings.agent(name).model for name in table.settings.agent_names}
-    switched = sum(any(each.model not in defaults for each in item.attempts) for item in table.items)
-    if switched:
-        raise InputError(
-            f"dispatch = off cannot be replayed: {switched} items were answered by an alternative model; "
-            "odar eval collect … --set fast.alternatives=[] --set slow.alternatives=[] records what the default "
-            "models say"
-        )
-    routing = settings.routing
-    if settings.policy != "paper" or not {*routing.tau1_by_expert, *routing.tau2_by_expert}:
-        raise InputError(
-            "dispatch = off would change nothing: every agent has one model, no expert has thresholds of its own"
-        )
-    return "without the thresholds of single experts; no item was given to an alternative model"
+# --- fixed choices -----------------------------------------------------------------------------------------------
 
 
 def run_fixed(table: ReplayTable, spec: str) -> Outcomes:
-    """One call to an agent is the mean over its samples."""
+    """A fixed choice by its stages; a single call to an agent is the mean over its samples."""
     stages = tuple(map(Stage.parse, spec.split(",")))
     for stage in stages:
         for agent in stage.agents:
@@ -166,13 +234,16 @@ def best_paths(table: ReplayTable) -> Ints:
     """The cheapest of the paper's paths with the best answer to each item, by its number."""
     paths = _paths(table)
     pick = np.stack([each.score for each in paths]).argmax(axis=0)  # the first of equals, which is the cheapest
-    return combine(paths, pick).path
+    return pick_outcomes(paths, pick).path
+
+
+# --- baselines ---------------------------------------------------------------------------------------------------
 
 
 def escalation_score(table: ReplayTable) -> Array:
     """q − p of the belief: the expected gain of asking the slow agent after the fast one."""
-    state, _ = table.state([Stage.parse(FAST)])
-    posterior = table.calibration.load_belief().posterior(state)
+    evidence, _ = table.evidence_after([Stage.parse(FAST)])
+    posterior = table.calibration.load_belief().posterior(evidence)
     slow = stacked_agent([table.agents[SLOW].on(kind) for kind in table.kinds])
     return np.asarray(posterior.q(slow) - posterior.p)
 
@@ -182,18 +253,19 @@ def length_adaptive(table: ReplayTable) -> Outcomes:
     chosen = _path_index(run_policy(table, "paper"), paths)
     pick = np.empty_like(chosen)
     pick[np.argsort([len(text) for text in table.column("query")], kind="stable")] = np.sort(chosen)
-    return combine(paths, pick, note="the longer the question, the longer the path; the paper's mix of paths")
+    return pick_outcomes(paths, pick, note="the longer the question, the longer the path; the paper's mix of paths")
 
 
 def random_matched(table: ReplayTable) -> Outcomes:
-    """The mean over `SEEDS`."""
+    """The paper's mix of paths, given to items at random: the mean over `SEEDS`."""
     paths = _paths(table)
     chosen = _path_index(run_policy(table, "paper"), paths)
-    runs = [combine(paths, np.random.default_rng(seed).permutation(chosen)) for seed in SEEDS]
+    runs = [pick_outcomes(paths, np.random.default_rng(seed).permutation(chosen)) for seed in SEEDS]
     return mean_outcomes(runs, f"the paper's mix of paths; mean over seeds {', '.join(map(str, SEEDS))}")
 
 
 def _path_index(outcome: Outcomes, paths: Sequence[Outcomes]) -> Ints:
+    """The path of each item as a number into `paths`, which may lack Medium."""
     return outcome.path if len(paths) == len(Route) else np.minimum(outcome.path, 1)
 
 
@@ -211,7 +283,7 @@ def oracle_router(table: ReplayTable) -> Outcomes:
 
 
 def oracle(table: ReplayTable) -> Outcomes:
-    """An upper bound."""
+    """The best recorded answer to each item: an upper bound."""
     runs = []
     for agent in table.settings.agent_names:
         runs += _single_calls(table, agent) if table.samples(agent) else []
@@ -225,7 +297,7 @@ def _cheapest_best(outcomes: Sequence[Outcomes], note: str) -> Outcomes:
     costs = np.stack([each.cost_usd for each in outcomes])
     # policies × items
     pick = np.where(scores >= scores.max(axis=0), costs, np.inf).argmin(axis=0)
-    return combine(outcomes, pick, note=note)
+    return pick_outcomes(outcomes, pick, note=note)
 
 
 def _self_consistency(table: ReplayTable, k: int) -> Outcomes:
@@ -239,12 +311,12 @@ def _best_of_n(table: ReplayTable, n: int) -> Outcomes:
     return table.walk(FixedPolicy.parse(f"{SLOW}*{n}"), fusion=argmin, note=note)
 
 
-def _majority(table: ReplayTable) -> Fusion:
-    return table.fusion_of(with_values(table.settings, {"fusion.rule": "majority"}))
-
-
 def _ensemble(table: ReplayTable) -> Outcomes:
     return table.walk(FixedPolicy.parse(f"{FAST}+{SLOW}*2"), fusion=_majority(table), note="majority vote")
+
+
+def _majority(table: ReplayTable) -> Fusion:
+    return table.fusion_of(with_values(table.settings, {"fusion.rule": "majority"}))
 
 
 BASELINES = {
@@ -264,8 +336,11 @@ COUNTED = {"self-consistency": ("k", _self_consistency), "best-of-n": ("n", _bes
 """Baselines with a number of samples, and the name of this option."""
 
 
+# --- lists of policies -------------------------------------------------------------------------------------------
+
+
 def fixed_specs(table: ReplayTable) -> list[str]:
-    """Each agent alone, self-consistency, the paper's paths."""
+    """The fixed choices: each agent alone, self-consistency, the paper's paths."""
     others = [name for name in table.settings.agent_names if name not in (FAST, SLOW) and table.samples(name)]
     samples = table.samples(SLOW)
     votes = [f"self-consistency:k={k}" for k in sorted({min(3, samples), min(5, samples)}) if k > 1]
@@ -295,68 +370,13 @@ def suites(table: ReplayTable) -> dict[str, list[str]]:
         "sweep-n": [f"{name}={n}" for name in ("paper:n", "self-consistency:k", "best-of-n:n") for n in sizes],
         "sweep-lambda": [f"paper:lambda={x:g}" for x in LAMBDAS],
         "sweep-beta": [f"paper:beta={x}" for x in BETAS],
-        "sweep-tau": [f"paper:tau1={a:g},tau2={b:g}" for a, b in TAUS],
-        "curve": [f"cascade:dial={dial}" for dial in DIALS],
+        "sweep-tau": [f"paper:tau1={tau1:g},tau2={tau2:g}" for tau1, tau2 in THRESHOLDS],
+        "curve": [f"cascade:dial={dial}" for dial in CURVE_DIALS],
     }  # fmt: skip
 
 
 def expand_suites(table: ReplayTable, specs: Sequence[str]) -> list[str]:
-    """Replaces suites by their policies; each policy once."""
+    """The policies, with suites replaced by theirs; each once."""
     known = suites(table)
     known["all"] = ["odar", *(spec for suite in known.values() for spec in suite)]
     return list(dict.fromkeys(each for spec in specs for each in known.get(spec, [spec])))
-
-
-def run_policy(table: ReplayTable, spec: str) -> Outcomes:
-    """Raises:
-    InputError, SettingsError: the recording does not support it, or an option is invalid.
-    UnknownName: there is no such policy, option or agent.
-    """
-    if spec not in table.outcomes:
-        table.outcomes[spec] = replace(_run_policy(table, spec), name=spec)
-    return table.outcomes[spec]
-
-
-def _run_policy(table: ReplayTable, spec: str) -> Outcomes:
-    name, _, rest = spec.partition(":")
-    if name in ("odar", "cascade", "paper"):
-        options = _parse_options(spec, rest)
-        return run_paper(table, options) if name == "paper" else run_odar(table, options, name)
-    if name in BASELINES and not rest:
-        return BASELINES[name](table)
-    if name in COUNTED:
-        option, run = COUNTED[name]
-        return run(table, _parse_count(spec, rest, option))
-    if re.split(r"[*+,]", name)[0] in table.settings.agent_names:
-        return run_fixed(table, spec)
-    names = {"odar", "cascade", "paper", *BASELINES, *COUNTED, *table.settings.agent_names, *suites(table), "all"}
-    raise UnknownName("policy", name, names)
-
-
-def run_policies(table: ReplayTable, specs: Sequence[str]) -> Iterator[tuple[str, Outcomes | Exception]]:
-    """An error says why the recording does not support one."""
-    for spec in expand_suites(table, specs):
-        try:
-            yield spec, run_policy(table, spec)
-        except (InputError, SettingsError) as error:
-            yield spec, error
-
-
-def _parse_options(spec: str, text: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    if bad := [name for name, equals, _ in pairs if not equals]:
-        raise InputError(f"{spec}: {bad[0]!r} is not option=value")
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _parse_count(spec: str, text: str, option: str) -> int:
-    options = _parse_options(spec, text)
-    if strange := options.keys() - {option}:
-        raise UnknownName(f"option of {spec.partition(':')[0]}", strange.pop(), [option])
-    try:
-        count = int(options.get(option, "5"))
-    except ValueError:
-        raise InputError(f"{spec}: {option} = {options[option]!r} is not a number") from None
-    if count < 1:
-        raise InputError(f"{spec}: at least 1 sample is needed")
-    return count

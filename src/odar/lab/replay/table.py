@@ -5,7 +5,7 @@ states as the engine does: free energies, groups of equal answers and opinions c
 `walk` asks a policy in every state, as the engine would, and looks up the answers in place of calls. So there is
 one implementation of each decision, and engine and replay agree.
 
-`state` gives one state of all items as arrays, for fits that try hundreds of beliefs.
+`evidence_after` gives one state of all items as arrays, for fits that try hundreds of beliefs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from odar.lab.recording.files import Recording, open_recording
 from odar.lab.recording.header import Header
 from odar.lab.recording.schema import CHARACTERS_PER_TOKEN, MIN_RIGHT_SCORE, Attempt, RecordedItem
 from odar.lab.replay.outcomes import ARRAYS, Outcomes
-from odar.lab.replay.states import RememberingBelief, stacked_state
+from odar.lab.replay.states import RememberingBelief, stacked_evidence
 from odar.planning import is_nominal, make_plan, reference_price, token_prices, usual_lengths, value_of
 from odar.policy.alignment import Source, Statistics
 from odar.policy.arrays import Array, Bools, Ints
@@ -51,8 +51,40 @@ from odar.types import FAST, Ask, Assignment, Candidate, Estimate, Plan, Query, 
 
 Taken = tuple[int, ...]
 """Numbers of the attempts of an item that a state holds, in the order in which they were asked for."""
-_After = tuple[Taken, tuple[Candidate, ...], float, float]
-"""All answers after a stage, their candidates, and the cost and seconds of the stage alone."""
+
+
+class _AfterStage(NamedTuple):
+    """What a stage leads to."""
+
+    taken: Taken
+    """All answers of the state after it."""
+    candidates: tuple[Candidate, ...]
+    """The same answers as candidates."""
+    cost_usd: float
+    """Of this stage alone."""
+    seconds: float
+    """Of this stage alone; NaN if unknown."""
+
+
+class _Scale(NamedTuple):
+    """What the energy and the signals of an answer are compared with; None if that is not calibrated."""
+
+    alignment: Alignment | None
+    quantiles: QuantileTables | None
+
+
+class _ItemOutcome(NamedTuple):
+    """The outcome of a policy on one item; the fields are those of `Outcomes`."""
+
+    score: float
+    cost_usd: float
+    calls: int
+    seconds: float
+    tokens: float
+    path: int
+    winner: int
+    best: float
+    stages: tuple[Stage, ...]
 
 
 @contextmanager
@@ -68,9 +100,15 @@ def _garbage_collection_paused() -> Iterator[None]:
 
 
 class _Row:
-    """One item: its plan, its answers as candidates, and its states so far."""
+    """One item: its plan, its answers as candidates, and what earlier walks have found out about its states.
 
-    __slots__ = ("after", "attempts", "candidates", "costs", "opinions", "own", "plan", "query", "where", "winners")
+    An answer is named by its number, its place in `attempts`.
+    """
+
+    __slots__ = (
+        "after_stage", "attempts", "candidates", "costs", "numbers", "opinions", "plan", "query",
+        "single_opinions", "winners",
+    )  # fmt: skip
 
     def __init__(self, item: RecordedItem, plan: Plan) -> None:
         self.query = item.query
@@ -79,30 +117,32 @@ class _Row:
         self.candidates: list[Candidate] = []
         self.costs: list[tuple[float, float]] = []
         """Dollars of the prompt and of the generated tokens of each attempt."""
-        self.own: list[Opinion] = []
-        """Opinion of each candidate alone; empty until needed."""
-        self.where: dict[tuple[str, Step], list[int]] = {}
-        """Numbers of the attempts of each agent at each step, in recorded order."""
+        self.numbers: dict[tuple[str, Step], list[int]] = {}
+        """Numbers of the answers of each agent at each step, in recorded order."""
         for number, attempt in enumerate(item.attempts):
-            self.where.setdefault((attempt.agent, attempt.step), []).append(number)
-        self.after: dict[tuple[Taken, Stage, int], _After] = {}
-        """What a stage that begins with this sample gives after these attempts."""
+            self.numbers.setdefault((attempt.agent, attempt.step), []).append(number)
+        # memory of earlier walks
+        self.single_opinions: list[Opinion] = []
+        """Opinion of each candidate alone; empty until needed."""
         self.opinions: dict[Taken, tuple[Opinion, ...]] = {}
+        """Opinions of the candidates of a state, with their groups of equal answers."""
+        self.after_stage: dict[tuple[Taken, Stage, int], _AfterStage] = {}
+        """What follows if this stage is asked in the state with these answers, beginning with this sample."""
         self.winners: dict[tuple[int, Taken], int] = {}
         """Winner by the fusion rule, by the id of the rule and the candidates."""
 
 
 class _Walk:
-    """One item on the way through its states."""
+    """A policy on its way through the states of one item."""
 
-    __slots__ = ("cost", "plan", "row", "seconds", "state", "taken")
+    __slots__ = ("cost_usd", "plan", "row", "seconds", "state", "taken")
 
     def __init__(self, row: _Row, plan: Plan) -> None:
         self.row = row
         self.plan = plan
         self.state = State(plan)
         self.taken: Taken = ()
-        self.cost = 0.0
+        self.cost_usd = 0.0
         self.seconds = 0.0
 
 
@@ -129,7 +169,7 @@ class ReplayTable:
         difficulty: Sequence[float] | Array | None = None,
         header: Header | None = None,
     ) -> None:
-        self.items = [item.measured() for item in items]
+        self.items = [item.without_tokens() for item in items]
         self.settings = settings
         self.prompts = prompts
         self.calibration = calibration or Calibration()
@@ -143,12 +183,12 @@ class ReplayTable:
         self.fusion = self.fusion_of(settings)
         self.agents = agents_of(settings, self.calibration, self._agent_sources)
         """Skill and family of each agent."""
-        default = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
-        self.reference_usd = reference_price(default)
+        default_cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
+        self.reference_usd = reference_price(default_cards)
         """Price of a slow call of ordinary length, the unit of the dial."""
-        self._cards = {name: settings.card(name) for agent in default for name in settings.models_of(agent)}
+        self._cards = {name: settings.card(name) for agent in default_cards for name in settings.models_of(agent)}
         self._sources: dict[tuple[str, str, Step], Source] = {}
-        self._scales: dict[tuple[str, str, Step], tuple[Alignment | None, QuantileTables | None]] = {}
+        self._scales: dict[tuple[str, str, Step], _Scale] = {}
         self.outcomes: dict[str, Outcomes] = {}
         """Outcomes of policies by name, once they are known."""
         self._cascades: dict[Hashable, CascadePolicy] = {}
@@ -157,15 +197,18 @@ class ReplayTable:
         self.difficulty: Array = np.array(given, dtype=np.float64)
         """d(x) of each item."""
         self._lengths = usual_lengths(settings.agent_names, self.calibration, self._agent_sources)
-        self.nominal = is_nominal(default)
+        self.nominal = is_nominal(default_cards)
         """Whether prices are nominal, because one is unknown or zero."""
 
     @classmethod
     def from_items(
         cls, items: Sequence[RecordedItem], header: Header, calibration: Calibration | None = None
     ) -> ReplayTable:
-        """If the calibration does not know these models, their energies and signals are compared with those of the
-        recording itself, which needs no labels."""
+        """The table of a recording, with its calibration or with another one.
+
+        If the calibration does not know these models, their energies and signals are compared with those of the
+        recording itself, which needs no labels.
+        """
         settings = header.to_settings()
         if calibration is not None:
             settings = with_values(settings, calibration.settings)
@@ -201,8 +244,8 @@ class ReplayTable:
     @cached_property
     def _samples(self) -> dict[tuple[str, Step], int]:
         """The number of answers that every item has."""
-        keys = {key for row in self._rows for key in row.where}
-        return {key: min(len(row.where.get(key, ())) for row in self._rows) for key in keys}
+        keys = {key for row in self._rows for key in row.numbers}
+        return {key: min(len(row.numbers.get(key, ())) for row in self._rows) for key in keys}
 
     @property
     def kinds(self) -> list[str]:
@@ -229,17 +272,13 @@ class ReplayTable:
         return np.array([item.key.set == name for item in self.items], dtype=bool)
 
     def scores(self, agent: str) -> Array:
-        """NaN without one."""
+        """The mean score of an agent's answers to each item; NaN for an item without one."""
         key = (agent, Ask(agent).step)
-        return np.array(
-            [
-                np.mean([row.attempts[n].score or 0.0 for n in row.where.get(key, ())] or [np.nan])
-                for row in self._rows
-            ]
-        )
+        by_item = ([row.attempts[n].score or 0.0 for n in row.numbers.get(key, ())] for row in self._rows)
+        return np.array([np.mean(scores) if scores else np.nan for scores in by_item])
 
     def candidates_right(self) -> list[list[bool]]:
-        """Verifications are not candidates."""
+        """Whether each candidate of each item is right; verifications are not candidates."""
         return [
             [(each.score or 0.0) >= MIN_RIGHT_SCORE for each in item.attempts if each.step is not Step.VERIFY]
             for item in self.items
@@ -247,13 +286,13 @@ class ReplayTable:
 
     def is_confirmed(self, row: int, winner: int, agents: Collection[str]) -> bool:
         """Whether the first answer of another of these agents equals the winning attempt's."""
-        known = self._rows[row]
+        answers = self._rows[row]
         others = [
-            known.where[agent, Ask(agent).step][0]
+            answers.numbers[agent, Ask(agent).step][0]
             for agent in agents
-            if agent != known.attempts[winner].agent and (agent, Ask(agent).step) in known.where
+            if agent != answers.attempts[winner].agent and (agent, Ask(agent).step) in answers.numbers
         ]
-        groups = self.fusion.groups([known.candidates[number] for number in (winner, *others)])
+        groups = self.fusion.groups([answers.candidates[number] for number in (winner, *others)])
         return groups[0] >= 0 and groups[0] in groups[1:]
 
     def fuse(self, fusion: Fusion, policy: Policy | None = None) -> Array:
@@ -272,7 +311,7 @@ class ReplayTable:
         return np.array(right, dtype=np.float64)
 
     def fusion_of(self, settings: Settings) -> Fusion:
-        """With the calibrated skills."""
+        """The fusion rule of these settings, with the calibrated skills."""
         if settings.fusion not in self._fusions:
             self._fusions[settings.fusion] = Fusion.from_settings(
                 settings.fusion, self.calibration.statistics, self._agent_sources
@@ -295,7 +334,7 @@ class ReplayTable:
         return replace(policy, stages=stages, max_samples=most)
 
     def source(self, agent: str, model: str, step: Step) -> Source:
-        """With the token limit that fits the model's context."""
+        """What identifies an agent's statistics in a calibration, with the token limit of this model."""
         key = (agent, model, step)
         if key not in self._sources:
             own = configured_source(self.settings, self.prompts.get(step, ""), model, agent)
@@ -303,13 +342,12 @@ class ReplayTable:
             self._sources[key] = replace(own, max_tokens=template.sampling.max_tokens or own.max_tokens)
         return self._sources[key]
 
-    def _scale(self, attempt: Attempt) -> tuple[Alignment | None, QuantileTables | None]:
-        """What energy and signals are compared with, as far as they are calibrated."""
+    def _scale(self, attempt: Attempt) -> _Scale:
         key = (attempt.agent, attempt.model, attempt.step)
         if key not in self._scales:
             known = self.calibration.statistics.get(self.source(*key))
             alignment = known.alignment if known is not None and known.count else None
-            self._scales[key] = (alignment, None if known is None else known.tables)
+            self._scales[key] = _Scale(alignment, None if known is None else known.tables)
         return self._scales[key]
 
     @_garbage_collection_paused()
@@ -341,32 +379,41 @@ class ReplayTable:
         dial = dial or self.settings.dial()
         fusion = fusion or self.fusion
         belief = None
-        plain = isinstance(policy, PaperPolicy | FixedPolicy)  # neither reads prices nor opinions
+        # the paper's policy and fixed choices read neither prices nor opinions
+        needs_opinions = not isinstance(policy, PaperPolicy | FixedPolicy)
         if isinstance(policy, CascadePolicy):
             belief = self._remembering(policy.belief)
             policy = policy if policy.belief is belief else replace(policy, belief=belief)
         target = TargetState()
         found = []
+        # all items at once, unless the value of a right answer depends on what earlier items took
         for part in [[row] for row in self._rows] if dial.target else [self._rows]:
             factor = target.factor(dial.target_value) if dial.target else 1.0
             walks = []
             for row in part:
-                value = value_of(row.plan, dial, self.reference_usd) * factor
-                walks.append(_Walk(row, row.plan if plain else replace(row.plan, value_usd=value, dial=str(dial))))
-            self._run(walks, policy, belief, first_sample, needs_opinions=not plain)
+                plan = row.plan
+                if needs_opinions:
+                    value = value_of(plan, dial, self.reference_usd) * factor
+                    plan = replace(plan, value_usd=value, dial=str(dial))
+                walks.append(_Walk(row, plan))
+            self._run(walks, policy, belief, first_sample, needs_opinions=needs_opinions)
             found += [self._outcome(walk, policy, fusion, verdict or policy.verdict) for walk in walks]
             if dial.target:
-                target.count(found[-1][2 if dial.target == "calls" else 1], dial.target_value)
-        columns = list(zip(*found, strict=True)) or [()] * 9
+                used = found[-1].calls if dial.target == "calls" else found[-1].cost_usd
+                target.count(used, dial.target_value)
         arrays: dict[str, Any] = {
-            each: np.array(column, dtype=np.int64 if each in ("path", "winner") else np.float64)
-            for each, column in zip(ARRAYS, columns, strict=False)
+            each: np.array(
+                [getattr(outcome, each) for outcome in found],
+                dtype=np.int64 if each in ("path", "winner") else np.float64,
+            )
+            for each in ARRAYS
         }
-        return Outcomes(**arrays, stages=tuple(columns[-1]), name=name or policy.name, note=note)
+        stages_asked = tuple(outcome.stages for outcome in found)
+        return Outcomes(**arrays, stages=stages_asked, name=name or policy.name, note=note)
 
-    def state(self, stages: Sequence[Stage] = ()) -> tuple[Evidence, Bools]:
-        """The state of all items after some stages, as arrays over the items (n), and whether each of the k answers
-        is right (n, k).
+    def evidence_after(self, stages: Sequence[Stage] = ()) -> tuple[Evidence, Bools]:
+        """What a belief judges by after some stages, as arrays over the items (n), and whether each of the k
+        answers is right (n, k).
 
         Raises:
             InputError: an item lacks an answer.
@@ -375,15 +422,17 @@ class ReplayTable:
         for row in self._rows:
             taken: Taken = ()
             for stage in stages:
-                taken = self._after(row, taken, stage, 0)[0]
+                taken = self._after_stage(row, taken, stage, 0).taken
             walks.append((row, taken))
-        state = stacked_state([row.plan for row, _ in walks], [self._opinions(*each) for each in walks])
+        evidence = stacked_evidence([row.plan for row, _ in walks], [self._opinions(*each) for each in walks])
         right = [[(row.attempts[n].score or 0.0) >= MIN_RIGHT_SCORE for n in taken] for row, taken in walks]
-        return state, np.array(right, dtype=bool)
+        return evidence, np.array(right, dtype=bool)
 
     def policy_of(self, settings: Settings) -> Policy:
-        """A cascade lacks the stages for which there are too few answers. It is kept for further walks: what may
-        happen in it does not depend on the dial."""
+        """The policy of these settings; a cascade without the stages for which too few answers were recorded.
+
+        A cascade is kept for further walks: what may happen in it does not depend on the dial.
+        """
         policy = choose_policy(settings, self.calibration, self.agents)
         if not isinstance(policy, CascadePolicy):
             return policy
@@ -396,7 +445,7 @@ class ReplayTable:
     def _remembering(self, belief: Belief) -> RememberingBelief:
         key = tuple(belief.weights.items())
         if key not in self._beliefs:
-            self._beliefs[key] = RememberingBelief(belief)
+            self._beliefs[key] = RememberingBelief(belief.weights, belief.about)
         return self._beliefs[key]
 
     def _run(
@@ -404,7 +453,7 @@ class ReplayTable:
         walks: Sequence[_Walk],
         policy: Policy,
         belief: RememberingBelief | None,
-        first: int,
+        first_sample: int,
         *,
         needs_opinions: bool,
     ) -> None:
@@ -417,43 +466,43 @@ class ReplayTable:
             for walk in members:
                 stage = policy.next_stage(walk.state).stage
                 if stage is not None:
-                    self._ask(walk, stage, policy, needs_opinions, first)
+                    self._ask(walk, stage, policy, needs_opinions, first_sample)
                     groups.setdefault((*stages, stage), []).append(walk)
 
-    def _ask(self, walk: _Walk, stage: Stage, policy: Policy, needs_opinions: bool, first: int) -> None:
+    def _ask(self, walk: _Walk, stage: Stage, policy: Policy, needs_opinions: bool, first_sample: int) -> None:
         row = walk.row
         if len(walk.taken) > 1 and any(ask.verify for ask in stage.asks):
             verdict = policy.verdict(walk.state)
-            if walk.taken[verdict.winner if verdict else 0] not in row.where.get((FAST, Step.ANSWER), ()):
+            if walk.taken[verdict.winner if verdict else 0] not in row.numbers.get((FAST, Step.ANSWER), ()):
                 raise InputError("a verification of another answer than the fast one was not recorded")
-        taken, candidates, cost, seconds = self._after(row, walk.taken, stage, first)
-        walk.cost += cost
-        walk.seconds += seconds
-        walk.taken = taken
-        opinions = self._opinions(row, taken) if needs_opinions else ()
-        walk.state = State(walk.plan, (*walk.state.stages, stage), candidates, opinions=opinions)
+        after = self._after_stage(row, walk.taken, stage, first_sample)
+        walk.cost_usd += after.cost_usd
+        walk.seconds += after.seconds
+        walk.taken = after.taken
+        opinions = self._opinions(row, after.taken) if needs_opinions else ()
+        walk.state = State(walk.plan, (*walk.state.stages, stage), after.candidates, opinions=opinions)
 
-    def _after(self, row: _Row, taken: Taken, stage: Stage, first: int) -> _After:
-        """The answers after one more stage, and its cost and duration; the same for all policies."""
-        key = (taken, stage, first)
-        if (known := row.after.get(key)) is not None:
+    def _after_stage(self, row: _Row, taken: Taken, stage: Stage, first_sample: int) -> _AfterStage:
+        """What one more stage leads to; the same for all policies."""
+        key = (taken, stage, first_sample)
+        if (known := row.after_stage.get(key)) is not None:
             return known
         new: list[int] = []
-        cost = 0.0
+        cost_usd = 0.0
         for ask in stage.asks:
-            numbers = self._answers(row, ask, taken, first)
-            cost += self._cost(row, numbers)
+            numbers = self._answers(row, ask, taken, first_sample)
+            cost_usd += self._cost(row, numbers)
             new += numbers
         times = [row.attempts[number].seconds for number in new]
         seconds = math.nan if None in times else max(each for each in times if each is not None)
         taken = (*taken, *new)
-        row.after[key] = taken, tuple([row.candidates[number] for number in taken]), cost, seconds
-        return row.after[key]
+        candidates = tuple([row.candidates[number] for number in taken])
+        row.after_stage[key] = _AfterStage(taken, candidates, cost_usd, seconds)
+        return row.after_stage[key]
 
     def _outcome(
         self, walk: _Walk, policy: Policy, fusion: Fusion, decide: Callable[[State], Verdict | None]
-    ) -> tuple[Any, ...]:
-        """In the order of `ARRAYS`, followed by the stages."""
+    ) -> _ItemOutcome:
         row = walk.row
         taken = walk.taken
         if not taken:
@@ -472,14 +521,21 @@ class ReplayTable:
         attempts = [row.attempts[number] for number in taken]
         scores = [each.score or 0.0 for each in attempts]
         tokens = sum([math.nan if each.usage.output is None else each.usage.output for each in attempts])
-        path = PATHS.index(path_of(walk.state.stages))
-        return (
-            scores[winner], walk.cost, len(taken), walk.seconds, tokens, path, taken[winner], max(scores),
-            walk.state.stages,
-        )  # fmt: skip
+        return _ItemOutcome(
+            score=scores[winner],
+            cost_usd=walk.cost_usd,
+            calls=len(taken),
+            seconds=walk.seconds,
+            tokens=tokens,
+            path=PATHS.index(path_of(walk.state.stages)),
+            winner=taken[winner],
+            best=max(scores),
+            stages=walk.state.stages,
+        )
 
-    def _answers(self, row: _Row, ask: Ask, taken: Taken, first: int) -> list[int]:
-        known = row.where.get((ask.agent, ask.step), [])
+    def _answers(self, row: _Row, ask: Ask, taken: Taken, first_sample: int) -> list[int]:
+        """The numbers of the recorded answers that stand for a request, after those that are taken."""
+        known = row.numbers.get((ask.agent, ask.step), [])
         begin = sum(number in taken for number in known)
         if begin + ask.samples > len(known):
             what = "verifications" if ask.verify else "answers"
@@ -487,12 +543,12 @@ class ReplayTable:
                 f"{begin + ask.samples} {what} by {ask.agent} are needed, and the recording holds {len(known)} for "
                 "an item; odar eval collect … --samples N records more"
             )
-        if not first:
+        if not first_sample:
             return known[begin : begin + ask.samples]
-        return [known[(first + begin + k) % len(known)] for k in range(ask.samples)]
+        return [known[(first_sample + begin + k) % len(known)] for k in range(ask.samples)]
 
     def _cost(self, row: _Row, numbers: Sequence[int]) -> float:
-        """Its samples share the prompt if the model can return several at once."""
+        """Dollars of a request with these answers, which share the prompt if the model returns several at once."""
         if len(numbers) == 1:
             return sum(row.costs[numbers[0]])
         costs = [row.costs[number] for number in numbers]
@@ -502,19 +558,19 @@ class ReplayTable:
 
     def _opinions(self, row: _Row, taken: Taken) -> tuple[Opinion, ...]:
         if (known := row.opinions.get(taken)) is None:
-            if not row.own:
+            if not row.single_opinions:
                 agents = {name: agent.on(row.plan.kind) for name, agent in self.agents.items()}
-                row.own = [
-                    self._own_opinion(each, row.candidates[i], agents[each.agent])
+                row.single_opinions = [
+                    self._single_opinion(each, row.candidates[i], agents[each.agent])
                     for i, each in enumerate(row.attempts)
                 ]
             groups = self.fusion.groups([row.candidates[number] for number in taken])
-            known = row.opinions[taken] = grouped([row.own[number] for number in taken], groups)
+            known = row.opinions[taken] = grouped([row.single_opinions[number] for number in taken], groups)
         return known
 
-    def _own_opinion(self, attempt: Attempt, candidate: Candidate, agent: Agent) -> Opinion:
+    def _single_opinion(self, attempt: Attempt, candidate: Candidate, agent: Agent) -> Opinion:
         assert attempt.signals is not None
-        return opinion_of(candidate, attempt.signals, self._scale(attempt)[1], agent)
+        return opinion_of(candidate, attempt.signals, self._scale(attempt).quantiles, agent)
 
     def _make_row(self, item: RecordedItem, difficulty: float) -> _Row:
         models = {attempt.agent: attempt.model for attempt in item.attempts}
@@ -532,12 +588,12 @@ class ReplayTable:
         energy = None
         if figures is not None and figures.energy is not None and figures.varentropy is not None:
             weight = self.settings.fusion.varentropy_weight
-            energy = align_energy(figures.energy, figures.varentropy, weight, self._scale(attempt)[0])
+            energy = align_energy(figures.energy, figures.varentropy, weight, self._scale(attempt).alignment)
         row.candidates.append(attempt.to_candidate(energy))
         row.costs.append(_attempt_cost(attempt, price, int(len(row.query) // CHARACTERS_PER_TOKEN)))
 
     def fitted_statistics(self, rows: Ints | Bools | None = None) -> dict[Source, Statistics]:
-        """Of every source, on all recorded answers or on those of some items.
+        """The statistics of every source, on all recorded answers or on those of some items.
 
         μ and σ have clipped tails, so that outliers do not move them. A source without log-probabilities has
         quantiles of lengths only: its μ is 0 and its σ is 1.
@@ -611,7 +667,7 @@ def shared_rows(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[
 
 
 def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statistics:
-    """Of one source; each answer is given with the length of its question in tokens."""
+    """The statistics of one source; each of its answers is given with the length of the question in tokens."""
     attempts = [attempt for attempt, _ in answers]
     figures = [attempt.figures for attempt in attempts if attempt.figures is not None]
     energies = [
@@ -647,7 +703,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _attempt_cost(attempt: Attempt, price: Price, prompt_tokens: int) -> tuple[float, float]:
-    """As recorded, or else by the tokens at nominal prices."""
+    """Dollars of the prompt and of the generated tokens: as recorded, or else by the tokens at nominal prices."""
     prompt = attempt.prompt_usd
     output = attempt.output_usd
     if prompt is not None and output is not None and prompt + output:

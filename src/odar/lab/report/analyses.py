@@ -11,7 +11,7 @@ import numpy as np
 from odar.difficulty.base import ESTIMATORS
 from odar.errors import InputError
 from odar.lab.adversarial import ATTACKS, WORDING_SCORED
-from odar.lab.calibration.bootstrap import Interval
+from odar.lab.intervals import Interval
 from odar.lab.recording.header import changed_facts
 from odar.lab.recording.schema import Task
 from odar.lab.replay.policies import SIZES, escalation_score, run_policy
@@ -27,8 +27,8 @@ from odar.lab.report.draw import (
     name_rows,
     policy_label,
 )
-from odar.lab.report.findings import KINDS, Findings, error_kinds, expert_counts, wrong_experts
-from odar.lab.report.results import PATHS
+from odar.lab.report.findings import ERROR_KINDS, Findings, error_kinds, expert_counts, wrong_experts
+from odar.lab.report.results import PATH_TITLES
 from odar.lab.router_quality import gap_recovered, oracle_score, router_row
 from odar.lab.statistics import difference, format_p, length_strata, paired_difference
 from odar.policy.arrays import Array
@@ -166,7 +166,8 @@ def attacks(findings: Findings) -> list[Exhibit]:
                 after = rerouted[attack]
             else:
                 attacked = recorded.replaced(rows=recorded.of_set(f"{name}+{attack}"))
-                kind, before, after = "recorded", *_shared_items(clean, attacked)
+                kind = "recorded"
+                before, after = _shared_items(clean, attacked)
             if len(before):
                 rows.append([f"{name}, {attack}", len(before), kind, *_changes(before, after, "odar")])
                 changes = _changes(before, after, "paper")
@@ -232,14 +233,14 @@ def stability_table(findings: Findings) -> list[Exhibit]:
 
 
 def latency(findings: Findings) -> list[Exhibit]:
-    """Empty if it was not recorded."""
+    """Seconds of an item by path and policy; no exhibit if they were not recorded."""
     ours = findings.odar
     if np.isnan(ours.seconds).any():
         return []
-    parts = [ours.seconds[ours.path == path] for path in range(len(PATHS))]
+    parts = [ours.seconds[ours.path == path] for path in range(len(PATH_TITLES))]
     rows: list[list[Any]] = [
         [name, len(seconds), *map(float, np.percentile(seconds, [50, 95])), float(seconds.max())]
-        for name, seconds in zip(("all", *PATHS), (ours.seconds, *parts), strict=True)
+        for name, seconds in zip(("all", *PATH_TITLES), (ours.seconds, *parts), strict=True)
         if len(seconds)
     ]
     others = [findings.outcomes[name] for name in findings.compared[1:]]
@@ -260,7 +261,7 @@ def latency(findings: Findings) -> list[Exhibit]:
         axes.set(xlabel="seconds", ylabel="items")
         axes.yaxis.get_major_locator().set_params(integer=True)
         axes.grid(axis="x", visible=False)
-        colour_legend(canvas, colours, PATHS)
+        colour_legend(canvas, colours, PATH_TITLES)
 
     return [exhibit("latency", rows, [0], draw=draw)]
 
@@ -286,10 +287,10 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
     """Errors of each kind, E1 to E6."""
     table = findings.table
     kinds = error_kinds(table, findings.odar)
-    counts = {kind: kinds.count(kind) for kind in KINDS}
+    counts = {kind: kinds.count(kind) for kind in ERROR_KINDS}
     total = max(1, sum(counts.values()))
     paper = error_kinds(table, findings.outcomes["paper"])
-    rows = [[f"{kind} {KINDS[kind]}", n, n / total, paper.count(kind)] for kind, n in counts.items()]
+    rows = [[f"{kind} {ERROR_KINDS[kind]}", n, n / total, paper.count(kind)] for kind, n in counts.items()]
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
@@ -297,7 +298,7 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
             axes.barh(y, count, 0.62, color=Colour.OTHER if kind in ("E5", "E6") else Colour.ACCENT)
             text = f"{count} ({count / total:.0%})"
             axes.annotate(text, (count, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5)
-        name_rows(axes, [f"{kind} {KINDS[kind].partition(':')[0]}" for kind in counts])
+        name_rows(axes, [f"{kind} {ERROR_KINDS[kind].partition(':')[0]}" for kind in counts])
         axes.margins(x=0.2)
         axes.set_xlabel("errors")
         axes.xaxis.get_major_locator().set_params(integer=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from odar.errors import InputError
 from odar.files import install_command
-from odar.lab.calibration.bootstrap import Interval
+from odar.lab.intervals import Interval
 
 
 class Colour(StrEnum):
@@ -123,7 +123,7 @@ def exhibit(
     words: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Exhibit:
-    """Title, caption and, by default, columns are those of exhibits.toml.
+    """An exhibit with title, caption and, by default, columns of exhibits.toml.
 
     `words` are filled into title and caption; a slug with a suffix, such as sweep-beta, has the texts of sweep.
     Columns without a known value are left out.
@@ -164,7 +164,7 @@ def policy_label(spec: str) -> str:
 
 
 def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
-    """`name` is the id of its title; colours become those of the page."""
+    """A figure as an SVG element; `name` is the id of its title, and its colours become those of the page."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -190,7 +190,7 @@ def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
 
 
 def name_rows(axes: Any, names: Sequence[str]) -> None:
-    """The first is at the top."""
+    """Name the rows of a bar chart, the first at the top."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", labelcolor=Colour.INK, length=0)
@@ -198,7 +198,7 @@ def name_rows(axes: Any, names: Sequence[str]) -> None:
 
 
 def colour_legend(canvas: Any, colours: Sequence[str], names: Sequence[str]) -> None:
-    """Below the figure."""
+    """A legend below the figure."""
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colour, linewidth=0) for colour in colours]

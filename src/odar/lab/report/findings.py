@@ -21,7 +21,7 @@ from odar.lab.statistics import Difference, PolicySummary, paired_difference, su
 from odar.policy.arrays import Bools
 from odar.types import SLOW, Step
 
-KINDS: dict[str, str] = TEXTS["errors"]["kinds"]
+ERROR_KINDS: dict[str, str] = TEXTS["errors"]["kinds"]
 """Kinds of error (SPEC 7.5). The paper separates E5 and E6 by reading; here the field of the item decides."""
 FIELDS = {
     "mathematics": "math",
@@ -48,9 +48,11 @@ class Findings:
     table: ReplayTable
     """The items without adversarial variants; all items if there are no others."""
     outcomes: dict[str, Outcomes]
+    """By the spec of the policy, such as `paper:n=3`."""
     left_out: dict[str, str]
     """Policies that this recording does not support, with the reason."""
     main: list[PolicySummary]
+    """The figures of ODAR and the baselines, with gains over ODAR."""
     others: list[ReplayTable]
     """Recordings of the same questions with other models or prompts."""
     train: str
@@ -97,7 +99,7 @@ class Findings:
 
 
 def replay_recordings(tables: Mapping[str, ReplayTable], train: str = "Mathematics") -> list[Findings]:
-    """Recordings with mostly the same items become ablations of the first."""
+    """The findings of each recording; one with mostly the same items as an earlier one becomes its ablation."""
     parts: dict[str, ReplayTable] = {}
     others: dict[str, list[ReplayTable]] = {}
     for name, table in tables.items():
@@ -128,7 +130,7 @@ def _replay(name: str, recorded: ReplayTable, others: list[ReplayTable], train: 
 
 
 def error_kinds(table: ReplayTable, outcome: Outcomes) -> list[str]:
-    """By the first cause; empty if the answer is right."""
+    """The kind of error of each item, by the first cause that holds; empty if the answer is right."""
     fields = fields_of(table)
     checks: list[tuple[str, Bools]] = [
         ("E4", outcome.best >= MIN_RIGHT_SCORE),
@@ -153,7 +155,7 @@ def _accepted(table: ReplayTable, outcome: Outcomes, row: int) -> bool:
 
 
 def fields_of(table: ReplayTable) -> list[str]:
-    """Its subject if that is a known field, else the category of its benchmark."""
+    """The field of each item: its subject if that is a known field, else the category of its benchmark."""
     known = {*FIELDS, *REASONING}
     return [(item.stratum if item.stratum.lower() in known else item.category).lower() for item in table.items]
 

@@ -17,7 +17,7 @@ import numpy as np
 from odar import __version__
 from odar.errors import InputError
 from odar.files import atomic_write, install_command
-from odar.lab.calibration.bootstrap import Interval
+from odar.lab.intervals import Interval
 from odar.lab.report import analyses, estimators, results
 from odar.lab.report.draw import Column, Exhibit, to_svg
 from odar.lab.report.findings import Findings
@@ -49,7 +49,7 @@ LIBRARIES = ("numpy", "scipy", "matplotlib", "pyarrow")
 
 
 def exhibits(findings: Findings) -> tuple[dict[str, list[Exhibit]], list[str]]:
-    """By section, and the reasons why others cannot be made from this recording."""
+    """The exhibits of each section, and the reasons why others cannot be made from this recording."""
     by_section: dict[str, list[Exhibit]] = defaultdict(list)
     reasons = []
     for section, makers in SECTIONS.items():
@@ -63,7 +63,7 @@ def exhibits(findings: Findings) -> tuple[dict[str, list[Exhibit]], list[str]]:
 
 
 def write_report(parts: Sequence[Findings], out: Path, command: str) -> None:
-    """Raises InputError if a library is missing, or the file cannot be written."""
+    """Write the page; InputError if a library is missing, or the file cannot be written."""
     text = render(parts, command)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -195,7 +195,7 @@ def _origin(findings: Findings, command: str) -> dict[str, str]:
 
 
 def to_json(parts: Sequence[Findings]) -> str:
-    """By part and exhibit, a list of rows by column name."""
+    """All tables as JSON: for each part and exhibit a list of rows by column name."""
     found = []
     for findings in parts:
         tables = {each.slug: each.records() for section in exhibits(findings)[0].values() for each in section}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odar.lab.calibration.bootstrap import Interval
+from odar.lab.intervals import Interval
 from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy, upper_hull
 from odar.lab.report.draw import (
     TEXTS,
@@ -32,7 +32,7 @@ from odar.lab.statistics import (
 )
 from odar.policy.arrays import Array, Bools
 
-PATHS = ("Simple", "Medium", "Hard")
+PATH_TITLES = ("Simple", "Medium", "Hard")
 STRATA = (("at least 90%", 0.9, 1.01), ("70 to 90%", 0.7, 0.9), ("below 70%", 0.0, 0.7))
 """Name and range of the accuracy of the fast agent, by which the paper groups benchmarks."""
 CATEGORIES = (
@@ -219,7 +219,7 @@ def published(_: Findings) -> list[Exhibit]:
 
 
 def accuracy_figure(findings: Findings) -> list[Exhibit]:
-    """By category, with a radar chart of the paper's eight if three of them were recorded."""
+    """Accuracy by category, with a radar chart of the paper's eight if three of them were recorded."""
     shown = findings.compared
     members: dict[str, list[int]] = {}
     for number, name in enumerate(findings.benchmarks):
@@ -286,7 +286,7 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
         axes.set_xlim(0, 1)
         axes.set_xticks([0, 0.5, 1], ["0%", "50%", "100%"])
         axes.grid(visible=False)
-        colour_legend(canvas, colours, PATHS)
+        colour_legend(canvas, colours, PATH_TITLES)
 
     notes = []
     if len(masks) > 2:

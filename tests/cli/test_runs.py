@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from odar.cli.collecting import (
+from odar.cli.runs import (
     MAX_COPIES,
     TIMEOUT_FACTOR,
     RunOptions,
@@ -27,7 +27,7 @@ from odar.cli.collecting import (
 )
 from odar.config import load_settings
 from odar.errors import BudgetExceeded, InputError, SettingsError
-from odar.lab.recording.executor import Item, Progress
+from odar.lab.recording.executor import Progress, WorkItem
 from odar.lab.recording.journal import Journal
 from odar.lab.recording.limits import Amount
 
@@ -37,7 +37,7 @@ def settings(**more):
 
 
 def items(*costs):
-    return [Item(str(i), None, worst_cost_usd=cost, needs={"p": Amount(6)}) for i, cost in enumerate(costs)]
+    return [WorkItem(str(i), None, worst_cost_usd=cost, needs={"p": Amount(6)}) for i, cost in enumerate(costs)]
 
 
 class TestConfirm:

@@ -8,7 +8,7 @@ from odar.config import load_settings
 from odar.errors import GradedElsewhere, InputError
 from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Task
 from odar.lab.graders import mathematics
-from odar.lab.selection import check_scorer, with_fitting_prompts
+from odar.lab.selection import check_grader, with_fitting_prompts
 from odar.types import Query, Stage
 from support.benchmarks import sums
 from support.engine import engine
@@ -25,9 +25,9 @@ def settings(**more):
         ("imo_2025", {"problem": "x", "checklist": ["y"]}, "with_verifier.*odar eval import --answers FAST.jsonl"),
     ],
 )
-def test_a_missing_scorer_is_reported_before_any_call(name, gold, why):
+def test_a_missing_grader_is_reported_before_any_call(name, gold, why):
     with pytest.raises(GradedElsewhere, match=why):
-        check_scorer(BENCHMARKS[name], [Task("1", Query("x"), gold)])
+        check_grader(BENCHMARKS[name], [Task("1", Query("x"), gold)])
 
 
 def test_a_missing_library_is_reported(monkeypatch):
@@ -35,7 +35,7 @@ def test_a_missing_library_is_reported(monkeypatch):
     monkeypatch.setattr(mathematics, "_WORKER", worker)
     monkeypatch.setattr(sys, "executable", "/bin/true")  # a worker that is never ready, as without math-verify
     with pytest.raises(InputError, match=r"scoring math: .*pip install .*\[evals\]'"):
-        check_scorer(BENCHMARKS["math"], [Task("1", Query("x"), "\\frac{1}{2}")])
+        check_grader(BENCHMARKS["math"], [Task("1", Query("x"), "\\frac{1}{2}")])
 
 
 def test_one_task_of_every_stratum_is_tried():
@@ -46,7 +46,7 @@ def test_one_task_of_every_stratum_is_tried():
         return 0.0
 
     watched = sums(9, score=score)
-    check_scorer(watched, list(watched.load()))
+    check_grader(watched, list(watched.load()))
     assert sorted(tried) == [("other", "x + 1", "x + 1"), ("third", "x + 1", "x + 1")]
 
 

@@ -1,12 +1,14 @@
-"""Bootstrap confidence intervals of means and of paired differences."""
+"""Bootstrap confidence intervals: of means, of paired differences, and of any other figure."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from odar.errors import InputError
 
 RESAMPLES = 10_000
 _AT_ONCE = 2_000_000
@@ -63,6 +65,30 @@ def bootstrap_mean(
     low, high = np.percentile(resampled_means(data, seed, resamples, strata), [2.5, 97.5])
     wider = 1 + (_Z**2 + 1) / (4 * max(1, data.size - 1))  # t/z to first order (Cornish-Fisher)
     return Interval(mean, mean - wider * (mean - float(low)), mean + wider * (float(high) - mean))
+
+
+def bootstrap_interval(
+    figure: Callable[..., float], *columns: ArrayLike, resamples: int = 1000, rng: np.random.Generator
+) -> Interval:
+    """A 95% percentile interval over rows drawn with replacement.
+
+    A resample on which the figure does not exist (no gap, no positives) is drawn again.
+    """
+    arrays = [np.asarray(c) for c in columns]
+    value = figure(*arrays)
+    drawn = []
+    for _ in range(resamples * 20):
+        rows = rng.integers(0, len(arrays[0]), len(arrays[0]))
+        try:
+            drawn.append(figure(*(a[rows] for a in arrays)))
+        except InputError:
+            continue
+        if len(drawn) == resamples:
+            break
+    else:
+        raise InputError("the figure does not exist on most resamples: too few rows")
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Interval(value, float(low), float(high))
 
 
 def wilson_interval(share: float, n: int) -> Interval:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from odar.lab.calibration.bootstrap import Interval, bootstrap_mean, resampled_means
+from odar.lab.intervals import Interval, bootstrap_mean, resampled_means
 
 VALUES = st.lists(st.floats(-5, 5, allow_nan=False).map(lambda x: round(x, 2)), min_size=1, max_size=60)
 

@@ -24,12 +24,16 @@ MIN_CHOICE = 100
 
 
 def statistics_calibration(table: ReplayTable, made: Mapping[str, Any]) -> Calibration:
+    """Statistics and skills of all items, without a policy."""
     fitted = fit_calibration(table, np.ones(len(table), dtype=bool), belief=False)
     return replace(fitted, made=provenance(made))
 
 
 def chosen_calibration(table: ReplayTable, comparison: Comparison, made: Mapping[str, Any]) -> Calibration:
-    """With a fixed choice the stages of the cascade are kept too: a caller who names a dial gets the cascade."""
+    """The best choice as settings, with statistics, skills and belief fitted to all items.
+
+    With a fixed choice the stages of the cascade are kept too: a caller who names a dial gets the cascade.
+    """
     every = np.ones(len(table), dtype=bool)
     fitted = fit_calibration(table, every, belief=comparison.fits_belief)
     settings = dict(comparison.best.settings)
@@ -45,7 +49,10 @@ def certified_calibration(
     sources: Iterable[Source],
     made: Mapping[str, Any],
 ) -> Calibration:
-    """`sources` are the model, prompt and sampling of each agent; others remove the certificate."""
+    """The certified dial as settings, with the certificate.
+
+    `sources` are the model, prompt and sampling of each agent; others remove the certificate.
+    """
     document = {**certificate.to_dict(), "sources": [asdict(source) for source in sources]}
     return replace(fitted, settings=dict(settings), made={**provenance(made), "certificate": document})
 
@@ -64,6 +71,7 @@ def provenance(made: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recommendation(items: ScoredItems, comparison: Comparison, goal: Goal) -> str:
+    """The best choice in one sentence, with the nearest cascade if that is a fixed choice."""
     best = comparison.best
     if best.is_cascade:
         stages = best.settings.get("routing.stages")

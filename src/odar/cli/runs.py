@@ -1,4 +1,8 @@
-"""Runs of many questions: options, cost confirmation, local models, progress and failures."""
+"""Runs of many questions: what `odar batch`, `calibrate`, `certify`, `advise` and `eval collect` share.
+
+`record_questions` lets all agents answer questions and returns the answers; `record_items` writes them into a
+journal of the caller; `run_items` does any work on the items of a journal.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ from odar.errors import BudgetExceeded, InputError
 from odar.files import cache_folder
 from odar.lab.calibration.items import usable_items
 from odar.lab.recording.collect import Job, collect_work, make_items, recorded_asks
-from odar.lab.recording.executor import Item, OpenWork, Progress
+from odar.lab.recording.executor import OpenWork, Progress, WorkItem
 from odar.lab.recording.executor import run as run_work
 from odar.lab.recording.header import header_of
 from odar.lab.recording.journal import Journal
@@ -41,7 +45,8 @@ from odar.settings import Settings
 from odar.types import Query
 
 F = TypeVar("F", bound=Callable[..., Any])
-COLLECT_SEED = 42
+SEED = 42
+"""The seed of the requests."""
 MAX_COPIES = 4
 """Maximum number of copies of the local models."""
 TIMEOUT_FACTOR = 10.0
@@ -94,104 +99,16 @@ def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
     return decorate
 
 
-def on_engine(run: RunOptions, work: OpenWork) -> OpenWork:
-    if run.engine == "local":
-        return work
-    from odar.lab.recording.cluster import on_ray
-
-    return on_ray(work, run.ray_address or os.environ.get("RAY_ADDRESS"), run.workers)
+# --- questions → items → answers ---------------------------------------------------------------------------------
 
 
-def with_long_timeouts(settings: Settings) -> Settings:
-    """Settings with longer timeouts if a model is local: no user waits for the answers."""
-    if not uses_local_model(settings):
-        return settings
-    fast, slow = (replace(a, timeout_s=TIMEOUT_FACTOR * a.timeout_s) for a in (settings.fast, settings.slow))
-    limits = replace(settings.limits, deadline_s=TIMEOUT_FACTOR * settings.limits.deadline_s)
-    return replace(settings, fast=fast, slow=slow, limits=limits)
-
-
-def copy_count(settings: Settings) -> int:
-    """The number of copies of the local models: one for each core, if the memory suffices.
-
-    Copies with one thread each are faster than one copy with many threads, and give the same answers.
-    """
-    from odar.providers.llamacpp import usable_cores
-
-    available, needed = available_memory_mb(), memory_mb(settings)
-    fitting = MAX_COPIES if available is None or not needed else available // needed
-    return max(1, min(usable_cores() // (settings.local.threads or 1), MAX_COPIES, fitting))
-
-
-def open_copies(settings: Settings) -> Mapping[str, Provider]:
-    """The local providers, each with several copies of its models."""
-    from odar.providers.local import LocalProvider
-    from odar.providers.pool import LeastBusyProvider
-
-    threads, count = settings.local.threads or 1, copy_count(settings)
-
-    def open_provider(name: str) -> Provider:
-        contexts = settings.contexts(name)
-        return LeastBusyProvider(
-            [LocalProvider(name, threads=threads, contexts=contexts, copy=i) for i in range(count)]
-        )
-
-    return {name: open_provider(name) for name, each in settings.providers.items() if each.kind == "local"}
-
-
-def confirm_run(
-    run: RunOptions, settings: Settings, todo: Sequence[Item], total: int, things: str, calls: str
-) -> None:
-    """Check rate limits, print the maximum cost, and ask for consent if there is a cost and no budget."""
-    for item in todo:
-        check_needs(item.needs, rates_of(settings))
-    costs = [item.worst_cost_usd for item in todo]
-    known, unknown = sum(cost for cost in costs if cost is not None), None in costs
-    if todo:
-        price = "an unknown amount: a price is missing" if unknown else f"at most ${known:.4f}"
-        notice(f"{len(todo)} of {total} {things} to answer, {calls}{price}")
-    if run.budget is not None:
-        if unknown:
-            raise BudgetExceeded("--budget cannot be kept while a price is unknown; add it to odar.toml")
-    elif (unknown or known) and not run.yes:
-        confirm_cost("this costs money; add --budget USD or --yes to go on", "go on?")
-
-
-def confirm_cost(refusal: str, question: str) -> None:
-    """Ask on a terminal whether to spend money; raise InputError if there is no terminal."""
-    if not sys.stdin.isatty():
-        raise InputError(refusal)
-    click.confirm(question, abort=True, err=True)
-
-
-def record_items(
-    run: RunOptions,
-    settings: Settings,
-    items: Sequence[Item],
-    journal: Journal,
-    *,
-    quiet: bool,
-) -> int:
-    """Record answers of both agents to every item, report failures, and return the exit code.
-
-    A local model runs once on each core of this process, or once in each Ray worker.
-    """
-    open_providers = None
-    if uses_local_model(settings):
-        if run.engine == "ray":
-            run = replace(run, concurrency=run.workers)
-        else:
-            run, open_providers = replace(run, concurrency=copy_count(settings)), open_copies
-    work = partial(open_engine_work, settings, collect_work, open_providers)
-    done, failed = run_items(run, settings, items, journal, work, quiet=quiet)
-    report_failures(failed, done)
-    return exit_code(failed, done.stopped)
-
-
-def collect_items(
-    settings: Settings, questions: list[Question], data: str, run: RunOptions, *, quiet: bool
+def record_questions(
+    run: RunOptions, settings: Settings, questions: list[Question], data: str, *, quiet: bool
 ) -> tuple[Odar, list[RecordedItem]]:
-    """Record the answers to questions of a file `data` that are missing; return all items that have them.
+    """Let all agents answer questions, and return an engine and the items that all of them answered.
+
+    Answers are kept in the cache folder, in one journal for all questions with the same models and prompts, so that
+    only missing ones are asked for. `data` is the file of the questions, which names their set.
 
     Raises:
         InputError: the questions are those of a benchmark, which scores them in its own way.
@@ -201,9 +118,11 @@ def collect_items(
     recorded = settings.with_default_models()
     odar = Odar(recorded)  # makes no call
     header = header_of(odar)
+    # one item for each question
     folds = {task.id: fold for task, fold in select_tasks(questions)}
     source = question_set(Path(data).stem)
-    items = make_items(odar, [Job(source, each, folds.get(each.id, 0), COLLECT_SEED) for each in questions])
+    items = make_items(odar, [Job(source, each, folds.get(each.id, 0), SEED) for each in questions])
+    # record what is missing, and read all of it
     path = cache_folder() / "calibration" / f"{header.made_by}.jsonl"
     with Journal(path, header.to_row()) as journal:
         calls = sum(ask.samples for ask in recorded_asks(settings))
@@ -213,8 +132,33 @@ def collect_items(
     return Odar(settings), usable_items(rows, settings, settings.routing.samples)
 
 
+def record_items(
+    run: RunOptions,
+    settings: Settings,
+    items: Sequence[WorkItem],
+    journal: Journal,
+    *,
+    quiet: bool,
+) -> int:
+    """Let all agents answer every item that is not in the journal, report failures, and return the exit code.
+
+    A local model runs once on each core of this process, or once in each Ray worker.
+    """
+    open_providers = None
+    if uses_local_model(settings):
+        if run.engine == "ray":
+            run = replace(run, concurrency=run.workers)
+        else:
+            run = replace(run, concurrency=copy_count(settings))
+            open_providers = open_copies
+    work = partial(open_engine_work, settings, collect_work, open_providers)
+    done, failed = run_items(run, settings, items, journal, work, quiet=quiet)
+    report_failures(failed, done)
+    return exit_code(failed, done.stopped)
+
+
 def run_items(
-    run: RunOptions, settings: Settings, items: Sequence[Item], journal: Journal, work: OpenWork, *, quiet: bool
+    run: RunOptions, settings: Settings, items: Sequence[WorkItem], journal: Journal, work: OpenWork, *, quiet: bool
 ) -> tuple[Progress, dict[str, Mapping[str, Any]]]:
     """Do the work on every item that is not in the journal; return the progress and the errors by item."""
     finished = len(items) - len(journal.missing(items))
@@ -230,6 +174,95 @@ def run_items(
         )
         done = asyncio.run(running)
     return done, read_failures(journal, items)
+
+
+# --- before a run ------------------------------------------------------------------------------------------------
+
+
+def confirm_run(
+    run: RunOptions, settings: Settings, todo: Sequence[WorkItem], total: int, things: str, calls: str
+) -> None:
+    """Check rate limits, print the maximum cost, and ask for consent if there is a cost and no budget.
+
+    Args:
+        todo: the items that are not in the journal yet, of `total` in all.
+        things: what the items are called in the message, such as "questions".
+        calls: a phrase on the calls that it takes, which ends in ", " or ": ".
+
+    Raises:
+        BudgetExceeded: there is a budget, and a price is unknown.
+        InputError: consent is needed, and there is no terminal to ask on.
+        SettingsError: a single item exceeds a rate limit.
+    """
+    for item in todo:
+        check_needs(item.needs, rates_of(settings))
+    costs = [item.worst_cost_usd for item in todo]
+    known = sum(cost for cost in costs if cost is not None)
+    unknown = None in costs
+    if todo:
+        price = "an unknown amount: a price is missing" if unknown else f"at most ${known:.4f}"
+        notice(f"{len(todo)} of {total} {things} to answer, {calls}{price}")
+    if run.budget is not None:
+        if unknown:
+            raise BudgetExceeded("--budget cannot be kept while a price is unknown; add it to odar.toml")
+    elif (unknown or known) and not run.yes:
+        if not sys.stdin.isatty():
+            raise InputError("this costs money; add --budget USD or --yes to go on")
+        click.confirm("go on?", abort=True, err=True)
+
+
+def with_long_timeouts(settings: Settings) -> Settings:
+    """Settings with longer timeouts if a model is local: no user waits for the answers."""
+    if not uses_local_model(settings):
+        return settings
+    fast, slow = (replace(a, timeout_s=TIMEOUT_FACTOR * a.timeout_s) for a in (settings.fast, settings.slow))
+    limits = replace(settings.limits, deadline_s=TIMEOUT_FACTOR * settings.limits.deadline_s)
+    return replace(settings, fast=fast, slow=slow, limits=limits)
+
+
+# --- where a run takes place -------------------------------------------------------------------------------------
+
+
+def on_engine(run: RunOptions, work: OpenWork) -> OpenWork:
+    """The work in this process, or on the Ray cluster that the options name."""
+    if run.engine == "local":
+        return work
+    from odar.lab.recording.cluster import on_ray
+
+    return on_ray(work, run.ray_address or os.environ.get("RAY_ADDRESS"), run.workers)
+
+
+def copy_count(settings: Settings) -> int:
+    """The number of copies of the local models: one for each core, if the memory suffices.
+
+    Copies with one thread each are faster than one copy with many threads, and give the same answers.
+    """
+    from odar.providers.llamacpp import usable_cores
+
+    available = available_memory_mb()
+    needed = memory_mb(settings)
+    fitting = MAX_COPIES if available is None or not needed else available // needed
+    return max(1, min(usable_cores() // (settings.local.threads or 1), MAX_COPIES, fitting))
+
+
+def open_copies(settings: Settings) -> Mapping[str, Provider]:
+    """The local providers, each with several copies of its models."""
+    from odar.providers.local import LocalProvider
+    from odar.providers.pool import LeastBusyProvider
+
+    threads = settings.local.threads or 1
+    count = copy_count(settings)
+
+    def open_provider(name: str) -> Provider:
+        contexts = settings.contexts(name)
+        return LeastBusyProvider(
+            [LocalProvider(name, threads=threads, contexts=contexts, copy=i) for i in range(count)]
+        )
+
+    return {name: open_provider(name) for name, each in settings.providers.items() if each.kind == "local"}
+
+
+# --- progress and failures ---------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -249,22 +282,6 @@ def progress_bar(total: int, done: int = 0, *, quiet: bool) -> Iterator[Callable
         yield lambda progress: bar.update(task, completed=progress.done, description=describe_costs(progress))
 
 
-def read_body(body: Mapping[str, Any]) -> Query:
-    """Read a chat body in the form of OpenAI's clients; ValueError if it is invalid."""
-    from odar.serving.errors import ApiError
-    from odar.serving.protocols.chat import read_chat
-
-    try:
-        return read_chat({"model": "odar", **body}).query
-    except ApiError as error:
-        raise ValueError(error.message) from None
-
-
-def read_conversation(messages: list[Any]) -> Query:
-    """Read messages in the form of OpenAI's clients; ValueError if they are invalid."""
-    return read_body({"messages": messages})
-
-
 def describe_costs(progress: Progress) -> str:
     """The description of the progress bar.
 
@@ -276,7 +293,7 @@ def describe_costs(progress: Progress) -> str:
     return text + (f", {progress.failed} failed" if progress.failed else "")
 
 
-def read_failures(journal: Journal, items: Sequence[Item]) -> dict[str, Mapping[str, Any]]:
+def read_failures(journal: Journal, items: Sequence[WorkItem]) -> dict[str, Mapping[str, Any]]:
     """Type and message of the error of each item that failed."""
     failed = [item.key for item in items if item.key in journal.entries and journal.entries[item.key].failed]
     return {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
@@ -299,3 +316,22 @@ def exit_code(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> i
     if stopped:
         codes.add(4)
     return next((code for code in (3, 4, 2, *sorted(codes)) if code in codes), 0)
+
+
+# --- chat bodies in files ----------------------------------------------------------------------------------------
+
+
+def read_conversation(messages: list[Any]) -> Query:
+    """Read messages in the form of OpenAI's clients; ValueError if they are invalid."""
+    return read_body({"messages": messages})
+
+
+def read_body(body: Mapping[str, Any]) -> Query:
+    """Read a chat body in the form of OpenAI's clients; ValueError if it is invalid."""
+    from odar.serving.errors import ApiError
+    from odar.serving.protocols.chat import read_chat
+
+    try:
+        return read_chat({"model": "odar", **body}).query
+    except ApiError as error:
+        raise ValueError(error.message) from None
