@@ -161,16 +161,10 @@ class Odar:
         options: AskOptions = DEFAULT_OPTIONS,
         **keywords: Unpack[AskKeywords],
     ) -> NextStep:
-        """Decide without any call: return the stage to ask, or to stop and which answer to take.
+        """Decide without any call: the stage to ask next, or to stop and which answer to take.
 
-        Args:
-            question: as for `aask`.
-            answers: the answers so far, all that were asked for; see `GivenAnswer`.
-            options: see `AskOptions`; its limits hold for all calls of the question together.
-            **keywords: the same options one by one.
-
-        Raises:
-            InputError: the question cannot be asked, or an answer is invalid.
+        `answers` are all answers so far, see `GivenAnswer`. The limits of `options` hold for all calls of the question
+        together. The rest is as for `aask`; an invalid answer raises InputError.
         """
         options = with_keywords(options, keywords)
         given = read_answers(answers)
