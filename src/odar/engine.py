@@ -42,9 +42,6 @@ from odar.telemetry import telemetry_observer
 from odar.tracing import make_trace
 from odar.types import Answer, Decision, Query, Stage, State, Verdict
 
-MAX_POLICIES = 64
-"""Maximum number of policies that are kept, one for each set of skills learned from traffic."""
-
 
 class Odar:
     """Answers questions with as much compute as each is worth.
@@ -87,7 +84,7 @@ class Odar:
         self.agreement = ServedAgreement(self.believed_agents, models, belief, sibling_file(served, "agreement"))
         # used for every question
         policy_of = partial(policy_with_skills, settings, calibration, self.believed_agents)
-        self._policy_with_skills = lru_cache(MAX_POLICIES)(policy_of)
+        self._policy_with_skills = lru_cache(64)(policy_of)  # one for each set of skills learned from traffic
         self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment)
         self.certificate = open_certificate(settings, calibration, self.agents, self.alignment)
         certify = None if self.certificate is None else self.certificate.state
@@ -163,8 +160,8 @@ class Odar:
     ) -> NextStep:
         """Decide without any call: the stage to ask next, or to stop and which answer to take.
 
-        `answers` are all answers so far, see `GivenAnswer`. The limits of `options` hold for all calls of the question
-        together. The rest is as for `aask`; an invalid answer raises InputError.
+        `answers` are all answers so far, see `GivenAnswer`. The limits of `options` hold for all calls of the
+        question together. The rest is as for `aask`; an invalid answer raises InputError.
         """
         options = with_keywords(options, keywords)
         given = read_answers(answers)
