@@ -99,8 +99,7 @@ class Odar:
 
         Args:
             question: the text; or messages, as `[{"role": "user", "content": "…"}]`; or a whole `Query`.
-            options: see `AskOptions`.
-            **keywords: the same options one by one, such as `max_calls=3`.
+            options: see `AskOptions`; as keywords, they can be given one by one, such as `max_calls=3`.
 
         Raises:
             InputError: the question cannot be asked.
@@ -148,8 +147,7 @@ class Odar:
             self.targets.count(options.scope, self.settings.dial(options.dial), ledger.spend())
         self.measurements.count_served(state.candidates, team)
         trace = make_trace(options, started_at, self.settings.profile, state, decisions, verdict, team)
-        winner = state.candidates[verdict.winner]
-        return Answer(winner.text, winner.answer, trace)
+        return Answer(trace.winner.text, trace.winner.answer, trace)
 
     async def adecide(
         self,
