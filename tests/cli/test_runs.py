@@ -119,10 +119,11 @@ class TestEngine:
 
 
 def test_long_timeouts_change_only_times():
-    usual = settings()
+    usual = settings(second__model="smollm2-135m", agents={"expert": {"model": "smollm2-135m"}})
     found = with_long_timeouts(usual)
-    assert found.fast.timeout_s == TIMEOUT_FACTOR * usual.fast.timeout_s
-    assert found.slow.timeout_s == TIMEOUT_FACTOR * usual.slow.timeout_s
+    assert found.agent_names == usual.agent_names == ("fast", "second", "slow", "expert")
+    for name in usual.agent_names:
+        assert found.agent(name).timeout_s == TIMEOUT_FACTOR * usual.agent(name).timeout_s
     assert found.limits.deadline_s == TIMEOUT_FACTOR * usual.limits.deadline_s
     assert (found.fast.model, found.routing, found.fusion) == (usual.fast.model, usual.routing, usual.fusion)
     remote = settings(

@@ -24,7 +24,7 @@ from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Benchmark
 from odar.lab.graders.text import TEXT_GRADERS
-from odar.lab.recording.collect import Job, make_items
+from odar.lab.recording.collect import Job, make_items, recorded_asks
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
 from odar.lab.recording.header import header_of
 from odar.lab.recording.journal import Journal
@@ -90,7 +90,8 @@ def collect_command(
     with Journal(path, header.to_row()) as journal:
         items = make_items(odar, jobs)
         todo = journal.missing(items)
-        confirm_run(run, settings, todo, len(jobs), "items", f"at most {len(todo) * (2 + samples)} calls, ")
+        calls = len(todo) * sum(ask.samples for ask in recorded_asks(recorded))
+        confirm_run(run, settings, todo, len(jobs), "items", f"at most {calls} calls, ")
         try:
             return record_items(run, recorded, items, journal, quiet=quiet)
         finally:

@@ -41,7 +41,7 @@ from odar.lab.recording.schema import RecordedItem, item_from_json
 from odar.lab.recording.work import open_engine_work
 from odar.lab.selection import select_tasks
 from odar.providers.base import Provider
-from odar.settings import Settings
+from odar.settings import AgentSettings, Settings
 from odar.types import Query
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -215,9 +215,18 @@ def with_long_timeouts(settings: Settings) -> Settings:
     """Settings with longer timeouts if a model is local: no user waits for the answers."""
     if not uses_local_model(settings):
         return settings
-    fast, slow = (replace(a, timeout_s=TIMEOUT_FACTOR * a.timeout_s) for a in (settings.fast, settings.slow))
-    limits = replace(settings.limits, deadline_s=TIMEOUT_FACTOR * settings.limits.deadline_s)
-    return replace(settings, fast=fast, slow=slow, limits=limits)
+
+    def patient(agent: AgentSettings) -> AgentSettings:
+        return replace(agent, timeout_s=TIMEOUT_FACTOR * agent.timeout_s)
+
+    return replace(
+        settings,
+        fast=patient(settings.fast),
+        second=None if settings.second is None else patient(settings.second),
+        slow=patient(settings.slow),
+        agents={name: patient(agent) for name, agent in settings.agents.items()},
+        limits=replace(settings.limits, deadline_s=TIMEOUT_FACTOR * settings.limits.deadline_s),
+    )
 
 
 # --- where a run takes place -------------------------------------------------------------------------------------
