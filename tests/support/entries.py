@@ -19,10 +19,10 @@ def entry(**fields: Any) -> Record:
 def part_of_a_service(**parts: Any) -> Any:
     """Return the parts of a service that metrics are read from; those not given report nothing."""
     known = {
-        "connections": SimpleNamespace(open=0, refused={}),
+        "connection_limits": SimpleNamespace(open=0, refused={}),
         "breakers": {},
         "store": None,
-        "observer": None,
+        "traffic_observer": None,
         "alignment_report": list,
         "odar": SimpleNamespace(targets=SimpleNamespace(report=list), certificate=None),
     }
