@@ -163,7 +163,7 @@ def _read_answers(
 
 
 def _first_row(log: str) -> Mapping[str, Any]:
-    """The first row of a file, or nothing if it is none: that is reported when all is read."""
+    """The first row of a file; empty if it cannot be read, which is reported when the whole file is."""
     path = user_path(log)
     try:
         return next(read_table(path), {}) if path.is_file() and path.suffix != ".json" else {}

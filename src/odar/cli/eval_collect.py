@@ -146,7 +146,7 @@ def _recorded_sets(name: str) -> Iterator[LoadedSet]:
 
 
 def _scorable_sets(sets: Iterable[LoadedSet]) -> list[LoadedSet]:
-    """The sets whose answers can be scored here; a notice names the others. InputError if there is none."""
+    """The sets whose answers can be scored here; a notice names the others. InputError if no set is left."""
     scorable = []
     reasons = []
     for source, tasks in sets:

@@ -89,7 +89,7 @@ class Dial:
         target_calls: float | None = None,
         target_cost_usd: float | None = None,
     ) -> Self | None:
-        """The dial that is given in one of its forms; None if there is none."""
+        """The dial that these options set, in any of its forms; None if they set no dial."""
         given = {
             "dial": dial, "value_usd": value_usd, "target_calls": target_calls, "target_cost_usd": target_cost_usd
         }  # fmt: skip

@@ -101,7 +101,7 @@ def text_kind(core: CoreQuestion) -> RequestKind:
 _HEAD = 1_200
 """Characters that are read at the beginning of a long question."""
 _TAIL = 600
-"""Characters that are read at its end."""
+"""Number of characters that are read at the end of a text."""
 _OPPOSITES = ({"yes", "no"}, {"true", "false"}, {"valid", "invalid"}, {"correct", "incorrect"})
 _MANY_QUESTIONS = 3
 _PERSONAL_LENGTH = 120

@@ -38,7 +38,7 @@ NOTHING = Amount()
 Needs = Mapping[str, Amount]
 """Amounts by provider."""
 Rates = Mapping[str, Amount]
-"""Limits of a provider per minute; infinity if there is none."""
+"""Limits of a provider per minute; infinity without a limit."""
 
 
 def rates_of(settings: Settings) -> dict[str, Amount]:
