@@ -141,13 +141,14 @@ async def few_descriptors(scene: Scene) -> None:
         for _, writer in opened:
             writer.transport.abort()
     scene.say(f"{refused} of 1000 were refused")
-    scene.check(refused >= 900, f"only {refused} were refused")
+    most = 60 * worker_count()  # each process may open half of its descriptors, and one address half of these
+    scene.check(1000 - refused <= most, f"only {refused} were refused")
     scene.check(status == 200, f"another address got {status}")
 
 
 @attack(36.13, "the store is lost", keys={"only": ()}, healthy=False, brief=True)
 async def lost_store(scene: Scene) -> None:
-    """The store is overwritten while the gateway runs; /readyz and every key get 503, and the log has one line."""
+    """The store is overwritten while the gateway runs; /readyz and every key get 503, and the log has a line of each worker."""
 
     async def status(path: str) -> int:
         async with scene.http.get(scene.url + path, headers=scene.auth("only")) as response:
@@ -164,9 +165,8 @@ async def lost_store(scene: Scene) -> None:
     lines = (scene.folder / "log").read_text().count("every request that needs a key is refused")
     ready = await status("/readyz")
     scene.say(f"status {seen}, /readyz {ready}, {lines} line in the log")
-    scene.check(
-        (seen, ready, await status("/healthz"), lines) == (503, 503, 200, 1), "no 503, or no line in the log"
-    )
+    scene.check((seen, ready, await status("/healthz")) == (503, 503, 200), "no 503")
+    scene.check(1 <= lines <= worker_count(), f"{lines} lines in the log")
 
 
 @attack(
