@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.calibration_file import FITTED, FORMAT, SHIPPED, Calibration, load_calibration
+from odar.calibration_file import FITTED, FORMAT, SHIPPED, Calibration, Source, Statistics, load_calibration
 from odar.errors import InputError, SettingsError
-from odar.policy.alignment import Source, Statistics, statistics_from_rows, statistics_to_rows
 from odar.policy.belief import Belief
 
 SOURCE = Source("m", "0" * 32, 0.2, 0.9, 512, 0.1)
@@ -24,18 +23,13 @@ def text(**changes: object) -> str:
     return json.dumps({**body, **changes})
 
 
-@given(st.dictionaries(sources, statistics, max_size=4))
-def test_a_statistics_table_survives_a_round_trip(entries):
-    rows = json.loads(json.dumps(statistics_to_rows(entries)))
-    assert statistics_from_rows(rows) == entries
-
-
 @given(
+    st.dictionaries(sources, statistics, max_size=4),
     st.dictionaries(st.sampled_from(FITTED), st.one_of(finite, st.just("balanced"), st.just(("fast", "slow*2")))),
     st.dictionaries(st.text(max_size=5), st.integers(), max_size=3),
 )
-def test_a_file_survives_a_round_trip(settings, made):
-    whole = Calibration({SOURCE: STATISTICS}, settings, {"p_offset": 0.25}, made, {"b": [1]})
+def test_a_file_survives_a_round_trip(entries, settings, made):
+    whole = Calibration(entries, settings, {"p_offset": 0.25}, made, {"b": [1]})
     assert Calibration.from_json(whole.to_json(), "x") == whole
 
 
@@ -64,20 +58,20 @@ def test_a_source_with_any_difference_is_uncalibrated(change):
     assert table.get(replace(SOURCE, **change)) is None
 
 
+def statistics_of(row: dict[str, object]) -> object:
+    return Calibration.from_json(text(sources=[row]), "x").statistics
+
+
 def test_a_row_may_lack_only_fields_added_later():
-    row = statistics_to_rows({SOURCE: STATISTICS})[0]
+    (row,) = json.loads(text())["sources"]
     old = {key: row[key] for key in row if key not in ("signal", "skill", "quantiles")}
-    assert statistics_from_rows([old]) == {SOURCE: Statistics(0.25, 0.1, 160)}
+    assert statistics_of(old) == {SOURCE: Statistics(0.25, 0.1, 160)}
     for needed in ("model", "temperature", "mean", "deviation", "count"):
-        with pytest.raises(ValueError, match=needed):
-            statistics_from_rows([{key: value for key, value in row.items() if key != needed}])
-    assert statistics_from_rows([row | {"more": 1}]) == {SOURCE: STATISTICS}
-
-
-def test_invalid_quantiles_are_rejected():
-    row = statistics_to_rows({SOURCE: STATISTICS})[0]
-    with pytest.raises(ValueError, match="ascending"):
-        statistics_from_rows([row | {"quantiles": {"direct": {"length": [2.0, 1.0]}}}])
+        with pytest.raises(SettingsError, match=needed):
+            statistics_of({key: value for key, value in row.items() if key != needed})
+    assert statistics_of(row | {"more": 1}) == {SOURCE: STATISTICS}
+    with pytest.raises(SettingsError, match="ascending"):
+        statistics_of(row | {"quantiles": {"direct": {"length": [2.0, 1.0]}}})
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,12 @@ import threading
 
 import pytest
 
-from odar.calibration_file import Calibration
+from odar.calibration_file import Calibration, Source, Statistics
 from odar.catalogue import ModelCard, Price
 from odar.difficulty.base import estimate_turn, open_estimator
 from odar.difficulty.estimator import shipped_estimator
 from odar.engine import Odar
 from odar.planning import LONG_TEXT, AsyncEstimator, call_prices, usual_lengths
-from odar.policy.alignment import Source, Statistics
 from odar.policy.cascade import stage_price
 from odar.types import Estimate, Plan, Query, Stage, Step
 from support.engine import settings, talk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import resources
 from typing import Any
 
@@ -13,14 +13,65 @@ import msgspec
 from odar.errors import SettingsError
 from odar.files import user_path
 from odar.formats import check_format, load_json
-from odar.policy.alignment import Source, Statistics, statistics_from_rows, statistics_to_rows
 from odar.policy.belief import Belief
+from odar.policy.energy import Alignment
+from odar.policy.signals import QuantileTables
 
 FORMAT = "odar-calibration-2"
 SHIPPED = ("local", "tiny")
 Setting = int | float | str | Sequence[str]
 FITTED = ("policy", "routing.dial", "routing.stages", "routing.samples", "routing.tau1", "routing.tau2")
 """Settings that a calibration may contain: a file from elsewhere must not decide where keys are sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model, prompt and sampling that produce candidates. Statistics are valid only for an identical source."""
+
+    model: str
+    prompt_md5: str
+    temperature: float
+    top_p: float
+    max_tokens: int
+    varentropy_weight: float
+    signal: str = ""
+    """`kind/name` of a counted signal (SPEC 5.11); empty for free energies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Statistics of one source on a calibration set."""
+
+    mean: float
+    """μ of its free energies."""
+    deviation: float
+    """σ of its free energies."""
+    count: int
+    """Candidates behind μ and σ."""
+    skill: float = 1.0
+    """w_m: its weight in a vote, from its accuracy; 1 is the best source of the set."""
+    accuracy: float | None = None
+    """Share of its answers that were right, for the belief (SPEC 9.3); None if not measured."""
+    quantiles: Mapping[str, Mapping[str, Sequence[float]]] | None = None
+    """Quantiles of the signals of its answers (SPEC 5.11); None if not measured."""
+    prompt_tokens: float | None = None
+    """Mean tokens of its prompts beyond those of the question, for prices (SPEC 9.4); None if not measured."""
+    output_tokens: float | None = None
+    """Mean tokens of its answers; None if not measured."""
+    unanswered: float = 0.0
+    """Share of its answers that were cut off or empty."""
+    accuracy_by_kind: Mapping[str, float] | None = None
+    """`accuracy` by kind of question, shrunk towards that of all questions; None if not measured."""
+
+    @property
+    def alignment(self) -> Alignment:
+        """μ and σ."""
+        return Alignment(self.mean, self.deviation)
+
+    @property
+    def tables(self) -> QuantileTables | None:
+        """The quantiles as tables for looking up ranks; raises ValueError if they are invalid."""
+        return None if self.quantiles is None else QuantileTables.from_dict(self.quantiles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +108,7 @@ class Calibration:
             "report": self.report,
             "settings": self.settings,
         }
-        sources = statistics_to_rows(self.statistics)
+        sources = [{**asdict(source), **asdict(values)} for source, values in self.statistics.items()]
         body |= {"belief": self.belief, "sources": sources}
         return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -75,7 +126,11 @@ class Calibration:
                 raise SettingsError(f"{origin} sets {unknown[0]}; a calibration may only set {', '.join(FITTED)}")
             settings = msgspec.convert(body["settings"], dict[str, int | float | str | tuple[str, ...]])
             rest = {name: body[name] for name in ("belief", "made", "report")}
-            return cls(statistics_from_rows(body["sources"]), settings, **rest)
+            rows = body["sources"]
+            statistics = {msgspec.convert(row, Source): msgspec.convert(row, Statistics) for row in rows}
+            for each in statistics.values():
+                _ = each.tables  # raises ValueError if they are invalid
+            return cls(statistics, settings, **rest)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(f"{origin} is not a calibration file: {error!r}") from None
 

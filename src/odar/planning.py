@@ -17,13 +17,12 @@ from odar.agents.agents import Agents
 from odar.agents.ledger import Ledger
 from odar.agents.team import Team
 from odar.background import FairExecutor, run_by_size, run_in_thread
-from odar.calibration_file import Calibration
+from odar.calibration_file import Calibration, Source
 from odar.catalogue import REASONING_TOKENS, ModelCard, Price
 from odar.difficulty.base import MAX_EARLIER_TURNS, Estimator, LengthEstimator, estimate_turn
 from odar.errors import DeadlineExceeded
 from odar.observer import observed
 from odar.options import AskOptions
-from odar.policy.alignment import Source
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import NAMES, Dial
 from odar.policy.experts import assign

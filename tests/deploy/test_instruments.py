@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from odar.policy.alignment import AlignmentRow
 from odar.providers.breaker import Breaker
+from odar.served.alignment import AlignmentRow
 from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.metrics import Metrics
 from odar.traces.record import Record
@@ -28,7 +28,7 @@ SERVER_LABELS = {"instance", "job", "le"}
 @pytest.fixture(scope="module")
 def known() -> dict[str, set[str]]:
     """Return the names in /metrics with their labels."""
-    row = AlignmentRow("m", "solve", "calibrated", 9, 9, 0.1, 0.1, 0.2, 0.1, 3.0, True)
+    row = AlignmentRow("m", "solve", 9, 9, 0.1, 0.1, 0.2, 0.1, 3.0, True)
     store = SimpleNamespace(health=lambda: Health(True, 0, 0, 0, 0, None))
     service = part_of_a_service(breakers={"p": Breaker()}, store=store, alignment_report=lambda: [row])
     metrics = Metrics(ConcurrencyLimit(8), service=service)

@@ -12,13 +12,16 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 from filelock import FileLock
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odar.background import CURRENT_KEY
+from odar.calibration_file import Source, Statistics
 from odar.errors import StoreError
-from odar.policy.alignment import Source, Statistics
 from odar.policy.energy import Alignment
 from odar.policy.signals import AnswerKind, AnswerSignals, shipped_tables
-from odar.served.alignment import ServedAlignment, alignment_path
+from odar.served.alignment import ServedAlignment, alignment_path, drift
+from odar.served.histogram import Histogram
 from odar.settings import StoreSettings
 from support.waiting import wait_until
 
@@ -58,7 +61,7 @@ def test_served_energies_show_drift_and_change_nothing():
     known.sync()
     assert known.find(OTHER) == Alignment(0.5, 0.25)
     assert known.find(SOURCE) is None
-    assert [(row.used, row.seen) for row in known.report({})] == [("nothing", 60), ("calibrated", 60)]
+    assert [row.seen for row in known.report({})] == [60, 60]
 
 
 def test_served_energies_are_shared_by_processes(file):
@@ -95,7 +98,7 @@ def test_counts_of_concurrent_processes_add_up(file):
     code = (
         "import sys; from pathlib import Path\n"
         "from odar.served.alignment import ServedAlignment\n"
-        "from odar.policy.alignment import Source\n"
+        "from odar.calibration_file import Source\n"
         f"source = Source('m', '{'0' * 32}', 0.2, 0.9, 96, 0.1)\n"
         "table, file, still = {}, Path(sys.argv[1]), lambda: 86400.0\n"
         "served = ServedAlignment(table, file, still, lambda: 0.0)\n"
@@ -194,11 +197,11 @@ def test_the_report_has_a_row_for_each_source(file):
     feed(known, OTHER)
     known.sync()
     rows = known.report({"0" * 32: "answer"})
-    assert [(row.model, row.step, row.used, row.seen) for row in rows] == [
-        ("m", "answer", "nothing", 60),
-        ("other", "answer", "calibrated", 60),
+    assert [(row.model, row.step, row.calibrated_mean, row.seen, row.drifting) for row in rows] == [
+        ("m", "answer", None, 60, False),
+        ("other", "answer", 0.5, 60, True),
     ]
-    assert (rows[1].drifting, rows[0].drifting) == (True, False)
+    assert rows[0].running_mean == rows[1].running_mean == pytest.approx(0.2, rel=0.2)
 
 
 def test_the_file_is_next_to_the_database(tmp_path):
@@ -335,3 +338,43 @@ def test_one_key_does_not_displace_the_sources_of_others(file):
                 known.sync()
     known.close()
     assert [served.source for served in load(file) if served.key == "honest"] == [OTHER]
+
+
+CALIBRATED = Statistics(0.2, 0.1, 100)
+
+
+def drawn(mean, deviation, count, seed=0):
+    shape = (mean / deviation) ** 2
+    energies = np.random.default_rng(seed).gamma(shape, mean / shape, count)
+    return Histogram.from_values(energies.tolist(), 0.0).alignment()
+
+
+@given(st.integers(0, 10**6), st.integers(30, 2000))
+def test_the_same_energies_do_not_drift(seed, count):
+    assert drift(drawn(0.2, 0.1, count, seed), count, CALIBRATED)[1] is False
+
+
+@given(st.integers(0, 10**6))
+@pytest.mark.parametrize("mean", [0.1, 0.3])
+def test_a_mean_shifted_by_one_deviation_is_drift(mean, seed):
+    z, drifting = drift(drawn(mean, 0.09, 300, seed), 300, CALIBRATED)
+    assert drifting
+    assert np.sign(z) == np.sign(mean - 0.2)
+
+
+def test_a_doubled_deviation_is_drift():
+    assert drift(drawn(0.2, 0.2, 400), 400, CALIBRATED)[1]
+
+
+def test_a_small_shift_is_not_drift_even_if_significant():
+    z, drifting = drift(drawn(0.225, 0.1, 100_000), 100_000, Statistics(0.2, 0.1, 100_000))
+    assert z > 20
+    assert not drifting
+
+
+@pytest.mark.parametrize(
+    ("count", "calibrated"),
+    [(29, CALIBRATED), (100, Statistics(0.2, 0.0, 100)), (100, Statistics(0.2, 0.1, 1))],
+)
+def test_too_few_energies_give_no_drift(count, calibrated):
+    assert drift(Alignment(0.9, 0.1), count, calibrated) == (None, False)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from odar.errors import ProviderUnreachable
-from odar.policy.alignment import AlignmentRow
+from odar.served.alignment import AlignmentRow
 from odar.traces.record import Record
 from odar.types import Query
 from support.dashboard import board
@@ -106,7 +106,7 @@ def test_models_have_state_and_statistics(tmp_path):
 
 def test_drift_is_shown_with_its_model(tmp_path, monkeypatch):
     rows = [
-        AlignmentRow(model, "answer", "calibrated", 60.0, 60, 0.1, 0.02, 0.2, 0.02, 9.0, drifting=True)
+        AlignmentRow(model, "answer", 60.0, 60, 0.1, 0.02, 0.2, 0.02, 9.0, drifting=True)
         for model in ("quick", "unheard of")
     ]
     with board(tmp_path) as running:

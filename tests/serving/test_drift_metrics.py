@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from odar.policy.alignment import AlignmentRow
+from odar.served.alignment import AlignmentRow
 from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.metrics import Metrics
 from support.entries import part_of_a_service
 
 
 def row(z: float | None, *, step: str = "answer", drifting: bool = False, model: str = "m") -> AlignmentRow:
-    return AlignmentRow(model, step, "calibrated", 50, 50, 0.1, 0.1, 0.1, 0.1, z, drifting)
+    return AlignmentRow(model, step, 50, 50, 0.1, 0.1, 0.1, 0.1, z, drifting)
 
 
 def shown(*rows: AlignmentRow) -> CollectorRegistry:

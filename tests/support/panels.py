@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from odar.calibration_file import Calibration
+from odar.calibration_file import Calibration, Statistics
 from odar.config import load_settings
 from odar.difficulty.features import FEATURES
 from odar.engine import Odar
@@ -20,7 +20,6 @@ from odar.lab.recording.header import Header, header_of
 from odar.lab.recording.journal import Journal
 from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, sort_attempts
 from odar.lab.selection import select_tasks
-from odar.policy.alignment import Statistics
 from odar.policy.equivalence import equivalent
 from odar.policy.signals import AnswerKind, QuantileTables
 from odar.providers.base import Completion

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from odar.agents.ledger import Ledger, Limits
 from odar.agents.prompts import load_prompts, prompt_steps
 from odar.agents.team import Team
+from odar.calibration_file import Source
 from odar.conversation import NO_OPTIONS
 from odar.errors import InputError
-from odar.policy.alignment import Source
 from odar.providers.base import Provider, Request
 from odar.providers.pool import Guard, ProviderPool
 from odar.settings import Settings

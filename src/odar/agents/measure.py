@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from odar.agents.team import Team
-from odar.policy.alignment import Source
+from odar.calibration_file import Source
 from odar.policy.belief import Agent, Opinion
 from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion

@@ -27,7 +27,7 @@ from odar.policy.similarity import (
 from odar.types import CHEAP_AGENTS, Candidate, Step, TokenFigures, Verdict
 
 if TYPE_CHECKING:
-    from odar.policy.alignment import Source, Statistics
+    from odar.calibration_file import Source, Statistics
     from odar.settings import FusionSettings
 
 MISSING_LIMIT = 0.2

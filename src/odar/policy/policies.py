@@ -9,7 +9,6 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Protocol
 
 from odar.errors import InputError
-from odar.policy.alignment import Source
 from odar.policy.belief import Agent
 from odar.policy.belief_fit import default_skill
 from odar.policy.cascade import CascadePolicy, default_stages, stage_price, within_samples
@@ -32,7 +31,7 @@ from odar.types import (
 )
 
 if TYPE_CHECKING:
-    from odar.calibration_file import Calibration
+    from odar.calibration_file import Calibration, Source
     from odar.catalogue import ModelCard
     from odar.settings import Settings
 

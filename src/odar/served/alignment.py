@@ -12,18 +12,19 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from odar.background import CURRENT_KEY
+from odar.calibration_file import Source, Statistics
 from odar.files import user_path
-from odar.policy.alignment import AlignmentRow, Histogram, Source, Statistics, alignment_row
 from odar.policy.arrays import Array
 from odar.policy.energy import Alignment
 from odar.policy.signals import MIN_ANSWERS, RANKED, AnswerSignals, QuantileTables, shipped_tables
 from odar.served.counts import SharedCounts
+from odar.served.histogram import Histogram
 from odar.settings import StoreSettings
 
 _MAX_SOURCES = 3000
@@ -41,6 +42,14 @@ SHIPPED_ANSWERS = 100
 """Number of served answers that count as much as the shipped quantiles."""
 _HALF_LIFE_DAYS = 7.0
 """Days after which a served candidate counts half."""
+_DRIFT_ERRORS = 4.0
+"""Standard errors beyond which a shift is significant; more than 3, because samples of a question correlate."""
+_DRIFT_SHIFT = 0.5
+"""Minimum shift of the mean, in σ, that counts as drift."""
+_DRIFT_SPREAD = 1.5
+"""Minimum factor by which σ grows or shrinks that counts as drift."""
+_MIN_COMPARED = 30
+"""Minimum number of served candidates for a comparison."""
 
 
 def alignment_file(settings: StoreSettings) -> Path | None:
@@ -60,6 +69,65 @@ def alignment_path(settings: StoreSettings) -> Path:
 
         return Path(user_data_path("odar")) / "odar.alignment.json"
     return user_path(file, setting="store.url").with_suffix(".alignment.json")
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentRow:
+    """Calibrated and served energies of one source, for reports and metrics."""
+
+    model: str
+    step: str
+    """answer, verify or solve; the prompt's MD5 if it is not a current prompt."""
+    count: float
+    """Served candidates, weighted by age."""
+    seen: int
+    """All served candidates."""
+    calibrated_mean: float | None
+    """None if the source is not calibrated."""
+    calibrated_deviation: float | None
+    running_mean: float | None
+    running_deviation: float | None
+    drift_z: float | None
+    """The shift of the mean in standard errors; None if there are too few candidates to compare."""
+    drifting: bool
+    """Whether mean or deviation moved significantly, and far."""
+
+
+def alignment_row(source: Source, step: str, calibrated: Statistics | None, histogram: Histogram) -> AlignmentRow:
+    served = histogram.alignment()
+    z, drifting = None, False
+    if calibrated is not None and served is not None:
+        z, drifting = drift(served, histogram.count, calibrated)
+    return AlignmentRow(
+        model=source.model,
+        step=step,
+        count=histogram.count,
+        seen=histogram.seen,
+        calibrated_mean=calibrated.mean if calibrated else None,
+        calibrated_deviation=calibrated.deviation if calibrated else None,
+        running_mean=served.mean if served else None,
+        running_deviation=served.deviation if served else None,
+        drift_z=z,
+        drifting=drifting,
+    )
+
+
+def drift(served: Alignment, count: float, calibrated: Statistics) -> tuple[float | None, bool]:
+    """The shift of the mean of served energies in standard errors, and whether they drifted.
+
+    None if there are too few energies to compare.
+    """
+    if count < _MIN_COMPARED or calibrated.deviation <= 0 or calibrated.count < 2:
+        return None, False
+    shift = (served.mean - calibrated.mean) / calibrated.deviation
+    spread = served.deviation / calibrated.deviation
+    # Both means are estimates. The larger σ is used, so that a wider spread is not taken for a shift.
+    error = math.sqrt(1 / count + 1 / calibrated.count)
+    z = shift / (max(1.0, spread) * error)
+    moved = abs(z) > _DRIFT_ERRORS and abs(shift) > _DRIFT_SHIFT
+    # The logarithm of σ has this error for tails somewhat heavier than a Gaussian's, as energies have.
+    widened = abs(math.log(spread)) / error > _DRIFT_ERRORS and not 1 / _DRIFT_SPREAD < spread < _DRIFT_SPREAD
+    return z, moved or widened
 
 
 class ServedSource(NamedTuple):

@@ -10,11 +10,11 @@ from odar.engine import Odar
 from odar.errors import OdarError, SettingsError, UnknownName, one_line
 from odar.observer import tell
 from odar.options import AskOptions
-from odar.policy.alignment import AlignmentRow
 from odar.policy.dial import Dial
 from odar.providers.base import Provider
 from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport, GuardedProvider
 from odar.providers.http import HttpProvider
+from odar.served.alignment import AlignmentRow
 from odar.serving.access import AccessPolicy
 from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.connections import ConnectionLimits

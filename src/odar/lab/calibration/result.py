@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from odar import __version__
-from odar.calibration_file import Calibration, Setting
+from odar.calibration_file import Calibration, Setting, Source
 from odar.lab.calibration.compare import Comparison, Goal, cascades
 from odar.lab.calibration.fit import fit_calibration
 from odar.lab.calibration.guarantee import Certificate
 from odar.lab.calibration.items import ScoredItems
 from odar.lab.replay.table import ReplayTable
-from odar.policy.alignment import Source
 from odar.types import SLOW
 
 MIN_CHOICE = 100

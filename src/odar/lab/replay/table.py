@@ -25,7 +25,7 @@ import numpy as np
 from odar.agents.agents import configured_source
 from odar.agents.measure import grouped, opinion_of
 from odar.agents.team import agent_request_template
-from odar.calibration_file import Calibration, load_calibration
+from odar.calibration_file import Calibration, Source, Statistics, load_calibration
 from odar.catalogue import Price
 from odar.config import with_values
 from odar.conversation import NO_OPTIONS
@@ -36,7 +36,6 @@ from odar.lab.recording.schema import CHARACTERS_PER_TOKEN, MIN_RIGHT_SCORE, Att
 from odar.lab.replay.outcomes import ARRAYS, Outcomes
 from odar.lab.replay.states import RememberingBelief, stacked_evidence
 from odar.planning import is_nominal, make_plan, reference_price, token_prices, usual_lengths, value_of
-from odar.policy.alignment import Source, Statistics
 from odar.policy.arrays import Array, Bools, Ints
 from odar.policy.belief import Agent, Belief, Evidence, Opinion
 from odar.policy.cascade import CascadePolicy

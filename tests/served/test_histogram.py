@@ -1,3 +1,5 @@
+"""Histograms of served energies: rounding, decay, merging and outliers."""
+
 from __future__ import annotations
 
 import math
@@ -5,10 +7,9 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings as profile
 from hypothesis import strategies as st
 
-from odar.policy.alignment import RATIO, Histogram, Source, Statistics, alignment_row, bin_index, measure_drift
+from odar.served.histogram import RATIO, Histogram, bin_index
 
 energies = st.lists(st.floats(1e-3, 50.0), min_size=1, max_size=60)
 days = st.floats(0, 100)
@@ -113,70 +114,3 @@ def test_setting_the_clock_back_does_not_raise_counts():
 @pytest.mark.parametrize("values", [[], [0.3], [0.3] * 50])
 def test_energies_that_do_not_differ_have_no_alignment(values):
     assert Histogram.from_values(values, 0.0).alignment() is None
-
-
-CALIBRATED = Statistics(0.2, 0.1, 100)
-SOURCE = Source("m", "0" * 32, 0.2, 0.9, 96, 0.1)
-
-
-def traffic(mean, deviation, count, seed=0):
-    shape = (mean / deviation) ** 2
-    return Histogram.from_values(np.random.default_rng(seed).gamma(shape, mean / shape, count).tolist(), 0.0)
-
-
-@profile(max_examples=200)
-@given(st.integers(0, 10**6), st.integers(30, 2000))
-def test_the_same_energies_do_not_drift(seed, count):
-    found = measure_drift(traffic(0.2, 0.1, count, seed), CALIBRATED)
-    assert not found.drifting
-
-
-@given(st.integers(0, 10**6))
-@pytest.mark.parametrize("mean", [0.1, 0.3])
-def test_a_mean_shifted_by_one_deviation_is_drift(mean, seed):
-    found = measure_drift(traffic(mean, 0.09, 300, seed), CALIBRATED)
-    assert found.drifting
-    assert np.sign(found.z) == np.sign(mean - 0.2)
-
-
-def test_a_doubled_deviation_is_drift():
-    found = measure_drift(traffic(0.2, 0.2, 400), CALIBRATED)
-    assert found.drifting
-    assert found.spread > 1.5
-
-
-def test_a_small_shift_is_not_drift_even_if_significant():
-    found = measure_drift(traffic(0.225, 0.1, 100_000), Statistics(0.2, 0.1, 100_000))
-    assert found.z > 20
-    assert not found.drifting
-
-
-def test_too_few_candidates_give_no_drift():
-    assert measure_drift(traffic(0.9, 0.1, 29), CALIBRATED) is None
-    assert measure_drift(Histogram(), CALIBRATED) is None
-
-
-@pytest.mark.parametrize("calibrated", [Statistics(0.2, 0.0, 100), Statistics(0.2, 0.1, 1)])
-def test_an_empty_calibration_is_not_a_reference(calibrated):
-    assert measure_drift(traffic(0.9, 0.1, 100), calibrated) is None
-
-
-def test_a_row_names_the_statistics_in_use():
-    many = traffic(0.9, 0.1, 100)
-    assert alignment_row(SOURCE, "answer", CALIBRATED, many).used == "calibrated"
-    assert alignment_row(SOURCE, "answer", None, many).used == "nothing"
-
-
-def test_a_row_has_calibrated_and_served_figures():
-    row = alignment_row(SOURCE, "solve", CALIBRATED, traffic(0.9, 0.1, 100))
-    assert (row.model, row.step, row.seen, row.calibrated_mean, row.calibrated_deviation) == (
-        "m",
-        "solve",
-        100,
-        0.2,
-        0.1,
-    )
-    assert row.running_mean == pytest.approx(0.9, rel=0.05)
-    assert row.drifting
-    assert row.drift_z > 4
-    assert alignment_row(SOURCE, "solve", CALIBRATED, Histogram()).drift_z is None
