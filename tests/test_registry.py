@@ -9,7 +9,7 @@ from odar import registry as module
 from odar.difficulty.base import ESTIMATORS
 from odar.errors import UnknownName
 from odar.lab.benchmarks.base import BENCHMARKS
-from odar.policy.rules import RULES
+from odar.policy.fusion_rules import RULES
 from odar.providers.pool import KINDS
 from odar.registry import Registry
 

@@ -28,7 +28,7 @@ from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import load_table
 from odar.lab.router_quality import apgr
 from odar.policy.fusion import Fusion
-from odar.policy.rules import Ballot, free_energy_rule, winners
+from odar.policy.fusion_rules import Ballot, free_energy_rule, winner
 from odar.policy.similarity import lexical, weighted_words, word_overlap
 from odar.types import Candidate, Energy, Step, Token
 
@@ -104,8 +104,8 @@ def medoid(s: Array, skills: Array | None = None) -> Ints:
     """Choose by soft answer free energy at β = 0; without log-probs all energies are equal."""
     n, m, _ = s.shape
     weights = np.broadcast_to(np.ones(m) if skills is None else skills, (n, m))
-    ballot = Ballot(np.zeros((n, m)), np.tile(np.arange(m), (n, 1)), weights, 0.0, s)
-    return winners(free_energy_rule(ballot), ballot.present)
+    ballots = [Ballot(np.zeros(m), np.arange(m), weights[i], 0.0, s[i]) for i in range(n)]
+    return np.array([winner(free_energy_rule(ballot)) for ballot in ballots])
 
 
 def fold_masks(count: int, seed: int) -> list[NDArray[np.bool_]]:

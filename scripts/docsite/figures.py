@@ -16,7 +16,7 @@ from odar.lab.recording.schema import Attempt
 from odar.lab.replay.table import load_table
 from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion
-from odar.policy.rules import Ballot, free_energy_rule
+from odar.policy.fusion_rules import Ballot, free_energy_rule
 from odar.types import Energy, Query, Step
 
 Data = dict[str, Any]

@@ -23,7 +23,7 @@ EXTENSION_POINTS = (
     "odar.types:Energy",
     "odar.types:Verdict",
     "odar.types:Decision",
-    "odar.policy.rules:Ballot",
+    "odar.policy.fusion_rules:Ballot",
     "odar.difficulty.base:Estimator",
     "odar.observer:Observer",
     "odar.registry:Registry",

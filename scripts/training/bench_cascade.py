@@ -26,7 +26,8 @@ from cascade.frontier import Table, Triple, curve, gain, gate_curve, qualifying,
 from cascade.recorded import Recorded, load
 
 from odar.policy.belief import Agent, Belief
-from odar.policy.belief_fit import Answers, default_skill, fit_with_labels, skills_from_agreement
+from odar.policy.belief_fit import Answers, fit_with_labels, skills_from_agreement
+from odar.policy.policies import default_skill
 
 SETS = ("mmlu_pro", "math_l5", "crux")
 RATIOS = (3, 10, 20)
@@ -106,7 +107,7 @@ def knowledge(
     seen: np.ndarray, ratio: float,
 ) -> tuple[Belief, Signals, dict[str, Agent]]:  # fmt: skip
     """The belief, the quantiles and the agents with their skills, as a user knows them."""
-    skills = [default_skill(price, 1.0) for price in (1.0, 1.0, ratio)]
+    skills = [default_skill(price) for price in (1.0, 1.0, ratio)]
     if row == "day one":
         return belief, shipped, agents_of(recorded, triple, skills, seen[:0])
     if row == "true skills":

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from odar.policy.belief import Agent, Belief
-from odar.policy.belief_fit import Answers, agreement, default_skill, fit_with_labels, skills_from_agreement
+from odar.policy.belief_fit import Answers, agreement, fit_with_labels, skills_from_agreement
 from odar.policy.cascade_values import draw_answers
+from odar.policy.policies import default_skill
 
 BELIEF = Belief.load()
 TRUE = (Agent("fast", 0.42, "gpt"), Agent("second", 0.47, "gemini"), Agent("slow", 0.70, "claude"))
@@ -22,14 +23,7 @@ def answers(size: int, seed: int = 1, belief: Belief = BELIEF) -> Answers:
 
 
 def expected(agents: tuple[Agent, ...]) -> list[Agent]:
-    return [
-        replace(agent, skill=default_skill(price, 1.0)) for agent, price in zip(agents, (1, 1, 10), strict=True)
-    ]
-
-
-def test_default_skill_is_by_price() -> None:
-    assert default_skill(1.0, 1.0) == default_skill(1.5, 1.0) < default_skill(3.0, 1.0) == default_skill(30, 1)
-    assert default_skill(0.0, 0.0) == default_skill(1.0, 1.0), "local models may be free"
+    return [replace(agent, skill=default_skill(price)) for agent, price in zip(agents, (1, 1, 10), strict=True)]
 
 
 def test_agreement_grows_with_skill_and_with_few_plausible_answers() -> None:

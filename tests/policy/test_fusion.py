@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.conversation import ToolCall
-from odar.policy.energy import Alignment, measure_energy
-from odar.policy.fusion import Fusion, missing_share, rank
-from odar.policy.rules import RULES
+from odar.policy.energy import Alignment, measure_energy, missing_share
+from odar.policy.fusion import Fusion, rank
+from odar.policy.fusion_rules import RULES
 from odar.types import Candidate, Energy, Step, Token
 
 STATISTICS = Alignment(0.1, 0.05)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.policy.fusion import Fusion
-from odar.policy.rules import RULES, Ballot
+from odar.policy.fusion_rules import RULES, Ballot
 from odar.policy.similarity import (
     FLOOR,
     AnswerForm,
@@ -18,7 +18,6 @@ from odar.policy.similarity import (
     asks_for_choice,
     is_free_text,
     lexical,
-    similarity_matrix,
     word_overlap,
 )
 from odar.types import Candidate, Energy, Step, Token
@@ -185,5 +184,6 @@ def test_without_log_probabilities_the_most_similar_slow_answer_wins():
 
 
 def test_equal_answers_have_a_similarity_of_one():
-    found = similarity_matrix(["Seeds pass through your body.", "You die.", "?"], [0, 1, 0])
-    assert found.tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
+    call = spoken(SEEDS[0])
+    found = Fusion().free_text_similarity([call, spoken(SEEDS[2]), call])
+    assert found[0, 2] == found[2, 0] == 1 > found[0, 1]

@@ -11,8 +11,8 @@ from fuzz.wire import whole
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.energy import measure_energy
-from odar.policy.fusion import Fusion, confidences, token_counts
+from odar.policy.energy import confidences, measure_energy, token_counts
+from odar.policy.fusion import Fusion
 from odar.providers.base import Reply
 from odar.providers.openai import read_reply
 from odar.types import Candidate, Step, Token

@@ -118,8 +118,8 @@ def _simulation(belief_id: int, agents: tuple[Agent, ...], plausible: int) -> Si
 
 @lru_cache(maxsize=20_000)
 def _values(belief_id: int, agents: tuple[Agent, ...], plausible: int, ratio: float, gain: float) -> StageValues:
-    prices = [ratio if agent.name == "L" else 1.0 for agent in agents]
-    return StageValues.by_induction(_simulation(belief_id, agents, plausible), prices, ratio / gain)
+    prices = [(ratio if agent.name == "L" else 1.0) / (ratio / gain) for agent in agents]
+    return StageValues.by_induction(_simulation(belief_id, agents, plausible), prices)
 
 
 _KNOWN: dict[int, Belief] = {}

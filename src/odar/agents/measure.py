@@ -12,7 +12,7 @@ from odar.agents.team import Team
 from odar.calibration_file import Source
 from odar.policy.belief import Agent, Opinion
 from odar.policy.energy import measure_energy
-from odar.policy.fusion import Fusion
+from odar.policy.equivalence import group_candidates
 from odar.policy.signals import RANKED, AnswerKind, AnswerSignals, QuantileTables, answer_signals, shipped_tables
 from odar.served.alignment import ServedAlignment
 from odar.types import Candidate, Stage, State, Step
@@ -44,7 +44,7 @@ class Measurements:
         opinions: tuple[Opinion, ...] = ()
         if not team.plain:
             own = [self._opinion(each, team, team.believed[each.agent].on(state.plan.kind)) for each in measured]
-            opinions = grouped((*state.opinions, *own), Fusion.groups(candidates))
+            opinions = grouped((*state.opinions, *own), group_candidates(candidates))
         return replace(
             state,
             stages=(*state.stages, stage),

@@ -42,12 +42,11 @@ from odar.errors import (
 )
 from odar.forwarding import select_fields
 from odar.observer import observed
-from odar.policy.answers import extract_judgment, find_answer, is_bare_answer
+from odar.policy.answers import answer_in_reply, extract_judgment, find_answer, is_bare_answer
 from odar.policy.belief import Agent
 from odar.policy.cut_off import wants_continuation
 from odar.policy.equivalence import canonical_json
 from odar.policy.response_format import format_fault
-from odar.policy.similarity import answer_in_reply
 from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings

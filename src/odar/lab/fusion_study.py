@@ -11,8 +11,8 @@ from odar.lab.intervals import Interval, bootstrap_mean
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array
 from odar.policy.fusion import Fusion
+from odar.policy.fusion_rules import RULES
 from odar.policy.policies import choose_policy
-from odar.policy.rules import RULES
 
 MIN_QUESTIONS = 30
 """Minimum number of questions for cross-validation."""

@@ -136,55 +136,6 @@ class Evidence:
     """d(x); None if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Posterior:
-    """The belief after some evidence."""
-
-    leader: Any
-    """Number of the leading group; −1 if there is no answer."""
-    p: Any
-    """Probability that the leading answer is right."""
-    _belief: Belief
-    _opinions: Sequence[Opinion]
-    _right: Sequence[Sequence[Any]]
-    """Weight of "opinion i is right" at each difficulty; 0 if an earlier opinion has the same group."""
-    _none: Sequence[Any]
-    """Weight of "no answer is right" at each difficulty."""
-    _total: Any
-    """Sum of all weights."""
-    _eases: Sequence[Any]
-    """−θ at each difficulty."""
-    _guess: Any
-
-    def q(self, agent: Agent) -> Any:
-        """Probability that this agent, asked independently, would be right."""
-        weights = self._belief.weights
-        opinions = self._opinions
-        chances = self._belief.chances(agent, self._eases, 0.0, self._guess)
-        rights = [answers * right for answers, right in chances]
-        repeat, earlier = self._belief.repeats(agent, opinions)
-        own: Any = sum(r * w for r, w in zip(rights, self._none, strict=True))
-        repeated: Any = 0.0
-        for at_difficulties, opinion in zip(self._right, opinions, strict=True):
-            own = own + sum(r * w for r, w in zip(rights, at_difficulties, strict=True))
-            if repeat:
-                share = sum(_equal(opinion.group, opinions[i].group) for i in earlier) / len(earlier)
-                repeated = repeated + share * sum(at_difficulties)
-        q = (1 - weights["trap"]) * ((1 - repeat) * own + repeat * repeated) / self._total
-        return sigmoid(weights["q_offset"] + logit(q))
-
-
-class _Match(NamedTuple):
-    """How an opinion relates to those before it."""
-
-    repeat: float
-    """Probability that its agent repeats an earlier answer in place of its own."""
-    echo: Any
-    """Probability that it repeats one, and the one that it then gives is this one."""
-    same: list[Any]
-    """For each earlier opinion, 1 if the answers are equal, else 0."""
-
-
 @dataclass(frozen=True)
 class Belief:
     """The fitted weights; see `WEIGHTS` for what each means.
@@ -202,57 +153,7 @@ class Belief:
     """How the weights were fitted; saved with them."""
 
     def posterior(self, evidence: Evidence) -> Posterior:
-        """The leading answer, p, and q of any agent, after this evidence."""
-        opinions = evidence.opinions
-        ease = self._ease(evidence)
-        spread = self._spread(evidence)
-        eases = [ease - spread * node for node in NODES]
-        guess = chance_level(evidence.plausible)
-        # by difficulty: the density, given who answered at all; and for each opinion, the chance that it is right
-        density: list[Any] = list(DENSITY)
-        rights: list[list[Any]] = []
-        matches: list[_Match] = []
-        for j, opinion in enumerate(opinions):
-            chances = self.chances(opinion.agent, eases, self.looks(opinion), guess)
-            rights.append([right for _, right in chances])
-            silent = 1.0 * (opinion.group < 0)
-            density = [w * (a + silent * (1 - 2 * a)) for w, (a, _) in zip(density, chances, strict=True)]
-            repeat, earlier = self.repeats(opinion.agent, opinions[:j], opinion.saw_proposal)
-            same = [_equal(opinion.group, each.group) for each in opinions[:j]]
-            echo = repeat * sum(same[i] for i in earlier) / max(len(earlier), 1)
-            matches.append(_Match(repeat, echo, same))
-        # the weight of each answer, counted at the first opinion that gives it; the first of equals leads
-        variety = self.variety(evidence.plausible)
-        right: list[list[Any]] = []
-        leader: Any = -1
-        best: Any = 0.0
-        total: Any = 0.0
-        for h, opinion in enumerate(opinions):
-            first: Any = 1.0 * (opinion.group >= 0)
-            for same_group in matches[h].same:
-                first = first * (1 - same_group)
-            likelihoods = _likelihoods(h, opinions, density, rights, matches, variety)
-            right.append([first * value for value in likelihoods])
-            weight = sum(right[-1])
-            total = total + weight
-            better = 1 * (weight > best * (1 + TIE))
-            best = best + better * (weight - best)
-            leader = leader + better * (opinion.group - leader)
-        none = _likelihoods(None, opinions, density, rights, matches, variety)
-        trap = self.weights["trap"]
-        total = (total + sum(none)) * (1 - trap) + self._trapped(opinions, matches) * sum(density) * trap
-        p = sigmoid(self.weights["p_offset"] + logit(best * (1 - trap) / total))
-        return Posterior(
-            leader,
-            p * (leader >= 0),
-            _belief=self,
-            _opinions=opinions,
-            _right=right,
-            _none=none,
-            _total=total,
-            _eases=eases,
-            _guess=guess,
-        )
+        return Posterior(self, evidence)
 
     def chances(self, agent: Agent, eases: Sequence[Any], looks: Any, guess: Any) -> list[tuple[Any, Any]]:
         """Probabilities that an agent answers, and that its answer is right, at each ease of a question.
@@ -303,7 +204,7 @@ class Belief:
         equal = chance + (1 - chance) * lure
         return (1 - equal) / equal + 1e-6
 
-    def _ease(self, evidence: Evidence) -> Any:
+    def ease(self, evidence: Evidence) -> Any:
         """Expected −θ, by d(x) and by the looks of all answers."""
         weights = self.weights
         lengths = [_centred(each.length) for each in evidence.opinions if each.length is not None]
@@ -315,7 +216,7 @@ class Belief:
                 shift = shift + weights[name] * sum(values) / _alike(len(values))
         return shift
 
-    def _spread(self, evidence: Evidence) -> float:
+    def remaining_spread(self, evidence: Evidence) -> float:
         """Standard deviation of θ that remains, given d(x) and the looks of all answers."""
         weights = self.weights
         lengths = sum(opinion.length is not None for opinion in evidence.opinions)
@@ -325,20 +226,6 @@ class Belief:
         by_logprob = weights["sure_easy"] * math.sqrt(logprobs / _alike(logprobs) / 3)
         known = by_d**2 + by_length**2 + by_logprob**2 + 2 * HARD_IS_LONG * by_d * by_length
         return math.sqrt(max(weights["spread"] ** 2 - known, LEAST_SPREAD**2))
-
-    def _trapped(self, opinions: Sequence[Opinion], matches: Sequence[_Match]) -> Any:
-        """Likelihood of all opinions if the question is a trap."""
-        equal = self.weights["lure_trap"]
-        variety = (1 - equal) / equal
-        value: Any = 1.0
-        before: Any = 0.0
-        for opinion, (repeat, echo, same) in zip(opinions, matches, strict=True):
-            answered = 1.0 * (opinion.group >= 0)
-            value = value * (
-                echo + (1 - repeat) * answered * _next_wrong(sum(same), before, variety) + (1 - answered)
-            )
-            before = before + answered
-        return value
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -365,37 +252,130 @@ class Belief:
         return cls(weights, raw.get("about", {}))
 
     @classmethod
+    @cache
     def load(cls) -> Belief:
-        return _shipped()
+        """The belief that comes with ODAR."""
+        text = resources.files("odar.policy").joinpath("belief.json").read_text("utf-8")
+        return Belief.from_dict(json.loads(text), "belief.json")
 
 
-def _likelihoods(
-    h: int | None,
-    opinions: Sequence[Opinion],
-    density: Sequence[Any],
-    rights: Sequence[Sequence[Any]],
-    matches: Sequence[_Match],
-    variety: Any,
-) -> list[Any]:
-    """Likelihood of all opinions at each difficulty, if number `h` is right; None: if none of them is."""
-    values = list(density)
-    wrong: Any = 0.0  # wrong answers so far
-    for j, (right, (repeat, echo, same)) in enumerate(zip(rights, matches, strict=True)):
-        group = opinions[j].group
-        is_right: Any = 0.0 if h is None else _equal(group, opinions[h].group)
-        answered = 1.0 * (group >= 0)
-        choice = _next_wrong(sum(same), wrong, variety)
-        # P(opinion j) = constant + slope · P(right): a repetition, no answer, or an answer of its own
-        own = (1 - repeat) * answered
-        constant = echo + own * (1 - is_right) * choice + (1 - answered)
-        slope = own * (is_right - (1 - is_right) * choice)
-        values = [value * (constant + slope * r) for value, r in zip(values, right, strict=True)]
-        wrong = wrong + answered * (1 - is_right)
-    return values
+class _Match(NamedTuple):
+    """How an opinion relates to those before it."""
+
+    repeat: float
+    """Probability that its agent repeats an earlier answer in place of its own."""
+    echo: Any
+    """Probability that it repeats one, and the one that it then gives is this one."""
+    same: list[Any]
+    """For each earlier opinion, 1 if the answers are equal, else 0."""
+
+
+class Posterior:
+    """The belief after some evidence, by Bayes' rule.
+
+    Attributes:
+        leader: number of the leading group; −1 if there is no answer.
+        p: probability that the leading answer is right.
+    """
+
+    def __init__(self, belief: Belief, evidence: Evidence) -> None:
+        self._belief = belief
+        self._opinions = opinions = evidence.opinions
+        self._guess = chance_level(evidence.plausible)
+        ease = belief.ease(evidence)
+        spread = belief.remaining_spread(evidence)
+        self._eases = [ease - spread * node for node in NODES]
+        # by difficulty: the density, given who answered at all; and for each opinion, the chance that it is right
+        self._density: list[Any] = list(DENSITY)
+        self._chances: list[list[Any]] = []
+        self._matches: list[_Match] = []
+        for j, opinion in enumerate(opinions):
+            chances = belief.chances(opinion.agent, self._eases, belief.looks(opinion), self._guess)
+            self._chances.append([right for _, right in chances])
+            silent = 1.0 * (opinion.group < 0)
+            self._density = [
+                w * (a + silent * (1 - 2 * a)) for w, (a, _) in zip(self._density, chances, strict=True)
+            ]
+            repeat, earlier = belief.repeats(opinion.agent, opinions[:j], opinion.saw_proposal)
+            same = [_equal(opinion.group, each.group) for each in opinions[:j]]
+            echo = repeat * sum(same[i] for i in earlier) / max(len(earlier), 1)
+            self._matches.append(_Match(repeat, echo, same))
+        # the joint probability of all opinions with "this answer is right", at each difficulty; each answer counts
+        # at the first opinion that gives it, and the first of equally likely ones leads
+        variety = belief.variety(evidence.plausible)
+        self._right: list[list[Any]] = []
+        self.leader: Any = -1
+        best: Any = 0.0
+        total: Any = 0.0
+        for h, opinion in enumerate(opinions):
+            first: Any = 1.0 * (opinion.group >= 0)
+            for same_group in self._matches[h].same:
+                first = first * (1 - same_group)
+            self._right.append([first * value for value in self._likelihoods(h, variety)])
+            weight = sum(self._right[-1])
+            total = total + weight
+            better = 1 * (weight > best * (1 + TIE))
+            best = best + better * (weight - best)
+            self.leader = self.leader + better * (opinion.group - self.leader)
+        self._none = self._likelihoods(None, variety)
+        trap = belief.weights["trap"]
+        self._total = (total + sum(self._none)) * (1 - trap) + self._if_trap() * sum(self._density) * trap
+        p = sigmoid(belief.weights["p_offset"] + logit(best * (1 - trap) / self._total))
+        self.p: Any = p * (self.leader >= 0)
+
+    def q(self, agent: Agent) -> Any:
+        """Probability that this agent, asked independently, would be right."""
+        weights = self._belief.weights
+        chances = self._belief.chances(agent, self._eases, 0.0, self._guess)
+        rights = [answers * right for answers, right in chances]
+        repeat, earlier = self._belief.repeats(agent, self._opinions)
+        own: Any = sum(r * w for r, w in zip(rights, self._none, strict=True))
+        repeated: Any = 0.0
+        for at_difficulties, opinion in zip(self._right, self._opinions, strict=True):
+            own = own + sum(r * w for r, w in zip(rights, at_difficulties, strict=True))
+            if repeat:
+                share = sum(_equal(opinion.group, self._opinions[i].group) for i in earlier) / len(earlier)
+                repeated = repeated + share * sum(at_difficulties)
+        q = (1 - weights["trap"]) * ((1 - repeat) * own + repeat * repeated) / self._total
+        return sigmoid(weights["q_offset"] + logit(q))
+
+    def _likelihoods(self, h: int | None, variety: Any) -> list[Any]:
+        """Likelihood of all opinions at each difficulty, if number `h` is right; None: if none of them is."""
+        values = list(self._density)
+        wrong: Any = 0.0  # wrong answers so far
+        for j, (right, (repeat, echo, same)) in enumerate(zip(self._chances, self._matches, strict=True)):
+            group = self._opinions[j].group
+            is_right: Any = 0.0 if h is None else _equal(group, self._opinions[h].group)
+            answered = 1.0 * (group >= 0)
+            choice = _next_wrong(sum(same), wrong, variety)
+            # P(opinion j) = constant + slope · P(right): a repetition, no answer, or an answer of its own
+            own = (1 - repeat) * answered
+            constant = echo + own * (1 - is_right) * choice + (1 - answered)
+            slope = own * (is_right - (1 - is_right) * choice)
+            values = [value * (constant + slope * r) for value, r in zip(values, right, strict=True)]
+            wrong = wrong + answered * (1 - is_right)
+        return values
+
+    def _if_trap(self) -> Any:
+        """Likelihood of all opinions if the question is a trap, at any difficulty."""
+        equal = self._belief.weights["lure_trap"]
+        variety = (1 - equal) / equal
+        value: Any = 1.0
+        before: Any = 0.0
+        for opinion, (repeat, echo, same) in zip(self._opinions, self._matches, strict=True):
+            answered = 1.0 * (opinion.group >= 0)
+            value = value * (
+                echo + (1 - repeat) * answered * _next_wrong(sum(same), before, variety) + (1 - answered)
+            )
+            before = before + answered
+        return value
 
 
 def _next_wrong(equal: Any, before: Any, variety: Any) -> Any:
-    """Probability of a wrong answer that `equal` of the `before` wrong answers are equal to; 0: it is new."""
+    """Probability of a wrong answer, given those before it, by a Chinese restaurant process.
+
+    `equal` of the `before` wrong answers are equal to it; 0: it is new.
+    """
     return (equal + (equal == 0) * variety) / (before + variety)
 
 
@@ -477,9 +457,3 @@ def logit(p: Any, ends: tuple[float, float] = EDGES) -> Any:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-@cache
-def _shipped() -> Belief:
-    text = resources.files("odar.policy").joinpath("belief.json").read_text("utf-8")
-    return Belief.from_dict(json.loads(text), "belief.json")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -29,8 +29,6 @@ from odar.policy.belief import (
     sigmoid,
 )
 
-TIERS = ((1.0, 0.45), (2.0, 0.77))
-"""Skill of an agent without scores, by its price as a multiple of the cheapest agent's."""
 COMMON_DEVIATION = 0.6
 """Deviation of the logits of skills that all agents share: a user's questions may be harder than expected."""
 OWN_DEVIATION = 0.25
@@ -103,16 +101,6 @@ class Answers:
         return found, true
 
 
-def default_skill(price: float, cheapest: float) -> float:
-    """The skill of an agent about which only its price is known.
-
-    >>> default_skill(0.4, 0.4), default_skill(4.0, 0.4)
-    (0.45, 0.77)
-    """
-    ratio = price / cheapest if cheapest > 0 else 1.0
-    return next((skill for least, skill in reversed(TIERS) if ratio >= least), TIERS[0][1])
-
-
 def skills_from_agreement(
     belief: Belief,
     agents: Sequence[Agent],
@@ -137,7 +125,8 @@ def skills_from_agreement(
 
     def predicted(x: Array) -> Array:
         known = changed(x)
-        return cast(Array, logit(np.array([agreement(belief, known[i], known[j], many) for i, j, many in pairs])))
+        found: Array = logit(np.array([agreement(belief, known[i], known[j], many) for i, j, many in pairs]))
+        return found
 
     share = agreed / np.maximum(asked, 1)
     deviation = np.array([COMMON_DEVIATION, *[OWN_DEVIATION] * len(agents)])

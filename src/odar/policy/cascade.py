@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import NamedTuple
 
 from odar.policy.belief import Agent, Belief, Evidence, Posterior
 from odar.policy.cascade_values import Reached, Simulation, StageValues
@@ -59,15 +57,9 @@ def default_stages(agents: Mapping[str, object]) -> tuple[Stage, ...]:
     return tuple(Stage.parse(text) for text in texts[:MAX_STAGES])
 
 
-class _TableKey(NamedTuple):
-    """What the values of the stages depend on: questions that are equal in it share a table."""
-
-    kind: str
-    """Empty if no skill by kind is known."""
-    plausible: int
-    """Number of plausible answers, at most MAX_PLAUSIBLE; 0 means many."""
-    levels: tuple[int, ...]
-    """Price level of each stage."""
+_Key = tuple[str, int, tuple[int, ...]]
+"""What the values of the stages depend on: the kind of question (empty if no skill by kind is known), the number of
+plausible answers (0 means many), and the price level of each stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +78,11 @@ class CascadePolicy:
     agents: Mapping[str, Agent]
     belief: Belief
     max_samples: Mapping[str, int] = field(default_factory=dict)
-    _simulations: dict[tuple[int, str], Simulation] = field(default_factory=dict, repr=False)
-    """By the number of plausible answers and the kind of question."""
-    _values: OrderedDict[_TableKey, StageValues] = field(default_factory=OrderedDict, repr=False)
-    """The values that were computed last."""
-    _described: dict[_TableKey, list[str]] = field(default_factory=dict, repr=False)
-    """Thresholds in words."""
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    _simulations: dict[tuple[str, int], Simulation] = field(default_factory=dict, init=False, repr=False)
+    """By the kind of question and the number of plausible answers."""
+    _values: dict[_Key, StageValues] = field(default_factory=dict, init=False, repr=False)
+    """The values that were computed last, the oldest first."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     name = "cascade"
 
@@ -175,14 +165,7 @@ class CascadePolicy:
         """The thresholds on d(x) and p in words; empty if one call is enough."""
         if plan.keep or plan.one_call:
             return []
-        key = self._key(plan)
-        if key not in self._described:
-            names = [str(stage) for stage in self.stages]
-            if len(self._described) >= MAX_TABLES:
-                self._described.clear()
-            simulation = self.simulation(key.plausible, key.kind)
-            self._described[key] = self.values(plan).describe(names, simulation)
-        return self._described[key]
+        return self.values(plan).describe([str(stage) for stage in self.stages])
 
     def expected_usd(self, state: State) -> float:
         """Expected price of all further stages, from simulated questions that are similar in this state."""
@@ -195,10 +178,9 @@ class CascadePolicy:
             return price
         reached = self._reached(state)
         number = self.stages.index(decision.stage, reached[-1] + 1 if reached else 0)
-        key = self._key(plan)
-        simulation = self.simulation(key.plausible, key.kind)
-        similar = simulation.similar(reached, decision.p, decision.q or 0.0)
-        counts = self.values(plan).later_stages(simulation, (*reached, number), similar)
+        values = self.values(plan)
+        similar = values.simulation.similar(reached, decision.p, decision.q or 0.0)
+        counts = values.later_stages((*reached, number), similar)
         left = None if state.calls_left is None else state.calls_left - decision.stage.calls
         then = replace(state, stages=(*state.stages, decision.stage), calls_left=left)
         later = [(stage, counts[i]) for i, stage in enumerate(self.stages) if self._is_open(stage, then)]
@@ -215,28 +197,28 @@ class CascadePolicy:
         with self._lock:
             if key in self._values:
                 return self._values[key]
-            prices = [LEVEL**level for level in key.levels]  # in units of V
-            simulation = self.simulation(key.plausible, key.kind)
-            self._values[key] = found = StageValues.by_induction(simulation, prices, 1.0)
+            kind, plausible, levels = key
+            prices = [LEVEL**level for level in levels]  # in units of V
+            self._values[key] = found = StageValues.by_induction(self.simulation(plausible, kind), prices)
             if len(self._values) > MAX_TABLES:
-                self._values.popitem(last=False)
+                del self._values[next(iter(self._values))]
             return found
 
     def has_values(self, plan: Plan) -> bool:
         """Whether the values for a question are known already, or not needed."""
         return bool(plan.keep) or plan.one_call or self._key(plan) in self._values
 
-    def _key(self, plan: Plan) -> _TableKey:
+    def _key(self, plan: Plan) -> _Key:
         known = any(name == plan.kind for agent in self.agents.values() for name, _ in agent.by_kind)
         levels = tuple([price_level(stage_price(stage, plan), plan.value_usd) for stage in self.stages])
-        return _TableKey(plan.kind if known else "", min(plan.plausible or 0, MAX_PLAUSIBLE), levels)
+        return plan.kind if known else "", min(plan.plausible or 0, MAX_PLAUSIBLE), levels
 
     def simulation(self, plausible: int, kind: str = "") -> Simulation:
         """What may happen in the cascade to questions of one kind, which is empty if no skill by kind is known.
 
         `plausible` is the number of plausible answers; 0 means many.
         """
-        if (plausible, kind) not in self._simulations:
+        if (kind, plausible) not in self._simulations:
             agents = [
                 [self.agents[ask.agent].on(kind) for ask in stage.asks for _ in range(ask.samples)]
                 for stage in self.stages
@@ -247,8 +229,8 @@ class CascadePolicy:
                 for reached in combinations(range(len(self.stages)), size)
                 if within_samples([self.stages[number] for number in reached], self.max_samples)
             ]
-            self._simulations[plausible, kind] = Simulation.run(self.belief, agents, plausible, possible=possible)
-        return self._simulations[plausible, kind]
+            self._simulations[kind, plausible] = Simulation.run(self.belief, agents, plausible, possible)
+        return self._simulations[kind, plausible]
 
     def _reached(self, state: State) -> Reached:
         """Numbers of the stages that were asked."""

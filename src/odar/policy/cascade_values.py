@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from operator import mul
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -166,28 +166,32 @@ def _draw_wrong(rng: np.random.Generator, opinions: Sequence[Opinion], variety: 
 class StageValues:
     """Values of asking each stage, as smooth functions of p and q."""
 
+    simulation: Simulation
     prices: Sequence[float]
     """Of each stage, in units of the value of a right answer."""
-    first: Mapping[int, Sequence[float]]
+    first: dict[int, Sequence[float]] = field(default_factory=dict)
     """Coefficients of the value of asking a stage without any answer."""
-    later: Mapping[int, Sequence[float]]
+    later: dict[int, Sequence[float]] = field(default_factory=dict)
     """Coefficients of the value of asking a stage after an answer."""
     last: frozenset[int] = frozenset()
     """Stages after whose answer no other stage is worth its price, in none of the simulated questions."""
 
     @classmethod
-    def by_induction(cls, simulation: Simulation, prices: Sequence[float], value_usd: float) -> StageValues:
-        """Compute the values backwards, from the last stage to the first; any stage can be skipped."""
-        paid = tuple(price / value_usd for price in prices)
-        values = cls(paid, {}, {})
+    def by_induction(cls, simulation: Simulation, prices: Sequence[float]) -> Self:
+        """Compute the values backwards, from the last stage to the first; any stage can be skipped.
+
+        Prices are in units of the value of a right answer.
+        """
+        values = cls(simulation, prices)
         size = len(simulation.q[()])
-        for number in range(len(paid) - 1, -1, -1):
+        for number in reversed(range(len(prices))):
             # all states before and after this stage, one behind the other; the first one has no answers
             before = [reached for reached in simulation.p if number in simulation.following(reached)]
             then = [(*reached, number) for reached in before]
-            p, q = (np.concatenate([kept[r] for r in before]) for kept in (simulation.p, simulation.q))
+            p = np.concatenate([simulation.p[r] for r in before])
+            q = np.concatenate([simulation.q[r] for r in before])
             q_then = np.concatenate([simulation.q[r] for r in then])
-            after = np.concatenate([values.of_state(simulation, r) for r in then])
+            after = np.concatenate([values.of_state(r) for r in then])
             # q keeps its mean in a call, and p after the first answer has the mean q: what they deviate by is noise
             change = q_then - q
             start = slice(size)
@@ -196,15 +200,10 @@ class StageValues:
             late = [change[known]]
             if simulation.several:
                 early, late = _centred(early), _centred(late)
-            first = _fitted(_terms_of_q(q[start]), after[start], early)
-            later = _fitted(_terms_of_both(p[known], q[known]), after[known], late)
-            values = replace(values, first={**values.first, number: first}, later={**values.later, number: later})
+            values.first[number] = _fitted(_terms_of_q(q[start]), after[start], early)
+            values.later[number] = _fitted(_terms_of_both(p[known], q[known]), after[known], late)
         alone = {reached: p for reached, p in simulation.p.items() if len(reached) == 1}
-        last = [
-            reached[0]
-            for reached, p in alone.items()
-            if (values.of_state(simulation, reached) <= p)[p >= NO_ANSWER].all()
-        ]
+        last = [reached[0] for reached, p in alone.items() if (values.of_state(reached) <= p)[p >= NO_ANSWER].all()]
         return replace(values, last=frozenset(last))
 
     def worths(self, numbers: Iterable[int], p: Any, q: Any) -> list[Any]:
@@ -251,16 +250,15 @@ class StageValues:
         best, worth = self.best_stage(numbers, known, q)
         return best if p is None else _where(worth <= p, -1, best)
 
-    def of_state(self, simulation: Simulation, reached: Reached) -> Array:
+    def of_state(self, reached: Reached) -> Array:
         """The value of a state for each question: that of stopping, or of the best stage that can follow."""
-        p, q = simulation.p[reached], simulation.q[reached]
-        value = p
-        for worth in self.worths(simulation.following(reached), p, q):
-            value = np.maximum(value, worth)
-        return value
+        p = self.simulation.p[reached]
+        worths = self.worths(self.simulation.following(reached), p, self.simulation.q[reached])
+        return np.maximum.reduce([p, *worths])
 
-    def later_stages(self, simulation: Simulation, reached: Reached, questions: Ints) -> Counter[int]:
+    def later_stages(self, reached: Reached, questions: Ints) -> Counter[int]:
         """How many of these questions ask each of the stages that can follow a state, now or later."""
+        simulation = self.simulation
         counts = Counter[int]()
         following = simulation.following(reached)
         if not following or not len(questions):
@@ -269,11 +267,12 @@ class StageValues:
         for number in following:
             chosen = questions[choice == number]
             counts[number] += len(chosen)
-            counts += self.later_stages(simulation, (*reached, number), chosen)
+            counts += self.later_stages((*reached, number), chosen)
         return counts
 
-    def describe(self, names: Sequence[str], simulation: Simulation) -> list[str]:
+    def describe(self, names: Sequence[str]) -> list[str]:
         """The thresholds in words, given the names of the stages, for the q that is usual at each d(x) or p."""
+        simulation = self.simulation
         order = np.argsort(simulation.difficulty)
         difficulty = np.linspace(0, 1, 101)
         q = np.interp(difficulty, simulation.difficulty[order], simulation.q[()][order])

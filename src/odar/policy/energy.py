@@ -1,4 +1,5 @@
-"""Free energy of a candidate: E + λ·V, raw and aligned between models (SPEC 5.1-5.5)."""
+"""What the log-probabilities of a candidate's tokens say: its free energy E + λ·V, raw and aligned between models
+(SPEC 5.1-5.5), and the confidences that other fusion rules compare."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import mul
 
-from odar.types import Energy, Token
+import numpy as np
+
+from odar.policy.arrays import Array
+from odar.types import Candidate, Energy, Token, TokenFigures
+
+_WINDOW = 32
+"""Number of tokens over which DeepConf-style confidence is averaged."""
+_CHARACTERS_PER_TOKEN = 4
+"""Characters per token, for candidates whose provider lists no tokens."""
 
 
 def varentropy(logprobs: Sequence[float]) -> float:
@@ -18,15 +27,6 @@ def varentropy(logprobs: Sequence[float]) -> float:
     mean = math.fsum(logprobs) / len(logprobs)
     deviations = [logprob - mean for logprob in logprobs]
     return math.fsum(map(mul, deviations, deviations)) / len(logprobs)
-
-
-def free_energy(energy: float, variance: float, weight: float) -> float:
-    """F = E + λ·V (SPEC 5.3).
-
-    >>> round(free_energy(0.18, 0.025, weight=0.1), 4)
-    0.1825
-    """
-    return energy + weight * variance
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,16 @@ def measure_energy(tokens: Sequence[Token], weight: float, alignment: Alignment 
         return None
     energy = -math.fsum(logprobs) / characters
     variance = varentropy(content)
-    return align_energy(energy, variance, weight, alignment)
+    return free_energy(energy, variance, weight, alignment)
 
 
-def align_energy(energy: float, variance: float, weight: float, alignment: Alignment | None) -> Energy:
-    raw = free_energy(energy, variance, weight)
+def free_energy(energy: float, variance: float, weight: float, alignment: Alignment | None = None) -> Energy:
+    """F = E + λ·V (SPEC 5.3), and F̃ if μ and σ are known.
+
+    >>> round(free_energy(0.18, 0.025, weight=0.1).free_energy, 4)
+    0.1825
+    """
+    raw = energy + weight * variance
     return Energy(energy, variance, raw, alignment.align(raw) if alignment else None)
 
 
@@ -100,3 +105,49 @@ def scaffold_mask(texts: Sequence[str]) -> list[bool]:
         mask.append(0 not in inside[start:end])
         start = end
     return mask
+
+
+def missing_share(candidates: Sequence[Candidate]) -> float:
+    """The share of tokens of all candidates that have no log-probability (SPEC 5.6)."""
+    counts = [token_counts(candidate) for candidate in candidates]
+    total, missing = (sum(each) for each in zip(*counts, strict=True))
+    return missing / total if total else 1.0
+
+
+def token_counts(candidate: Candidate) -> tuple[int, int]:
+    """The number of tokens of a candidate, and of those without a log-probability; no control tokens.
+
+    If the provider lists no tokens, their number is estimated, and all of them are without a log-probability.
+    """
+    if candidate.figures is not None:
+        return candidate.figures.total, candidate.figures.missing
+    counted = [token for token in candidate.tokens if not token.control]
+    if counted:
+        return len(counted), sum(token.logprob is None for token in counted)
+    characters = len(candidate.text) + sum(len(str(call)) for call in candidate.tool_calls)
+    estimate = -(-characters // _CHARACTERS_PER_TOKEN)
+    return estimate, estimate
+
+
+def confidences(candidate: Candidate) -> tuple[float, float, float]:
+    """Mean log-probability, mean probability and lowest window of a candidate with log-probabilities."""
+    if (known := candidate.figures) is not None:
+        return known.mean_logprob or 0.0, known.mean_probability or 0.0, known.lowest_window or 0.0
+    logprobs = np.array([t.logprob for t in candidate.tokens if t.logprob is not None and not t.control])
+    size = logprobs.size  # `add.reduce` is faster than `mean`, which calls it through five layers of Python
+    return np.add.reduce(logprobs) / size, np.add.reduce(np.exp(logprobs)) / size, _lowest_window(logprobs)
+
+
+def _lowest_window(logprobs: Array) -> float:
+    width = min(_WINDOW, len(logprobs))
+    sums = np.concatenate(([0.0], np.cumsum(logprobs)))
+    return float((sums[width:] - sums[:-width]).min() / width)
+
+
+def token_figures(candidate: Candidate) -> TokenFigures:
+    """The numbers of a candidate's tokens, so that they need not be kept."""
+    total, missing = token_counts(candidate)
+    energy = measure_energy(candidate.tokens, 0.0, None)
+    if energy is None:
+        return TokenFigures(total, missing)
+    return TokenFigures(total, missing, energy.energy, energy.varentropy, *map(float, confidences(candidate)))

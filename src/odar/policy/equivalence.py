@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from odar.conversation import ToolCall
 from odar.formats import dump_canonical, load_json
 from odar.policy.quantities import concluding_number, parse_quantity
+from odar.types import Candidate
 
 
 class Form(NamedTuple):
@@ -202,6 +203,17 @@ def _free_text(text: str) -> Form:
     if "\\" in text or re.search(r"[\^_{}=]", text):
         return Form("formula", re.sub(r"\s+", "", text))
     return Form("text", _ARTICLE.sub("", text))
+
+
+def group_candidates(candidates: Sequence[Candidate]) -> list[int]:
+    """A group number for each candidate; equal answers and equal tool calls share it."""
+    texts = [i for i, candidate in enumerate(candidates) if not candidate.tool_calls]
+    numbers = dict(zip(texts, group_answers([candidates[i].answer for i in texts]), strict=True))
+    calls: dict[str, int] = {}
+    for i, candidate in enumerate(candidates):
+        if candidate.tool_calls:
+            numbers[i] = len(candidates) + calls.setdefault(call_key(candidate.tool_calls), len(calls))
+    return [numbers[i] for i in range(len(candidates))]
 
 
 def call_key(calls: Sequence[ToolCall]) -> str:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence, Set
 from enum import StrEnum
 from functools import cache
 from importlib import resources
+from typing import NamedTuple
 
 from odar.catalogue import ModelCard
 from odar.question import core_question
@@ -47,16 +47,12 @@ def route_expert(query: Query) -> tuple[Expert, str]:
     text = core_question(query).text[:_READ].lower()
     if any(map(text.__contains__, rules.ambiguous_words)):
         text = rules.other_senses.sub(" ", text)
-    words = rules.keyword_parts.intersection(_WORD.findall(text))
-    best = Expert.GENERAL
-    hits = set[str]()
-    for expert, keywords in rules.keywords if words else ():
-        found = keywords.found(text, words)
-        if len(found) > len(hits) and not rules.other_meaning(expert, found, text):  # the first of equals
-            best = expert
-            hits = found
+    words = frozenset(_WORD.findall(text))
+    found = [(expert, keywords.found(text, words)) for expert, keywords in rules.keywords]
+    hits = [(expert, each) for expert, each in found if each and not rules.other_meaning(expert, each, text)]
     if hits:
-        return best, "keywords: " + ", ".join(sorted(hits)[:5])
+        expert, most = max(hits, key=lambda each: len(each[1]))  # the first of equals
+        return expert, "keywords: " + ", ".join(sorted(most)[:5])
     for expert, name, pattern in rules.questions:
         if pattern.search(text):
             return expert, f"question type: {name}"
@@ -73,45 +69,36 @@ class Keywords:
 
     A keyword that is one word is looked up among the text's words. The others ("linked list", "c++"), and words
     that are part of one ("sqrt" of "\\\\sqrt"), need a pattern; it runs only if one of them is in the text.
-
-    Attributes:
-        parts: every word that is a keyword, and the longest word of every other keyword.
     """
 
-    def __init__(self, keywords: Iterable[str]) -> None:
-        listed = list(keywords)
-        phrases = [keyword for keyword in listed if not _WORD.fullmatch(keyword)]
+    def __init__(self, keywords: Sequence[str]) -> None:
+        phrases = [keyword for keyword in keywords if not _WORD.fullmatch(keyword)]
         parts = {word for phrase in phrases for word in _WORD.findall(phrase)}
-        self._words = frozenset(listed) - frozenset(phrases) - parts
-        self._phrases = tuple(keyword for keyword in listed if keyword not in self._words)
-        self._longest_words = frozenset(max(_WORD.findall(phrase), key=len, default="") for phrase in self._phrases)
-        self.parts = self._words | self._longest_words
+        self._words = frozenset(keywords) - frozenset(phrases) - parts
+        self._phrases = [keyword for keyword in keywords if keyword not in self._words]
         # in the order of the list: of two that begin at the same position, the first is found
         self._pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, self._phrases)) + r")(?!\w)")
 
-    def found(self, text: str, words: Set[str]) -> set[str]:
-        """The keywords in a lower-case text; `words` are its words, at least those that are in `parts`."""
-        hits = set(words & self._words)
-        if not self._longest_words.isdisjoint(("", *words)) and any(map(text.__contains__, self._phrases)):
-            hits.update(self._pattern.findall(text))
+    def found(self, text: str, words: Set[str]) -> Set[str]:
+        """The keywords in a lower-case text with these words."""
+        hits = self._words & words
+        if any(map(text.__contains__, self._phrases)):
+            hits |= set(self._pattern.findall(text))
         return hits
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    keywords: tuple[tuple[Expert, Keywords], ...]
+class _Rules(NamedTuple):
+    keywords: list[tuple[Expert, Keywords]]
     """Keywords of each expert, in the order of `Expert`."""
-    questions: tuple[tuple[Expert, str, re.Pattern[str]], ...]
-    keyword_parts: frozenset[str]
-    """The `parts` of all keywords."""
-    ambiguous_words: tuple[str, ...]
+    questions: list[tuple[Expert, str, re.Pattern[str]]]
+    ambiguous_words: list[str]
     """Parts of words of which `other_senses` contains one in every phrase."""
     other_senses: re.Pattern[str]
     """Phrases in which a keyword means something else, such as "integral role"."""
-    ambiguous: Mapping[Expert, tuple[frozenset[str], re.Pattern[str]]]
+    ambiguous: dict[Expert, tuple[frozenset[str], re.Pattern[str]]]
     """Keywords that are everyday words too, and the context that they need if there are no others."""
 
-    def other_meaning(self, expert: Expert, found: set[str], text: str) -> bool:
+    def other_meaning(self, expert: Expert, found: Set[str], text: str) -> bool:
         """Whether these keywords of an expert are everyday words here, as in "how do I return a book?"."""
         words, context = self.ambiguous.get(expert, (frozenset[str](), _WORD))
         return found <= words and not context.search(text)
@@ -121,15 +108,16 @@ class _Rules:
 def _rules() -> _Rules:
     tree = tomllib.loads(resources.files("odar.policy").joinpath("experts.toml").read_text(encoding="utf-8"))
     listed = tree["keywords"]
-    keywords = tuple((expert, Keywords(listed[expert])) for expert in Expert if expert in listed)
-    questions = tuple((Expert(q["expert"]), q["name"], re.compile(q["pattern"])) for q in tree["questions"])
-    other_senses = re.compile(r"\b(?:" + "|".join(tree["other_senses"]["phrases"]) + r")\b")
-    ambiguous = {
-        Expert(name): (frozenset(row["words"]), re.compile(row["context"]))
-        for name, row in tree["ambiguous"].items()
-    }
-    parts = frozenset[str]().union(*(each.parts for _, each in keywords))
-    return _Rules(keywords, questions, parts, tuple(tree["other_senses"]["words"]), other_senses, ambiguous)
+    return _Rules(
+        keywords=[(expert, Keywords(listed[expert])) for expert in Expert if expert in listed],
+        questions=[(Expert(q["expert"]), q["name"], re.compile(q["pattern"])) for q in tree["questions"]],
+        ambiguous_words=tree["other_senses"]["words"],
+        other_senses=re.compile(r"\b(?:" + "|".join(tree["other_senses"]["phrases"]) + r")\b"),
+        ambiguous={
+            Expert(name): (frozenset(row["words"]), re.compile(row["context"]))
+            for name, row in tree["ambiguous"].items()
+        },
+    )
 
 
 def route_model(

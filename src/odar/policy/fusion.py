@@ -6,25 +6,18 @@ verifier's judgment, or the slow answer. The verdict names what decided.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from odar.policy.arrays import Array
-from odar.policy.energy import measure_energy
-from odar.policy.equivalence import call_key, group_answers
-from odar.policy.rules import RULES, Ballot, answer_energies, majority, same_answer, winners
-from odar.policy.similarity import (
-    EXACT_ONLY,
-    AnswerForm,
-    answer_form,
-    asks_for_choice,
-    is_free_text,
-    similarity_matrix,
-)
-from odar.types import CHEAP_AGENTS, Candidate, Step, TokenFigures, Verdict
+from odar.policy.energy import confidences, missing_share
+from odar.policy.equivalence import group_candidates
+from odar.policy.fusion_rules import RULES, Ballot, answer_energies, majority, same_answer, winner
+from odar.policy.similarity import AnswerForm, answer_form, asks_for_choice, is_free_text, lexical
+from odar.types import CHEAP_AGENTS, Candidate, Energy, Step, Verdict
 
 if TYPE_CHECKING:
     from odar.calibration_file import Source, Statistics
@@ -32,12 +25,6 @@ if TYPE_CHECKING:
 
 MISSING_LIMIT = 0.2
 """Maximum share of tokens without log-probabilities for free energy to decide (SPEC 5.6)."""
-CONFIDENCES = ("mean_logprob", "mean_probability", "lowest_window")
-"""Fields of `Ballot` that rules other than free energy and majority compare."""
-_WINDOW = 32
-"""Number of tokens over which DeepConf-style confidence is averaged."""
-_CHARACTERS_PER_TOKEN = 4
-"""Characters per token, for candidates whose provider lists no tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +74,22 @@ class Fusion:
         if not candidates:
             raise ValueError("no candidate to choose from")
         order = sorted(eligible(candidates), key=lambda i: tie_break_key(candidates[i]), reverse=True)
-        return _verdict_on_all(self._choose([candidates[i] for i in order], question), order, candidates)
-
-    @staticmethod
-    def groups(candidates: Sequence[Candidate]) -> list[int]:
-        """A group number for each candidate, under any rule; equal answers and equal tool calls share it."""
-        texts = [i for i, candidate in enumerate(candidates) if not candidate.tool_calls]
-        numbers = dict(zip(texts, group_answers([candidates[i].answer for i in texts]), strict=True))
-        calls: dict[str, int] = {}
-        for i, candidate in enumerate(candidates):
-            if candidate.tool_calls:
-                numbers[i] = len(candidates) + calls.setdefault(call_key(candidate.tool_calls), len(calls))
-        return [numbers[i] for i in range(len(candidates))]
+        verdict = self._choose([candidates[i] for i in order], question)
+        # the verdict on all candidates
+        weights = dict(zip(order, verdict.weights, strict=True))
+        energies = dict(zip(order, verdict.energies, strict=False))
+        every = range(len(candidates))
+        return Verdict(
+            order[verdict.winner],
+            verdict.scorer,
+            verdict.reason + _exclusion_note(candidates, len(order)),
+            tuple(weights.get(i, 0.0) for i in every),
+            tuple(energies.get(i, np.nan) for i in every) if energies else (),
+        )
 
     def free_text_similarity(self, candidates: Sequence[Candidate], question: str = "") -> Array | None:
-        """s between eligible candidates if they are free text (SPEC 5.15), else None."""
-        if self.similarity == EXACT_ONLY or len(candidates) < 2 or asks_for_choice(question):
+        """(n, n) s between candidates if they are free text (SPEC 5.15), else None."""
+        if self.similarity == "none" or len(candidates) < 2 or asks_for_choice(question):
             return None
         forms = [
             AnswerForm.EXACT if candidate.tool_calls else answer_form(candidate.answer, stated=candidate.stated)
@@ -110,7 +97,8 @@ class Fusion:
         ]
         if not is_free_text(forms):
             return None
-        return similarity_matrix([candidate.answer for candidate in candidates], self.groups(candidates))
+        groups = np.array(group_candidates(candidates))
+        return np.maximum(same_answer(groups), lexical([candidate.answer for candidate in candidates]))
 
     def _choose(self, candidates: Sequence[Candidate], question: str) -> Verdict:
         """The winner of eligible candidates, which are in the order that breaks exact ties."""
@@ -121,25 +109,45 @@ class Fusion:
         if missing > MISSING_LIMIT:
             why = f"{missing:.0%} of the tokens have no log-probabilities"
             return self._without_energy(candidates, why, question)
-        scored = [i for i, candidate in enumerate(candidates) if candidate.energy is not None]
+        scored = {i: each.energy for i, each in enumerate(candidates) if each.energy is not None}
         if not scored:
             return self._without_energy(candidates, "no candidate has any text to score", question)
-        # the rule, on the candidates that have an energy
-        raw, scorer, note = self._energy_basis([candidates[i] for i in scored])
-        ballot = self._ballot([candidates[i] for i in scored], raw, question)
+        # an aligned energy is never compared with a raw one (SPEC 5.5)
+        voters = [candidates[i] for i in scored]
+        unaligned = sorted({candidates[i].model for i, energy in scored.items() if energy.aligned is None})
+        ballot = self._ballot(voters, list(scored.values()), bool(unaligned), question)
         keys = RULES[self.rule](ballot)
+        first = winner(keys)
+        # weights and energies of all candidates, 0 and NaN for those without an energy
+        numbers = list(scored)
         weights = np.zeros(len(candidates))
-        weights[scored] = keys[0]
-        energies: list[float] = []
+        weights[numbers] = keys[0]
+        energies = np.full(len(candidates) if self.rule == "fep" else 0, np.nan)
         if self.rule == "fep":
-            found = np.full(len(candidates), np.nan)
-            found[scored] = answer_energies(ballot)
-            energies = found.tolist()
-        first = int(winners(keys, ballot.present))
+            energies[numbers] = answer_energies(ballot)
         # why it won
         agree = int((ballot.groups == ballot.groups[first]).sum())
-        reason = self._description(agree, len(scored)) + note + self._similarity_note(ballot.similarity)
-        return Verdict(scored[first], scorer, reason, tuple(weights.tolist()), tuple(energies))
+        reason = self._description(agree, len(voters))
+        if unaligned:
+            reason += f"; raw energies: no alignment statistics for {', '.join(unaligned)}"
+        scorer = f"{self.rule} (uncalibrated)" if unaligned else self.rule
+        reason += self._similarity_note(ballot.similarity)
+        return Verdict(numbers[first], scorer, reason, tuple(weights.tolist()), tuple(energies.tolist()))
+
+    def _ballot(
+        self, candidates: Sequence[Candidate], energies: Sequence[Energy], raw: bool, question: str
+    ) -> Ballot:
+        ballot = Ballot(
+            np.array([each.free_energy if raw or each.aligned is None else each.aligned for each in energies]),
+            np.array(group_candidates(candidates), dtype=np.int64),
+            np.array([self.skills.get((each.model, each.step), 1.0) for each in candidates]),
+            self.beta,
+            self.free_text_similarity(candidates, question),
+        )
+        if self.rule in ("fep", "majority"):  # they compare free energies only
+            return ballot
+        logprob, probability, window = np.array([confidences(each) for each in candidates]).T
+        return replace(ballot, mean_logprob=logprob, mean_probability=probability, lowest_window=window)
 
     def _description(self, agree: int, voters: int) -> str:
         if self.rule == "fep" and self.beta == np.inf:
@@ -159,51 +167,27 @@ class Fusion:
 
     def _without_energy(self, candidates: Sequence[Candidate], why: str, question: str) -> Verdict:
         """The winner by agreement, by the verifier's judgment, or the slow answer (SPEC 5.6)."""
-        slow = np.array([candidate.agent not in CHEAP_AGENTS for candidate in candidates])
-        pool = slow if slow.any() else ~slow
-        # All candidates decide whether the answers are free text; only the pool votes.
+        every = range(len(candidates))
+        voters = [i for i in every if candidates[i].agent not in CHEAP_AGENTS] or list(every)
+        groups = np.array(group_candidates(candidates))[voters]
+        # all candidates decide whether the answers are free text
         similarity = self.free_text_similarity(candidates, question)
-        groups = np.where(pool, self.groups(candidates), -1)
-        zeros = np.zeros(len(candidates))
-        winner = int(winners(majority(Ballot(zeros, groups, zeros, similarity=similarity)), pool))
-        voters = int(pool.sum())
-        votes = (same_answer(groups) if similarity is None else similarity * pool) @ pool  # (n, n) @ (n,)
-        judgment = candidates[winner].judgment
-        if voters > 1 and similarity is not None:
+        s = None if similarity is None else similarity[np.ix_(voters, voters)]
+        ballot = Ballot(np.zeros(len(voters)), groups, np.ones(len(voters)), similarity=s)
+        first = voters[winner(majority(ballot))]
+        votes = ballot.s @ np.ones(len(voters))
+        judgment = candidates[first].judgment
+        if len(voters) > 1 and similarity is not None:
             scorer, how = "agreement", "the most similar to the others" + self._similarity_note(similarity)
-        elif voters > 1:
-            scorer, how = "agreement", f"{votes.max():.0f} of {voters} agree"
+        elif len(voters) > 1:
+            scorer, how = "agreement", f"{votes.max():.0f} of {len(voters)} agree"
         elif judgment is not None:
             scorer, how = "judgment", f"the verifier says {'CORRECT' if judgment else 'INCORRECT'}"
         else:
             scorer, how = "slow", "the slow answer"
-        return Verdict(winner, scorer, f"{why}; {how}", tuple(np.where(pool, votes / voters, 0.0).tolist()))
-
-    def _energy_basis(self, candidates: Sequence[Candidate]) -> tuple[bool, str, str]:
-        """Whether raw energies are compared, the scorer, and a note for the reason (SPEC 5.5, 5.6).
-
-        An aligned energy is never compared with a raw one: if one candidate has no alignment statistics, all are
-        compared raw.
-        """
-        measured = [(candidate.model, energy) for candidate in candidates if (energy := candidate.energy)]
-        if unaligned := sorted({model for model, energy in measured if energy.aligned is None}):
-            note = f"; raw energies: no alignment statistics for {', '.join(unaligned)}"
-            return True, f"{self.rule} (uncalibrated)", note
-        return False, self.rule, ""
-
-    def _ballot(self, candidates: Sequence[Candidate], raw: bool, question: str) -> Ballot:
-        energies = [energy for candidate in candidates if (energy := candidate.energy)]
-        ballot = Ballot(
-            np.array([e.free_energy if raw or e.aligned is None else e.aligned for e in energies]),
-            np.array(self.groups(candidates), dtype=np.int64),
-            np.array([self.skills.get((c.model, c.step), 1.0) for c in candidates]),
-            self.beta,
-            self.free_text_similarity(candidates, question),
-        )
-        if self.rule in ("fep", "majority"):  # they compare free energies only
-            return ballot
-        confidence = np.array([confidences(candidate) for candidate in candidates]).T
-        return replace(ballot, **dict(zip(CONFIDENCES, confidence, strict=True)))
+        weights = np.zeros(len(candidates))
+        weights[voters] = votes / len(voters)
+        return Verdict(first, scorer, f"{why}; {how}", tuple(weights.tolist()))
 
 
 def eligible(candidates: Sequence[Candidate]) -> list[int]:
@@ -216,69 +200,19 @@ def eligible(candidates: Sequence[Candidate]) -> list[int]:
     return [i for i in valid if candidates[i].stated and candidates[i].finish != "length"] or valid
 
 
-def missing_share(candidates: Sequence[Candidate]) -> float:
-    """The share of tokens of all candidates that have no log-probability (SPEC 5.6)."""
-    counts = [token_counts(candidate) for candidate in candidates]
-    total, missing = (sum(each) for each in zip(*counts, strict=True))
-    return missing / total if total else 1.0
-
-
-def token_counts(candidate: Candidate) -> tuple[int, int]:
-    """The number of tokens of a candidate, and of those without a log-probability; no control tokens.
-
-    If the provider lists no tokens, their number is estimated, and all of them are without a log-probability.
-    """
-    if candidate.figures is not None:
-        return candidate.figures.total, candidate.figures.missing
-    counted = [token for token in candidate.tokens if not token.control]
-    if counted:
-        return len(counted), sum(token.logprob is None for token in counted)
-    characters = len(candidate.text) + sum(len(str(call)) for call in candidate.tool_calls)
-    estimate = -(-characters // _CHARACTERS_PER_TOKEN)
-    return estimate, estimate
-
-
-def confidences(candidate: Candidate) -> tuple[float, float, float]:
-    """Mean log-probability, mean probability and lowest window of a candidate with log-probabilities."""
-    if (known := candidate.figures) is not None:
-        return known.mean_logprob or 0.0, known.mean_probability or 0.0, known.lowest_window or 0.0
-    logprobs = np.array([t.logprob for t in candidate.tokens if t.logprob is not None and not t.control])
-    size = logprobs.size  # `add.reduce` is faster than `mean`, which calls it through five layers of Python
-    return np.add.reduce(logprobs) / size, np.add.reduce(np.exp(logprobs)) / size, _lowest_window(logprobs)
-
-
-def token_figures(candidate: Candidate) -> TokenFigures:
-    """The numbers of a candidate's tokens, so that they need not be kept."""
-    total, missing = token_counts(candidate)
-    energy = measure_energy(candidate.tokens, 0.0, None)
-    if energy is None:
-        return TokenFigures(total, missing)
-    return TokenFigures(total, missing, energy.energy, energy.varentropy, *map(float, confidences(candidate)))
-
-
 def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
     """All candidates, best first: the winner, the best of each other answer, then repetitions."""
     weights = verdict.weights or (0.0,) * len(candidates)
-    groups = Fusion.groups(candidates)
+    groups = group_candidates(candidates)
     order = sorted(
         range(len(candidates)),
         key=lambda i: (i == verdict.winner, not candidates[i].fault, weights[i], *tie_break_key(candidates[i])),
         reverse=True,
     )
-    best = distinct(order, groups)
-    return best + [i for i in order if i not in best]
-
-
-def distinct(order: Iterable[int], groups: Sequence[int] | Mapping[int, int]) -> list[int]:
-    """The first candidate of each group, in this order.
-
-    >>> distinct([2, 0, 1], groups=[5, 7, 5])
-    [2, 1]
-    """
-    firsts: dict[int, int] = {}
+    best: dict[int, int] = {}
     for i in order:
-        firsts.setdefault(groups[i], i)
-    return list(firsts.values())
+        best.setdefault(groups[i], i)
+    return list(dict.fromkeys([*best.values(), *order]))
 
 
 def tie_break_key(candidate: Candidate) -> tuple[bool, str, str]:
@@ -286,26 +220,10 @@ def tie_break_key(candidate: Candidate) -> tuple[bool, str, str]:
     return candidate.agent not in CHEAP_AGENTS, candidate.text, candidate.step
 
 
-def _verdict_on_all(verdict: Verdict, numbers: Sequence[int], candidates: Sequence[Candidate]) -> Verdict:
-    """The verdict on all candidates, given that on the eligible ones, which have these numbers."""
-    weights = dict(zip(numbers, verdict.weights, strict=True))
-    energies = dict(zip(numbers, verdict.energies, strict=False))
-    every = range(len(candidates))
+def _exclusion_note(candidates: Sequence[Candidate], eligible: int) -> str:
+    """How many candidates were not eligible, and why."""
     faulty = sum(bool(candidate.fault) for candidate in candidates)
     faults = 0 if faulty == len(candidates) else faulty  # if all have one, none counts
-    incomplete = len(candidates) - faults - len(numbers)
-    notes = [f"{faults} of {len(candidates)} did not keep to the form asked for"] if faults else []
-    notes += [f"{incomplete} of {len(candidates)} were cut off or stated no answer"] if incomplete else []
-    return Verdict(
-        numbers[verdict.winner],
-        verdict.scorer,
-        "; ".join([verdict.reason, *notes]),
-        tuple(weights.get(i, 0.0) for i in every),
-        tuple(energies.get(i, np.nan) for i in every) if energies else (),
-    )
-
-
-def _lowest_window(logprobs: Array) -> float:
-    width = min(_WINDOW, len(logprobs))
-    sums = np.concatenate(([0.0], np.cumsum(logprobs)))
-    return float((sums[width:] - sums[:-width]).min() / width)
+    incomplete = len(candidates) - faults - eligible
+    note = f"; {faults} of {len(candidates)} did not keep to the form asked for" if faults else ""
+    return note + (f"; {incomplete} of {len(candidates)} were cut off or stated no answer" if incomplete else "")

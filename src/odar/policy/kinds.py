@@ -50,8 +50,8 @@ _SHORT = RequestKind(Kind.SHORT)
 _TOOL_CALL = RequestKind(Kind.TOOL_CALL)
 
 
-def request_kind(query: Query, core: CoreQuestion | None = None) -> RequestKind:
-    """The kind of a request; `core` is its core question, if the caller has it already.
+def request_kind(query: Query) -> RequestKind:
+    """The kind of a request.
 
     With tools that the model may call, an answer of many plausible ones counts as a tool call.
 
@@ -66,7 +66,7 @@ def request_kind(query: Query, core: CoreQuestion | None = None) -> RequestKind:
         return _TOOL_CALL
     if not query.text.strip() and not query.images:  # recorded answers without their question
         return _SHORT
-    by_text = text_kind(core or core_question(query))
+    by_text = _text_kind(core_question(query))
     if by_text.answers is not None:
         return by_text
     if options.tools and mode != "none":
@@ -76,7 +76,7 @@ def request_kind(query: Query, core: CoreQuestion | None = None) -> RequestKind:
     return by_text
 
 
-def text_kind(core: CoreQuestion) -> RequestKind:
+def _text_kind(core: CoreQuestion) -> RequestKind:
     if core.options:
         words = {option.strip(" .").lower() for option in core.options}
         return _YES_NO if words in _OPPOSITES else RequestKind(Kind.CHOICE, len(core.options))
@@ -91,9 +91,9 @@ def text_kind(core: CoreQuestion) -> RequestKind:
         found = _question_kind(text) or _task_kind(text)
         return _SHORT if found is OPEN_ENDED else found
     cues = _cues()
-    if cues.small_talk.fullmatch(text) or cues.long_form.search(text):
+    if cues["small_talk"].fullmatch(text) or cues["long_form"].search(text):
         return OPEN_ENDED
-    if cues.open_first.match(text) and not cues.exact_task.search(text):
+    if cues["open_first"].match(text) and not cues["exact_task"].search(text):
         return OPEN_ENDED
     return _question_kind(text) or _task_kind(text)
 
@@ -117,15 +117,15 @@ def _demanded_kind(demands: str) -> RequestKind | None:
     if not demands:
         return None
     cues = _cues()
-    if cues.two_words.search(demands):
+    if cues["two_words"].search(demands):
         return _YES_NO
-    if cues.prose_word.search(demands):
+    if cues["prose_word"].search(demands):
         return None
-    if cues.number_word.search(demands):
+    if cues["number_word"].search(demands):
         return _NUMBER
-    if cues.letter.search(demands):
+    if cues["letter"].search(demands):
         return RequestKind(Kind.CHOICE)
-    return _SHORT if cues.exact_word.search(demands) else None
+    return _SHORT if cues["exact_word"].search(demands) else None
 
 
 def _question_kind(text: str) -> RequestKind | None:
@@ -134,9 +134,9 @@ def _question_kind(text: str) -> RequestKind | None:
     end = text.rfind("?")
     if end == -1:
         sentence = _SENTENCE_END.split(text, maxsplit=1)[0]
-        asks = cues.asks.match(sentence) or cues.asks_yes_no.match(sentence)
+        asks = cues["asks"].match(sentence) or cues["asks_yes_no"].match(sentence)
         return _sentence_kind(sentence, text) if asks else None
-    if text.count("?") >= _MANY_QUESTIONS and not cues.asks_number.search(text):
+    if text.count("?") >= _MANY_QUESTIONS and not cues["asks_number"].search(text):
         return OPEN_ENDED
     before = text[max(0, end - 500) : end]
     starts = [match.end() for match in _SENTENCE_END.finditer(before)]
@@ -148,48 +148,48 @@ def _question_kind(text: str) -> RequestKind | None:
 def _sentence_kind(sentence: str, text: str) -> RequestKind | None:
     """The kind of a question of one sentence, the last one of `text`."""
     cues = _cues()
-    personal = len(text) > _PERSONAL_LENGTH and cues.personal.search(text)
-    if cues.asks_for_help.match(sentence):
+    personal = len(text) > _PERSONAL_LENGTH and cues["personal"].search(text)
+    if cues["asks_for_help"].match(sentence):
         return OPEN_ENDED
-    if cues.asks_yes_no.match(sentence):
-        either = _ONE_OF_TWO if cues.either.search(sentence) else _YES_NO
+    if cues["asks_yes_no"].match(sentence):
+        either = _ONE_OF_TWO if cues["either"].search(sentence) else _YES_NO
         return OPEN_ENDED if personal else either
-    if cues.asks_number.search(sentence):
+    if cues["asks_number"].search(sentence):
         return _NUMBER
-    asked = cues.asks.search(sentence)
-    if (asked is None or sentence.startswith("when ")) and cues.conditional.match(sentence):
+    asked = cues["asks"].search(sentence)
+    if (asked is None or sentence.startswith("when ")) and cues["conditional"].match(sentence):
         return _YES_NO
     if asked is None:
         return None
-    if "difference" in sentence and cues.two_numbers.search(text):
+    if "difference" in sentence and cues["two_numbers"].search(text):
         return _NUMBER
-    advice = cues.asks_open.match(sentence, asked.start()) or cues.asks_for_advice.search(sentence)
+    advice = cues["asks_open"].match(sentence, asked.start()) or cues["asks_for_advice"].search(sentence)
     if (
         len(text) <= _FACT_LENGTH
-        and cues.asks_fact.match(sentence, asked.start())
-        and not cues.personal.search(text)
+        and cues["asks_fact"].match(sentence, asked.start())
+        and not cues["personal"].search(text)
     ):
         advice = None
-    if (advice and not cues.formula.search(text)) or (personal and not cues.has_numbers.search(text)):
+    if (advice and not cues["formula"].search(text)) or (personal and not cues["has_numbers"].search(text)):
         return OPEN_ENDED
-    return _ONE_OF_TWO if asked[0] in ("which", "who") and cues.either.search(sentence) else _SHORT
+    return _ONE_OF_TWO if asked[0] in ("which", "who") and cues["either"].search(sentence) else _SHORT
 
 
 def _task_kind(text: str) -> RequestKind:
     """The kind of a lower-case text that asks no question."""
     cues = _cues()
-    if cues.exact_task.search(text) or cues.asks_number.search(text):
+    if cues["exact_task"].search(text) or cues["asks_number"].search(text):
         return _NUMBER
-    numbers = cues.has_numbers.search(text)
-    opened = cues.open_later.search(text)
-    exact = cues.exact_verb.search(text)
+    numbers = cues["has_numbers"].search(text)
+    opened = cues["open_later"].search(text)
+    exact = cues["exact_verb"].search(text)
     if exact and (numbers or not opened or not exact.start()):
         return _NUMBER if numbers else _SHORT
-    if cues.completion.search(text):
+    if cues["completion"].search(text):
         return _NUMBER if text.endswith("=") else _SHORT
     if text.endswith("?"):
         return _YES_NO
-    return _SHORT if numbers and not opened and not cues.chat.search(text) else OPEN_ENDED
+    return _SHORT if numbers and not opened and not cues["chat"].search(text) else OPEN_ENDED
 
 
 def _schema_kind(schema: Mapping[str, Any] | None) -> RequestKind | None:
@@ -204,41 +204,13 @@ def _schema_kind(schema: Mapping[str, Any] | None) -> RequestKind | None:
     return {"boolean": _YES_NO, "integer": _NUMBER, "number": _NUMBER}.get(str(field.get("type")))
 
 
-class _Cues(NamedTuple):
-    """The patterns of kinds.toml."""
-
-    small_talk: re.Pattern[str]
-    open_first: re.Pattern[str]
-    """A request for prose or code at the beginning."""
-    open_later: re.Pattern[str]
-    """The same at the beginning of a later sentence or clause."""
-    exact_verb: re.Pattern[str]
-    exact_task: re.Pattern[str]
-    long_form: re.Pattern[str]
-    formula: re.Pattern[str]
-    has_numbers: re.Pattern[str]
-    two_numbers: re.Pattern[str]
-    completion: re.Pattern[str]
-    chat: re.Pattern[str]
-    personal: re.Pattern[str]
-    asks: re.Pattern[str]
-    asks_yes_no: re.Pattern[str]
-    conditional: re.Pattern[str]
-    asks_for_help: re.Pattern[str]
-    asks_number: re.Pattern[str]
-    asks_open: re.Pattern[str]
-    asks_fact: re.Pattern[str]
-    asks_for_advice: re.Pattern[str]
-    either: re.Pattern[str]
-    two_words: re.Pattern[str]
-    letter: re.Pattern[str]
-    number_word: re.Pattern[str]
-    exact_word: re.Pattern[str]
-    prose_word: re.Pattern[str]
+_PARTS = ("polite", "no_request", "open_verbs", "open_phrases", "exact_verbs", "auxiliary")
+"""Lists of kinds.toml that are parts of patterns."""
 
 
 @cache
-def _cues() -> _Cues:
+def _cues() -> dict[str, re.Pattern[str]]:
+    """The patterns of kinds.toml."""
     tree = tomllib.loads(resources.files("odar.policy").joinpath("kinds.toml").read_text(encoding="utf-8"))
     lists = {name: "|".join(alternatives) for name, alternatives in tree.items()}
     for inner in ("auxiliary", "formula"):
@@ -252,4 +224,4 @@ def _cues() -> _Cues:
         "open_later": f"(?:{later}){opens}",
         "exact_verb": rf"(?:^|{later}){polite}(?:{lists['exact_verbs']})\b",
     }
-    return _Cues(**{name: re.compile(lists[name]) for name in _Cues._fields})
+    return {name: re.compile(pattern) for name, pattern in lists.items() if name not in _PARTS}

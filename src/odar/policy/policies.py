@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from odar.errors import InputError
 from odar.policy.belief import Agent
-from odar.policy.belief_fit import default_skill
 from odar.policy.cascade import CascadePolicy, default_stages, stage_price, within_samples
 from odar.policy.paper import PATHS, FixedPolicy, PaperPolicy
 from odar.types import (
@@ -36,8 +35,10 @@ if TYPE_CHECKING:
     from odar.settings import Settings
 
 
+CHEAP_SKILL, STRONG_SKILL = 0.45, 0.77
+"""Skill of an agent about which only its price is known."""
 VENDORS_CHEAP_SKILL = 0.62
-"""Median skill of ten cheap models of vendors on MMLU-Pro; small open models have less (`default_skill`)."""
+"""Median skill of ten cheap models of vendors on MMLU-Pro; small open models have less."""
 Walk = tuple[Stage, ...]
 """The stages that a question passes through, from the first to the last."""
 
@@ -174,17 +175,21 @@ def _default_skill(name: str, card: ModelCard, settings: Settings) -> float:
     vendor = settings.providers.get(card.provider)
     if name in CHEAP_AGENTS and card.logprobs and vendor is not None and vendor.cheap:
         return VENDORS_CHEAP_SKILL
-    return default_skill(_price_ratio(name, card, settings), 1.0)
-
-
-def _price_ratio(name: str, card: ModelCard, settings: Settings) -> float:
-    """The price of an agent in calls of the fast one: by its role, or by its own price if it has no role."""
     fast = settings.card(settings.fast.model).price
     if name in CHEAP_AGENTS:
-        return 1.0
+        return CHEAP_SKILL
     if name == SLOW or fast is None or card.price is None or not fast.output:
-        return 10.0
-    return card.price.output / fast.output
+        return STRONG_SKILL
+    return default_skill(card.price.output / fast.output)
+
+
+def default_skill(ratio: float) -> float:
+    """The skill of an agent of this price, as a multiple of the cheapest agent's.
+
+    >>> default_skill(1.0), default_skill(10.0)
+    (0.45, 0.77)
+    """
+    return STRONG_SKILL if ratio >= 2 else CHEAP_SKILL
 
 
 def possible_walks(policy: Policy, n: int = 1, max_path: Route | None = None) -> list[Walk]:

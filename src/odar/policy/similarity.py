@@ -3,7 +3,6 @@
 Numbers, choices, dates and short words are equal or not (`odar.policy.equivalence`). Five models phrase an
 explanation in five ways, so free text is compared by a similarity s in [0, 1]: prose by its words, weighted by
 rarity; code by its tokens; JSON field by field. `is_free_text` decides whether answers are free text.
-`same_reply` and `answer_in_reply` compare replies whose answers are not marked.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -20,15 +19,9 @@ import numpy as np
 
 from odar.difficulty.features import word_rarity
 from odar.difficulty.text import READ_LIMIT
-from odar.policy.answers import extract_answer
 from odar.policy.arrays import Array
-from odar.policy.equivalence import call_key, canonical, equivalent
-from odar.policy.quantities import concluding_number, numbers_in
-from odar.policy.rules import same_answer
-from odar.types import Candidate
+from odar.policy.equivalence import canonical, equivalent
 
-EXACT_ONLY = "none"
-"""The setting for no similarity: free text is equal or not, as other answers are."""
 FLOOR = 0.2
 """Word overlap below which s is 0: answers to the same question share some words by chance."""
 SENTENCE_WORDS = 6
@@ -80,11 +73,6 @@ def is_free_text(forms: Sequence[int]) -> bool:
     (True, False)
     """
     return len(forms) > 1 and min(forms) >= 0 and 2 * sum(form > 0 for form in forms) > len(forms)
-
-
-def similarity_matrix(texts: Sequence[str], groups: Sequence[int]) -> Array:
-    """s between all answers, (n, n): 1 if they share a group, else their similarity."""
-    return np.maximum(same_answer(np.asarray(groups)), lexical(texts))
 
 
 def lexical(texts: Sequence[str]) -> Array:
@@ -200,79 +188,3 @@ def _compare_leaves(first: Any, second: Any) -> float:
     if is_free_text((answer_form(first), answer_form(second))):
         return word_overlap(first, second)
     return float(equivalent(first, second))
-
-
-MAX_WORDS = 8
-"""Maximum number of words of an answer that is searched in the sentences of another reply."""
-SAME_PROSE = 0.6
-"""Overlap of words from which two answers in prose count as the same."""
-_READ_CHARACTERS = 20_000
-"""Only the beginning and the end of a longer reply are read."""
-_PLAIN_WORD = re.compile(r"\w+")
-_BOLD = re.compile(r"\*\*([^*\n]{1,100})\*\*")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
-
-
-def same_reply(first: Candidate, second: Candidate) -> bool:
-    """Whether two replies to one question give the same answer, or make the same tool calls (SPEC 10.1).
-
-    ODAR's prompts ask for a marked answer, so candidates are compared by `equivalence`. A reply that was passed
-    through has no mark: "The capital of France is **Paris**." gives the same answer as "Paris".
-    """
-    if first.tool_calls or second.tool_calls:
-        return call_key(first.tool_calls) == call_key(second.tool_calls)
-    one, other = first.answer, second.answer
-    if gives_answer(one, other) or gives_answer(other, one):
-        return True
-    numbers = concluding_number(one), concluding_number(other)
-    if all(numbers):
-        return equivalent(*map(str, numbers))
-    prose = min(len(one.split()), len(other.split())) >= SENTENCE_WORDS
-    return prose and word_overlap(one[:_READ_CHARACTERS], other[:_READ_CHARACTERS]) >= SAME_PROSE
-
-
-def answer_in_reply(reply: str, answers: Iterable[str]) -> str | None:
-    """The first of these answers that a reply gives, or None.
-
-    >>> answer_in_reply("The capital of France is **Paris**.", ["Lyon", "Paris"])
-    'Paris'
-    """
-    return next((answer for answer in answers if gives_answer(reply, answer)), None)
-
-
-def gives_answer(reply: str, answer: str) -> bool:
-    """Whether a reply gives a short answer: marked, in bold, or in its first or last sentence.
-
-    >>> gives_answer("Yes, 7 is prime.", "yes"), gives_answer("It is B) Rome.", "B")
-    (True, True)
-    >>> gives_answer("Paris is large. Lyon is the answer.", "Rome")
-    False
-    """
-    marked = extract_answer(reply)
-    if equivalent(marked, answer):
-        return True
-    if len(answer.split()) > MAX_WORDS or not answer.strip():
-        return False
-    if len(marked) > _READ_CHARACTERS:
-        marked = f"{marked[: _READ_CHARACTERS // 2]}\n{marked[-_READ_CHARACTERS // 2 :]}"
-    sentences = [part for part in _SENTENCE_END.split(marked.strip()) if part]
-    ends = [sentences[0], sentences[-1]] if sentences else []
-    if any(equivalent(place, answer) for place in (*_BOLD.findall(marked), *ends)):
-        return True
-    kind = canonical(answer).kind
-    if kind == "number":  # "It is 4.": the only number of a sentence
-        return any(len(found) == 1 and equivalent(found[0], answer) for found in map(numbers_in, ends))
-    if kind == "choice":
-        letter = canonical(answer).value.upper()
-        chosen = re.compile(rf"(?:\({letter}\)|\b{letter}[).:](?:\s|$)|(?:option|choice|answer|is)\s+{letter}\b)")
-        return any(chosen.search(place) for place in ends)
-    return kind in ("text", "date") and any(_contains_words(place, answer) for place in ends)
-
-
-def _contains_words(sentence: str, answer: str) -> bool:
-    """Whether the words of an answer occur in a sentence, in their order and side by side."""
-    found = [word.lower() for word in _PLAIN_WORD.findall(sentence)]
-    wanted = [word.lower() for word in _PLAIN_WORD.findall(answer)]
-    wanted = wanted[1:] if wanted[:1] in (["the"], ["a"], ["an"]) else wanted
-    size = len(wanted)
-    return bool(size) and any(found[i : i + size] == wanted for i in range(len(found) - size + 1))

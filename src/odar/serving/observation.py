@@ -28,8 +28,9 @@ from odar.background import CURRENT_KEY
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, KeyRefused
 from odar.options import AskOptions
+from odar.policy.answers import answer_in_reply, same_reply
+from odar.policy.equivalence import group_candidates
 from odar.policy.kinds import Kind
-from odar.policy.similarity import answer_in_reply, same_reply
 from odar.providers.base import Completion
 from odar.providers.breaker import BACKGROUND
 from odar.serving.budgets import Need
@@ -228,7 +229,7 @@ class TrafficObserver:
         known = answer_in_reply(slow.answer, [each.answer for each in answers.values()])
         candidates = [*answers.values(), replace(slow, answer=known or slow.answer)]
         finished = [each for each in candidates if each.finish != "length" or each.stated]
-        groups = self._odar.fusion.groups(finished)
+        groups = group_candidates(finished)
         labels = {f"{each.agent} {each.model}": group for each, group in zip(finished, groups, strict=True)}
         self._odar.agreement.count(labels, plan.plausible or 0, CURRENT_KEY.get())
 

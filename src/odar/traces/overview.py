@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, case, func, literal_column, select
 
 from odar.policy.cut_off import cut_off_warnings
-from odar.policy.fusion import Fusion
+from odar.policy.equivalence import group_candidates
 from odar.settings import Settings
 from odar.traces.database import feedback, traces
 from odar.traces.record import ERROR, OK, finite_or_none, path_name
@@ -128,7 +128,7 @@ def changed_by_others(candidates: Sequence[Candidate], winner: int) -> bool | No
     fast = next((i for i, candidate in enumerate(candidates) if candidate.agent == FAST), None)
     if fast is None or len({candidate.agent for candidate in candidates}) < 2:
         return None
-    groups = Fusion.groups(candidates)
+    groups = group_candidates(candidates)
     return groups[winner] != groups[fast]
 
 

@@ -19,7 +19,7 @@ from odar.conversation import Options
 from odar.errors import InputError
 from odar.formats import dump_json
 from odar.policy.energy import scaffold_mask
-from odar.policy.fusion import Fusion
+from odar.policy.equivalence import group_candidates
 from odar.types import (
     DIRECT,
     NO_USAGE,
@@ -220,7 +220,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "decisions": [_decision(decision) for decision in trace.decisions],
         "candidates": [_candidate(candidate, content) for candidate in candidates],
         # A number per candidate, the same for equal answers: the groups of fusion, without the answers themselves.
-        "groups": Fusion.groups(candidates) if len(candidates) > 1 else [0] * len(candidates),
+        "groups": group_candidates(candidates) if len(candidates) > 1 else [0] * len(candidates),
         "calls": [_call(call, content) for call in trace.calls],
         "spend": _plain(trace.spend),
         "extra": request | {"stream": record.stream} if record.endpoint else {},

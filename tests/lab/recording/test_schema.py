@@ -15,8 +15,7 @@ from odar.lab.recording.schema import (
     recorded_signals,
     total_cost,
 )
-from odar.policy.energy import measure_energy
-from odar.policy.fusion import confidences, missing_share
+from odar.policy.energy import confidences, measure_energy, missing_share
 from odar.types import Candidate, Step, Token, Usage
 
 PRICE = Price(1.0, 0.1, 4.0)

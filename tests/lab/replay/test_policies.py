@@ -9,7 +9,7 @@ from odar.errors import InputError, OdarError, SettingsError, UnknownName
 from odar.lab.replay.outcomes import Outcomes, best_mixture, cost_at_accuracy, mixture, upper_hull
 from odar.lab.replay.policies import expand_suites, fixed_specs, run_policies, run_policy, suites
 from odar.lab.replay.table import load_table
-from odar.policy.rules import RULES, free_energy_rule
+from odar.policy.fusion_rules import RULES, free_energy_rule
 from support.panels import handmade_panel, synthetic_panel
 
 FLAT = [0.2] * 7

@@ -16,7 +16,7 @@ import msgspec
 
 from odar.catalogue import Price
 from odar.difficulty.features import FEATURES
-from odar.policy.fusion import token_figures
+from odar.policy.energy import token_figures
 from odar.policy.signals import AnswerKind, AnswerSignals, answer_signals
 from odar.types import FAST, SECOND, SLOW, Candidate, Energy, Estimate, Query, Step, Token, TokenFigures, Usage
 

@@ -40,7 +40,8 @@ from odar.policy.arrays import Array, Bools, Ints
 from odar.policy.belief import Agent, Belief, Evidence, Opinion
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial, TargetState
-from odar.policy.energy import Alignment, align_energy
+from odar.policy.energy import Alignment, free_energy
+from odar.policy.equivalence import group_candidates
 from odar.policy.fusion import Fusion
 from odar.policy.paper import PATHS, FixedPolicy, PaperPolicy
 from odar.policy.policies import Policy, agents_of, choose_policy
@@ -291,7 +292,7 @@ class ReplayTable:
             for agent in agents
             if agent != answers.attempts[winner].agent and (agent, Ask(agent).step) in answers.numbers
         ]
-        groups = self.fusion.groups([answers.candidates[number] for number in (winner, *others)])
+        groups = group_candidates([answers.candidates[number] for number in (winner, *others)])
         return groups[0] >= 0 and groups[0] in groups[1:]
 
     def fuse(self, fusion: Fusion, policy: Policy | None = None) -> Array:
@@ -563,7 +564,7 @@ class ReplayTable:
                     self._single_opinion(each, row.candidates[i], agents[each.agent])
                     for i, each in enumerate(row.attempts)
                 ]
-            groups = self.fusion.groups([row.candidates[number] for number in taken])
+            groups = group_candidates([row.candidates[number] for number in taken])
             known = row.opinions[taken] = grouped([row.single_opinions[number] for number in taken], groups)
         return known
 
@@ -587,7 +588,7 @@ class ReplayTable:
         energy = None
         if figures is not None and figures.energy is not None and figures.varentropy is not None:
             weight = self.settings.fusion.varentropy_weight
-            energy = align_energy(figures.energy, figures.varentropy, weight, self._scale(attempt).alignment)
+            energy = free_energy(figures.energy, figures.varentropy, weight, self._scale(attempt).alignment)
         row.candidates.append(attempt.to_candidate(energy))
         row.costs.append(_attempt_cost(attempt, price, int(len(row.query) // CHARACTERS_PER_TOKEN)))
 
@@ -670,7 +671,7 @@ def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statis
     attempts = [attempt for attempt, _ in answers]
     figures = [attempt.figures for attempt in attempts if attempt.figures is not None]
     energies = [
-        align_energy(each.energy, each.varentropy, weight, None).free_energy
+        free_energy(each.energy, each.varentropy, weight).free_energy
         for each in figures
         if each.energy is not None and each.varentropy is not None
     ]

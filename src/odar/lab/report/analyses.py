@@ -32,7 +32,7 @@ from odar.lab.report.results import PATH_TITLES
 from odar.lab.router_quality import gap_recovered, oracle_score, router_row
 from odar.lab.statistics import difference, format_p, length_strata, paired_difference
 from odar.policy.arrays import Array
-from odar.policy.rules import RULES
+from odar.policy.fusion_rules import RULES
 from odar.types import SLOW, Query
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import UnknownName
-from odar.policy.rules import RULES, Ballot, free_energy_rule, majority
+from odar.policy.fusion_rules import RULES, Ballot, free_energy_rule, majority
 
 
 def ballot(free_energy, groups, beta=np.inf):
