@@ -15,7 +15,7 @@ from odar.files import user_path
 from odar.formats import check_format, load_json
 from odar.policy.belief import Belief
 from odar.policy.energy import Alignment
-from odar.policy.signals import QuantileTables
+from odar.policy.signals import QuantileTables, shipped_tables
 
 FORMAT = "odar-calibration-2"
 SHIPPED = ("local", "tiny")
@@ -69,9 +69,15 @@ class Statistics:
         return Alignment(self.mean, self.deviation)
 
     @property
-    def tables(self) -> QuantileTables | None:
-        """The quantiles as tables for looking up ranks; raises ValueError if they are invalid."""
-        return None if self.quantiles is None else QuantileTables.from_dict(self.quantiles)
+    def tables(self) -> QuantileTables:
+        """The quantiles as tables for looking up ranks, with the shipped ones for those that are missing.
+
+        Raises ValueError if they are invalid.
+        """
+        shipped = shipped_tables()
+        return (
+            shipped if self.quantiles is None else QuantileTables.from_dict(self.quantiles).with_fallback(shipped)
+        )
 
 
 @dataclass(frozen=True, slots=True)

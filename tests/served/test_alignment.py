@@ -313,7 +313,8 @@ def test_the_signals_of_other_keys_count_little():
     ranks = [each.rank(AnswerKind.DIRECT.value, "length", 50.0) for each in (tables, own)]
     assert ranks[0] == pytest.approx(ranks[1], abs=0.06)
     with asking("newcomer"):
-        assert known.tables(SOURCE) is None
+        newcomer = known.tables(SOURCE)
+    assert newcomer.rank("direct", "length", 50.0) == shipped_tables().rank("direct", "length", 50.0)
 
 
 def test_served_quantiles_are_mixed_with_the_shipped_ones():

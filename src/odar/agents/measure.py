@@ -78,7 +78,7 @@ class Measurements:
 
     def _opinion(self, candidate: Candidate, team: Team, agent: Agent) -> Opinion:
         source = self._source(candidate.step, team, candidate.agent, candidate.model)
-        table = None if source is None else self.alignment.tables(source)
+        table = shipped_tables() if source is None else self.alignment.tables(source)
         return opinion_of(candidate, answer_signals(candidate), table, agent)
 
     def _source(self, step: Step, team: Team, agent: str, model: str) -> Source | None:
@@ -95,10 +95,9 @@ def size_of(candidates: Iterable[Candidate]) -> int:
     return sum(len(candidate.text) + 100 * len(candidate.tokens) for candidate in candidates)
 
 
-def opinion_of(candidate: Candidate, seen: AnswerSignals, table: QuantileTables | None, agent: Agent) -> Opinion:
+def opinion_of(candidate: Candidate, seen: AnswerSignals, tables: QuantileTables, agent: Agent) -> Opinion:
     """What the belief sees of one candidate alone: its group is 0, or −1 if it has no answer."""
-    known = shipped_tables() if table is None else table.with_fallback(shipped_tables())
-    ranks = {name: known.rank(seen.kind, name, getattr(seen, name)) for name in RANKED}
+    ranks = {name: tables.rank(seen.kind, name, getattr(seen, name)) for name in RANKED}
     direct = seen.kind is AnswerKind.DIRECT and ranks["answer_logprob"] is not None
     return Opinion(
         agent=agent,

@@ -85,7 +85,6 @@ class QuantileTables:
             key: np.asarray(values, dtype=np.float64) for key, values in (tables or {}).items()
         }
         self._curves = {key: _curve(table) for key, table in self.tables.items()}
-        self._merged: tuple[QuantileTables, QuantileTables] | None = None
 
     @classmethod
     def fit(cls, values: Mapping[tuple[str, str], Iterable[float]], minimum: int = MIN_ANSWERS) -> QuantileTables:
@@ -123,12 +122,7 @@ class QuantileTables:
 
     def with_fallback(self, fallback: QuantileTables) -> QuantileTables:
         """These tables, and those of `fallback` for missing ones."""
-        if self._merged is None or self._merged[0] is not fallback:
-            both = QuantileTables()
-            both.tables = {**fallback.tables, **self.tables}
-            both._curves = {**fallback._curves, **self._curves}
-            self._merged = fallback, both
-        return self._merged[1]
+        return QuantileTables({**fallback.tables, **self.tables})
 
     def to_dict(self) -> dict[str, dict[str, list[float]]]:
         rows: dict[str, dict[str, list[float]]] = {}

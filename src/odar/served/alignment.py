@@ -20,7 +20,6 @@ from typing import NamedTuple
 from odar.background import CURRENT_KEY
 from odar.calibration_file import Source, Statistics
 from odar.files import user_path
-from odar.policy.arrays import Array
 from odar.policy.energy import Alignment
 from odar.policy.signals import MIN_ANSWERS, RANKED, AnswerSignals, QuantileTables, shipped_tables
 from odar.served.counts import SharedCounts
@@ -160,7 +159,7 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         self._waiting: list[tuple[ServedSource, float]] = []
         self._waiting_by_key: Counter[str] = Counter()
         self._signal_counts = _SignalCounts({})
-        self._calibrated_tables: dict[Source, QuantileTables | None] = {}
+        self._calibrated_tables: dict[Source, QuantileTables] = {}
 
     def find(self, source: Source) -> Alignment | None:
         """The calibrated μ and σ of this source, or None if they are unknown."""
@@ -168,8 +167,8 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         # without log-probabilities it holds quantiles alone
         return calibrated.alignment if calibrated is not None and calibrated.count else None
 
-    def tables(self, source: Source) -> QuantileTables | None:
-        """The quantiles of the signals of this source; None stands for the shipped ones."""
+    def tables(self, source: Source) -> QuantileTables:
+        """The quantiles of the signals of this source, with the shipped ones for those that are unknown."""
         calibrated = self.calibrated.get(source)
         if calibrated is not None and calibrated.quantiles is not None:
             if source not in self._calibrated_tables:
@@ -270,22 +269,22 @@ class _SignalCounts:
                 self._signals.setdefault(replace(source, signal=""), []).append(source)
             part = histogram.scaled(_others_part(histogram))
             self._sums[source] = part if known is None else known.merged(part, _HALF_LIFE_DAYS)
-        self._tables: dict[ServedSource, QuantileTables | None] = {}
+        self._tables: dict[ServedSource, QuantileTables] = {}
 
-    def tables(self, asked: ServedSource) -> QuantileTables | None:
-        """The quantiles of the signals of a source for a key; None if too little was served."""
+    def tables(self, asked: ServedSource) -> QuantileTables:
+        """The quantiles of the signals of a source for a key; those of which too little was served are the shipped ones."""
         if asked not in self._tables:
-            tables: dict[tuple[str, str], Array] = {}
+            tables = dict(shipped_tables().tables)
             for signal in self._signals.get(asked.source, ()):
                 kind, _, name = signal.signal.partition("/")
                 histogram = self._seen_by(ServedSource(signal, asked.key))
                 if name and histogram.count >= MIN_ANSWERS:
                     values = histogram.quantiles()
                     own = -values[::-1] if name.endswith("logprob") else values
-                    shipped = shipped_tables().tables.get((kind, name))
+                    shipped = tables.get((kind, name))
                     weight = histogram.count / (histogram.count + SHIPPED_ANSWERS)
                     tables[kind, name] = own if shipped is None else weight * own + (1 - weight) * shipped
-            self._tables[asked] = QuantileTables(tables) if tables else None
+            self._tables[asked] = QuantileTables(tables)
         return self._tables[asked]
 
     def _seen_by(self, asked: ServedSource) -> Histogram:

@@ -166,7 +166,7 @@ def test_statistics_of_the_recorded_answers(tmp_path):
     found = table.fitted_statistics()
     fast = found[table.source(FAST, "quick", Step.ANSWER)]
     assert fast.accuracy == pytest.approx(table.scores(FAST).mean(), abs=1e-6)
-    assert fast.count == 200 and fast.tables is not None
+    assert fast.count == 200 and fast.quantiles
     assert found[table.source(SLOW, "deep", Step.SOLVE)].count == 1000
     half = table.fitted_statistics(np.arange(200) < 100)
     assert half[table.source(FAST, "quick", Step.ANSWER)].count == 100

@@ -22,9 +22,8 @@ from odar.lab.replay.outcomes import Outcomes, concatenate, mean_outcomes
 from odar.lab.replay.policies import THRESHOLDS
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array
-from odar.policy.cascade import CascadePolicy, default_stages
+from odar.policy.cascade import default_stages
 from odar.policy.dial import Dial
-from odar.policy.policies import Policy, choose_policy
 from odar.types import FAST, SLOW, Stage
 
 SEED = 42
@@ -216,18 +215,12 @@ def cascades(table: ReplayTable) -> list[dict[str, Setting]]:
 
 def walk_all(table: ReplayTable, tried: Sequence[Mapping[str, Setting]]) -> list[Outcomes]:
     """The outcome of each of these settings: the mean over runs that begin with another sample."""
-    policies: dict[str, Policy] = {}  # dials share a policy, and with it tables of values
     found = []
     for settings in tried:
         effective = with_values(table.settings, settings)
-        key = str({name: value for name, value in settings.items() if name != "routing.dial"})
-        if key not in policies:
-            policy = choose_policy(effective, table.calibration, table.agents)
-            if isinstance(policy, CascadePolicy):
-                policy = table.supported(policy)
-            policies[key] = policy
+        policy = table.policy_of(effective)
         first = range(max(1, table.samples(SLOW)))
-        runs = [table.walk(policies[key], dial=effective.dial(), first_sample=each) for each in first]
+        runs = [table.walk(policy, dial=effective.dial(), first_sample=each) for each in first]
         found.append(replace(mean_outcomes(runs), settings=settings, name=choice_name(settings)))
     return found
 

@@ -45,7 +45,7 @@ from odar.policy.equivalence import group_candidates
 from odar.policy.fusion import Fusion
 from odar.policy.paper import PATHS, FixedPolicy, PaperPolicy
 from odar.policy.policies import Policy, agents_of, choose_policy
-from odar.policy.signals import QuantileTables
+from odar.policy.signals import QuantileTables, shipped_tables
 from odar.settings import FusionSettings, Settings
 from odar.types import FAST, Ask, Assignment, Candidate, Estimate, Plan, Query, Stage, State, Step, Verdict, path_of
 
@@ -67,10 +67,11 @@ class _AfterStage(NamedTuple):
 
 
 class _Scale(NamedTuple):
-    """What the energy and the signals of an answer are compared with; None if that is not calibrated."""
+    """What the energy and the signals of an answer are compared with."""
 
     alignment: Alignment | None
-    quantiles: QuantileTables | None
+    """None if it is not calibrated."""
+    quantiles: QuantileTables
 
 
 class _ItemOutcome(NamedTuple):
@@ -347,7 +348,7 @@ class ReplayTable:
         if key not in self._scales:
             known = self.calibration.statistics.get(self.source(*key))
             alignment = known.alignment if known is not None and known.count else None
-            self._scales[key] = _Scale(alignment, None if known is None else known.tables)
+            self._scales[key] = _Scale(alignment, shipped_tables() if known is None else known.tables)
         return self._scales[key]
 
     @_garbage_collection_paused()
