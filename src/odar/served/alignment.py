@@ -272,7 +272,7 @@ class _SignalCounts:
         self._tables: dict[ServedSource, QuantileTables] = {}
 
     def tables(self, asked: ServedSource) -> QuantileTables:
-        """The quantiles of the signals of a source for a key; those of which too little was served are the shipped ones."""
+        """The quantiles of the signals of a source for a key, with the shipped ones where too little was served."""
         if asked not in self._tables:
             tables = dict(shipped_tables().tables)
             for signal in self._signals.get(asked.source, ()):
