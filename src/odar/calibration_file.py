@@ -74,10 +74,9 @@ class Statistics:
 
         Raises ValueError if they are invalid.
         """
-        shipped = shipped_tables()
-        return (
-            shipped if self.quantiles is None else QuantileTables.from_dict(self.quantiles).with_fallback(shipped)
-        )
+        if self.quantiles is None:
+            return shipped_tables()
+        return QuantileTables.from_dict(self.quantiles).with_fallback(shipped_tables())
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.conversation import Message
-from odar.difficulty.base import estimate_turn, inheritance_weight, with_inherited
+from odar.difficulty.base import estimate_turn
 from odar.types import Estimate, Query
 
 unit = st.floats(0, 1)
@@ -55,6 +55,8 @@ def test_a_single_question_has_its_own_estimate():
     assert estimate_turn(Table(prove=0.9), Query("prove it")) == Estimate(0.9, "table")
 
 
-@given(unit, st.integers(0, 50), st.lists(unit))
+@given(unit, st.integers(1, 50), st.lists(unit))
 def test_inheritance_only_raises_difficulty(own, words, earlier):
-    assert own <= with_inherited(own, inheritance_weight(words), earlier) <= 1
+    known = {f"turn{i}": d for i, d in enumerate(earlier)}
+    estimator = Table(last=own, **known)
+    assert own <= estimate_turn(estimator, talk(*known, "last " * words)).difficulty <= 1

@@ -43,7 +43,6 @@ def test_targets_are_between_0_and_1(rows: list[tuple[float, float]]) -> None:
 
 def test_target_is_half_time_half_failure() -> None:
     assert d_star([1, 0, 1, 0], [100, 100, 0, 0]).tolist() == [1.0, 0.5, 0.5, 0.0]
-    assert d_star([1, 0], [100, 50], alpha=0.2).round(6).tolist() == pytest.approx([1.0, 0.1], abs=0.01)
 
 
 def test_the_target_without_a_time_is_the_failure_rate() -> None:
@@ -98,10 +97,10 @@ def test_too_few_rows_are_rejected() -> None:
 def test_held_out_predictions_do_not_see_their_row() -> None:
     x, _ = world(250)
     noise = np.random.default_rng(5).uniform(size=250)
-    held_out = cross_predict(x, noise, seed=1, epochs=40)
+    held_out = cross_predict(x, noise, epochs=40)
     assert abs(np.corrcoef(held_out, noise)[0, 1]) < 0.25
     x, d = world(250)
-    assert np.corrcoef(cross_predict(x, d, seed=1), d)[0, 1] > 0.9
+    assert np.corrcoef(cross_predict(x, d), d)[0, 1] > 0.9
 
 
 def test_texts_are_told_apart() -> None:

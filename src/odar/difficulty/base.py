@@ -10,7 +10,7 @@ with w = 1 up to 8 words, falling to 0 at 24. One turn after a hard one is at le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -83,33 +83,16 @@ def estimate_turn(estimator: Estimator, query: Query, *, parse: bool = True) -> 
     quick = None if parse else getattr(estimator, "estimate_without_parse", None)
     estimate: Callable[[Query], Estimate] = quick or estimator.estimate
     own = estimate(query)
-    weight = inheritance_weight(_count_words(core_question(query).text)) if len(query.turns) > 1 else 0.0
-    if not weight:
+    words = len(core_question(query).text[:READ_LIMIT].split(None, LONG_WORDS))
+    if len(query.turns) < 2 or words >= LONG_WORDS:
         return own
     earlier = [estimate(Query(text)).difficulty for text in earlier_questions(query, MAX_EARLIER_TURNS)]
-    difficulty = with_inherited(own.difficulty, weight, earlier)
-    gain = difficulty - own.difficulty
-    if not gain:
+    weight = min(1.0, (LONG_WORDS - words) / (LONG_WORDS - SHORT_WORDS))
+    inherited = weight * max((DECAY**k * d for k, d in enumerate(reversed(earlier), start=1)), default=0.0)
+    if inherited <= own.difficulty:
         return own
-    return replace(
-        own, difficulty=difficulty, contributions=(*own.contributions, ("inherited", max(earlier), gain))
-    )
-
-
-def with_inherited(own: float, weight: float, earlier: Sequence[float]) -> float:
-    """The difficulty of a turn after earlier turns, the oldest first."""
-    inherited = [DECAY**k * d for k, d in enumerate(reversed(earlier), start=1)]
-    return max(own, weight * max(inherited, default=0.0))
-
-
-def inheritance_weight(words: int) -> float:
-    """The weight of earlier turns for a turn of this many words."""
-    return min(1.0, max(0.0, (LONG_WORDS - words) / (LONG_WORDS - SHORT_WORDS)))
-
-
-def _count_words(text: str) -> int:
-    """The number of words; a long text counts as `LONG_WORDS` or more."""
-    return len(text[:READ_LIMIT].split(None, LONG_WORDS))
+    share = ("inherited", max(earlier), inherited - own.difficulty)
+    return replace(own, difficulty=inherited, contributions=(*own.contributions, share))
 
 
 ESTIMATORS: Registry[Callable[[], Estimator]] = Registry(

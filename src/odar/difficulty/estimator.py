@@ -34,7 +34,6 @@ _MAX_LOGIT = 40.0
 Knots = tuple[tuple[float, float], ...]
 """A monotone map from [0, 1] to [0, 1]: points that are joined by straight lines."""
 IDENTITY: Knots = ((0.0, 0.0), (1.0, 1.0))
-ALPHA = 0.5
 SEEDS = (42, 123, 456)
 EPOCHS = 50
 """Number of epochs in the paper."""
@@ -326,23 +325,21 @@ def shipped_estimator() -> LearnedEstimator:
     return LearnedEstimator.load()
 
 
-def d_star(failure: ArrayLike, effort: ArrayLike | None = None, alpha: float = ALPHA) -> Array:
-    """The targets of SPEC 2.5: α·T/max T + (1 − α)·(1 − Acc_fast), or the failure alone where T is NaN.
+def d_star(failure: ArrayLike, effort: ArrayLike) -> Array:
+    """The targets of SPEC 2.5: ½·T/max T + ½·(1 − Acc_fast), or the failure alone where T is NaN.
 
     The longest one per cent count as max T: a single outlier would push all others to zero.
 
-    >>> d_star([1.0, 0.0], [10.0, 5.0]).round(2).tolist(), d_star([0.25]).tolist()
-    ([1.0, 0.25], [0.25])
+    >>> d_star([1.0, 0.0, 0.25], [10.0, 5.0, np.nan]).round(2).tolist()
+    [1.0, 0.25, 0.25]
     """
     failed: Array = np.clip(np.asarray(failure, float), 0, 1)
-    if effort is None:
-        return failed
     time = np.asarray(effort, float)
     known = np.isfinite(time)
     if not known.any() or np.quantile(time[known], 0.99) <= 0:
         return failed
     share = np.clip(time / np.quantile(time[known], 0.99), 0, 1)
-    return np.where(known, alpha * share + (1 - alpha) * failed, failed)
+    return np.where(known, 0.5 * share + 0.5 * failed, failed)
 
 
 def check_row_count(rows: int) -> None:
@@ -354,8 +351,8 @@ def check_row_count(rows: int) -> None:
 def fit_features(
     x: Array,
     targets: ArrayLike,
-    *,
     start: LearnedEstimator | None = None,
+    *,
     seeds: Sequence[int] = SEEDS,
     epochs: int | None = None,
 ) -> LearnedEstimator:
@@ -364,29 +361,24 @@ def fit_features(
     Args:
         x: φ of each query, (n, 24); see `phi_batch`.
         targets: difficulty of each query; see `d_star`.
-        start: estimator to start from and to stay near; for few rows, `shipped_estimator()`.
+        start: estimator to start from and to stay near; None: to train from scratch.
         seeds: one run each; their weights are averaged.
         epochs: passes over the data; by default 50, or more if there are few rows.
     """
-    epochs = epochs or max(EPOCHS, math.ceil(STEPS * 32 / len(x)))
+    epochs = epochs or max(EPOCHS, math.ceil(STEPS * _BATCH / len(x)))
     l2 = START_PENALTY / len(x) if start else 0.01
     return LearnedEstimator(l2=l2, epochs=epochs, seeds=tuple(seeds), start=start).fit(x, targets)
 
 
 def cross_predict(
-    x: Array,
-    targets: Array,
-    *,
-    start: LearnedEstimator | None = None,
-    seed: int = SEEDS[0],
-    epochs: int | None = None,
-    folds: int = 5,
+    x: Array, targets: Array, start: LearnedEstimator | None = None, epochs: int | None = None
 ) -> Array:
-    """d of every row, predicted by an estimator that was fitted to the other folds."""
-    fold = np.random.default_rng(seed).permutation(len(x)) % folds
+    """d of every row, predicted by an estimator that was fitted to the other four fifths of the rows."""
+    seed = SEEDS[0]
+    fold = np.random.default_rng(seed).permutation(len(x)) % 5
     predicted = np.zeros(len(x))
-    for held_out in range(folds):
+    for held_out in range(5):
         seen = fold != held_out
-        model = fit_features(x[seen], targets[seen], start=start, seeds=(seed,), epochs=epochs)
+        model = fit_features(x[seen], targets[seen], start, seeds=(seed,), epochs=epochs)
         predicted[~seen] = model.predict(x[~seen])
     return predicted
