@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from cascade.fit import Signals, difficulty, fit_weights, known_shares, opinion, random_walks
-from cascade.frontier import Table, Triple, curve, gain, gate_curve, qualifying, table
+from cascade.fit import Signals, fit_weights, known_shares, random_walks
+from cascade.frontier import Table, Triple, answers_of, curve, gain, gate_curve, qualifying, table
 from cascade.recorded import Recorded, load
 
 from odar.policy.belief import Agent, Belief
@@ -77,18 +77,6 @@ def agents_of(recorded: Recorded, triple: Triple, skills: Sequence[float], seen:
         )
         for role, skill, model in zip("FSL", skills, triple.models, strict=True)
     }  # fmt: skip
-
-
-def answers_of(
-    recorded: Recorded, signals: Signals, triple: Triple, agents: dict[str, Agent], items: np.ndarray
-) -> Answers:
-    """What the three agents of a triple said about some items."""
-    return Answers(
-        [opinion(recorded, signals, m, items, agents[role]) for role, m in zip("FSL", triple.models, strict=True)],
-        [recorded.right[m, items].astype(float) for m in triple.models],
-        recorded.plausible[items],
-        difficulty(recorded, items),
-    )
 
 
 def agreements(answers: Answers) -> dict[tuple[int, int, int], tuple[float, float]]:

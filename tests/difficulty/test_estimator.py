@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from odar.difficulty.base import estimate_turn
 from odar.difficulty.estimator import LearnedEstimator, Scaling
@@ -174,20 +172,6 @@ def test_regularisation_shrinks_the_weights() -> None:
     assert np.linalg.norm(tight.weights_) < np.linalg.norm(loose.weights_)
 
 
-numbers = st.lists(st.floats(-1e6, 1e6) | st.integers(0, 60).map(float), min_size=24, max_size=24)
-
-
-@settings(max_examples=100, deadline=None)
-@given(numbers)
-def test_single_and_array_predictions_agree(x: list[float]) -> None:
-    model = LearnedEstimator.load()
-    estimate = model._estimate(x)
-    assert estimate.difficulty == pytest.approx(float(model.predict([x])[0]), rel=1e-12, abs=1e-15)
-    parts = model.scaling_(np.array(x)) * model.weights_
-    assert [part for _, _, part in estimate.contributions] == pytest.approx(parts.tolist(), rel=1e-12, abs=1e-15)
-    assert [value for _, value, _ in estimate.contributions] == x
-
-
 def test_without_a_parse_its_three_features_add_nothing(shipped: LearnedEstimator) -> None:
     query = Query("Is Paris the capital of France?")
     parsed, unparsed = shipped.estimate(query), shipped.estimate_without_parse(query)
@@ -196,16 +180,6 @@ def test_without_a_parse_its_three_features_add_nothing(shipped: LearnedEstimato
         assert without[2] == pytest.approx(0.0, abs=1e-4) if i in PARSED else with_parse == without
     assert estimate_turn(shipped, query) == parsed
     assert estimate_turn(shipped, query, parse=False) == unparsed
-
-
-def test_estimates_use_the_last_fit() -> None:
-    x = np.random.default_rng(3).normal(size=(50, 24))
-    model = LearnedEstimator(epochs=5, seeds=(1,)).fit(x, np.zeros(50))
-    row = x[0].tolist()
-    before = model._estimate(row).difficulty
-    model.fit(x, np.ones(50))
-    assert model._estimate(row).difficulty == pytest.approx(float(model.predict(x[:1])[0]))
-    assert model._estimate(row).difficulty > before
 
 
 def test_an_extreme_logit_does_not_overflow(toy: LearnedEstimator) -> None:

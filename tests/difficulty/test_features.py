@@ -290,9 +290,3 @@ def test_features_do_not_depend_on_cached_words() -> None:
 @pytest.mark.timeout(180)
 def test_the_deepest_tree_takes_linear_time() -> None:
     assert tree_depth([0, *range(500_000)]) == 500_001
-
-
-def test_terms_outside_the_vocabularies_do_not_matter() -> None:
-    vocabulary = features.vocabularies()
-    listed = {term for field in features.FIELDS for term in vocabulary[field]}
-    assert features._all_terms() == listed

@@ -17,7 +17,7 @@ SIMULATION = Simulation.run(BELIEF, [(FAST,), (SECOND,), (SLOW,)], plausible=10)
 
 
 def values(ratio: float = 10.0, gain: float = 0.1, simulation: Simulation = SIMULATION) -> StageValues:
-    return StageValues.by_induction(simulation, [gain / ratio, gain / ratio, gain])
+    return StageValues.by_induction(simulation, [gain / ratio, gain / ratio, gain], NAMES)
 
 
 def test_drawn_questions_agree_with_the_belief() -> None:
@@ -65,9 +65,9 @@ def test_a_right_answer_of_no_value_buys_only_the_cheapest() -> None:
 def test_straight_to_slow_where_fast_seldom_helps() -> None:
     weak = Agent("fast", 0.2, "gpt")
     simulation = Simulation.run(BELIEF, [(weak,), (SLOW,)], plausible=10)
-    found = StageValues.by_induction(simulation, [1 / 60, 3 / 60])
+    found = StageValues.by_induction(simulation, [1 / 60, 3 / 60], ("fast", "slow"))
     assert found.next_stage([0, 1], None, 0.79) == 1
-    assert "slow" in found.describe(("fast", "slow"))[0]
+    assert "slow" in found.thresholds[0]
 
 
 def test_without_an_answer_it_goes_on() -> None:
@@ -91,7 +91,7 @@ def test_several_agents_and_samples_in_a_stage() -> None:
 
 
 def test_thresholds_in_words() -> None:
-    lines = values(10.0, 0.1).describe(NAMES)
+    lines = values(10.0, 0.1).thresholds
     assert len(lines) == 3
     assert lines[0].startswith("start with fast")
     assert lines[2].startswith("after second: slow if p < 0.7") and lines[2].endswith("else stop")

@@ -10,7 +10,8 @@ import numpy as np
 
 from cascade.fit import Signals, difficulty, opinion
 from cascade.recorded import Recorded
-from odar.policy.belief import Agent, Belief, Evidence
+from odar.policy.belief import Agent, Belief
+from odar.policy.belief_fit import Answers
 from odar.policy.cascade_values import Simulation, StageValues
 
 STATES = ("", "F", "S", "L", "FS", "FL", "SL", "FSL")
@@ -58,6 +59,18 @@ class Table:
     """Where fast and second differ, or did not answer."""
 
 
+def answers_of(
+    recorded: Recorded, signals: Signals, triple: Triple, agents: dict[str, Agent], items: np.ndarray
+) -> Answers:
+    """What the three agents of a triple said about some items."""
+    return Answers(
+        [opinion(recorded, signals, m, items, agents[role]) for role, m in zip("FSL", triple.models, strict=True)],
+        [recorded.right[m, items].astype(float) for m in triple.models],
+        recorded.plausible[items],
+        difficulty(recorded, items),
+    )
+
+
 def table(
     belief: Belief,
     recorded: Recorded,
@@ -67,24 +80,18 @@ def table(
     items: np.ndarray,
 ) -> Table:
     """Judge all states of a triple with these agents."""
-    opinions = {
-        role: opinion(recorded, signals, model, items, agents[role])
-        for role, model in zip("FSL", triple.models, strict=True)
-    }
-    given = {role: recorded.right[model, items] for role, model in zip("FSL", triple.models, strict=True)}
-    prior, plausible = difficulty(recorded, items), recorded.plausible[items]
+    answers = answers_of(recorded, signals, triple, agents, items)
+    fast, second, _ = answers.opinions
     right, p, q = {}, {}, {}
     for name in STATES:
-        posterior = belief.posterior(Evidence([opinions[role] for role in name], plausible, prior))
-        right[name] = np.zeros(len(items))
-        for role in name:
-            leads = (opinions[role].group == posterior.leader) & (posterior.leader >= 0)
-            right[name] = np.where(leads, given[role], right[name])
+        asked = ["FSL".index(role) for role in name]
+        posterior = answers.posterior(belief, asked)
+        right[name] = answers.leader_right(posterior.leader, asked)
         p[name] = np.broadcast_to(posterior.p, len(items)) if name else np.zeros(len(items))
         if "L" not in name:
             q[name] = np.broadcast_to(posterior.q(agents["L"]), len(items))
-    gate = (opinions["F"].group != opinions["S"].group) | (opinions["F"].group < 0)
-    return Table(agents, right, p, q, int(np.median(plausible)), gate)
+    gate = (fast.group != second.group) | (fast.group < 0)
+    return Table(agents, right, p, q, int(np.median(answers.plausible)), gate)
 
 
 def walk(found: Table, stages: str, prices: dict[str, float], values: StageValues) -> tuple[float, float]:

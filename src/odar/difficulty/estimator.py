@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from itertools import pairwise
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +127,6 @@ class LearnedEstimator:
         self.epochs = epochs
         self.seeds = seeds
         self.start = start
-        self._terms: list[tuple[bool, float, float, float, float, float]] = []
-        """Scaling and weight of each feature without numpy, which takes longer for a single query."""
 
     def fit(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> LearnedEstimator:
         """Fit to features (n, 24) and targets d* in [0, 1] (SPEC 2.5)."""
@@ -156,7 +152,6 @@ class LearnedEstimator:
             for seed, error in zip(self.seeds, errors, strict=True)
         ]
         self.about_: dict[str, Any] = {}
-        self._terms = []
         return self
 
     def predict(self, x: ArrayLike) -> Array:
@@ -175,35 +170,14 @@ class LearnedEstimator:
         return self._estimate(x)
 
     def _estimate(self, x: Sequence[float]) -> Estimate:
-        shares = self._shares(x)
-        logit = sum(shares) + self.bias_
-        raw = 1 / (1 + math.exp(-min(max(logit, -_MAX_LOGIT), _MAX_LOGIT)))
-        segment = bisect_right(self.map_[1:-1], raw, key=itemgetter(0))
-        (x0, y0), (x1, y1) = self.map_[segment : segment + 2]
-        difficulty = y0 + (y1 - y0) * (raw - x0) / (x1 - x0)
+        shares = (self.scaling_(np.array(x)) * self.weights_).tolist()
+        difficulty = float(self._mapped(np.array(sum(shares) + self.bias_)))
         return Estimate(difficulty, self.name, tuple(zip(FEATURES, x, shares, strict=True)))
 
     def _mapped(self, logit: Array) -> Array:
-        """m(σ(logit)) of many rows."""
+        """m(σ(logit))."""
         knots = np.array(self.map_)
         return np.asarray(np.interp(_sigmoid(logit), knots[:, 0], knots[:, 1]), float)
-
-    def _shares(self, x: Sequence[float]) -> list[float]:
-        """W·φ of each feature."""
-        if not self._terms:
-            scaling = self.scaling_
-            columns = (_IS_COUNT, scaling.low, scaling.high, scaling.mean, scaling.scale, self.weights_)
-            self._terms = list(zip(*(column.tolist() for column in columns), strict=True))
-        shares = []
-        for value, (is_count, low, high, mean, scale, weight) in zip(x, self._terms, strict=True):
-            if is_count:
-                value = math.log1p(value) if value > 0.0 else 0.0
-            if value < low:  # `min` and `max` would take half of the time
-                value = low
-            elif value > high:
-                value = high
-            shares.append((value - mean) / scale * weight)
-        return shares
 
     def to_dict(self) -> dict[str, Any]:
         return {

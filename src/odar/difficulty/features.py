@@ -187,8 +187,6 @@ def tfidf(counts: Mapping[str, int], vocabulary: Mapping[str, float]) -> float:
     >>> tfidf({"integral": 1, "the": 3}, {"integral": 5.0})
     5.0
     """
-    if not counts:
-        return 0.0
     return sum((1.0 + math.log(tf)) * vocabulary[term] for term, tf in counts.items() if term in vocabulary)
 
 
@@ -239,11 +237,6 @@ def vocabularies() -> dict[str, dict[str, float]]:
 
 
 @cache
-def _all_terms() -> frozenset[str]:
-    return frozenset().union(*vocabularies().values())
-
-
-@cache
 def markers() -> tuple[str, ...]:
     """The 47 difficulty markers H."""
     lines = DATA.joinpath("markers.txt").read_text("utf-8").splitlines()
@@ -262,8 +255,7 @@ def phi(query: Query) -> NDArray[np.float64]:
 
 def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
     """φ(x) of many queries, shape (n, 24); the features of a query do not depend on the others."""
-    rows = [parsed_features(query, unparsed_features(query)) for query in queries]
-    return np.array(rows, float).reshape(-1, len(FEATURES))
+    return np.array([phi(query) for query in queries]).reshape(-1, len(FEATURES))
 
 
 def unparsed_features(query: Query) -> list[float]:
@@ -320,9 +312,7 @@ def semantic_features(query: Query, choice: float) -> list[float]:
     """f15-f24; `choice` is f19."""
     text = query.text
     vocabulary = vocabularies()
-    all_terms = _all_terms()
-    known_terms = [term for term in terms(text) if term in all_terms]
-    counts: Mapping[str, int] = Counter(known_terms) if known_terms else {}
+    counts = Counter(terms(text))
     domain: list[float] = shipped_classifier().probabilities(query).tolist()
     return [
         *(tfidf(counts, vocabulary[field]) for field in FIELDS),

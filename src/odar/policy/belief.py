@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -149,8 +149,6 @@ class Belief:
     """
 
     weights: Mapping[str, float]
-    about: Mapping[str, Any] = field(default_factory=dict)
-    """How the weights were fitted; saved with them."""
 
     def posterior(self, evidence: Evidence) -> Posterior:
         return Posterior(self, evidence)
@@ -228,11 +226,7 @@ class Belief:
         return math.sqrt(max(weights["spread"] ** 2 - known, LEAST_SPREAD**2))
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "weights": {name: round(float(self.weights[name]), 4) for name in WEIGHTS},
-            "about": dict(self.about),
-        }
+        return {"format": FORMAT, "weights": {name: round(float(self.weights[name]), 4) for name in WEIGHTS}}
 
     @classmethod
     def from_dict(cls, raw: Any, name: str = "belief") -> Belief:
@@ -249,7 +243,7 @@ class Belief:
             raise InputError(f"{name}: the weights must be {', '.join(WEIGHTS)}")
         if bad := [key for key, value in weights.items() if not _is_number(value)]:
             raise InputError(f"{name}: the weight {bad[0]} must be a number, got {weights[bad[0]]!r}")
-        return cls(weights, raw.get("about", {}))
+        return cls(weights)
 
     @classmethod
     @cache

@@ -55,7 +55,6 @@ class Answers:
     difficulty: Any
     prefixes_only: bool = False
     """Whether agents were asked in this order only."""
-    weight: float = 1.0
 
     def states(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
         """Yield numbers of opinions, in order, and of the agents that can be asked next."""
@@ -183,7 +182,7 @@ def fit(
     for each in answers:
         columns = each.predictions(belief)[1]
         true += columns
-        weight += [np.full(len(column), each.weight * observations / len(columns)) for column in columns]
+        weight += [np.full(len(column), observations / len(columns)) for column in columns]
     found = _gauss_newton(
         predicted, np.array(start, float), np.array(spread), np.concatenate(true), np.concatenate(weight)
     )
@@ -224,6 +223,6 @@ def _gauss_newton(
         best = now
         x = x + size * step
         logits = moved
-        if gained < 1e-4 * max(1.0, abs(best)) * 1e-2:
+        if gained < 1e-6 * max(1.0, abs(best)):
             break
     return x

@@ -165,7 +165,7 @@ class CascadePolicy:
         """The thresholds on d(x) and p in words; empty if one call is enough."""
         if plan.keep or plan.one_call:
             return []
-        return self.values(plan).describe([str(stage) for stage in self.stages])
+        return self.values(plan).thresholds
 
     def expected_usd(self, state: State) -> float:
         """Expected price of all further stages, from simulated questions that are similar in this state."""
@@ -199,7 +199,9 @@ class CascadePolicy:
                 return self._values[key]
             kind, plausible, levels = key
             prices = [LEVEL**level for level in levels]  # in units of V
-            self._values[key] = found = StageValues.by_induction(self.simulation(plausible, kind), prices)
+            names = [str(stage) for stage in self.stages]
+            found = StageValues.by_induction(self.simulation(plausible, kind), prices, names)
+            self._values[key] = found
             if len(self._values) > MAX_TABLES:
                 del self._values[next(iter(self._values))]
             return found

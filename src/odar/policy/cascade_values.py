@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations
 from operator import mul
 from typing import Any, Self
@@ -169,6 +170,8 @@ class StageValues:
     simulation: Simulation
     prices: Sequence[float]
     """Of each stage, in units of the value of a right answer."""
+    names: Sequence[str] = ()
+    """Of the stages, for `thresholds`."""
     first: dict[int, Sequence[float]] = field(default_factory=dict)
     """Coefficients of the value of asking a stage without any answer."""
     later: dict[int, Sequence[float]] = field(default_factory=dict)
@@ -177,12 +180,9 @@ class StageValues:
     """Stages after whose answer no other stage is worth its price, in none of the simulated questions."""
 
     @classmethod
-    def by_induction(cls, simulation: Simulation, prices: Sequence[float]) -> Self:
-        """Compute the values backwards, from the last stage to the first; any stage can be skipped.
-
-        Prices are in units of the value of a right answer.
-        """
-        values = cls(simulation, prices)
+    def by_induction(cls, simulation: Simulation, prices: Sequence[float], names: Sequence[str] = ()) -> Self:
+        """Compute the values backwards, from the last stage to the first; any stage can be skipped."""
+        values = cls(simulation, prices, names)
         size = len(simulation.q[()])
         for number in reversed(range(len(prices))):
             # all states before and after this stage, one behind the other; the first one has no answers
@@ -208,19 +208,11 @@ class StageValues:
 
     def worths(self, numbers: Iterable[int], p: Any, q: Any) -> list[Any]:
         """Values of asking these stages, less their prices; p and q are numbers, or arrays over many questions."""
+        without, with_answer = _terms_of_q(q), _terms_of_both(p, q)
         found: list[Any] = []
-        if isinstance(p, np.ndarray):
-            without, with_answer = _terms_of_q(q), _terms_of_both(p, q)
-            for number in numbers:
-                value = np.where(
-                    p < NO_ANSWER, _dot(self.first[number], without), _dot(self.later[number], with_answer)
-                )
-                found.append(np.clip(value, 0, 1) - self.prices[number])
-            return found
-        # without numpy, which takes thirty times as long for a number
-        coefficients, terms = (self.first, _terms_of_q(q)) if p < NO_ANSWER else (self.later, _terms_of_both(p, q))
         for number in numbers:
-            found.append(min(1.0, max(0.0, _dot(coefficients[number], terms))) - self.prices[number])
+            first, later = _dot(self.first[number], without), _dot(self.later[number], with_answer)
+            found.append(_clip(_where(p < NO_ANSWER, first, later)) - self.prices[number])
         return found
 
     def best_stage(self, numbers: Sequence[int], p: Any, q: Any) -> tuple[Any, Any]:
@@ -270,9 +262,10 @@ class StageValues:
             counts += self.later_stages((*reached, number), chosen)
         return counts
 
-    def describe(self, names: Sequence[str]) -> list[str]:
-        """The thresholds in words, given the names of the stages, for the q that is usual at each d(x) or p."""
-        simulation = self.simulation
+    @cached_property
+    def thresholds(self) -> list[str]:
+        """When each stage is asked, in words, for the q that is usual at each d(x) or p."""
+        simulation, names = self.simulation, self.names
         order = np.argsort(simulation.difficulty)
         difficulty = np.linspace(0, 1, 101)
         q = np.interp(difficulty, simulation.difficulty[order], simulation.q[()][order])
@@ -315,10 +308,17 @@ def _dot(coefficients: Sequence[float], terms: Sequence[Any]) -> Any:
     return sum(map(mul, coefficients, terms))
 
 
+# for numbers without numpy, which takes thirty times as long
+
+
 def _where(condition: Any, then: Any, otherwise: Any) -> Any:
     if isinstance(condition, np.ndarray):
         return np.where(condition, then, otherwise)
     return then if condition else otherwise
+
+
+def _clip(value: Any) -> Any:
+    return np.clip(value, 0, 1) if isinstance(value, np.ndarray) else min(1.0, max(0.0, value))
 
 
 def _fitted(terms: Sequence[Array], target: Array, noise: Sequence[Array]) -> tuple[float, ...]:

@@ -446,7 +446,7 @@ class ReplayTable:
     def _remembering(self, belief: Belief) -> RememberingBelief:
         key = tuple(belief.weights.items())
         if key not in self._beliefs:
-            self._beliefs[key] = RememberingBelief(belief.weights, belief.about)
+            self._beliefs[key] = RememberingBelief(belief.weights)
         return self._beliefs[key]
 
     def _run(
