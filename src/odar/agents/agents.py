@@ -9,7 +9,7 @@ from odar.agents.ledger import Ledger, Limits
 from odar.agents.prompts import load_prompts, prompt_steps
 from odar.agents.team import Team
 from odar.calibration_file import Source
-from odar.conversation import NO_OPTIONS
+from odar.conversation import NO_PARAMETERS
 from odar.errors import InputError
 from odar.providers.base import Provider, Request
 from odar.providers.pool import Guard, ProviderPool
@@ -71,7 +71,7 @@ class Agents:
         )
         if blind := sorted(set(self.cards) - set(chosen)):
             team.shortcuts.append(f"the model of {', '.join(blind)} cannot see images")
-        if query.options is NO_OPTIONS and seed is None:
+        if query.parameters is NO_PARAMETERS and seed is None:
             team.request_templates = self._request_templates
         return team
 

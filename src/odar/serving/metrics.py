@@ -13,7 +13,7 @@ from prometheus_client import Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, Sample
 from prometheus_client.registry import Collector
 
-from odar.conversation import NO_OPTIONS
+from odar.conversation import NO_PARAMETERS
 from odar.errors import StoreError
 from odar.policy.cut_off import cut_off_counts
 from odar.providers.breaker import BREAKER_STATES, BreakerReport
@@ -118,8 +118,8 @@ class Metrics(Collector):
         if trace.plan.session is not None:
             add("odar_session_requests", 1, trace.plan.session.event)
         self._routed.add_trace(trace)
-        options = record.query.options if record.query else NO_OPTIONS
-        for agent, (answers, cut) in cut_off_counts(trace.candidates, options).items():
+        parameters = record.query.parameters if record.query else NO_PARAMETERS
+        for agent, (answers, cut) in cut_off_counts(trace.candidates, parameters).items():
             add("odar_answers", answers, agent)
             add("odar_cut_off_answers", cut, agent)
         if trace.degradations:
