@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.difficulty.base import ESTIMATORS, ConstantEstimator, LengthEstimator, open_estimator
+from odar.difficulty.base import ESTIMATORS, LengthEstimator, open_estimator
 from odar.difficulty.estimator import LearnedEstimator, shipped_estimator
 from odar.errors import InputError, UnknownName
 from odar.types import Query
@@ -40,10 +40,6 @@ def test_an_unknown_name_or_missing_file_is_rejected(tmp_path: Path) -> None:
         open_estimator("learnt")
     with pytest.raises(InputError, match="none"):
         open_estimator(str(tmp_path / "none.json"))
-
-
-def test_the_constant_estimator_returns_its_value():
-    assert ConstantEstimator(0.8).estimate(Query("anything")).difficulty == 0.8
 
 
 def test_the_length_estimator_reaches_the_thresholds_at_its_word_counts():

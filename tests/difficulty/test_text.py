@@ -20,18 +20,6 @@ def test_values_equal_those_of_the_function(words: list[str], limit: int) -> Non
         assert len(table) <= limit
 
 
-def test_a_word_is_computed_once() -> None:
-    looked: list[str] = []
-
-    def look(word: str) -> int:
-        looked.append(word)
-        return len(word)
-
-    table = WordTable(look)
-    assert list(map(table.__getitem__, ["to", "be", "to", "be"])) == [2, 2, 2, 2]
-    assert looked == ["to", "be"]
-
-
 def test_frequent_words_stay_when_the_table_is_full() -> None:
     computed: list[str] = []
 
@@ -54,17 +42,6 @@ def test_long_words_are_not_kept() -> None:
         MAX_WORD_LENGTH + 1,
     )
     assert list(table) == ["a" * MAX_WORD_LENGTH]
-
-
-def test_failures_are_not_kept() -> None:
-    table = WordTable(int)
-    for _ in range(2):
-        try:
-            table["one"]
-        except ValueError:
-            continue
-        raise AssertionError("a value for what has none")
-    assert not table
 
 
 def test_threads_can_use_the_table_concurrently() -> None:

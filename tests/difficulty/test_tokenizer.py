@@ -98,13 +98,6 @@ def test_chunks_match_the_pattern(text: str) -> None:
     assert split_chunks(text) == [chunk for chunk in parser._CHUNK.findall(text) if chunk]
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.text())
-def test_every_text_but_the_empty_one_has_rows(text: str) -> None:
-    text = text.encode("utf-8", "replace").decode()
-    assert bool(text) == bool(tokens(shipped_parser().chunks, text))
-
-
 def test_rows_do_not_depend_on_earlier_texts(fresh: ChunkTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parser, "TABLE_LIMIT", 4)
     for text in ["one two three", "three two one (four)", "five six seven", "one two three"]:
@@ -131,8 +124,3 @@ def test_threads_can_fill_the_table_concurrently(fresh: ChunkTable) -> None:
         thread.join()
     assert len(seen) == 240
     assert tokens(fresh, "thread5 says word5") == 3
-
-
-def test_vectors_of_no_token_and_one_token() -> None:
-    assert shipped_parser().vectors([]).shape == (0, 48)
-    assert shipped_parser().vectors(shipped_parser().chunks("Go")[0]).dtype == np.float32

@@ -9,15 +9,12 @@ from hypothesis import strategies as st
 
 from odar.difficulty.estimator import (
     COUNTS,
-    MIN_ROWS,
-    check_row_count,
     cross_predict,
     d_star,
     fit_features,
     shipped_estimator,
 )
 from odar.difficulty.features import FEATURES, phi_batch
-from odar.errors import InputError
 from odar.types import Query
 
 UNIT = st.floats(0, 1)
@@ -80,18 +77,6 @@ def test_a_start_keeps_its_scaling_and_weights_of_constant_features() -> None:
     assert model.scaling_ is start.scaling_
     still = [i for i, f in enumerate(FEATURES) if f not in ("word_count", "question_marks")]
     np.testing.assert_allclose(model.weights_[still], start.weights_[still], atol=1e-3)
-
-
-def test_the_same_seed_gives_the_same_weights() -> None:
-    x, d = world(200)
-    a, b = (fit_features(x, d, seeds=(1, 2), epochs=3).weights_ for _ in range(2))
-    assert (a == b).all()
-
-
-def test_too_few_rows_are_rejected() -> None:
-    check_row_count(MIN_ROWS)
-    with pytest.raises(InputError, match=f"{MIN_ROWS - 1} rows .* at least {MIN_ROWS}"):
-        check_row_count(MIN_ROWS - 1)
 
 
 def test_held_out_predictions_do_not_see_their_row() -> None:

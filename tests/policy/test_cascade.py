@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from odar.policy.belief import Agent, Belief, Opinion
 from odar.policy.cascade import CascadePolicy, default_stages
-from odar.types import MAX_STAGES, Assignment, Candidate, Estimate, Plan, Route, Stage, State, Step
+from odar.types import Assignment, Candidate, Estimate, Plan, Route, Stage, State, Step
 
 AGENTS = {
     "fast": Agent("fast", 0.6, "gpt"),
@@ -172,11 +172,6 @@ def test_tables_are_shared_by_similar_prices():
 def test_default_stages_name_known_agents(agents):
     stages = default_stages(dict.fromkeys(agents, 1))
     assert set().union(*(stage.agents for stage in stages)) == set(agents)
-
-
-def test_a_cascade_has_a_bounded_number_of_stages():
-    agents = {"fast": 1, "slow": 1, **{f"agent{i}": 1 for i in range(20)}}
-    assert len(default_stages(agents)) == MAX_STAGES
 
 
 def test_known_values_do_not_wait_for_a_thread_that_computes_others():

@@ -34,11 +34,6 @@ def test_drawn_questions_agree_with_the_belief() -> None:
     assert SIMULATION.p[(0, 1, 2)].mean() == pytest.approx(SIMULATION.p[(2,)].mean(), abs=0.02)
 
 
-def test_drawing_is_repeatable() -> None:
-    again = Simulation.run(BELIEF, [(FAST,), (SECOND,), (SLOW,)], plausible=10)
-    assert np.array_equal(again.p[(0, 1)], SIMULATION.p[(0, 1)])
-
-
 @pytest.mark.parametrize("ratio", [3.0, 10.0, 20.0])
 @pytest.mark.parametrize("gain", [0.25, 0.1, 0.03])
 def test_a_sure_answer_is_kept_and_an_unsure_one_is_not(ratio: float, gain: float) -> None:
@@ -68,10 +63,6 @@ def test_straight_to_slow_where_fast_seldom_helps() -> None:
     found = StageValues.by_induction(simulation, [1 / 60, 3 / 60], ("fast", "slow"))
     assert found.next_stage([0, 1], None, 0.79) == 1
     assert "slow" in found.thresholds[0]
-
-
-def test_without_an_answer_it_goes_on() -> None:
-    assert values().next_stage([1, 2], 0.0, 0.7) in (1, 2)
 
 
 def test_numbers_and_arrays_choose_alike() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import InputError
-from odar.policy.dial import NAMES, Dial, TargetState
+from odar.policy.dial import Dial, TargetState
 
 
 def test_a_smaller_gain_is_bought_at_a_higher_value():
@@ -57,12 +57,3 @@ def test_a_target_out_of_reach_is_not_compensated_for_ever():
     for _ in range(10_000):
         state.count(1.0, 5.0)
     assert state.factor(5.0) <= math.exp(10)
-
-
-def test_states_of_processes_are_added():
-    one, other = TargetState(2, 5.0, 1.0), TargetState(1, 1.0, -1.0)
-    assert (one + other).mean == 2.0
-
-
-def test_names_are_ordered_from_cheap_to_dear():
-    assert list(NAMES.values()) == sorted(NAMES.values(), reverse=True)

@@ -58,14 +58,6 @@ def test_a_bare_number_joins_the_only_unit_present():
     assert group_answers(["5", "5 kg", "5 g", "5"]) == [0, 1, 2, 0]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "abc", "1/0", "0^-1", "1,00", "..", "-", "$", "1 2 3", "12:30", "3.4.5", "1e"]
-)
-def test_text_that_is_not_a_number_has_no_plain_quantity(text):
-    quantity = parse_quantity(text)
-    assert quantity is None or quantity[1]
-
-
 answers = st.one_of(
     st.text(max_size=40),
     st.from_regex(r"[-+]?\$?\d{1,4}(,\d{3})?(\.\d+)?( ?(km|%|dollars))?", fullmatch=True),
@@ -91,25 +83,11 @@ def test_groups_do_not_depend_on_the_order(items, data):
             assert (moved[i] == moved[j]) == (numbers[order[i]] == numbers[order[j]])
 
 
-@given(answers, answers, answers)
-def test_equality_of_forms_is_an_equivalence_relation(a, b, c):
-    forms = [canonical(x) for x in (a, b, c)]
-    assert (forms[0] == forms[1]) == (forms[1] == forms[0])
-    if forms[0] == forms[1] and forms[1] == forms[2]:
-        assert forms[0] == forms[2]
-
-
 @given(st.fractions(max_denominator=10_000))
 def test_every_fraction_is_read_exactly(value):
     assert parse_quantity(f"{value.numerator}/{value.denominator}")[0] == value
     if value >= 0:
         assert canonical(f"\\frac{{{value.numerator}}}{{{value.denominator}}}") == canonical(str(value))
-
-
-@given(st.integers(-(10**15), 10**15))
-def test_thousands_separators_do_not_matter(value):
-    assert canonical(f"{value:,}") == canonical(str(value)) == canonical(f"{value}.00")
-    assert parse_quantity(str(value))[0] == Fraction(value)
 
 
 @pytest.mark.parametrize("piece", ["1,", "(", "a, ", "\\frac{1}", "9", "$", " and ", "^"])
@@ -225,12 +203,6 @@ def test_mixed_numbers_are_sums(whole, over, under):
     assert parse_quantity(f"{whole} {over}/{under}")[0] == value
     assert parse_quantity(rf"{whole}\frac{{{over}}}{{{under}}}")[0] == value
     assert parse_quantity(f"-{whole} {over}/{under}")[0] == -value
-
-
-@given(st.integers(0, 10**6), st.sampled_from([unit for _, _, unit in READ if unit and " " not in unit]))
-def test_parsing_a_unit_is_idempotent(value, unit):
-    first = parse_quantity(f"{value} {unit}")
-    assert first == (Fraction(value), unit)
 
 
 @given(st.text(max_size=130))

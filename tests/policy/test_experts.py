@@ -31,6 +31,24 @@ from odar.types import Image, Query
         ("Hello there", "general"),
         ("", "general"),
         ("你好吗", "general"),
+        ("Evaluate the integral of x e^x from 0 to 1.", "math"),
+        ("Find the smallest prime p such that p + 2 is prime.", "math"),
+        ("Write a function in Rust that returns the sum of a list.", "code"),
+        ("Is f(x) = 1/x a function of x that is continuous?", "code"),
+        ("What is the product of 12 and 13?", "math"),
+        ("Fix the exception in this Python method.", "code"),
+        ("How do I return a book?", "general"),
+        ("Is there a method to his madness?", "commonsense"),
+        ("What is the return on investment in education?", "general"),
+        ("Which king's function was to import silk?", "knowledge"),
+        ("What matrix of social relations did Foucault describe?", "general"),
+        ("Who had an average childhood?", "knowledge"),
+        ("The prime of Miss Jean Brodie: who wrote it?", "general"),
+        ("Write a function that reverses a list.", "code"),
+        ("Why does this function return None?\ndef f(x): print(x)", "code"),
+        ("What is the derivative of sin x?", "math"),
+        ("Is 91 prime?", "math"),
+        ("What is the average of 3, 5 and 10?", "math"),
     ],
 )
 def test_cues_choose_the_expert(text, expert):
@@ -55,21 +73,6 @@ def test_a_keyword_in_another_sense_is_not_a_cue(text, not_):
     assert route_expert(Query(text))[0] != not_
 
 
-@pytest.mark.parametrize(
-    ("text", "expert"),
-    [
-        ("Evaluate the integral of x e^x from 0 to 1.", "math"),
-        ("Find the smallest prime p such that p + 2 is prime.", "math"),
-        ("Write a function in Rust that returns the sum of a list.", "code"),
-        ("Is f(x) = 1/x a function of x that is continuous?", "code"),
-        ("What is the product of 12 and 13?", "math"),
-        ("Fix the exception in this Python method.", "code"),
-    ],
-)
-def test_a_keyword_in_its_own_sense_is_a_cue(text, expert):
-    assert route_expert(Query(text))[0] == expert
-
-
 def test_modality_comes_before_keywords():
     routed = route_expert(Query("Solve the equation in this picture", (Image("image/png", b"x"),)))
     assert routed == (Expert.MULTIMODAL, "modality: image")
@@ -82,10 +85,6 @@ def test_more_keywords_win_and_ties_go_by_the_fixed_order():
 
 def test_keywords_are_whole_words():
     assert route_expert(Query("I saw a prankster at the summit"))[0] is Expert.GENERAL
-
-
-def test_the_assignment_names_the_cue():
-    assert route_expert(Query("Solve the equation by calculus"))[1] == "keywords: calculus, equation"
 
 
 @given(st.text(max_size=300))
@@ -111,11 +110,6 @@ def test_keywords_are_found_as_defined(pieces, between):
     text = between.join(pieces).lower()
     for keywords in KEYWORDS.values():
         assert Keywords(keywords).found(text, set(re.findall(r"\w+", text))) == by_definition(keywords, text)
-
-
-@given(st.lists(st.text("ab +", min_size=1, max_size=5), min_size=1, max_size=6), st.text("ab +", max_size=40))
-def test_any_keywords_are_found_as_defined(keywords, text):
-    assert Keywords(keywords).found(text, set(re.findall(r"\w+", text))) == by_definition(keywords, text)
 
 
 @given(st.from_regex(re.compile("|".join(RULES["other_senses"]["phrases"]), re.ASCII), fullmatch=True))
@@ -153,24 +147,3 @@ def test_agents_that_cannot_see_an_image_are_left_out():
     assert assign(Query("What is this?", (PICTURE,)), cards).models == {"slow": "seer"}
     blind = {"fast": [DEFAULT], "slow": [MATHEMATICIAN]}
     assert set(assign(Query("What is this?", (PICTURE,)), blind).models) == {"fast", "slow"}
-
-
-@pytest.mark.parametrize(
-    ("text", "expert"),
-    [
-        ("How do I return a book?", "general"),
-        ("Is there a method to his madness?", "commonsense"),
-        ("What is the return on investment in education?", "general"),
-        ("Which king's function was to import silk?", "knowledge"),
-        ("What matrix of social relations did Foucault describe?", "general"),
-        ("Who had an average childhood?", "knowledge"),
-        ("The prime of Miss Jean Brodie: who wrote it?", "general"),
-        ("Write a function that reverses a list.", "code"),
-        ("Why does this function return None?\ndef f(x): print(x)", "code"),
-        ("What is the derivative of sin x?", "math"),
-        ("Is 91 prime?", "math"),
-        ("What is the average of 3, 5 and 10?", "math"),
-    ],
-)
-def test_everyday_words_count_only_in_context(text, expert):
-    assert route_expert(Query(text))[0] == expert

@@ -80,11 +80,6 @@ def test_a_negation_counts_as_much_as_a_rare_word():
     assert word_overlap(affirmed, denied) < word_overlap(affirmed, rest)
 
 
-def test_texts_that_share_only_common_words_are_not_similar():
-    s = lexical(["It is the capital of the country in the north.", "This is a part of what was in the river."])
-    assert s[0, 1] == 0.0
-
-
 def test_code_is_compared_without_comments_and_layout():
     rewritten = "```python\ndef add(a, b):\n        return a + b   # another comment\n```"
     s = lexical(
