@@ -6,7 +6,7 @@ import pytest
 
 import odar
 from odar.errors import InputError
-from odar.policy.cascade import stage_price
+from odar.policy.base import stage_price
 from odar.types import Image, Stage
 from support.engine import MODELS, engine
 

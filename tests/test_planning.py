@@ -14,7 +14,7 @@ from odar.difficulty.base import estimate_turn, open_estimator
 from odar.difficulty.estimator import shipped_estimator
 from odar.engine import Odar
 from odar.planning import LONG_TEXT, AsyncEstimator, call_prices, usual_lengths
-from odar.policy.cascade import stage_price
+from odar.policy.base import stage_price
 from odar.types import Estimate, Plan, Query, Stage, Step
 from support.engine import settings, talk
 from support.scripted import ScriptedProvider

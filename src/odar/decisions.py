@@ -20,8 +20,7 @@ from odar.agents.measure import Measurements
 from odar.agents.team import Team, is_usable
 from odar.background import MAX_INLINE_BYTES, run_by_size, run_in_thread
 from odar.errors import InputError, one_line
-from odar.policy.cascade import stage_price
-from odar.policy.policies import Policy, expected_usd, leading_candidate
+from odar.policy.base import Policy, stage_price
 from odar.providers.base import Completion
 from odar.providers.openai import chat_body, read_reply
 from odar.types import SLOW, Ask, Call, Candidate, Decision, Plan, Stage, State, Usage, Verdict
@@ -175,7 +174,7 @@ class DryRun:
             plan,
             decision,
             thresholds=tuple(self.policy.describe(plan)),
-            expected_usd=expected_usd(self.policy, state),
+            expected_usd=self.policy.expected_usd(state),
             requests=self._requests(state, decision),
             candidates=state.candidates,
             verdict=verdict,
@@ -192,7 +191,7 @@ class DryRun:
         numbers: list[int] = []
         while left:
             stage = self._stage(state, next(iter(left.values())).agent)
-            proposal = leading_candidate(self.policy, state)
+            proposal = self.policy.leading_candidate(state)
             found = []
             for ask in stage.asks:
                 own = [number for number, given in left.items() if given.agent == ask.agent]
@@ -231,7 +230,7 @@ class DryRun:
     def _requests(self, state: State, decision: Decision) -> dict[Ask, dict[str, Any]]:
         """What each agent of the next stage would be sent."""
         self.team.final = decision.final
-        proposal = leading_candidate(self.policy, state)
+        proposal = self.policy.leading_candidate(state)
         asked = Counter(call.agent for call in self.team.ledger.calls)
         requests = {}
         for ask in () if decision.stage is None else decision.stage.asks:

@@ -27,10 +27,11 @@ from odar.inputs import Question, make_query
 from odar.observer import Observer, observed, tell
 from odar.options import DEFAULT_OPTIONS, AskKeywords, AskOptions, with_keywords
 from odar.planning import Planner, usual_lengths
+from odar.policy.base import Policy
 from odar.policy.cascade import CascadePolicy
 from odar.policy.fusion import Fusion
 from odar.policy.kinds import Kind, request_kind
-from odar.policy.policies import Policy, agents_of, choose_policy, leading_candidate, policy_with_skills
+from odar.policy.policies import agents_of, choose_policy, policy_with_skills
 from odar.providers.base import Provider
 from odar.providers.pool import Guard, observed_guard
 from odar.served.agreement import ServedAgreement
@@ -127,7 +128,7 @@ class Odar:
                     team.check(*(stage.agents if decision.final else team.cards))
                 team.final = decision.final
                 stream.announce(decision, plan)
-                proposal = leading_candidate(policy, state)
+                proposal = policy.leading_candidate(state)
                 candidates = await team.ask(stage, proposal, stream.handler_of(decision))
                 if stream.committed and not candidates:  # no other agent can continue this text
                     raise team.error()

@@ -23,11 +23,11 @@ from odar.difficulty.base import MAX_EARLIER_TURNS, Estimator, LengthEstimator, 
 from odar.errors import DeadlineExceeded
 from odar.observer import observed
 from odar.options import AskOptions
+from odar.policy.base import Policy
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import NAMES, Dial
 from odar.policy.experts import assign
 from odar.policy.kinds import Kind, request_kind
-from odar.policy.policies import Policy
 from odar.policy.session import SessionRequest
 from odar.served.targets import ServedTargets
 from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Ask, Assignment, Estimate, Plan, Query, Step

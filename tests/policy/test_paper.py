@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from odar.policy.paper import FixedPolicy, PaperPolicy, Thresholds
+from odar.policy.base import FixedPolicy
+from odar.policy.paper import PaperPolicy, Thresholds
 from odar.types import Assignment, Candidate, Estimate, Plan, Route, Stage, State, Step
 
 PAIR = Assignment(models={"fast": "quick", "slow": "deep"})

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
+from odar.policy.base import Policy, stage_price
 from odar.policy.belief import Agent, Belief, Evidence, Posterior
 from odar.policy.cascade_values import Reached, Simulation, StageValues
 from odar.policy.kinds import Kind
@@ -63,7 +64,7 @@ plausible answers (0 means many), and the price level of each stage."""
 
 
 @dataclass(frozen=True, slots=True)
-class CascadePolicy:
+class CascadePolicy(Policy):
     """Asks a further stage while it is worth its price.
 
     Args:
@@ -85,11 +86,6 @@ class CascadePolicy:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     name = "cascade"
-
-    @property
-    def opening(self) -> Decision | None:
-        """None: the first stage depends on the difficulty."""
-        return None
 
     def posterior(self, state: State) -> Posterior:
         plan = state.plan
@@ -305,14 +301,3 @@ def price_level(price: float, value: float) -> int:
     (-24, -24)
     """
     return round(math.log(max(price, 1e-9 * value) / value) / _LOG_LEVEL)
-
-
-def stage_price(stage: Stage, plan: Plan) -> float:
-    """Expected price of a stage for this question; samples of one request share its prompt."""
-    total = 0.0
-    for ask in stage.asks:
-        price = plan.prices.get(ask.agent, 0.0)
-        if ask.samples > 1:
-            price += (ask.samples - 1) * plan.sample_prices.get(ask.agent, price)
-        total += price
-    return total

@@ -246,7 +246,7 @@ class StageValues:
         """The value of a state for each question: that of stopping, or of the best stage that can follow."""
         p = self.simulation.p[reached]
         worths = self.worths(self.simulation.following(reached), p, self.simulation.q[reached])
-        return np.maximum.reduce([p, *worths])
+        return np.asarray(np.maximum.reduce([p, *worths]))
 
     def later_stages(self, reached: Reached, questions: Ints) -> Counter[int]:
         """How many of these questions ask each of the stages that can follow a state, now or later."""

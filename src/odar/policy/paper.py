@@ -2,7 +2,6 @@
 
 Simple is one fast call. Medium is the fast answer and its verification by the slow agent. Hard is one stage with
 the fast agent and five independent slow samples.
-Fixed choices ask the same stages for every question.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from odar.types import FAST, SLOW, Ask, Decision, Plan, Route, Stage, State, Verdict
+from odar.policy.base import STOP, Policy, decision_of
+from odar.types import FAST, SLOW, Ask, Decision, Plan, Route, Stage, State
 
 if TYPE_CHECKING:
     from odar.settings import RoutingSettings
 
 PATHS = tuple(Route)
-STOP = "done"
-"""Reason of a decision to stop, which reports leave out because it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class PaperPolicy:
+class PaperPolicy(Policy):
     """Chooses the path of a question by its difficulty alone.
 
     Args:
@@ -116,90 +114,26 @@ class PaperPolicy:
         if len(plan.agents) == 1:  # only one agent can see the images
             if asked or not usable:
                 return Decision(None, STOP)
-            return _decision(Stage((Ask(usable[0], plan.n),)), reason)
+            return decision_of(Stage((Ask(usable[0], plan.n),)), reason)
         # Hard: one stage
         if path is Route.HARD:
             samples = Ask(SLOW, max(self.samples, plan.n))
-            return Decision(None, STOP) if asked else _decision(Stage((Ask(FAST), samples)), reason)
+            return Decision(None, STOP) if asked else decision_of(Stage((Ask(FAST), samples)), reason)
         # the second stage of Medium
         if path is Route.MEDIUM and asked == 1:
             proposal = bool(state.candidates)
             why = "verify" if proposal else "the fast agent failed"
-            return _decision(Stage((Ask(SLOW, plan.n, verify=proposal),)), why)
+            return decision_of(Stage((Ask(SLOW, plan.n, verify=proposal),)), why)
         # the first stage of Medium and Simple; then slow, if the fast agent failed
         if asked == 0:
             samples = Ask(FAST, plan.n if path is Route.SIMPLE else 1)
             return Decision(Stage((samples,)), reason, final=path is Route.SIMPLE)
         if not state.candidates and SLOW in usable:
-            return _decision(Stage((Ask(SLOW, plan.n),)), "the fast agent failed")
+            return decision_of(Stage((Ask(SLOW, plan.n),)), "the fast agent failed")
         return Decision(None, STOP)
-
-    def verdict(self, state: State) -> Verdict | None:
-        """None: the fusion rule decides."""
-        return None
 
     def describe(self, plan: Plan) -> list[str]:
         if self.forced is not None:
             return []
         own = self.thresholds_of(plan.assignment.expert)
         return [f"simple if d < {own.tau1:g}, medium if d < {own.tau2:g}, else hard"]
-
-
-@dataclass(frozen=True, slots=True)
-class FixedPolicy:
-    """Asks the same stages for every question: slow alone, self-consistency (`slow*5`), a named model.
-
-    An agent that fails, or cannot answer, is replaced by the first of the others.
-
-    >>> from odar.types import Assignment, Estimate
-    >>> slow = State(Plan(Estimate(0.2, "length"), Assignment(models={"slow": "b"})))
-    >>> print(FixedPolicy((Stage.parse("slow*5"),)).next_stage(slow).stage)
-    slow*5
-    """
-
-    stages: tuple[Stage, ...]
-
-    @classmethod
-    def parse(cls, *stages: str) -> FixedPolicy:
-        return cls(tuple(map(Stage.parse, stages)))
-
-    @property
-    def name(self) -> str:
-        """The stages, joined by commas."""
-        return ", ".join(map(str, self.stages))
-
-    @property
-    def opening(self) -> Decision | None:
-        """The first stage, if it is a single call."""
-        first = self.stages[0]
-        return Decision(first, "fixed", final=len(self.stages) == 1) if first.calls == 1 else None
-
-    def next_stage(self, state: State) -> Decision:
-        plan = state.plan
-        remaining = self.stages[len(state.stages) :]
-        last = len(remaining) == 1
-        if remaining and remaining[0].agents <= set(plan.agents):
-            stage = remaining[0].times(plan.n) if last else remaining[0]
-            if state.fits(stage):
-                alone = last and not state.stages and stage.calls == plan.n
-                return Decision(stage, "fixed", final=alone)
-        others = [Stage((Ask(agent, plan.n),)) for agent in plan.agents if agent not in state.failed]
-        if not state.candidates and others:
-            stage = next(filter(state.fits, others), others[0])
-            return _decision(
-                stage, "another agent failed" if state.failed else "the fixed stage does not fit the limits"
-            )
-        return Decision(None, STOP)
-
-    def verdict(self, state: State) -> Verdict | None:
-        """None: the fusion rule decides."""
-        return None
-
-    def describe(self, plan: Plan) -> list[str]:
-        return []
-
-
-def _decision(stage: Stage, reason: str) -> Decision:
-    """The decision to ask a stage; its text is final if it is a single call that checks no other answer."""
-    alone = len(stage.asks) == 1 and stage.calls == 1
-    return Decision(stage, reason, final=alone and not stage.asks[0].verify)

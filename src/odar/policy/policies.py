@@ -1,4 +1,4 @@
-"""Policies by name: what decides after every answer whether to ask further."""
+"""The policy of a question by the settings, its agents with their skills, and the walks that it may take."""
 
 from __future__ import annotations
 
@@ -6,26 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from odar.errors import InputError
+from odar.policy.base import FixedPolicy, Policy
 from odar.policy.belief import Agent
-from odar.policy.cascade import CascadePolicy, default_stages, stage_price, within_samples
-from odar.policy.paper import PATHS, FixedPolicy, PaperPolicy
+from odar.policy.cascade import CascadePolicy, default_stages, within_samples
+from odar.policy.paper import PATHS, PaperPolicy
 from odar.types import (
     CHEAP_AGENTS,
     DIRECT,
     FAST,
     SLOW,
     Ask,
-    Candidate,
-    Decision,
-    Plan,
     Route,
     Stage,
-    State,
     Step,
-    Verdict,
     path_of,
 )
 
@@ -41,51 +37,6 @@ VENDORS_CHEAP_SKILL = 0.62
 """Median skill of ten cheap models of vendors on MMLU-Pro; small open models have less."""
 Walk = tuple[Stage, ...]
 """The stages that a question passes through, from the first to the last."""
-
-
-class Policy(Protocol):
-    """Decides in every state whether to ask another stage. Pure: no clock, no randomness, no I/O."""
-
-    @property
-    def name(self) -> str:
-        """Name of the policy in traces."""
-        ...
-
-    @property
-    def opening(self) -> Decision | None:
-        """The single call with which every question begins, if any: it can start before the plan is made."""
-        ...
-
-    def next_stage(self, state: State) -> Decision:
-        """The next stage, or stop."""
-        ...
-
-    def verdict(self, state: State) -> Verdict | None:
-        """The winner of the candidates; None leaves it to the fusion rule."""
-        ...
-
-    def describe(self, plan: Plan) -> list[str]:
-        """In words, when a question like this one stops or goes on; empty if nothing depends on a number."""
-        ...
-
-
-def leading_candidate(policy: Policy, state: State) -> Candidate | None:
-    """The candidate that leads now, for a verifier; None without any."""
-    verdict = policy.verdict(state) if len(state.candidates) > 1 else None
-    return state.candidates[0 if verdict is None else verdict.winner] if state.candidates else None
-
-
-def expected_usd(policy: Policy, state: State) -> float:
-    """The expected price of all further stages of a question."""
-    if isinstance(policy, CascadePolicy):
-        return policy.expected_usd(state)
-    # what other policies ask does not depend on the answers
-    total = 0.0
-    while (stage := policy.next_stage(state).stage) is not None:
-        total += stage_price(stage, state.plan)
-        answered = Candidate(stage.asks[0].step, stage.asks[0].agent, "", "", "")
-        state = replace(state, stages=(*state.stages, stage), candidates=(*state.candidates, answered))
-    return total
 
 
 def choose_policy(
@@ -202,7 +153,6 @@ def possible_walks(policy: Policy, n: int = 1, max_path: Route | None = None) ->
         n: number of choices that the client asks for.
         max_path: the longest path that the key allows; walks beyond it are left out.
     """
-    walks: list[Walk]
     match policy:
         case PaperPolicy(forced=forced, samples=samples):
             slow = Ask(SLOW, max(samples, n))
@@ -215,10 +165,9 @@ def possible_walks(policy: Policy, n: int = 1, max_path: Route | None = None) ->
         case CascadePolicy(stages=stages, agents=agents, max_samples=samples):
             walks = list(_longest_walks(stages, tuple(samples.items()), max_path))
             walks += [(Stage((Ask(agent, n),)),) for agent in agents]
-        case FixedPolicy(stages=stages):
-            walks = [(*stages[:-1], stages[-1].times(n)), (Stage((Ask(FAST, n),)),)]
         case _:
-            raise TypeError(f"unknown policy {policy.name}")
+            assert isinstance(policy, FixedPolicy)
+            walks = [(*policy.stages[:-1], policy.stages[-1].times(n)), (Stage((Ask(FAST, n),)),)]
     return [walk for walk in walks if _within(walk, max_path)]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from odar.errors import one_line
-from odar.policy.paper import STOP
+from odar.policy.base import STOP
 
 _MAX_ANSWER = 36
 _JUDGMENTS = {True: "says CORRECT, ", False: "says INCORRECT, ", None: ""}

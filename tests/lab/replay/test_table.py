@@ -14,10 +14,11 @@ from odar.lab.recording.files import open_recording, write_recording
 from odar.lab.replay.outcomes import mean_outcomes
 from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import ReplayTable, load_table, load_tables
+from odar.policy.base import FixedPolicy
 from odar.policy.belief import Belief, Evidence
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial
-from odar.policy.paper import FixedPolicy, PaperPolicy
+from odar.policy.paper import PaperPolicy
 from odar.types import FAST, SLOW, Stage, Step
 from support.panels import calibration, collect_panel, handmade_panel, header, synthetic_panel
 

@@ -20,9 +20,10 @@ from odar.lab.replay.outcomes import Outcomes, best_mixture, mean_outcomes, pick
 from odar.lab.replay.states import stacked_agent
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array, Ints
+from odar.policy.base import FixedPolicy
 from odar.policy.fusion import Fusion
 from odar.policy.fusion_rules import RULES
-from odar.policy.paper import FixedPolicy, PaperPolicy
+from odar.policy.paper import PaperPolicy
 from odar.settings import Settings
 from odar.types import CHEAP_AGENTS, FAST, SLOW, Query, Route, Stage, State, Step, Verdict
 

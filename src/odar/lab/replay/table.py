@@ -37,14 +37,15 @@ from odar.lab.replay.outcomes import ARRAYS, Outcomes
 from odar.lab.replay.states import RememberingBelief, stacked_evidence
 from odar.planning import is_nominal, make_plan, reference_price, token_prices, usual_lengths, value_of
 from odar.policy.arrays import Array, Bools, Ints
+from odar.policy.base import FixedPolicy, Policy
 from odar.policy.belief import Agent, Belief, Evidence, Opinion
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial, TargetState
 from odar.policy.energy import Alignment, free_energy
 from odar.policy.equivalence import group_candidates
 from odar.policy.fusion import Fusion
-from odar.policy.paper import PATHS, FixedPolicy, PaperPolicy
-from odar.policy.policies import Policy, agents_of, choose_policy
+from odar.policy.paper import PATHS, PaperPolicy
+from odar.policy.policies import agents_of, choose_policy
 from odar.policy.signals import QuantileTables, shipped_tables
 from odar.settings import FusionSettings, Settings
 from odar.types import FAST, Ask, Assignment, Candidate, Estimate, Plan, Query, Stage, State, Step, Verdict, path_of

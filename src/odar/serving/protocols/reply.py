@@ -13,7 +13,7 @@ from odar.agents.measure import size_of
 from odar.background import run_by_size
 from odar.conversation import ToolCall
 from odar.formats import dump_json
-from odar.policy.paper import STOP
+from odar.policy.base import STOP
 from odar.providers.base import CallDelta, Delta
 from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError
 from odar.serving.exchange import EVENT_STREAM_HEADERS, ClientLeft, Exchange
