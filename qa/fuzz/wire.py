@@ -32,7 +32,7 @@ def streamed(chunks: Iterable[bytes], collector: Collector) -> tuple[Reply | Pro
 def whole(body: bytes, interpret: Callable[[Any], Reply]) -> Reply | ProviderError:
     """What becomes of a body."""
     response = Response(_Answer([body], "application/json"), ErrorFactory("p"))  # type: ignore[arg-type]
-    return _ended(response.interpret(body, interpret))
+    return _ended(response.read(interpret))
 
 
 def _ended(reading: Any) -> Reply | ProviderError:

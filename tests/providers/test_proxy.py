@@ -16,6 +16,7 @@ from odar.providers.connection import Address, proxy_for
 from odar.providers.http import Retry
 from odar.providers.openai import OpenAIProvider
 from odar.providers.pool import ProviderPool
+from odar.providers.response import ErrorFactory
 from odar.settings import ProviderSettings
 from support.fault_server import FaultServer
 from support.payloads import chat_payload
@@ -170,7 +171,7 @@ def test_the_proxy_is_chosen_by_the_environment(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    proxy = proxy_for(Address.parse(url))
+    proxy = proxy_for(Address.parse(url), ErrorFactory("p"))
     assert (proxy and proxy.host) == found
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -31,6 +32,7 @@ DEFAULT_CONTEXT = 4096
 RETRY_DOWNLOAD_S = 60.0
 """Time after a failed download during which calls fail at once."""
 _ROLES = frozenset({"system", "user", "assistant"})
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class LocalProvider(Provider):
@@ -73,6 +75,9 @@ class LocalProvider(Provider):
         self._failed_downloads: dict[str, tuple[float, str]] = {}
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """Answer the request on the engine's thread, after downloading and loading the model."""
+        turns = _turns(request.messages, self.name)
+        engine = self._engine(request.model)
         loop = asyncio.get_running_loop()
         cancelled = threading.Event()
 
@@ -84,34 +89,34 @@ class LocalProvider(Provider):
             if on_delta is not None and request.n == 1:
                 loop.call_soon_threadsafe(pass_on, text)
 
-        def generate(engine: Engine, prompt: list[int]) -> Reply:
-            body = _body(request, prompt)
-            samples: list[_Sample] = []
-            for first in range(0, request.n, self._parallel):
-                batch = [_Sample(on_text) for _ in range(min(self._parallel, request.n - first))]
+        def job() -> Reply:
+            with self._provider_errors(request.model):
+                self._download(request.model, engine)
+                samples = _generate(engine, request, engine.chat_prompt(turns), on_text, cancelled)
+                completions = tuple(sample.completion(request.logprobs) for sample in samples)
+                return Reply(completions, _usage(samples), model=engine.settings.path.stem)
 
-                def on_chunk(chunk: Chunk, batch: list[_Sample] = batch) -> None:
-                    for choice in chunk.get("choices", ()):
-                        batch[choice["index"]].add(choice, chunk.get("usage"))
-
-                # llama.cpp gives sample i of a batch the seed s + i; later batches continue the sequence.
-                seed = body["seed"] + first if request.sampling.seed is not None else body["seed"]
-                engine.generate({**body, "n": len(batch), "seed": seed}, on_chunk, cancelled)
-                samples += batch
-            completions = tuple(sample.completion(request.logprobs) for sample in samples)
-            return Reply(completions, _usage(samples), model=engine.settings.path.stem)
-
-        return await self._run(request, cancelled, generate)
+        future = engine.submit(job)
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                return await asyncio.wrap_future(future)
+        except TimeoutError:
+            raise ProviderTimeout(
+                f"the local model {request.model} did not finish within {request.timeout_s:.3g} s",
+                provider=self.name,
+            ) from None
+        except StoppedError:
+            raise ProviderError("the local model was closed", provider=self.name) from None
+        finally:
+            cancelled.set()
 
     async def prepare(self, model: str) -> None:
         """Download missing weights and load the model; the first call reports a failure."""
-        try:
+        with suppress(Exception):
             engine = self._engine(model)
             if not engine.loaded:
                 await asyncio.to_thread(self._download, model, engine)
                 await asyncio.wrap_future(engine.submit(engine.prepare))
-        except Exception:
-            return
 
     async def check(self, model: str = "") -> str:
         from importlib.metadata import PackageNotFoundError, version
@@ -127,32 +132,6 @@ class LocalProvider(Provider):
         opened, self._engines = self._engines, {}
         for engine in opened.values():
             await run_in_thread(partial(release_engine, engine))
-
-    async def _run(
-        self, request: Request, cancelled: threading.Event, work: Callable[[Engine, list[int]], Reply]
-    ) -> Reply:
-        """Run `work` with the tokenized prompt on the engine's thread, after downloading and loading the model."""
-        turns = _turns(request.messages, self.name)
-        engine = self._engine(request.model)
-
-        def job() -> Reply:
-            with self._provider_errors(request.model):
-                self._download(request.model, engine)
-                return work(engine, engine.chat_prompt(turns))
-
-        future = engine.submit(job)
-        try:
-            async with asyncio.timeout(request.timeout_s):
-                return await asyncio.wrap_future(future)
-        except TimeoutError:
-            raise ProviderTimeout(
-                f"the local model {request.model} did not finish within {request.timeout_s:.3g} s",
-                provider=self.name,
-            ) from None
-        except StoppedError:
-            raise ProviderError("the local model was closed", provider=self.name) from None
-        finally:
-            cancelled.set()
 
     def _engine(self, model: str) -> Engine:
         if model not in self._engines:
@@ -207,21 +186,36 @@ class LocalProvider(Provider):
 def _turns(messages: tuple[Message, ...], provider: str) -> list[tuple[str, str]]:
     """The roles and texts of a conversation; ProviderError if the local models do not support it."""
     for message in messages:
-        if problem := _problem(message):
+        problem = ""
+        if message.images:
+            problem = "local models cannot see images; choose a model that can"
+        elif message.role not in _ROLES:
+            problem = f"unknown role {message.role!r} (known: {', '.join(sorted(_ROLES))})"
+        elif _SURROGATE.search(message.text):
+            problem = f"a {message.role} message is not valid Unicode (unpaired surrogate)"
+        if problem:
             raise ProviderError(problem, provider=provider, status=400)
     return [(message.role, message.text) for message in messages]
 
 
-def _problem(message: Message) -> str:
-    if message.images:
-        return "local models cannot see images; choose a model that can"
-    if message.role not in _ROLES:
-        return f"unknown role {message.role!r} (known: {', '.join(sorted(_ROLES))})"
-    try:
-        message.text.encode()
-    except UnicodeEncodeError:
-        return f"a {message.role} message is not valid Unicode (unpaired surrogate)"
-    return ""
+def _generate(
+    engine: Engine, request: Request, prompt: list[int], on_text: Callable[[str], None], cancelled: threading.Event
+) -> list[_Sample]:
+    """All samples of a request, as many at once as the engine has slots."""
+    body = _body(request, prompt)
+    samples: list[_Sample] = []
+    for first in range(0, request.n, engine.settings.parallel):
+        batch = [_Sample(on_text) for _ in range(min(engine.settings.parallel, request.n - first))]
+
+        def on_chunk(chunk: Chunk, batch: list[_Sample] = batch) -> None:
+            for choice in chunk.get("choices", ()):
+                batch[choice["index"]].add(choice, chunk.get("usage"))
+
+        # llama.cpp gives sample i of a batch the seed s + i; later batches continue the sequence.
+        seed = body["seed"] + first if request.sampling.seed is not None else body["seed"]
+        engine.generate({**body, "n": len(batch), "seed": seed}, on_chunk, cancelled)
+        samples += batch
+    return samples
 
 
 def _body(request: Request, prompt: list[int]) -> dict[str, Any]:

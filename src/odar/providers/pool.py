@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odar.errors import SettingsError, UnknownName
@@ -170,11 +170,11 @@ class LeastBusyProvider(ProviderWrapper):
         self._members = tuple(members)
         self._busy = [0] * len(members)
 
-    async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         chosen = min(range(len(self._members)), key=self._busy.__getitem__)
         self._busy[chosen] += 1
         try:
-            return await work(self._members[chosen])
+            return await self._members[chosen].complete(request, on_delta)
         finally:
             self._busy[chosen] -= 1
 

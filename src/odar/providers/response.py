@@ -24,6 +24,8 @@ from odar.providers.connection import Connection
 
 MAX_BODY_BYTES = 64 * 2**20
 """Maximum size of a response."""
+_MAX_ERROR_BYTES = 64 * 2**10
+"""Number of bytes that are read of an error."""
 _MAX_COUNT = 10**12
 """Larger counts of tokens are invalid; they would not fit the store."""
 _EVENTS_AT_ONCE = 50
@@ -121,22 +123,38 @@ class Collector(Protocol):
 
 
 class Response:
-    """A response with a success status; it can be read once."""
+    """A response after its head; its body can be read once."""
 
     def __init__(self, connection: Connection, errors: ErrorFactory) -> None:
         self.content_type = connection.content_type
+        self.passed_on = False
+        """Whether the caller got a part of the answer already."""
         self._connection = connection
         self._errors = errors
         self._received = 0
 
-    async def read(self) -> bytes:
+    @property
+    def complete(self) -> bool:
+        """Whether all of it arrived."""
+        return self._connection.complete
+
+    async def check_head(self) -> None:
+        """Raise the error of a response that is not a success."""
+        status, headers = self._connection.status, self._connection.headers
+        # A redirect is an error too: following it would send the key to another host.
+        if not 200 <= status < 300:
+            body = (await self._connection.read_all(_MAX_ERROR_BYTES)).decode("utf-8", errors="replace")
+            raise self._errors.from_status(status, headers, body)
+        if encoding := headers.get("content-encoding", "").lower().removeprefix("identity"):
+            why = f"the answer is compressed ({encoding}) although the request forbids it; check base_url"
+            raise self._errors.create(ProviderProtocolError, why, retryable=False)
+
+    async def read(self, interpret: Callable[[Payload], T], unread: str = "") -> T:
+        """What `interpret` makes of the JSON of the body, without its field `unread`."""
         chunks = []
         while chunk := await self._read_chunk():
             chunks.append(chunk)
-        return b"".join(chunks)
-
-    async def interpret(self, body: bytes, interpret: Callable[[Payload], T], unread: str = "") -> T:
-        """Interpret the JSON of the body, without its field `unread`."""
+        body = b"".join(chunks)
         return await run_by_size(len(body), partial(self._parse, interpret, body, unread))
 
     async def stream(self, collector: Collector, on_delta: OnDelta) -> Reply:
@@ -147,6 +165,7 @@ class Response:
                     await asyncio.sleep(0)  # others' turn
                 piece = await run_by_size(len(event), partial(self._parse, collector.feed, event))
                 if piece.text or piece.calls or piece.wire or piece.thinking:
+                    self.passed_on = True
                     on_delta(piece)
         if not (reader.done or collector.finished):
             raise self._errors.create(ProviderUnreachable, "the stream broke off before the answer was complete")
@@ -276,6 +295,12 @@ class ErrorFactory:
             retryable=retryable,
             body=None if body is None else self.redact(body)[:BODY_CHARS],
             **more,
+        )
+
+    def not_sent(self, why: str, *, retryable: bool = True, local: bool = False) -> ProviderUnreachable:
+        """The error for a request that could not be sent."""
+        return self.create(
+            ProviderUnreachable, why, retryable=retryable, may_be_billed=False, reached=False, local=local
         )
 
     def _create(

@@ -25,23 +25,32 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
+from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
-from opentelemetry import trace
+from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import Histogram, Meter, NoOpMeter
+from opentelemetry.metrics._internal import _ProxyMeterProvider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from odar.conversation import Message
-from odar.errors import ProviderError
+from odar.errors import ProviderError, SettingsError
 from odar.providers.base import Reply, Request
 from odar.settings import ProviderSettings, Settings
 from odar.traces.record import path_name
 from odar.types import Answer, Ask, Decision, Estimate, Verdict
 
 Attributes = dict[str, Any]
+SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 # Only the two headers of W3C trace context, because baggage may contain internal data.
 _PROPAGATOR = TraceContextTextMapPropagator()
 _SHARED = frozenset({
@@ -146,7 +155,7 @@ class Spans:
                 self._first_chunk.record(seconds, call)
 
     def headers(self) -> Mapping[str, str]:
-        """Return `traceparent`, and `tracestate` if the client sent one."""
+        """`traceparent`, and `tracestate` if the client sent one."""
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier)
         return carrier
@@ -195,7 +204,7 @@ class Spans:
 
 
 def server_attributes(name: str, settings: ProviderSettings) -> Attributes:
-    """Return the name and address of a provider, without the password of its URL.
+    """The name and address of a provider, without the password of its URL.
 
     >>> server_attributes("ollama", ProviderSettings(kind="openai", base_url="http://127.0.0.1:11434/v1"))
     {'gen_ai.provider.name': 'ollama', 'server.address': '127.0.0.1', 'server.port': 11434}
@@ -210,7 +219,7 @@ def server_attributes(name: str, settings: ProviderSettings) -> Attributes:
 
 
 def request_attributes(request: Request, *, stream: bool) -> Attributes:
-    """Return the attributes of a request to a model; None for unknown values and defaults."""
+    """The attributes of a request to a model; None for unknown values and defaults."""
     sampling = request.sampling
     return {
         "gen_ai.request.model": request.model,
@@ -225,7 +234,7 @@ def request_attributes(request: Request, *, stream: bool) -> Attributes:
 
 
 def content_attributes(messages: Iterable[Message]) -> Attributes:
-    """Return the conversation as the conventions write it, without images.
+    """The conversation as the conventions write it, without images.
 
     >>> content_attributes([Message("user", "Hi")])["gen_ai.input.messages"]
     '[{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}]'
@@ -251,7 +260,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def result_attributes(fact: Any) -> Attributes:
-    """Return the attributes of the result of a step; None for unknown values."""
+    """The attributes of the result of a step; None for unknown values."""
     match fact:
         case Reply(usage=usage):
             return {
@@ -303,3 +312,60 @@ def result_attributes(fact: Any) -> Attributes:
 
 def _known(attributes: Attributes) -> Attributes:
     return {name: value for name, value in attributes.items() if value is not None}
+
+
+# ── where spans and metrics go ──────────────────────────────────────────────────────────────────────────────
+
+
+def tracer(environ: Mapping[str, str]) -> Tracer:
+    """A tracer of the application's tracer provider, or of ours if it has none. Sets nothing global."""
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider):
+        _check_protocol(environ, "TRACES")
+        provider = own_tracer_provider()
+    return provider.get_tracer("odar", version("odar"), SCHEMA)
+
+
+@cache
+def own_tracer_provider() -> TracerProvider:
+    """The tracer provider of this process; it exports remaining spans at exit."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    provider = TracerProvider(resource=_resource())
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
+
+
+def _resource() -> Resource:
+    """The resource of spans and metrics: service `odar`, unless the environment names another."""
+    created = Resource.create({"service.version": version("odar")})
+    if str(created.attributes.get("service.name", "")).startswith("unknown_service"):
+        return created.merge(Resource({"service.name": "odar"}))
+    return created
+
+
+def meter(environ: Mapping[str, str]) -> Meter:
+    """A meter of the application's meter provider, or of ours if it has none. Sets nothing global."""
+    provider = metrics.get_meter_provider()
+    if isinstance(provider, _ProxyMeterProvider):
+        _check_protocol(environ, "METRICS")
+        provider = own_meter_provider()
+    return provider.get_meter("odar", version("odar"))
+
+
+@cache
+def own_meter_provider() -> MeterProvider:
+    """The meter provider of this process; it exports once a minute and at exit."""
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    return MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], _resource())
+
+
+def _check_protocol(environ: Mapping[str, str], signal: str) -> None:
+    """Raise SettingsError if the environment names another protocol than the one of our exporters."""
+    for name in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if environ.get(name, "http/protobuf") != "http/protobuf":
+            message = (
+                f"{signal.lower()} are sent as http/protobuf; for another protocol set up a provider of your own"
+            )
+            raise SettingsError(f"{name} = {environ[name]!r}: {message}")
