@@ -21,6 +21,9 @@ class _Answer:
     async def read(self) -> bytes:
         return self._pieces.pop(0) if self._pieces else b""
 
+    async def read_all(self) -> bytes:
+        return b"".join(self._pieces)
+
 
 def streamed(chunks: Iterable[bytes], collector: Collector) -> tuple[Reply | ProviderError, str]:
     """What becomes of a stream, and the text that was handed over meanwhile. Anything else that is raised is a bug."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import ProviderError, summary_of
-from odar.providers.response import BODY_CHARS, ErrorFactory, parse_error_body, retry_after
+from odar.providers.response import BODY_CHARS, ErrorFactory, error_of, retry_after
 from support.requests import KEY
 
 FAILURES = ErrorFactory("up", key_hint="set UP_API_KEY", secrets=(KEY,))
@@ -108,13 +108,11 @@ def test_errors_in_a_payload_are_classified(
 
 @given(json_values)
 def test_any_body_can_be_explained(value: object) -> None:
-    code, said = parse_error_body(json.dumps(value))
-    assert code is None or isinstance(code, str)
-    assert isinstance(said, str)
+    assert all(isinstance(each, str) for each in error_of(value))
 
 
 def test_a_body_nested_too_deeply_has_no_explanation() -> None:
-    assert parse_error_body("[" * 100_000) == (None, "")
+    assert str(FAILURES.from_status(400, {}, "[" * 100_000)) == "up: HTTP 400"
 
 
 @given(st.floats(0, 1e6))

@@ -19,7 +19,7 @@ from odar.errors import (
     ProviderUnreachable,
     SettingsError,
 )
-from odar.providers import http, response
+from odar.providers import connection, http
 from odar.providers.http import Retry, backoff_s
 from odar.providers.openai import OpenAIProvider, read_reply
 from support import fault_server as faults
@@ -237,7 +237,7 @@ async def test_an_invalid_base_url_is_rejected(base_url: str) -> None:
 async def test_an_endless_answer_is_cut_off(
     server: FaultServer, openai: OpenAIProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(response, "MAX_BODY_BYTES", 100_000)
+    monkeypatch.setattr(connection, "MAX_BODY_BYTES", 100_000)
 
     async def flood(exchange: Exchange) -> None:
         await exchange.head(200, "application/json", None)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("odar.providers")
 KEEP_ALIVE_S = 15.0
 """Time after which an idle connection is closed; servers close theirs without notice."""
+MAX_BODY_BYTES = 64 * 2**20
+"""Maximum size of a response."""
 _MAX_HEADER_BYTES = 64 * 2**10
 """Limit for the headers of one response, including 1xx responses before it and trailers."""
 _MAX_HEADERS = 256
@@ -60,9 +62,9 @@ class Connection(asyncio.Protocol):
         self._keep = True
         self._paused = False
         self._failure: tuple[type[ProviderError], str] | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._changed = asyncio.Event()
         self._pieces: list[bytes] = []
-        self._unread = 0
+        self._unread = self._read = 0
         self._unparsed = 0
         """Bytes since the last head or body; many of them are an endless header, trailer or chunk extension."""
         self._header_bytes = 0
@@ -85,7 +87,8 @@ class Connection(asyncio.Protocol):
         self.headers = {}
         self.complete = False
         self._failure = None
-        self._pieces, self._unread = [], 0
+        self._pieces = []
+        self._unread = self._read = 0
         self._unparsed = self._header_bytes = self._header_count = 0
         if self._transport is None:
             self._fail(ProviderUnreachable, "the connection broke off")
@@ -103,23 +106,33 @@ class Connection(asyncio.Protocol):
             await self._wait()
 
     async def read(self) -> bytes:
-        """The part of the body that arrived since the last call, empty at the end; raises like `read_head`."""
+        """The part of the body that arrived since the last call; empty at the end.
+
+        Raises:
+            ProviderUnreachable: the connection was lost before the end.
+            ProviderProtocolError: the response is not HTTP, or larger than `MAX_BODY_BYTES`.
+        """
         while not self._pieces:
             if self.complete:
                 return b""
             await self._wait()
+        self._read += self._unread
+        if self._read > MAX_BODY_BYTES:
+            why = f"the answer is larger than {MAX_BODY_BYTES} bytes"
+            raise self._errors.create(ProviderProtocolError, why, retryable=False, local=True)
         pieces, self._pieces, self._unread = self._pieces, [], 0
         if self._paused and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def read_all(self, limit: int | None = None) -> bytes:
+    async def read_all(self, limit: int = MAX_BODY_BYTES) -> bytes:
         """The rest of the body, at most `limit` bytes."""
-        body = bytearray()
-        while (limit is None or len(body) < limit) and (piece := await self.read()):
-            body += piece
-        return bytes(body[:limit])
+        pieces = []
+        while limit > 0 and (piece := await self.read()):
+            pieces.append(piece[:limit])
+            limit -= len(piece)
+        return b"".join(pieces)
 
     def close(self) -> None:
         """Close the connection at once, even if the response is incomplete."""
@@ -129,22 +142,18 @@ class Connection(asyncio.Protocol):
     async def _wait(self) -> None:
         if self._failure is not None:
             raise self._errors.create(*self._failure)
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._changed.clear()
+        await self._changed.wait()
 
     def _finish(self) -> None:
         if self._failure is None:
             self.complete = True
-            self._wake()
+            self._changed.set()
 
     def _fail(self, kind: type[ProviderError], why: str) -> None:
         if not self.complete and self._failure is None:
             self._failure = kind, why
-            self._wake()
+            self._changed.set()
 
     # ── asyncio.Protocol ────────────────────────────────────────────────────────────────────────────────────
 
@@ -203,7 +212,7 @@ class Connection(asyncio.Protocol):
             self.status = status
             self._new_headers = {}  # receives trailers, which are not published
             self._unparsed = 0
-            self._wake()
+            self._changed.set()
 
     def on_body(self, body: bytes) -> None:
         """Store a piece of the body; pause reading if too much is unread."""
@@ -212,7 +221,7 @@ class Connection(asyncio.Protocol):
             return
         self._pieces.append(body)
         self._unread += len(body)
-        self._wake()
+        self._changed.set()
         if self._unread > _MAX_UNREAD_BYTES and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()

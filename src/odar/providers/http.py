@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odar.background import MAX_INLINE_BYTES, run_by_size
-from odar.conversation import Options
 from odar.errors import ProviderError, ProviderTimeout, SettingsError, detach
 from odar.formats import dump_json, json_size
 from odar.observer import outgoing_headers
@@ -63,8 +62,6 @@ class HttpProvider(Provider):
     Args:
         name: the name it is configured under.
         base_url: prefix of all paths, such as https://api.openai.com/v1.
-        api_key: None for servers without one.
-        retry: number of attempts and pauses; None for `RETRY`.
         key_hint: remedy in the error for a rejected key.
         tls: trusted certificates and our own; None for the system's CAs.
     """
@@ -114,7 +111,9 @@ class HttpProvider(Provider):
             if not rejected:
                 raise
         reply = await self.send(_without(request, rejected), on_delta)
-        if len(self._unsupported) < _MAX_REMEMBERED_MODELS and _is_plain(request.options):
+        options = request.options
+        plain = not (options.effort or options.extra or options.tools or options.format or options.n > 1)
+        if plain and len(self._unsupported) < _MAX_REMEMBERED_MODELS:
             self._unsupported[request.model, request.effort] = known | rejected
         return reply
 
@@ -227,7 +226,7 @@ class HttpProvider(Provider):
                 raise
         before = f" (the attempt before: {failed[-1]})" if failed else ""
         why = f"no answer within {request.timeout_s:g} s{before}"
-        late = response is not None and response.complete  # only reading it took too long
+        late = response is not None and connection.complete  # only reading it took too long
         raise self._errors.create(ProviderTimeout, why, retries=len(failed), local=late)
 
     def _allows_retry(self, request: Request, failed: Sequence[ProviderError]) -> bool:
@@ -274,11 +273,6 @@ def _added_parameters(request: Request) -> frozenset[str]:
         "seed": options.seed,
     }
     return frozenset(name for name, value in clients.items() if value is None)
-
-
-def _is_plain(options: Options) -> bool:
-    """Whether the client left everything that can make a model reject parameters as it is."""
-    return not (options.effort or options.extra or options.tools or options.format or options.n > 1)
 
 
 def _rejected_parameters(request: Request, error: ProviderError) -> frozenset[str]:
