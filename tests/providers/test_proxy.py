@@ -87,15 +87,6 @@ async def test_ssl_cert_file_names_the_ca(port: int, certificate: Path, monkeypa
             default_tls.cache_clear()
 
 
-async def test_an_unnamed_private_ca_is_not_trusted(
-    port: int, certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with tls_front(port, certificate) as secure, ProxyServer({NAME: secure}).running() as address:
-        monkeypatch.setenv("HTTPS_PROXY", address)
-        with pytest.raises(ProviderUnreachable, match=r"no trusted TLS connection.*ca_file"):
-            await ask(f"https://{NAME}/v1")
-
-
 async def test_a_client_certificate_is_sent(
     port: int, certificate: Path, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

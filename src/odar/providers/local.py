@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from odar.background import run_in_thread
@@ -43,12 +44,12 @@ class LocalProvider(Provider):
     share the loaded models. A model that is not in the cache yet is downloaded by `prepare`, or by its first call.
 
     Args:
-        name: the provider's name in errors and traces.
         threads: 0 for the number of idle cores when a model is loaded.
         contexts: tokens of prompt and answer together, by model; `DEFAULT_CONTEXT` for others.
         parallel: samples in one batch. Each slot keeps its prompt, so that the prompts of several steps do not
             evict each other.
-        copy: providers with different numbers do not share loaded models.
+        copies: how often each model is loaded, for long runs: two copies with one thread each do twice the work of
+            one copy, while one copy with two threads does half as much again.
         on_progress: called from another thread while weights are downloaded.
         on_message: called from another thread with a line for the user, such as where weights come from.
     """
@@ -60,7 +61,7 @@ class LocalProvider(Provider):
         threads: int = 0,
         contexts: Mapping[str, int] | None = None,
         parallel: int = 8,
-        copy: int = 0,
+        copies: int = 1,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
     ) -> None:
@@ -68,10 +69,11 @@ class LocalProvider(Provider):
         self._threads = threads
         self._contexts = dict(contexts or {})
         self._parallel = parallel
-        self._copy = copy
+        self._copies = copies
         self._on_progress = on_progress
         self._on_message = on_message
-        self._engines: dict[str, Engine] = {}
+        self._engines: dict[str, list[Engine]] = {}
+        """The copies of each model."""
         self._failed_downloads: dict[str, tuple[float, str]] = {}
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
@@ -96,10 +98,10 @@ class LocalProvider(Provider):
                 completions = tuple(sample.completion(request.logprobs) for sample in samples)
                 return Reply(completions, _usage(samples), model=engine.settings.path.stem)
 
-        future = engine.submit(job)
+        engine.requests += 1
         try:
             async with asyncio.timeout(request.timeout_s):
-                return await asyncio.wrap_future(future)
+                return await asyncio.wrap_future(engine.submit(job))
         except TimeoutError:
             raise ProviderTimeout(
                 f"the local model {request.model} did not finish within {request.timeout_s:.3g} s",
@@ -109,6 +111,7 @@ class LocalProvider(Provider):
             raise ProviderError("the local model was closed", provider=self.name) from None
         finally:
             cancelled.set()
+            engine.requests -= 1
 
     async def prepare(self, model: str) -> None:
         """Download missing weights and load the model; the first call reports a failure."""
@@ -130,18 +133,20 @@ class LocalProvider(Provider):
 
     async def close(self) -> None:
         opened, self._engines = self._engines, {}
-        for engine in opened.values():
+        for engine in chain.from_iterable(opened.values()):
             await run_in_thread(partial(release_engine, engine))
 
     def _engine(self, model: str) -> Engine:
+        """The copy of a model with the fewest requests."""
         if model not in self._engines:
             with self._provider_errors(model):
                 path = gguf_path(model) if model.startswith(GGUF) else find_weights(model).path
             context = self._contexts.get(model, DEFAULT_CONTEXT)
-            self._engines[model] = acquire_engine(
-                EngineSettings(path, self._threads, context, self._parallel, self._copy)
-            )
-        return self._engines[model]
+            self._engines[model] = [
+                acquire_engine(EngineSettings(path, self._threads, context, self._parallel, copy))
+                for copy in range(self._copies)
+            ]
+        return min(self._engines[model], key=lambda engine: engine.requests)
 
     def _download(self, model: str, engine: Engine) -> None:
         """Download missing weights; continues after the request that started it has timed out."""

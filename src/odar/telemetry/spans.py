@@ -93,12 +93,11 @@ class Spans:
     def watch(self, step: str, fields: Mapping[str, Any]) -> Iterator[None]:
         """Keep a span open during the step; an error adds its type, but no message, which may quote a user."""
         name, kind, attributes, parent = self._span_arguments(step, fields)
-        is_call = step in ("chat", "forward")
-        cancelled = False
-        call = {key: attributes[key] for key in _SHARED & attributes.keys()}
-        if is_call:
+        call: Attributes | None = None
+        if step in ("chat", "forward"):
+            call = {key: attributes[key] for key in _SHARED & attributes.keys()}
             _CALL.set(call)
-        failure: Attributes = {}
+        failure: Attributes | None = {}
         started = time.perf_counter()
         with self._tracer.start_as_current_span(
             name, parent, kind, _known(attributes), record_exception=False, set_status_on_exception=False
@@ -107,7 +106,7 @@ class Spans:
                 yield
             except (asyncio.CancelledError, GeneratorExit):
                 span.set_attribute("odar.cancelled", True)  # cancelled by the caller: not an error, and no duration
-                cancelled = True
+                failure = None
                 raise
             except BaseException as error:
                 status = error.status if isinstance(error, ProviderError) else None
@@ -116,10 +115,10 @@ class Spans:
                 span.set_status(Status(StatusCode.ERROR))
                 raise
             finally:
-                if is_call:
+                if call is not None:
                     _CALL.set(None)
-                if is_call and not cancelled:
-                    self._duration.record(time.perf_counter() - started, {**call, **failure})
+                    if failure is not None:
+                        self._duration.record(time.perf_counter() - started, {**call, **failure})
 
     def tell(self, fact: Any) -> None:
         """Add the result of a step to its span and to the metrics; what is unknown is left out."""
