@@ -25,7 +25,7 @@ def sse(data: bytes) -> None:
     assert _feed(pieces, [stream[a:b] for a, b in pairwise([0, *cuts, len(stream)])]) == expected
     assert _feed(bytewise, [bytes([byte]) for byte in stream]) == expected
     assert whole.done == pieces.done == bytewise.done
-    assert "[DONE]" not in expected
+    assert b"[DONE]" not in expected
 
 
 def stream(data: bytes) -> None:
@@ -119,5 +119,5 @@ def _cuts(data: bytes) -> tuple[list[int], bytes]:
     return sorted(min(each, len(rest)) for each in data[1 : 1 + count]), rest
 
 
-def _feed(reader: SseReader, chunks: list[bytes]) -> list[str]:
+def _feed(reader: SseReader, chunks: list[bytes]) -> list[bytes]:
     return [event for chunk in chunks for event in reader.feed(chunk)]

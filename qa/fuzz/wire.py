@@ -21,6 +21,9 @@ class _Answer:
     async def read(self) -> bytes:
         return self._pieces.pop(0) if self._pieces else b""
 
+    async def read_all(self) -> bytes:
+        return b"".join(self._pieces)
+
 
 def streamed(chunks: Iterable[bytes], collector: Collector) -> tuple[Reply | ProviderError, str]:
     """What becomes of a stream, and the text that was handed over meanwhile. Anything else that is raised is a bug."""
@@ -32,7 +35,7 @@ def streamed(chunks: Iterable[bytes], collector: Collector) -> tuple[Reply | Pro
 def whole(body: bytes, interpret: Callable[[Any], Reply]) -> Reply | ProviderError:
     """What becomes of a body."""
     response = Response(_Answer([body], "application/json"), ErrorFactory("p"))  # type: ignore[arg-type]
-    return _ended(response.interpret(body, interpret))
+    return _ended(response.read(interpret))
 
 
 def _ended(reading: Any) -> Reply | ProviderError:

@@ -80,12 +80,13 @@ async def main(port: int) -> None:
     from pyreqwest.client import ClientBuilder
 
     from odar.providers.connection import Address, Connections
+    from odar.providers.response import ErrorFactory
 
     base = f"http://127.0.0.1:{port}/v1"
     data = json.dumps(BODY).encode()
     headers = {"content-type": "application/json"}
     limits = httpx2.Limits(max_connections=100, max_keepalive_connections=100)
-    connections = Connections(Address.parse(base))
+    connections = Connections(Address.parse(base), ErrorFactory("server"))
     sdk = openai.AsyncOpenAI(base_url=base, api_key="none")
     pyqwest_client = pyqwest.Client(pyqwest.HTTPTransport(pool_max_idle_per_host=100, enable_otel=False))
     rust_client = ClientBuilder().follow_redirects(False).no_proxy().build()

@@ -109,7 +109,7 @@ class OdarLLM:
     async def _ask(
         self, request: ChatRequest, fields: Mapping[str, Any], on_delta: OnDelta | None = None
     ) -> Answer:
-        """Return the answer; ODAR's errors get the status that its gateway would send."""
+        """Answer the request; ODAR's errors get the status that its gateway would send."""
         params = fields.get("litellm_params") or {}
         key = str(_metadata(params).get("user_api_key_hash") or "")
         old_params = _PARAMS.set(params)
@@ -118,9 +118,8 @@ class OdarLLM:
             odar = await self._engine(request.model)
             limits = request.extras
             timeout = fields.get("timeout")
-            deadlines = [limits.deadline_s, timeout if isinstance(timeout, int | float) else None]
-            deadline = min((each for each in deadlines if each is not None), default=None)
-            ledger = odar.agents.ledger(limits.max_calls, limits.max_cost_usd, deadline)
+            deadlines = [each for each in (limits.deadline_s, timeout) if isinstance(each, int | float)]
+            ledger = odar.agents.ledger(limits.max_calls, limits.max_cost_usd, min(deadlines, default=None))
             options = AskOptions(
                 path=limits.path,
                 dial=limits.read_dial(),
@@ -137,7 +136,7 @@ class OdarLLM:
             CURRENT_KEY.reset(old_key)
 
     async def _engine(self, model: str) -> Odar:
-        """Return the engine whose agents a model names; opened with the first request to it."""
+        """The engine whose agents a model names; opened with the first request to it."""
         async with self._opening:
             if model not in self._engines:
                 self._engines[model] = await asyncio.to_thread(self._open, model)
@@ -163,10 +162,10 @@ class OdarLLM:
         )
         if others := set(settings.agent_names) - set(agents):
             raise SettingsError(f"{', '.join(sorted(others))} of ODAR's settings has no place in 'odar/{model}'")
-        return Odar(settings, providers={PROVIDER: RouterProvider(self)})
+        return Odar(settings, providers={PROVIDER: RouterProvider(self.router)})
 
     def _card(self, name: str) -> dict[str, Any]:
-        """Return what LiteLLM knows about a model of its list, as settings of ODAR."""
+        """What LiteLLM knows about a model of its list, as settings of ODAR."""
         deployments = self.router.get_model_list(name)
         info = self.router.get_model_group_info(name) if deployments else None
         if info is None:
@@ -197,15 +196,15 @@ class RouterProvider(Provider):
 
     name = PROVIDER
 
-    def __init__(self, llm: OdarLLM) -> None:
-        self._llm = llm
+    def __init__(self, router: Any) -> None:
+        self._router = router
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Answer the request; parameters that a model does not take are dropped."""
         on_delta = on_delta if request.n == 1 else None
         body = chat_body(request, stream=on_delta is not None)
         try:
-            response = await self._llm.router.acompletion(
+            response = await self._router.acompletion(
                 **body, **_caller(_PARAMS.get()), drop_params=True, timeout=request.timeout_s
             )
             if on_delta is None:
@@ -222,7 +221,7 @@ class RouterProvider(Provider):
 
 
 def _read_request(fields: Mapping[str, Any]) -> ChatRequest:
-    """Return the request of a client, which LiteLLM passes in parts."""
+    """The request of a client, which LiteLLM passes in parts."""
     given = {name: value for name, value in fields["optional_params"].items() if name not in _LITELLM_ONLY}
     try:
         return read_chat({**given, "model": fields["model"], "messages": fields["messages"]})
@@ -231,7 +230,7 @@ def _read_request(fields: Mapping[str, Any]) -> ChatRequest:
 
 
 def _caller(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of LiteLLM's metadata that says who calls, for one call: the router adds to it."""
+    """The part of LiteLLM's metadata that says who calls, for one call: the router adds to it."""
     known = {
         name: value for name, value in _metadata(params).items() if name.startswith("user_api_") or name == "tags"
     }

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
+from odar.errors import ProviderError, ProviderProtocolError, ProviderUnreachable
 from odar.providers.anthropic import AnthropicProvider, messages_body, read_message
 from odar.providers.base import Message, Sampling
 from odar.types import Image, Usage
@@ -14,18 +14,13 @@ from support.payloads import chat_payload, message_events, message_payload
 from support.requests import KEY, ask
 
 FAULTS: dict[str, tuple[Behaviour, type[ProviderError], bool]] = {
-    "hang": (faults.hang(), ProviderTimeout, True),
     "400": (faults.anthropic_error(400, "invalid_request_error"), ProviderError, False),
     "401": (faults.anthropic_error(401, "authentication_error"), ProviderError, False),
     "429": (faults.anthropic_error(429, "rate_limit_error"), ProviderError, True),
     "500": (faults.anthropic_error(500, "api_error"), ProviderError, True),
     "529": (faults.anthropic_error(529, "overloaded_error"), ProviderError, True),
     "error in a 200": (faults.anthropic_error(200, "overloaded_error"), ProviderError, True),
-    "garbage": (faults.garbage(), ProviderProtocolError, True),
-    "html": (faults.html(), ProviderProtocolError, False),
     "another protocol": (faults.answer(chat_payload("4")), ProviderProtocolError, True),
-    "truncated": (faults.truncated(), ProviderUnreachable, True),
-    "reset": (faults.reset(), ProviderUnreachable, True),
 }
 
 
@@ -42,9 +37,7 @@ async def test_every_fault_raises_the_right_error(
     behaviour, kind, retryable = FAULTS[name]
     server.behave(behaviour)
     with pytest.raises(ProviderError) as caught:
-        await anthropic.complete(
-            ask(timeout_s=0.2 if kind is ProviderTimeout else 60.0), (lambda _: None) if streaming else None
-        )
+        await anthropic.complete(ask(timeout_s=60.0), (lambda _: None) if streaming else None)
     assert (type(caught.value), caught.value.retryable) == (kind, retryable)
     assert KEY not in str(caught.value) + repr(caught.value) + (caught.value.body or "")
     await server.until_idle()

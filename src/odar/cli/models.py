@@ -54,7 +54,7 @@ def _list_local(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         body = [
             {name: getattr(weights, name) for name in ("name", "title", "licence", "memory_mb")}
-            | {"bytes": weights.size, "sha256": [file.sha256 for file in weights.files]}
+            | {"bytes": weights.size, "sha256": [weights.sha256]}
             | {"state": state, "path": str(weights.path)}
             for weights, state, _ in rows
         ]

@@ -257,18 +257,14 @@ def copy_count(settings: Settings) -> int:
 def open_copies(settings: Settings) -> Mapping[str, Provider]:
     """The local providers, each with several copies of its models."""
     from odar.providers.local import LocalProvider
-    from odar.providers.pool import LeastBusyProvider
 
     threads = settings.local.threads or 1
-    count = copy_count(settings)
-
-    def open_provider(name: str) -> Provider:
-        contexts = settings.contexts(name)
-        return LeastBusyProvider(
-            [LocalProvider(name, threads=threads, contexts=contexts, copy=i) for i in range(count)]
-        )
-
-    return {name: open_provider(name) for name, each in settings.providers.items() if each.kind == "local"}
+    copies = copy_count(settings)
+    return {
+        name: LocalProvider(name, threads=threads, contexts=settings.contexts(name), copies=copies)
+        for name, each in settings.providers.items()
+        if each.kind == "local"
+    }
 
 
 # --- progress and failures ---------------------------------------------------------------------------------------

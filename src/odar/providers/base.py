@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -173,20 +173,17 @@ class Provider(ABC):
 
 
 class ProviderWrapper(Provider):
-    """Base class of providers that wrap another; a subclass overrides `call`, or single methods."""
+    """Base class of providers that wrap another; a subclass overrides some of the methods."""
 
     def __init__(self, provider: Provider) -> None:
         self.name = provider.name
         self._provider = provider
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        return await self.call(request, lambda provider: provider.complete(request, on_delta))
+        return await self._provider.complete(request, on_delta)
 
     async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-        return await self.call(request, lambda provider: provider.forward(address, body, request))
-
-    async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
-        return await work(self._provider)
+        return await self._provider.forward(address, body, request)
 
     async def prepare(self, model: str) -> None:
         await self._provider.prepare(model)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from odar.background import CURRENT_KEY
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
-from odar.providers.base import Provider, ProviderWrapper, Reply, Request
+from odar.providers.base import OnDelta, Provider, ProviderWrapper, Reply, Request
 
 FAILURES = 5
 """Failures in a row that open a breaker."""
@@ -132,7 +133,17 @@ class GuardedProvider(ProviderWrapper):
         super().__init__(provider)
         self.breaker = breaker
 
-    async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        with self._counted(request):
+            return await self._provider.complete(request, on_delta)
+
+    async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
+        with self._counted(request):
+            return await self._provider.forward(address, body, request)
+
+    @contextmanager
+    def _counted(self, request: Request) -> Iterator[None]:
+        """Raise an error if the breaker is open; else record how the request ends."""
         background = BACKGROUND.get()
         wait = self.breaker.waiting() if background else self.breaker.admit()
         if wait is not None:
@@ -147,10 +158,11 @@ class GuardedProvider(ProviderWrapper):
                 reached=False,
             )
         if background:
-            return await work(self._provider)
+            yield
+            return
         key = CURRENT_KEY.get()
         try:
-            reply = await work(self._provider)
+            yield
         except ProviderError as error:
             if not is_down(error):
                 self.breaker.succeeded(key)
@@ -163,7 +175,6 @@ class GuardedProvider(ProviderWrapper):
             self.breaker.abandoned()
             raise
         self.breaker.succeeded(key)
-        return reply
 
 
 def is_down(error: ProviderError) -> bool:

@@ -21,13 +21,18 @@ from urllib.parse import quote, unquote, urlsplit
 import httptools
 
 from odar.descriptors import server_connections
+from odar.errors import ProviderError, ProviderProtocolError, ProviderUnreachable
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from odar.providers.response import ErrorFactory
+
 LOG = logging.getLogger("odar.providers")
 KEEP_ALIVE_S = 15.0
 """Time after which an idle connection is closed; servers close theirs without notice."""
+MAX_BODY_BYTES = 64 * 2**20
+"""Maximum size of a response."""
 _MAX_HEADER_BYTES = 64 * 2**10
 """Limit for the headers of one response, including 1xx responses before it and trailers."""
 _MAX_HEADERS = 256
@@ -39,45 +44,27 @@ _NEXT_ADDRESS_S = 0.25
 """Delay after which the next address of a host is tried as well (RFC 8305)."""
 _PORTS = {"http": 80, "https": 443}
 _SAFE = "%/:@!$&'()*+,;=~-._"  # characters of a path that need no quoting
-
-
 _LOCAL_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 """This machine has no socket, port or memory left."""
-
-
-class ConnectError(Exception):
-    """The connection could not be established."""
-
-    def __init__(self, why: str, *, retryable: bool = True, local: bool = False) -> None:
-        super().__init__(why)
-        self.retryable = retryable
-        self.local = local
-
-
-class ReadError(Exception):
-    """The connection was lost before the response was complete."""
-
-
-class InvalidResponse(Exception):
-    """The response is not valid HTTP, or has too many headers."""
 
 
 class Connection(asyncio.Protocol):
     """A connection for one request at a time; its attributes describe the current response."""
 
-    def __init__(self) -> None:
+    def __init__(self, errors: ErrorFactory) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         """By name in lower case; the values of a repeated header are joined by commas."""
         self.complete = True
+        self._errors = errors
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._keep = True
         self._paused = False
-        self._error: Exception | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._failure: tuple[type[ProviderError], str] | None = None
+        self._changed = asyncio.Event()
         self._pieces: list[bytes] = []
-        self._unread = 0
+        self._unread = self._read = 0
         self._unparsed = 0
         """Bytes since the last head or body; many of them are an endless header, trailer or chunk extension."""
         self._header_bytes = 0
@@ -99,11 +86,12 @@ class Connection(asyncio.Protocol):
         self.status = 0
         self.headers = {}
         self.complete = False
-        self._error = None
-        self._pieces, self._unread = [], 0
+        self._failure = None
+        self._pieces = []
+        self._unread = self._read = 0
         self._unparsed = self._header_bytes = self._header_count = 0
         if self._transport is None:
-            self._finish(ReadError("the connection broke off"))
+            self._fail(ProviderUnreachable, "the connection broke off")
         else:
             self._transport.writelines([head, body] if body else [head])  # a large body is not copied
 
@@ -111,8 +99,8 @@ class Connection(asyncio.Protocol):
         """Wait for status and headers.
 
         Raises:
-            ReadError: the connection was lost before.
-            InvalidResponse: the response is not HTTP.
+            ProviderUnreachable: the connection was lost before.
+            ProviderProtocolError: the response is not HTTP.
         """
         while not self.status:
             await self._wait()
@@ -121,25 +109,30 @@ class Connection(asyncio.Protocol):
         """The part of the body that arrived since the last call; empty at the end.
 
         Raises:
-            ReadError: the connection was lost before the end.
-            InvalidResponse: the response is not HTTP.
+            ProviderUnreachable: the connection was lost before the end.
+            ProviderProtocolError: the response is not HTTP, or larger than `MAX_BODY_BYTES`.
         """
         while not self._pieces:
             if self.complete:
                 return b""
             await self._wait()
+        self._read += self._unread
+        if self._read > MAX_BODY_BYTES:
+            why = f"the answer is larger than {MAX_BODY_BYTES} bytes"
+            raise self._errors.create(ProviderProtocolError, why, retryable=False, local=True)
         pieces, self._pieces, self._unread = self._pieces, [], 0
         if self._paused and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def read_all(self, limit: int | None = None) -> bytes:
+    async def read_all(self, limit: int = MAX_BODY_BYTES) -> bytes:
         """The rest of the body, at most `limit` bytes."""
-        body = bytearray()
-        while (limit is None or len(body) < limit) and (piece := await self.read()):
-            body += piece
-        return bytes(body[:limit])
+        pieces = []
+        while limit > 0 and (piece := await self.read()):
+            pieces.append(piece[:limit])
+            limit -= len(piece)
+        return b"".join(pieces)
 
     def close(self) -> None:
         """Close the connection at once, even if the response is incomplete."""
@@ -147,20 +140,20 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def _wait(self) -> None:
-        if self._error is not None:
-            raise self._error
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
+        if self._failure is not None:
+            raise self._errors.create(*self._failure)
+        self._changed.clear()
+        await self._changed.wait()
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def _finish(self) -> None:
+        if self._failure is None:
+            self.complete = True
+            self._changed.set()
 
-    def _finish(self, error: Exception | None = None) -> None:
-        if not self.complete and self._error is None:
-            self.complete = error is None
-            self._error = error
-            self._wake()
+    def _fail(self, kind: type[ProviderError], why: str) -> None:
+        if not self.complete and self._failure is None:
+            self._failure = kind, why
+            self._changed.set()
 
     # ── asyncio.Protocol ────────────────────────────────────────────────────────────────────────────────────
 
@@ -179,7 +172,7 @@ class Connection(asyncio.Protocol):
             valid = False
         if not valid:
             self._keep = False
-            self._finish(InvalidResponse("the response is not valid HTTP"))
+            self._fail(ProviderProtocolError, "the response is not valid HTTP; check base_url")
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -187,9 +180,10 @@ class Connection(asyncio.Protocol):
         self._transport = None
         if self.status and exc is None and not {"content-length", "transfer-encoding"} & self.headers.keys():
             self._finish()
+        elif self.status:
+            self._fail(ProviderUnreachable, "the answer broke off before it was complete")
         else:
-            what = "the answer broke off before it was complete" if self.status else "the connection broke off"
-            self._finish(ReadError(what))
+            self._fail(ProviderUnreachable, "the connection broke off")
 
     # ── httptools callbacks ─────────────────────────────────────────────────────────────────────────────────
 
@@ -204,7 +198,7 @@ class Connection(asyncio.Protocol):
         self._header_bytes += len(name) + len(value)
         self._header_count += 1
         if self._header_bytes > _MAX_HEADER_BYTES or self._header_count > _MAX_HEADERS:
-            raise InvalidResponse
+            raise ValueError  # the parser ends, and `data_received` reports it
         key = name.decode("latin-1").lower()
         text = value.decode("latin-1")
         headers = self._new_headers
@@ -218,7 +212,7 @@ class Connection(asyncio.Protocol):
             self.status = status
             self._new_headers = {}  # receives trailers, which are not published
             self._unparsed = 0
-            self._wake()
+            self._changed.set()
 
     def on_body(self, body: bytes) -> None:
         """Store a piece of the body; pause reading if too much is unread."""
@@ -227,7 +221,7 @@ class Connection(asyncio.Protocol):
             return
         self._pieces.append(body)
         self._unread += len(body)
-        self._wake()
+        self._changed.set()
         if self._unread > _MAX_UNREAD_BYTES and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -313,11 +307,11 @@ def default_tls() -> SSLContext:
     return ssl.create_default_context()
 
 
-def proxy_for(address: Address) -> Address | None:
+def proxy_for(address: Address, errors: ErrorFactory) -> Address | None:
     """The proxy for a server by HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, or None.
 
     Raises:
-        ConnectError: the variable is not an http:// address.
+        ProviderUnreachable: the variable is not an http:// address.
     """
     from urllib.request import (  # type: ignore[attr-defined]  # typeshed lacks the second
         getproxies_environment,
@@ -336,7 +330,7 @@ def proxy_for(address: Address) -> Address | None:
     except ValueError:
         proxy = None
     if proxy is None or proxy.secure:
-        raise ConnectError(f"{name.upper()}_PROXY is not an http:// address of a proxy", retryable=False)
+        raise errors.not_sent(f"{name.upper()}_PROXY is not an http:// address of a proxy", retryable=False)
     return proxy
 
 
@@ -351,13 +345,14 @@ class Connections:
     """The connections of one event loop to one address, through a proxy if the environment names one.
 
     Raises:
-        ConnectError: the proxy variable is invalid.
+        ProviderUnreachable: the proxy variable is invalid.
     """
 
-    def __init__(self, address: Address, tls: SSLContext | None = None) -> None:
+    def __init__(self, address: Address, errors: ErrorFactory, tls: SSLContext | None = None) -> None:
         self.loop = asyncio.get_running_loop()
         self.address = address
-        self.proxy = proxy_for(address)
+        self.proxy = proxy_for(address, errors)
+        self._errors = errors
         self._tls = tls
         self._proxy_headers: dict[str, str] = {}
         if self.proxy is not None and self.proxy.credentials:
@@ -380,9 +375,8 @@ class Connections:
         A connection whose response was read to its end is kept; any other is closed, so that the server stops.
 
         Raises:
-            ConnectError: the server cannot be reached or is not trusted.
-            ReadError: the connection was lost.
-            InvalidResponse: the response is not HTTP.
+            ProviderUnreachable: the server cannot be reached or is not trusted, or the connection was lost.
+            ProviderProtocolError: the response is not HTTP.
         """
         async with self._free:  # beyond the limit requests wait; their timeouts run
             connection = await self._acquire()
@@ -434,27 +428,34 @@ class Connections:
                 await self._tunnel(raw)
             context = (self._tls or default_tls()) if secure else None
             _, connection = await self.loop.create_connection(
-                Connection, sock=raw, ssl=context, server_hostname=self.address.host if secure else None
+                lambda: Connection(self._errors),
+                sock=raw,
+                ssl=context,
+                server_hostname=self.address.host if secure else None,
             )
         except SSLError:
             remedy = "name its CA in SSL_CERT_FILE or in the provider's ca_file"
-            raise ConnectError(f"no trusted TLS connection to {server}; {remedy}", retryable=False) from None
+            raise self._errors.not_sent(
+                f"no trusted TLS connection to {server}; {remedy}", retryable=False
+            ) from None
         except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             why = getattr(error, "strerror", None) or type(error).__name__
+            local = getattr(error, "errno", None) in _LOCAL_ERRORS
             if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
                 LOG.error("no connection to a model server can be opened: %s; raise ulimit -n", why)
-                raise ConnectError(f"cannot connect to {server}: {why} on this machine") from None
-            what = f"the proxy {host}:{port}" if self.proxy else server
-            check = "the proxy variables" if self.proxy else "base_url"
-            local = getattr(error, "errno", None) in _LOCAL_ERRORS
-            raise ConnectError(f"cannot connect to {what} ({why}); check {check}", local=local) from None
+                why = f"cannot connect to {server}: {why} on this machine"
+            else:
+                what = f"the proxy {host}:{port}" if self.proxy else server
+                check = "the proxy variables" if self.proxy else "base_url"
+                why = f"cannot connect to {what} ({why}); check {check}"
+            raise self._errors.not_sent(why, local=local) from None
         return connection
 
     async def _tunnel(self, raw: socket.socket) -> None:
         """Open a tunnel to the server through the proxy (CONNECT); close the socket on failure.
 
         Raises:
-            ConnectError: the proxy refuses.
+            ProviderUnreachable: the proxy refuses.
             OSError: the proxy closes the connection, or its response is too long.
         """
         host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
@@ -475,7 +476,7 @@ class Connections:
                     "check user and password in HTTPS_PROXY" if status == 407 else "check HTTPS_PROXY and NO_PROXY"
                 )
                 answer = f"answers {status}" if status else "does not answer in HTTP"
-                raise ConnectError(f"the proxy {answer} for {server}; {remedy}", retryable=status >= 500)
+                raise self._errors.not_sent(f"the proxy {answer} for {server}; {remedy}", retryable=status >= 500)
         except BaseException:
             raw.close()
             raise

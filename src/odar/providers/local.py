@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from odar.background import run_in_thread
@@ -31,6 +33,7 @@ DEFAULT_CONTEXT = 4096
 RETRY_DOWNLOAD_S = 60.0
 """Time after a failed download during which calls fail at once."""
 _ROLES = frozenset({"system", "user", "assistant"})
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class LocalProvider(Provider):
@@ -41,12 +44,12 @@ class LocalProvider(Provider):
     share the loaded models. A model that is not in the cache yet is downloaded by `prepare`, or by its first call.
 
     Args:
-        name: the provider's name in errors and traces.
         threads: 0 for the number of idle cores when a model is loaded.
         contexts: tokens of prompt and answer together, by model; `DEFAULT_CONTEXT` for others.
         parallel: samples in one batch. Each slot keeps its prompt, so that the prompts of several steps do not
             evict each other.
-        copy: providers with different numbers do not share loaded models.
+        copies: how often each model is loaded, for long runs: two copies with one thread each do twice the work of
+            one copy, while one copy with two threads does half as much again.
         on_progress: called from another thread while weights are downloaded.
         on_message: called from another thread with a line for the user, such as where weights come from.
     """
@@ -58,7 +61,7 @@ class LocalProvider(Provider):
         threads: int = 0,
         contexts: Mapping[str, int] | None = None,
         parallel: int = 8,
-        copy: int = 0,
+        copies: int = 1,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
     ) -> None:
@@ -66,13 +69,17 @@ class LocalProvider(Provider):
         self._threads = threads
         self._contexts = dict(contexts or {})
         self._parallel = parallel
-        self._copy = copy
+        self._copies = copies
         self._on_progress = on_progress
         self._on_message = on_message
-        self._engines: dict[str, Engine] = {}
+        self._engines: dict[str, list[Engine]] = {}
+        """The copies of each model."""
         self._failed_downloads: dict[str, tuple[float, str]] = {}
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """Answer the request on the engine's thread, after downloading and loading the model."""
+        turns = _turns(request.messages, self.name)
+        engine = self._engine(request.model)
         loop = asyncio.get_running_loop()
         cancelled = threading.Event()
 
@@ -84,34 +91,35 @@ class LocalProvider(Provider):
             if on_delta is not None and request.n == 1:
                 loop.call_soon_threadsafe(pass_on, text)
 
-        def generate(engine: Engine, prompt: list[int]) -> Reply:
-            body = _body(request, prompt)
-            samples: list[_Sample] = []
-            for first in range(0, request.n, self._parallel):
-                batch = [_Sample(on_text) for _ in range(min(self._parallel, request.n - first))]
+        def job() -> Reply:
+            with self._provider_errors(request.model):
+                self._download(request.model, engine)
+                samples = _generate(engine, request, engine.chat_prompt(turns), on_text, cancelled)
+                completions = tuple(sample.completion(request.logprobs) for sample in samples)
+                return Reply(completions, _usage(samples), model=engine.settings.path.stem)
 
-                def on_chunk(chunk: Chunk, batch: list[_Sample] = batch) -> None:
-                    for choice in chunk.get("choices", ()):
-                        batch[choice["index"]].add(choice, chunk.get("usage"))
-
-                # llama.cpp gives sample i of a batch the seed s + i; later batches continue the sequence.
-                seed = body["seed"] + first if request.sampling.seed is not None else body["seed"]
-                engine.generate({**body, "n": len(batch), "seed": seed}, on_chunk, cancelled)
-                samples += batch
-            completions = tuple(sample.completion(request.logprobs) for sample in samples)
-            return Reply(completions, _usage(samples), model=engine.settings.path.stem)
-
-        return await self._run(request, cancelled, generate)
+        engine.requests += 1
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                return await asyncio.wrap_future(engine.submit(job))
+        except TimeoutError:
+            raise ProviderTimeout(
+                f"the local model {request.model} did not finish within {request.timeout_s:.3g} s",
+                provider=self.name,
+            ) from None
+        except StoppedError:
+            raise ProviderError("the local model was closed", provider=self.name) from None
+        finally:
+            cancelled.set()
+            engine.requests -= 1
 
     async def prepare(self, model: str) -> None:
         """Download missing weights and load the model; the first call reports a failure."""
-        try:
+        with suppress(Exception):
             engine = self._engine(model)
             if not engine.loaded:
                 await asyncio.to_thread(self._download, model, engine)
                 await asyncio.wrap_future(engine.submit(engine.prepare))
-        except Exception:
-            return
 
     async def check(self, model: str = "") -> str:
         from importlib.metadata import PackageNotFoundError, version
@@ -125,44 +133,20 @@ class LocalProvider(Provider):
 
     async def close(self) -> None:
         opened, self._engines = self._engines, {}
-        for engine in opened.values():
+        for engine in chain.from_iterable(opened.values()):
             await run_in_thread(partial(release_engine, engine))
 
-    async def _run(
-        self, request: Request, cancelled: threading.Event, work: Callable[[Engine, list[int]], Reply]
-    ) -> Reply:
-        """Run `work` with the tokenized prompt on the engine's thread, after downloading and loading the model."""
-        turns = _turns(request.messages, self.name)
-        engine = self._engine(request.model)
-
-        def job() -> Reply:
-            with self._provider_errors(request.model):
-                self._download(request.model, engine)
-                return work(engine, engine.chat_prompt(turns))
-
-        future = engine.submit(job)
-        try:
-            async with asyncio.timeout(request.timeout_s):
-                return await asyncio.wrap_future(future)
-        except TimeoutError:
-            raise ProviderTimeout(
-                f"the local model {request.model} did not finish within {request.timeout_s:.3g} s",
-                provider=self.name,
-            ) from None
-        except StoppedError:
-            raise ProviderError("the local model was closed", provider=self.name) from None
-        finally:
-            cancelled.set()
-
     def _engine(self, model: str) -> Engine:
+        """The copy of a model with the fewest requests."""
         if model not in self._engines:
             with self._provider_errors(model):
                 path = gguf_path(model) if model.startswith(GGUF) else find_weights(model).path
             context = self._contexts.get(model, DEFAULT_CONTEXT)
-            self._engines[model] = acquire_engine(
-                EngineSettings(path, self._threads, context, self._parallel, self._copy)
-            )
-        return self._engines[model]
+            self._engines[model] = [
+                acquire_engine(EngineSettings(path, self._threads, context, self._parallel, copy))
+                for copy in range(self._copies)
+            ]
+        return min(self._engines[model], key=lambda engine: engine.requests)
 
     def _download(self, model: str, engine: Engine) -> None:
         """Download missing weights; continues after the request that started it has timed out."""
@@ -207,21 +191,36 @@ class LocalProvider(Provider):
 def _turns(messages: tuple[Message, ...], provider: str) -> list[tuple[str, str]]:
     """The roles and texts of a conversation; ProviderError if the local models do not support it."""
     for message in messages:
-        if problem := _problem(message):
+        problem = ""
+        if message.images:
+            problem = "local models cannot see images; choose a model that can"
+        elif message.role not in _ROLES:
+            problem = f"unknown role {message.role!r} (known: {', '.join(sorted(_ROLES))})"
+        elif _SURROGATE.search(message.text):
+            problem = f"a {message.role} message is not valid Unicode (unpaired surrogate)"
+        if problem:
             raise ProviderError(problem, provider=provider, status=400)
     return [(message.role, message.text) for message in messages]
 
 
-def _problem(message: Message) -> str:
-    if message.images:
-        return "local models cannot see images; choose a model that can"
-    if message.role not in _ROLES:
-        return f"unknown role {message.role!r} (known: {', '.join(sorted(_ROLES))})"
-    try:
-        message.text.encode()
-    except UnicodeEncodeError:
-        return f"a {message.role} message is not valid Unicode (unpaired surrogate)"
-    return ""
+def _generate(
+    engine: Engine, request: Request, prompt: list[int], on_text: Callable[[str], None], cancelled: threading.Event
+) -> list[_Sample]:
+    """All samples of a request, as many at once as the engine has slots."""
+    body = _body(request, prompt)
+    samples: list[_Sample] = []
+    for first in range(0, request.n, engine.settings.parallel):
+        batch = [_Sample(on_text) for _ in range(min(engine.settings.parallel, request.n - first))]
+
+        def on_chunk(chunk: Chunk, batch: list[_Sample] = batch) -> None:
+            for choice in chunk.get("choices", ()):
+                batch[choice["index"]].add(choice, chunk.get("usage"))
+
+        # llama.cpp gives sample i of a batch the seed s + i; later batches continue the sequence.
+        seed = body["seed"] + first if request.sampling.seed is not None else body["seed"]
+        engine.generate({**body, "n": len(batch), "seed": seed}, on_chunk, cancelled)
+        samples += batch
+    return samples
 
 
 def _body(request: Request, prompt: list[int]) -> dict[str, Any]:

@@ -270,7 +270,8 @@ class _Choice:
             if type(token) is not str:
                 token = ""
             if type(logprob) is not float or not _NOT_COMPUTED < logprob <= 0:
-                logprob = _valid_logprob(logprob)
+                valid = type(logprob) in (float, int) and _NOT_COMPUTED < logprob <= 0
+                logprob = float(logprob) if valid else None
             if not isinstance(raw, list):  # null; bytes() of a number would be that many zeros
                 raw = None
                 text = token
@@ -338,11 +339,6 @@ def _text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(part["text"] for part in content if part.get("type") in ("text", "output_text"))
-
-
-def _valid_logprob(value: Any) -> float | None:
-    """A log-probability as a server reports it, or None if it is missing or invalid."""
-    return float(value) if type(value) in (float, int) and _NOT_COMPUTED < value <= 0 else None
 
 
 def _index(choice: Mapping[str, Any]) -> int:

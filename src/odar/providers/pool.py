@@ -1,11 +1,10 @@
-"""Providers by name, opened when first needed and shared from then on; and wrappers that report or spread calls."""
+"""Providers by name, opened when first needed and shared from then on; and a wrapper that reports their calls."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odar.errors import SettingsError, UnknownName
@@ -153,30 +152,3 @@ def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | No
     if observer is None:
         return guard
     return lambda provider: ObservedProvider(guard(provider) if guard else provider)
-
-
-class LeastBusyProvider(ProviderWrapper):
-    """Sends each request to the provider with the fewest requests in flight.
-
-    For long runs on the local model: two copies with one thread each do twice the work of one copy, while one copy
-    with two threads does half as much again. `prepare` and `check` act on the first provider only.
-
-    Args:
-        members: at least one provider; all must answer the same request in the same way.
-    """
-
-    def __init__(self, members: Sequence[Provider]) -> None:
-        super().__init__(members[0])
-        self._members = tuple(members)
-        self._busy = [0] * len(members)
-
-    async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
-        chosen = min(range(len(self._members)), key=self._busy.__getitem__)
-        self._busy[chosen] += 1
-        try:
-            return await work(self._members[chosen])
-        finally:
-            self._busy[chosen] -= 1
-
-    async def close(self) -> None:
-        await asyncio.gather(*(member.close() for member in self._members))

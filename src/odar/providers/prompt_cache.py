@@ -9,6 +9,7 @@ nothing extra. Only digests are kept.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -48,28 +49,27 @@ class PromptCache:
         """Yield the marks of a request, and remember its prefixes after it has been answered."""
         prefixes = list(_prefixes(request))
         (head, head_size), *between, (whole, size) = prefixes if len(prefixes) > 1 else prefixes * 2
-        goes_on = any(self._is_recent(digest) for digest, _ in between)
-        reads = any(self._was_marked(digest) for digest, _ in between)
+        earlier = [self._was_marked(digest) for digest, _ in between]
+        goes_on = any(marked is not None for marked in earlier)
         writing: list[bytes] = []
         marks = Marks(
-            head_size >= MIN_CHARS and self._is_recent(head) and self._may_mark(head, writing),
-            size >= MIN_CHARS and goes_on and (reads or self._may_mark(whole, writing)),
+            head_size >= MIN_CHARS and self._was_marked(head) is not None and self._may_mark(head, writing),
+            size >= MIN_CHARS and goes_on and (any(earlier) or self._may_mark(whole, writing)),
         )
         try:
             yield marks
         finally:
             self._in_flight.difference_update(writing)
         for digest, marked in ((head, marks.instructions), (whole, marks.conversation)):
-            self._seen[digest] = (self._clock(), marked or self._was_marked(digest))
+            self._seen[digest] = (self._clock(), bool(marked or self._was_marked(digest)))
             self._seen.move_to_end(digest)
         while len(self._seen) > _MAX_PREFIXES:
             self._seen.popitem(last=False)
 
-    def _is_recent(self, digest: bytes) -> bool:
-        return digest in self._seen and self._clock() - self._seen[digest][0] < KEPT_S
-
-    def _was_marked(self, digest: bytes) -> bool:
-        return self._is_recent(digest) and self._seen[digest][1]
+    def _was_marked(self, digest: bytes) -> bool | None:
+        """Whether a prefix was marked at its last use; None without a recent use."""
+        used_at, marked = self._seen.get(digest, (-math.inf, False))
+        return marked if self._clock() - used_at < KEPT_S else None
 
     def _may_mark(self, digest: bytes, writing: list[bytes]) -> bool:
         """Whether a prefix is in the cache, or no other request is writing it."""

@@ -22,8 +22,8 @@ from odar.formats import MAX_STDLIB_BYTES, load_json
 from odar.providers.base import Delta, OnDelta, Reply
 from odar.providers.connection import Connection
 
-MAX_BODY_BYTES = 64 * 2**20
-"""Maximum size of a response."""
+_MAX_ERROR_BYTES = 64 * 2**10
+"""Number of bytes that are read of an error."""
 _MAX_COUNT = 10**12
 """Larger counts of tokens are invalid; they would not fit the store."""
 _EVENTS_AT_ONCE = 50
@@ -78,7 +78,7 @@ class SseReader:
     >>> reader.feed(b": a comment\r\ndata: {\"a\":\r\nda")
     []
     >>> reader.feed(b"ta: 1}\r\n\r\ndata: [DONE]\n\n"), reader.done
-    (['{"a":\n1}'], True)
+    ([b'{"a":\n1}'], True)
     """
 
     def __init__(self) -> None:
@@ -86,22 +86,21 @@ class SseReader:
         self._partial = bytearray()
         self._data: list[bytes] = []
 
-    def feed(self, chunk: bytes) -> list[str]:
+    def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the events that this chunk completes."""
         self._partial += chunk
         if b"\n" not in chunk:
             return []
         *lines, rest = bytes(self._partial).split(b"\n")
         self._partial = bytearray(rest)
-        events: list[str] = []
+        events = []
         for line in lines:
             line = line.removesuffix(b"\r")
             if line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))
             elif not line and self._data:
-                # Only complete lines are decoded, so no character is split.
-                data, self._data = b"\n".join(self._data).decode("utf-8", errors="replace"), []
-                self.done = self.done or data == "[DONE]"
+                data, self._data = b"\n".join(self._data), []
+                self.done = self.done or data == b"[DONE]"
                 if not self.done:
                     events.append(data)
         return events
@@ -121,51 +120,50 @@ class Collector(Protocol):
 
 
 class Response:
-    """A response with a success status; it can be read once."""
+    """A response after its head; its body can be read once."""
 
     def __init__(self, connection: Connection, errors: ErrorFactory) -> None:
         self.content_type = connection.content_type
+        self.passed_on = False
+        """Whether the caller got a part of the answer already."""
         self._connection = connection
         self._errors = errors
-        self._received = 0
 
-    async def read(self) -> bytes:
-        chunks = []
-        while chunk := await self._read_chunk():
-            chunks.append(chunk)
-        return b"".join(chunks)
+    async def check_head(self) -> None:
+        """Raise the error of a response that is not a success."""
+        status, headers = self._connection.status, self._connection.headers
+        # A redirect is an error too: following it would send the key to another host.
+        if not 200 <= status < 300:
+            body = await self._connection.read_all(_MAX_ERROR_BYTES)
+            raise self._errors.from_status(status, headers, _decode(body))
+        if encoding := headers.get("content-encoding", "").lower().removeprefix("identity"):
+            why = f"the answer is compressed ({encoding}) although the request forbids it; check base_url"
+            raise self._errors.create(ProviderProtocolError, why, retryable=False)
 
-    async def interpret(self, body: bytes, interpret: Callable[[Payload], T], unread: str = "") -> T:
-        """Interpret the JSON of the body, without its field `unread`."""
+    async def read(self, interpret: Callable[[Payload], T], unread: str = "") -> T:
+        """What `interpret` makes of the JSON of the body, without its field `unread`."""
+        body = await self._connection.read_all()
         return await run_by_size(len(body), partial(self._parse, interpret, body, unread))
 
     async def stream(self, collector: Collector, on_delta: OnDelta) -> Reply:
         reader = SseReader()
-        while not reader.done and (chunk := await self._read_chunk()):
+        while not reader.done and (chunk := await self._connection.read()):
             for number, event in enumerate(reader.feed(chunk), start=1):
                 if number % _EVENTS_AT_ONCE == 0:
                     await asyncio.sleep(0)  # others' turn
                 piece = await run_by_size(len(event), partial(self._parse, collector.feed, event))
                 if piece.text or piece.calls or piece.wire or piece.thinking:
+                    self.passed_on = True
                     on_delta(piece)
         if not (reader.done or collector.finished):
             raise self._errors.create(ProviderUnreachable, "the stream broke off before the answer was complete")
         if reader.done:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STREAM_TAIL_S):
-                    while await self._read_chunk():
-                        pass
+                    await self._connection.read_all()
         return self._checked(collector.reply)
 
-    async def _read_chunk(self) -> bytes:
-        chunk = await self._connection.read()
-        self._received += len(chunk)
-        if self._received > MAX_BODY_BYTES:
-            why = f"the answer is larger than {MAX_BODY_BYTES} bytes"
-            raise self._errors.create(ProviderProtocolError, why, retryable=False, local=True)
-        return chunk
-
-    def _parse(self, interpret: Callable[[Payload], T], body: str | bytes, unread: str = "") -> T:
+    def _parse(self, interpret: Callable[[Payload], T], body: bytes, unread: str = "") -> T:
         payload = _parse_json(body, unread)
         if not isinstance(payload, dict):
             is_json = "json" in self.content_type or "event-stream" in self.content_type
@@ -176,8 +174,8 @@ class Response:
             raise self._errors.from_payload(payload, quote=len(body) <= _MAX_QUOTED)
         return self._checked(lambda: interpret(payload), body)
 
-    def _checked(self, read: Callable[[], T], body: str | bytes | None = None) -> T:
-        """Return what `read` returns; ProviderProtocolError if the answer is not as it expects."""
+    def _checked(self, read: Callable[[], T], body: bytes | None = None) -> T:
+        """What `read` returns; ProviderProtocolError if the answer is not as it expects."""
         try:
             return read()
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as exc:
@@ -185,21 +183,20 @@ class Response:
         raise self._errors.create(ProviderProtocolError, why, body=None if body is None else _decode(body))
 
 
-def _parse_json(body: str | bytes, unread: str = "") -> Any:
+def _parse_json(body: bytes, unread: str = "") -> Any:
     """The parsed JSON, or None if it is invalid; characters that cannot be encoded are replaced."""
     try:
         try:
             payload = load_json(body, unread)
         except UnicodeDecodeError:
             payload = load_json(_decode(body), unread)
-        raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
-        if has_half_pair(raw):
-            if len(raw) > MAX_STDLIB_BYTES:
-                return None
-            payload = json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
+        if not has_half_pair(body):
+            return payload
+        if len(body) <= MAX_STDLIB_BYTES:
+            return json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
     except ValueError:
-        return None
-    return payload
+        pass
+    return None
 
 
 def has_half_pair(raw: bytes) -> bool:
@@ -217,8 +214,8 @@ def has_half_pair(raw: bytes) -> bool:
     return second != -1
 
 
-def _decode(body: str | bytes) -> str:
-    return body if isinstance(body, str) else body.decode("utf-8", errors="replace")
+def _decode(body: bytes) -> str:
+    return body.decode("utf-8", errors="replace")
 
 
 def count_or_none(value: Any) -> int | None:
@@ -259,14 +256,17 @@ class ErrorFactory:
 
     def from_status(self, status: int, headers: Mapping[str, str], body: str) -> ProviderError:
         """The error for an HTTP status that is not a success."""
-        error = self._create(f"HTTP {status}", status, body, parse_error_body(body), retry_after(headers))
+        payload = None
+        with suppress(ValueError):
+            payload = load_json(body)
+        error = self._create(f"HTTP {status}", status, body, payload, retry_after(headers))
         error.may_be_billed = status in _PROXY_TIMEOUTS
         return error
 
     def from_payload(self, payload: Mapping[str, Any], *, quote: bool = True) -> ProviderError:
         """The error inside a response with a success status, such as one in the middle of a stream."""
         body = json.dumps(payload, ensure_ascii=False) if quote else ""
-        return self._create("error in the answer", None, body, error_of(payload))
+        return self._create("error in the answer", None, body, payload)
 
     def create(self, kind: type[E], why: str, *, body: str | None = None, retryable: bool = True, **more: Any) -> E:
         """An error without a status: no connection, an interrupted one, or an invalid response."""
@@ -278,11 +278,17 @@ class ErrorFactory:
             **more,
         )
 
+    def not_sent(self, why: str, *, retryable: bool = True, local: bool = False) -> ProviderUnreachable:
+        """The error for a request that could not be sent."""
+        return self.create(
+            ProviderUnreachable, why, retryable=retryable, may_be_billed=False, reached=False, local=local
+        )
+
     def _create(
-        self, what: str, status: int | None, body: str, found: tuple[str | None, str], wait: float | None = None
+        self, what: str, status: int | None, body: str, payload: Any, wait: float | None = None
     ) -> ProviderError:
-        code, text = (None if each is None else self.redact(each[:_MAX_QUOTED]) for each in found)
-        if status is None and code is not None:
+        code, text = (self.redact(each[:_MAX_QUOTED]) for each in error_of(payload))
+        if status is None:
             # OpenRouter's code is the status of its upstream provider.
             is_status = len(code) == 3 and code.isdecimal() and code[0] in "45"
             status = int(code) if is_status else _STATUS_OF_TYPE.get(code)
@@ -297,7 +303,7 @@ class ErrorFactory:
             message,
             provider=self.provider,
             status=status,
-            code=code,
+            code=code or None,
             retry_after=wait,
             retryable=status in RETRYABLE_STATUSES and code not in _NOT_RETRYABLE,
             body=self.redact(body)[:BODY_CHARS],
@@ -315,32 +321,20 @@ class ErrorFactory:
         return "" if wait is None else f"retry after {wait:g} s"
 
 
-def parse_error_body(body: str) -> tuple[str | None, str]:
-    """The code and the message of an error body, in any of the formats that servers use.
+def error_of(payload: Any) -> tuple[str, str]:
+    """The code and the message of an error, in any of the formats that servers use; empty if missing.
 
-    >>> parse_error_body('{"error": {"message": "no such model", "code": null, "type": "not_found_error"}}')
+    >>> error_of({"error": {"message": "no such model", "code": None, "type": "not_found_error"}})
     ('not_found_error', 'no such model')
-    >>> parse_error_body('{"error": "model not loaded"}')
-    (None, 'model not loaded')
-    >>> parse_error_body('{"detail": "Not Found"}')
-    (None, 'Not Found')
-    >>> parse_error_body("<html>Bad gateway</html>")
-    (None, '')
+    >>> error_of({"error": "model not loaded"}), error_of({"detail": "Not Found"}), error_of(None)
+    (('', 'model not loaded'), ('', 'Not Found'), ('', ''))
     """
-    try:
-        return error_of(load_json(body))
-    except ValueError:
-        return None, ""
-
-
-def error_of(payload: Any) -> tuple[str | None, str]:
-    """The code and the message of a parsed error; see `parse_error_body`."""
     error = payload.get("error", payload) if isinstance(payload, dict) else payload
     if not isinstance(error, dict):
-        return None, str_or_empty(error)
+        return "", str_or_empty(error)
     code = error.get("code") or error.get("type")
     text = error.get("message") or error.get("detail")
-    return (str(code) if isinstance(code, str | int) else None), str_or_empty(text)
+    return (str(code) if isinstance(code, str | int) else ""), str_or_empty(text)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

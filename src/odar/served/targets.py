@@ -65,8 +65,7 @@ class ServedTargets(SharedCounts[Target, TargetState]):
         """The factor of V for the next question under this dial; 1 without a target. Can read a file."""
         if not dial.target:
             return 1.0
-        if self._file is not None:
-            self.read()
+        self.read()
         with self._lock:
             return self._state(Target(scope, dial.target, dial.target_value)).factor(dial.target_value)
 
@@ -79,12 +78,11 @@ class ServedTargets(SharedCounts[Target, TargetState]):
         with self._lock:
             self._state(target).count(spent, dial.target_value)
             self._unsaved[target] = self._unsaved.get(target, TargetState()) + TargetState(1, spent)
-        if self._file is not None:
-            self._sync_if_due()
+        self._sync_if_due()
 
     def report(self) -> list[TargetReport]:
         """The targets in use by any process since this one started, the settings' first. Can read a file."""
-        if self._file is not None and self._is_due():
+        if self._is_due():
             self.sync()
         rows = []
         with self._lock:
@@ -115,8 +113,6 @@ class ServedTargets(SharedCounts[Target, TargetState]):
             own = [each for each in self._states if each.scope == target.scope]
             if len(own) >= MAX_SCOPES:  # a client can choose any target, and must not evict those of others
                 del self._states[own[0]]
-                if self._file is None:  # otherwise the next sync writes it
-                    self._unsaved.pop(own[0], None)
             left = (self.total or {}).get(target, TargetState()).debt  # by a process that has ended
             self._states[target] = TargetState(debt=left)
             if left:

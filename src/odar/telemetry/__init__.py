@@ -14,7 +14,7 @@ from odar.settings import Settings
 
 
 def telemetry_observer(settings: Settings, environ: Mapping[str, str] | None = None) -> Observer | None:
-    """Return the observer that creates spans and metrics, or None if both are off.
+    """The observer that creates spans and metrics, or None if both are off.
 
     Raises:
         SettingsError: `telemetry.enabled` is true and the extra is not installed.
@@ -30,14 +30,13 @@ def telemetry_observer(settings: Settings, environ: Mapping[str, str] | None = N
             "no spans and metrics, although OTEL_* is set: the SDK is not installed (%s)", install_command("otel")
         )
         return None
-    from odar.telemetry.exporters import meter, tracer
-    from odar.telemetry.spans import Spans
+    from odar.telemetry.spans import Spans, meter, tracer
 
     return Spans(tracer(environ) if traces else None, settings, meter(environ) if metrics else None)
 
 
 def _is_enabled(settings: Settings, environ: Mapping[str, str], signal: str) -> bool:
-    """Return whether the settings or OpenTelemetry's variables enable TRACES or METRICS."""
+    """Whether the settings or OpenTelemetry's variables enable TRACES or METRICS."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     if settings.telemetry.enabled is not None:

@@ -25,23 +25,32 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
+from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
-from opentelemetry import trace
+from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import Histogram, Meter, NoOpMeter
+from opentelemetry.metrics._internal import _ProxyMeterProvider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from odar.conversation import Message
-from odar.errors import ProviderError
+from odar.errors import ProviderError, SettingsError
 from odar.providers.base import Reply, Request
 from odar.settings import ProviderSettings, Settings
 from odar.traces.record import path_name
 from odar.types import Answer, Ask, Decision, Estimate, Verdict
 
 Attributes = dict[str, Any]
+SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 # Only the two headers of W3C trace context, because baggage may contain internal data.
 _PROPAGATOR = TraceContextTextMapPropagator()
 _SHARED = frozenset({
@@ -84,12 +93,11 @@ class Spans:
     def watch(self, step: str, fields: Mapping[str, Any]) -> Iterator[None]:
         """Keep a span open during the step; an error adds its type, but no message, which may quote a user."""
         name, kind, attributes, parent = self._span_arguments(step, fields)
-        is_call = step in ("chat", "forward")
-        cancelled = False
-        call = {key: attributes[key] for key in _SHARED & attributes.keys()}
-        if is_call:
+        call: Attributes | None = None
+        if step in ("chat", "forward"):
+            call = {key: attributes[key] for key in _SHARED & attributes.keys()}
             _CALL.set(call)
-        failure: Attributes = {}
+        failure: Attributes | None = {}
         started = time.perf_counter()
         with self._tracer.start_as_current_span(
             name, parent, kind, _known(attributes), record_exception=False, set_status_on_exception=False
@@ -98,7 +106,7 @@ class Spans:
                 yield
             except (asyncio.CancelledError, GeneratorExit):
                 span.set_attribute("odar.cancelled", True)  # cancelled by the caller: not an error, and no duration
-                cancelled = True
+                failure = None
                 raise
             except BaseException as error:
                 status = error.status if isinstance(error, ProviderError) else None
@@ -107,10 +115,10 @@ class Spans:
                 span.set_status(Status(StatusCode.ERROR))
                 raise
             finally:
-                if is_call:
+                if call is not None:
                     _CALL.set(None)
-                if is_call and not cancelled:
-                    self._duration.record(time.perf_counter() - started, {**call, **failure})
+                    if failure is not None:
+                        self._duration.record(time.perf_counter() - started, {**call, **failure})
 
     def tell(self, fact: Any) -> None:
         """Add the result of a step to its span and to the metrics; what is unknown is left out."""
@@ -146,7 +154,7 @@ class Spans:
                 self._first_chunk.record(seconds, call)
 
     def headers(self) -> Mapping[str, str]:
-        """Return `traceparent`, and `tracestate` if the client sent one."""
+        """`traceparent`, and `tracestate` if the client sent one."""
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier)
         return carrier
@@ -195,7 +203,7 @@ class Spans:
 
 
 def server_attributes(name: str, settings: ProviderSettings) -> Attributes:
-    """Return the name and address of a provider, without the password of its URL.
+    """The name and address of a provider, without the password of its URL.
 
     >>> server_attributes("ollama", ProviderSettings(kind="openai", base_url="http://127.0.0.1:11434/v1"))
     {'gen_ai.provider.name': 'ollama', 'server.address': '127.0.0.1', 'server.port': 11434}
@@ -210,7 +218,7 @@ def server_attributes(name: str, settings: ProviderSettings) -> Attributes:
 
 
 def request_attributes(request: Request, *, stream: bool) -> Attributes:
-    """Return the attributes of a request to a model; None for unknown values and defaults."""
+    """The attributes of a request to a model; None for unknown values and defaults."""
     sampling = request.sampling
     return {
         "gen_ai.request.model": request.model,
@@ -225,7 +233,7 @@ def request_attributes(request: Request, *, stream: bool) -> Attributes:
 
 
 def content_attributes(messages: Iterable[Message]) -> Attributes:
-    """Return the conversation as the conventions write it, without images.
+    """The conversation as the conventions write it, without images.
 
     >>> content_attributes([Message("user", "Hi")])["gen_ai.input.messages"]
     '[{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}]'
@@ -251,7 +259,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def result_attributes(fact: Any) -> Attributes:
-    """Return the attributes of the result of a step; None for unknown values."""
+    """The attributes of the result of a step; None for unknown values."""
     match fact:
         case Reply(usage=usage):
             return {
@@ -303,3 +311,60 @@ def result_attributes(fact: Any) -> Attributes:
 
 def _known(attributes: Attributes) -> Attributes:
     return {name: value for name, value in attributes.items() if value is not None}
+
+
+# ── where spans and metrics go ──────────────────────────────────────────────────────────────────────────────
+
+
+def tracer(environ: Mapping[str, str]) -> Tracer:
+    """A tracer of the application's tracer provider, or of ours if it has none. Sets nothing global."""
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider):
+        _check_protocol(environ, "TRACES")
+        provider = own_tracer_provider()
+    return provider.get_tracer("odar", version("odar"), SCHEMA)
+
+
+@cache
+def own_tracer_provider() -> TracerProvider:
+    """The tracer provider of this process; it exports remaining spans at exit."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    provider = TracerProvider(resource=_resource())
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
+
+
+def _resource() -> Resource:
+    """The resource of spans and metrics: service `odar`, unless the environment names another."""
+    created = Resource.create({"service.version": version("odar")})
+    if str(created.attributes.get("service.name", "")).startswith("unknown_service"):
+        return created.merge(Resource({"service.name": "odar"}))
+    return created
+
+
+def meter(environ: Mapping[str, str]) -> Meter:
+    """A meter of the application's meter provider, or of ours if it has none. Sets nothing global."""
+    provider = metrics.get_meter_provider()
+    if isinstance(provider, _ProxyMeterProvider):
+        _check_protocol(environ, "METRICS")
+        provider = own_meter_provider()
+    return provider.get_meter("odar", version("odar"))
+
+
+@cache
+def own_meter_provider() -> MeterProvider:
+    """The meter provider of this process; it exports once a minute and at exit."""
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    return MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], _resource())
+
+
+def _check_protocol(environ: Mapping[str, str], signal: str) -> None:
+    """Raise SettingsError if the environment names another protocol than the one of our exporters."""
+    for name in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if environ.get(name, "http/protobuf") != "http/protobuf":
+            message = (
+                f"{signal.lower()} are sent as http/protobuf; for another protocol set up a provider of your own"
+            )
+            raise SettingsError(f"{name} = {environ[name]!r}: {message}")
