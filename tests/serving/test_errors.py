@@ -21,7 +21,7 @@ from odar.errors import (
     UsageError,
     WeightsError,
 )
-from odar.serving.errors import INTERNAL, ApiError, anthropic_body, api_error_of, bad_field, openai_body
+from odar.serving.errors import ApiError, anthropic_body, api_error_of, bad_field, openai_body
 
 OWN = json.dumps({"error": {"message": "too long", "type": "context_error", "code": "c42", "param": "messages"}})
 
@@ -52,8 +52,8 @@ ERRORS = [
     (all_failed(ProviderUnreachable("closed"), ProviderError("busy", status=429)), 429, None, None),
     (all_failed(StoreError("odd")), 502, "upstream_failed", None),
     (ApiError(418, "a teapot", "teapot"), 418, "teapot", None),
-    (ValueError("sk-secret in a bug"), 500, INTERNAL, None),
-    (RuntimeError("sk-secret in a bug"), 500, INTERNAL, None),
+    (ValueError("sk-secret in a bug"), 500, "internal_error", None),
+    (RuntimeError("sk-secret in a bug"), 500, "internal_error", None),
 ]
 
 

@@ -190,7 +190,7 @@ class _DataRoutes:
                 trace = await store.get(trace_id)
             if query.key is not None and trace["key_id"] != query.key:
                 raise _trace_not_found(trace_id)
-            story = await self._service.read_threads.run(tell_story, trace["document"])
+            story = await self._service.read_threads.run(lambda: tell_story(trace["document"]))
             return await _private_json({**trace, "story": story})
 
     async def export(self, request: Request) -> Response:

@@ -52,17 +52,13 @@ class Exchange:
         self.more_headers: Headers = ()
         self.aborted = False
         """Whether the connection was closed because the client was too slow."""
+        self.receive = receive
         self._scope = scope
-        self._receive = receive
         self._send = send
-
-    async def body(self, limit: int, hold: Callable[[int], None]) -> bytes:
-        """Return the request's body; see `read_body`."""
-        return await read_body(self.headers, self._receive, limit, hold)
 
     async def wait_for_disconnect(self) -> None:
         """Return when the client has disconnected; call it only after the body has been read."""
-        while (await self._receive())["type"] != "http.disconnect":
+        while (await self.receive())["type"] != "http.disconnect":
             pass
 
     def abort_after(self, seconds: float) -> asyncio.TimerHandle:

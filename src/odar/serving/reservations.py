@@ -36,13 +36,10 @@ def request_ledger(odar: Odar, request: ChatRequest, reserved_usd: float | None 
 
 async def reserve(
     odar: Odar, budgets: Budgets, request: ChatRequest, key: Key, options: AskOptions, trace_id: str, size: int
-) -> tuple[Reservation, AskOptions]:
+) -> tuple[Reservation, AskOptions, Ledger]:
     """Reserve the cost of the most expensive walk that fits the key's limits; stages beyond it are left out.
 
-    The request has about `size` bytes.
-
-    Returns:
-        The reservation, and the engine's options with a ledger and a path that keep within it.
+    The request has about `size` bytes. The options and the ledger that are returned keep within the reservation.
 
     Raises:
         ApiError: 403 if a price is unknown.
@@ -67,7 +64,7 @@ async def reserve(
     if reserved.choice:
         options = dataclasses.replace(options, max_path=path_of(offers[reserved.choice][0]))
     ledger = request_ledger(odar, request, reserved.need.usd if key.limits.has_budget else None)
-    return reserved, dataclasses.replace(options, ledger=ledger)
+    return reserved, options, ledger
 
 
 def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) -> Future[None]:

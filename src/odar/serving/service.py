@@ -16,7 +16,7 @@ from odar.providers.base import Provider
 from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport, GuardedProvider
 from odar.providers.http import HttpProvider
 from odar.serving.access import AccessPolicy
-from odar.serving.concurrency import ConcurrencyLimit
+from odar.serving.concurrency import ConcurrencyLimit, PerKeyThreads
 from odar.serving.connections import ConnectionLimits
 from odar.serving.errors import ApiError, bad_field
 from odar.serving.keys import Key, KeyCache, allows_path
@@ -24,7 +24,6 @@ from odar.serving.logs import Logs
 from odar.serving.metrics import Metrics
 from odar.serving.models import ADAPTIVE, DIAL_MODELS, PATH_MODELS, ServedModels
 from odar.serving.observation import TrafficObserver
-from odar.serving.per_key_threads import PerKeyThreads
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.store import Store
 from odar.serving.workers import PUBLISH_S, Workers

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from odar.errors import StoreError, UnknownName
 from odar.serving.budgets import Budgets
 from odar.serving.keys import KeyCache, all_keys, keys_version
-from odar.serving.stored_sessions import StoredSessions
+from odar.serving.sessions import StoredSessions
 from odar.settings import Settings
 from odar.traces.archive import Archive
 from odar.traces.database import Database
