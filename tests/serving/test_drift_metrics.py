@@ -5,7 +5,6 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from odar.policy.alignment import AlignmentRow
-from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.metrics import Metrics
 from support.entries import part_of_a_service
 
@@ -16,7 +15,7 @@ def row(z: float | None, *, step: str = "answer", drifting: bool = False, model:
 
 def shown(*rows: AlignmentRow) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(Metrics(ConcurrencyLimit(1), service=part_of_a_service(alignment_report=lambda: list(rows))))
+    registry.register(Metrics(part_of_a_service(alignment_report=lambda: list(rows))))
     return registry
 
 
@@ -46,4 +45,4 @@ def test_drift_is_computed_only_when_metrics_are_read():
     def report() -> list[AlignmentRow]:
         raise AssertionError("read at registration")
 
-    CollectorRegistry().register(Metrics(ConcurrencyLimit(1), service=part_of_a_service(alignment_report=report)))
+    CollectorRegistry().register(Metrics(part_of_a_service(alignment_report=report)))

@@ -77,7 +77,7 @@ class Service:
         self.breakers: dict[str, Breaker] = {}
         self.odar = Odar(settings, guard=self._with_breaker, **engine_options)
         self.models = ServedModels(self.odar, engine_options.get("providers") or ())
-        self.metrics = Metrics(self.concurrency_limit, self.workers, self)
+        self.metrics = Metrics(self)
         self.traffic_observer = None
         if store is not None and settings.store.enabled:
             self.traffic_observer = TrafficObserver(self.odar, store)
