@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from odar.serving.concurrency import ConcurrencyLimit
+from odar.serving.connections import ConnectionLimits
 from odar.serving.workers import Workers
 from odar.traces.record import Record, Unanswered
 from odar.types import Query
@@ -23,7 +24,7 @@ def part_of_a_service(**parts: Any) -> Any:
     known = {
         "workers": (workers := parts.get("workers") or Workers()),
         "concurrency_limit": ConcurrencyLimit(8, workers=workers),
-        "connection_limits": SimpleNamespace(open=0, refused={}),
+        "connection_limits": ConnectionLimits(),
         "breakers": {},
         "store": None,
         "traffic_observer": None,

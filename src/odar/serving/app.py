@@ -31,7 +31,7 @@ from odar.serving.protocols.messages import MessageStream, read_countable, read_
 from odar.serving.protocols.responses import ResponseStream, read_responses, write_response
 from odar.serving.service import Service
 from odar.serving.store import Store
-from odar.serving.workers import Workers
+from odar.serving.workers import READY, Workers
 from odar.settings import Settings
 from odar.types import Query
 
@@ -220,9 +220,9 @@ async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> 
         await loading
     finally:
         loading.cancel()
-    service.workers.mark_ready()
+    service.workers.mark(READY)
     if announce is not None:
-        while not service.workers.all_ready:  # noqa: ASYNC110 - they are other processes
+        while any(state != READY for state in service.workers.states):  # noqa: ASYNC110 - they are other processes
             await asyncio.sleep(0.05)
         announce(f"ready after {time.monotonic() - started:.1f} s")
 

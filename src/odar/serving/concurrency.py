@@ -65,7 +65,7 @@ class ConcurrencyLimit:
         """
         if self.draining:
             raise ApiError(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
-        free = self.limit - self.in_flight - self._workers.in_flight_elsewhere
+        free = self.limit - sum(self._workers.in_flight)
         if free <= 0:
             message = f"too many requests: gateway.max_in_flight = {self.limit} are in flight"
             raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
@@ -107,7 +107,7 @@ class ConcurrencyLimit:
 
     def _count(self, change: int) -> None:
         self.in_flight += change
-        self._workers.set_in_flight(self.in_flight)
+        self._workers.in_flight[self._workers.number] = self.in_flight
 
     def count_request(self, key: Key) -> None:
         """Count a request against the rate of its key; raise KeyRefused if it is used up."""
