@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from odar.engine import Odar
-from odar.errors import OdarError, SettingsError, UnknownName, one_line
+from odar.errors import OdarError, SettingsError, one_line
 from odar.observer import tell
 from odar.options import AskOptions
 from odar.policy.alignment import AlignmentRow
@@ -42,7 +42,7 @@ class Service:
     """The parts of a gateway that all endpoints share.
 
     Args:
-        settings: the user's settings; the engine waits less long for a provider that is too busy.
+        settings: the user's settings.
         store: keys and traces; without one, only this machine has access and no trace is kept.
         logs: receives a line for each request.
         workers: shared with the other workers of the gateway.
@@ -164,18 +164,6 @@ class Service:
             self.store.put(stored.without_conversation())
         if self.traffic_observer is not None:
             self.traffic_observer.offer(record)
-
-    async def mark(self, trace_id: str, correct: bool, note: str | None, key: Key | None) -> bool:
-        """Mark an answer; return False if the trace is unknown or another key's. An admin's key may mark all."""
-        if self.store is None:
-            return False
-        try:
-            if key is not None and not key.admin and (await self.store.get(trace_id))["key_id"] != key.id:
-                return False
-            await self.store.mark(trace_id, correct, note)
-        except UnknownName:
-            return False
-        return True
 
     def alignment_report(self) -> list[AlignmentRow]:
         """Return the served energies of each model; can read a file."""
