@@ -197,10 +197,11 @@ async def test_a_batch_retried_after_its_commit_is_counted_once(opened, sqlite_u
     insert, tries = store._writer._write_rows, []
 
     def lost(rows):
-        insert(rows)
+        stored = insert(rows)
         tries.append(len(rows))
         if len(tries) == 1:
             raise StoreError("the connection broke off")
+        return stored
 
     store._writer._write_rows = lost
     store.put(make_record(id="ab", key_id="key_1", cost=1.0))

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 import msgspec
 import orjson
-from msgspec import Meta, Struct
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -27,20 +27,15 @@ from odar.background import MAX_INLINE_BYTES, run_by_size
 from odar.errors import InputError, StoreError, UnknownName
 from odar.formats import dump_json, json_size
 from odar.served.targets import TargetReport
-from odar.serving.endpoint import Endpoint, WireProtocol
-from odar.serving.errors import ApiError, bad_field, openai_body, operator_error
+from odar.serving.errors import ApiError, bad_field, operator_error
 from odar.serving.keys import Key
-from odar.serving.models import ADAPTIVE
-from odar.serving.protocols.chat import ChatStream, read_chat
-from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.protocols.fields import convert
 from odar.serving.service import Service
 from odar.serving.store import Store
 from odar.traces.observations import settings_lines
 from odar.traces.overview import warnings_of
-from odar.traces.record import Filter, Record, Text, to_document, utc_or_error
+from odar.traces.record import Filter, Text, utc_or_error
 from odar.traces.story import tell_story
-from odar.types import Answer
 
 T = TypeVar("T")
 API = "/dashboard/api"
@@ -80,7 +75,6 @@ def dashboard_routes(service: Service) -> list[Route]:
         Route(API + "/export", data.export),
         Route(API + "/models", data.models),
         Route(API + "/observation", data.observation),
-        Route(API + "/ask", Endpoint(service, PLAYGROUND), methods=["POST"]),
         Route("/dashboard/{name}", _serve_file),
     ]
 
@@ -332,30 +326,3 @@ def _statistics(service: Service, model: str) -> list[dict[str, Any]]:
         for source, statistics in odar.calibration.statistics.items()
         if source.model == model
     ]
-
-
-class PlaygroundBody(Struct, forbid_unknown_fields=True):
-    """The body of a question on the dashboard."""
-
-    question: str
-    model: str | None = None
-    path: str | None = None
-    dial: str | None = None
-    max_cost_usd: Annotated[float, Meta(ge=0)] | None = None
-
-
-def read_question(body: Any) -> ChatRequest:
-    request = convert(body, PlaygroundBody)
-    if not request.question.strip():
-        raise bad_field("question", "is empty")
-    extras = {"path": request.path, "dial": request.dial, "max_cost_usd": request.max_cost_usd}
-    turn = {"role": "user", "content": request.question}
-    return read_chat({"model": request.model or ADAPTIVE, "messages": [turn], "odar": extras})
-
-
-def write_document(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    document = to_document(Record(request.query, answer.trace), content=True)
-    return {"id": answer.trace.id, "document": document, "story": tell_story(document)}
-
-
-PLAYGROUND = WireProtocol("playground", read_question, write_document, ChatStream, openai_body)

@@ -19,6 +19,7 @@ from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of
 from odar.serving.exchange import EVENT_STREAM_HEADERS, ClientLeft, Exchange, Headers
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.traces.record import Record, path_name, to_document
+from odar.traces.story import tell_story
 from odar.types import Answer, Candidate, Decision, Plan, Spend
 
 _PIECE = re.compile(r"(?s).{1,23}\S*\s*")
@@ -74,7 +75,8 @@ def odar_object(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     if trace.plan.session is not None:
         extras["session"] = dataclasses.asdict(trace.plan.session)
     if request.extras.explain:
-        extras["explanation"] = to_document(Record(request.query, answer.trace), content=True)
+        document = to_document(Record(request.query, answer.trace), content=True)
+        extras |= {"explanation": document, "story": tell_story(document)}
     return extras
 
 
