@@ -41,14 +41,7 @@ from odar.serving.keys import Key
 from odar.serving.logs import CURRENT_REQUEST
 from odar.serving.models import DIAL_MODELS
 from odar.serving.protocols.chat_request import ChatRequest, with_headers
-from odar.serving.protocols.fields import (
-    MAX_VALUES,
-    check_parts,
-    check_values,
-    count_tokens,
-    read_json,
-    values_upper_bound,
-)
+from odar.serving.protocols.fields import check_parts, count_tokens, parsed_bytes, read_json
 from odar.serving.protocols.image_urls import check_image_urls
 from odar.serving.protocols.reply import EventStream, EventWriter, answer_headers, plan_headers
 from odar.serving.reservations import request_ledger, reserve, settle, with_max_tokens
@@ -58,8 +51,6 @@ from odar.traces.record import CLIENT_LEFT, Record, Unanswered
 from odar.types import NO_USAGE, Answer, Decision, Plan, Query, Spend
 
 LOG = logging.getLogger("odar.serving")
-_VALUE_BYTES = 250
-"""Memory of a parsed value of JSON, at most, beyond its text."""
 _CHARGE_TIMEOUT_S = 1.0
 """Seconds that a reply waits until it is charged; a database that takes longer is written to afterwards."""
 
@@ -185,8 +176,7 @@ class Endpoint:
         hold = partial(self._hold_memory, state)
         body = await read_body(state.exchange.headers, state.exchange.receive, self._max_body_bytes, hold)
         state.body_bytes = len(body)
-        values = await run_by_size(len(body), partial(values_upper_bound, body))
-        hold(_VALUE_BYTES * min(values, MAX_VALUES))  # with more, it is refused before it is parsed
+        hold(await run_by_size(len(body), partial(parsed_bytes, body)))
         return body
 
     def _hold_memory(self, state: RequestState, size: int) -> None:
@@ -194,7 +184,7 @@ class Endpoint:
         state.held_bytes += size
 
     async def _read_request(self, state: RequestState, body: bytes) -> ChatRequest:
-        return await run_by_size(len(body), lambda: self._make_request(_parse_json(body)))
+        return await run_by_size(len(body), lambda: self._make_request(read_json(body)))
 
     def _make_request(self, value: Any) -> ChatRequest:  # in a thread if it is large
         check_parts(value)
@@ -320,12 +310,6 @@ class Endpoint:
         )
 
 
-def _parse_json(body: bytes) -> Any:
-    """Parse JSON; raise ApiError if it is invalid or has too many values."""
-    check_values(body)
-    return read_json(body)
-
-
 class StoredResponses(Endpoint):
     """POST /v1/responses with `store.responses`: stores conversations, so that clients can continue them by id."""
 
@@ -334,7 +318,7 @@ class StoredResponses(Endpoint):
         self._archive = store.archive
 
     async def _read_request(self, state: RequestState, body: bytes) -> ChatRequest:
-        value = await run_by_size(len(body), partial(_parse_json, body))
+        value = await run_by_size(len(body), partial(read_json, body))
         if not isinstance(value, dict):
             return self._make_request(value)
         # put the stored conversation before the request's own items
@@ -363,8 +347,8 @@ class StoredResponses(Endpoint):
         raw = text.encode()
         if len(raw) + state.body_bytes > self._max_body_bytes:
             raise bad_field("previous_response_id", "the conversation is larger than gateway.max_body_mb allows")
-        self._hold_memory(state, len(raw) + _VALUE_BYTES * values_upper_bound(raw))
-        items: list[Any] = await run_by_size(len(raw), partial(_parse_json, raw))
+        self._hold_memory(state, len(raw) + parsed_bytes(raw))
+        items: list[Any] = await run_by_size(len(raw), partial(read_json, raw))
         return items
 
     async def _ask(self, state: RequestState, on_delta: OnDelta | None = None) -> Answer:
@@ -391,7 +375,7 @@ class TokenCount(Endpoint):
         threads = self._service.count_threads
         async with threads.turn_of(state.key):  # before the body: few large bodies are in memory at a time
             body = await self._read_body(state)
-            request = await threads.run(lambda: self._make_request(_parse_json(body)))
+            request = await threads.run(lambda: self._make_request(read_json(body)))
             self._service.route(request, state.key)
             tokens = await threads.run(lambda: count_tokens(request.query))
         await state.exchange.respond(200, dump_json({"input_tokens": tokens}))

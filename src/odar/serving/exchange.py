@@ -34,6 +34,7 @@ WRITE_TIMEOUT_S = 10.0
 """Seconds that a client has to read what was sent."""
 _MAX_DIGITS = 20
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+"""Ids of a client that can be logged."""
 
 
 class ClientLeft(Exception):
@@ -45,8 +46,8 @@ class Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, default_id: str = "") -> None:
         self.headers: Headers = scope["headers"]
-        client_id = next((value for name, value in self.headers if name == b"x-request-id"), None)
-        self.request_id = loggable_request_id(client_id, default_id)
+        client_id = next((value for name, value in self.headers if name == b"x-request-id"), b"")
+        self.request_id = client_id.decode() if _REQUEST_ID.fullmatch(client_id) else default_id
         self.status = 0
         """The status that was sent; 0 before."""
         self.more_headers: Headers = ()
@@ -84,15 +85,6 @@ class Exchange:
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Send a part of the body; wait while the client is slow to read."""
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
-
-
-def loggable_request_id(client_id: bytes | None, default: str) -> str:
-    """Return the client's id of its request if it can be logged, else the default.
-
-    >>> [loggable_request_id(client_id, "ours") for client_id in (b"req-1", b"a b\\n", None)]
-    ['req-1', 'ours', 'ours']
-    """
-    return client_id.decode() if client_id and _REQUEST_ID.fullmatch(client_id) else default
 
 
 class CancelOnDisconnect:

@@ -43,6 +43,21 @@ def thinking_of(candidate: Candidate) -> str:
     return "".join(text for text in thinking if isinstance(text, str))
 
 
+def usage_of(spend: Spend, read: str = "prompt", written: str = "completion") -> dict[str, Any] | None:
+    """Return tokens and cost of all calls in OpenAI's formats; None if a provider did not report its tokens."""
+    usage = spend.usage
+    if usage.input is None or usage.output is None:
+        return None
+    return {
+        f"{read}_tokens": usage.input,
+        f"{written}_tokens": usage.output,
+        "total_tokens": usage.input + usage.output,
+        f"{read}_tokens_details": {"cached_tokens": usage.cached},
+        f"{written}_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "cost": spend.cost_usd,
+    }
+
+
 def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
     """Yield a finished answer as a stream: its text in pieces of a few words, then its tool calls."""
     yield from map(Delta, _PIECE.findall(candidate.text))
@@ -142,14 +157,6 @@ class EventWriter(Protocol):
         """Return the event of an error after the stream has begun."""
 
 
-async def _cancel(*tasks: asyncio.Future[Any]) -> None:
-    running = [task for task in tasks if not task.done()]
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.gather(*running, return_exceptions=True)
-
-
 class EventStream:
     """Sends one answer to the client while it is generated, and a keep-alive after `KEEPALIVE_S` idle seconds.
 
@@ -201,7 +208,9 @@ class EventStream:
                 await self._exchange.write(self._writer.error(SHUTDOWN_TIMEOUT), more=False)
             raise
         finally:
-            await _cancel(work, disconnect)
+            work.cancel()
+            disconnect.cancel()
+            await asyncio.gather(work, disconnect, return_exceptions=True)
             del work  # the traceback of its error refers to this frame: break the reference cycle
 
     async def _send_pieces(self, work: asyncio.Future[Answer], disconnect: asyncio.Future[None]) -> None:
