@@ -381,7 +381,8 @@ def _load(connection: Connection, key_id: str, now: float, observe_usd_day: floa
     reserved_rows = select(r.key_id, r.day, r.usd).where(belongs(r.key_id), r.expires_at > now)
     reserved = connection.execute(reserved_rows).all()
     parts: defaultdict[str, float] | None = None
-    if observing and _live_keys(connection) > 1:
+    live_keys = select(func.count()).select_from(keys).where(keys.c.revoked_at.is_(None))
+    if observing and (connection.scalar(live_keys) or 0) > 1:
         parts = defaultdict(float)
         for part, day, usd in (*spent, *reserved):
             parts[part] += usd if day == today else 0.0
@@ -406,10 +407,6 @@ def _load(connection: Connection, key_id: str, now: float, observe_usd_day: floa
         tokens=bucket_level(limits.tokens_per_min, tokens, elapsed),
         parts=parts,
     )
-
-
-def _live_keys(connection: Connection) -> int:
-    return connection.scalar(select(func.count()).select_from(keys).where(keys.c.revoked_at.is_(None))) or 0
 
 
 def _sum_by_period(amounts: Iterable[Any], today: str) -> dict[str, float]:

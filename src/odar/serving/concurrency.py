@@ -98,9 +98,8 @@ class ConcurrencyLimit:
     def release(self, key: Key | None = None, size: int = 0) -> None:
         """Count a finished request, and the bytes of its body."""
         self._count(-1)
-        counts = [(self._bytes_of, "" if key is None else key.id, size)]
-        counts += [] if key is None else [(self._in_flight_of, key.id, 1)]
-        for counter, id_, count in counts:
+        id_ = "" if key is None else key.id
+        for counter, count in ((self._bytes_of, size), (self._in_flight_of, key is not None)):
             counter[id_] -= count
             if not counter[id_]:
                 del counter[id_]

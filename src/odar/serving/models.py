@@ -93,10 +93,9 @@ class ServedModels:
         provider = self._settings.providers.get(card.provider)
         if provider is None or card.provider not in self._configured:
             return False
-        try:
+        with contextlib.suppress(SettingsError):
             return not provider.api_key_env or api_key(card.provider, provider) is not None
-        except SettingsError:
-            return False
+        return False
 
     def check(self, name: str) -> None:
         """Raise ApiError 404 if a client cannot use a model, which may be written `provider/model`."""
