@@ -312,6 +312,13 @@ def test_responses_errors_name_the_field(fields, param):
         ({"n": 0}, "n"),
         ({"n": 1.5}, "n"),
         ({"n": True}, "n"),
+        ({"messages": [{"role": "tool", "content": ""}]}, "messages[0].tool_call_id"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"stop": [1]}, "stop[0]"),
+        ({"odar": {"path": "harder"}}, "odar.path"),
+        ({"odar": {"deadline_s": 0}}, "odar.deadline_s"),
+        ({"odar": {"max_cost_usd": "1"}}, "odar.max_cost_usd"),
+        ({"odar": {"max_calls": 0}}, "odar.max_calls"),
     ],
 )  # fmt: skip
 def test_chat_errors_name_the_field(fields, param):

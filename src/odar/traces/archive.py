@@ -29,7 +29,7 @@ from odar.settings import Settings
 from odar.traces.database import Database, documents, feedback, responses, traces
 from odar.traces.observations import Observations, cascade_id
 from odar.traces.overview import overview
-from odar.traces.record import UNMARKED, Filter, utc_or_error
+from odar.traces.record import Filter, utc_or_error
 from odar.traces.writer import replace_invalid_chars
 
 _EXPORT_PAGE = 200
@@ -186,7 +186,7 @@ def _has_prefix(prefix: str) -> ColumnElement[bool]:
 
 def _has_feedback(mark: str) -> ColumnElement[bool]:
     marked = select(feedback.c.trace_id)
-    if mark == UNMARKED:
+    if mark == "none":
         return traces.c.id.not_in(marked)
     return traces.c.id.in_(marked.where(feedback.c.correct.is_(mark == "right")))
 

@@ -99,9 +99,8 @@ def _answers(document: Mapping[str, Any], stage: int) -> str:
     numbers = [i for i, each in enumerate(document["candidates"]) if each["stage"] == stage]
     if not numbers:
         return "no answer"
-    groups = document["groups"]
-    judgments = (_JUDGMENTS[document["candidates"][i]["judgment"]] for i in numbers)
-    texts = [judgment + _name(document, groups.index(groups[i])) for i, judgment in zip(numbers, judgments)]
+    candidates, groups = document["candidates"], document["groups"]
+    texts = [_JUDGMENTS[candidates[i]["judgment"]] + _name(document, groups.index(groups[i])) for i in numbers]
     return ", ".join(text if n == 1 else f"{text} ({n}×)" for text, n in Counter(texts).items())
 
 
